@@ -17,7 +17,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import radical.pilot as rp
 
 HERE = Path(__file__).parent
 MEMORY = '/dev/shm'
@@ -28,7 +31,7 @@ Cpu = dict[str, list[float]]
 
 
 @contextmanager
-def session(work: str, cores: int = 2):
+def session(work: str, cores: int = 2) -> Iterator[tuple[rp.Session, rp.Pilot, rp.TaskManager]]:
     """A session with an active pilot of `cores` cores: session, pilot, task manager."""
     import radical.pilot as rp
 
@@ -41,7 +44,7 @@ def session(work: str, cores: int = 2):
         yield opened, pilot, tmgr
 
 
-def run_tasks(tmgr, count: int) -> list[Any]:
+def run_tasks(tmgr: rp.TaskManager, count: int) -> list[rp.Task]:
     """Run that many tasks to their ends, and make sure that they are DONE."""
     import radical.pilot as rp
 

@@ -154,6 +154,10 @@ class Client:
         self.loop.run()
         self.loop._stopping = False
 
+    def until_ended(self, count: int) -> None:
+        """Run the loop until that many tasks have ended."""
+        self.until(lambda: self.ended == count)
+
     def submit(self, bulks: Iterator[list[Submission]]) -> None:
         """Hand over tasks until the hub has all of them."""
         left = True
@@ -205,12 +209,12 @@ def through_hub(directory: str, count: int, size: int) -> dict[str, Any]:
         cpu = Times(hub=hub.pid, client=os.getpid(), agent=agent.pid)
         begin = time.monotonic()
         agent.tell('report')
-        client.until(lambda: client.ended == count)
+        client.until_ended(count)
         result |= {'out': count / (time.monotonic() - begin), 'cpu out': cpu.per_task(count)}
         for trip in range(TRIPS):
             description = DESCRIPTION | {'sent': time.monotonic()}
             client.connection.insert_tasks(PILOT, [Submission(f'trip.{trip}', description)])
-            client.until(lambda trip=trip: client.ended == count + trip + 1)
+            client.until_ended(count + trip + 1)
         trips = agent.end()
         result['latency'] = statistics.median(trips) * 1000
         client.connection.close()

@@ -11,10 +11,12 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from typing import Any
 
 from rp_agent.launch_method import find
 from rp_agent.launch_method.base import Job, LaunchMethod, Program, Rank, Setting
 from rp_agent.launch_method.flavours import FLAVOURS
+from rp_api.platforms.systems import LAUNCH_METHODS
 
 CALLS = 2000
 NODES = tuple(f'nid{number:05}' for number in range(1, 17))
@@ -38,11 +40,11 @@ ALONE = job(1, 1)
 def methods(names: list[str]) -> dict[str, LaunchMethod]:
     """The methods, those that have flavours with each of them."""
     found = {}
-    for name in names or find.NAMES:
+    for name in names or LAUNCH_METHODS:
         kind = find.find(name)
         flavours = FLAVOURS if name in ('MPIRUN', 'MPIEXEC', 'MPIRUN_CCMRUN') else ['']
         for flavour in flavours:
-            more = {'here': frozenset(NODES[:1])} if name in ('FORK', 'DPLACE') else {}
+            more: dict[str, Any] = {'here': frozenset(NODES[:1])} if name in ('FORK', 'DPLACE') else {}
             found[f'{name} {flavour}'.rstrip()] = kind(Program('/usr/bin/launcher', '23.2', flavour), SETTING, **more)
     return found
 
@@ -60,7 +62,7 @@ def microseconds(method: LaunchMethod, each: Job) -> float | None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('names', nargs='*', metavar='METHOD', help=f'one or more of {", ".join(find.NAMES)}')
+    parser.add_argument('names', nargs='*', metavar='METHOD', help=f'one or more of {", ".join(LAUNCH_METHODS)}')
     parser.add_argument('--runs', type=int, default=5)
     arguments = parser.parse_args()
     print(f'{"microseconds":32}{"1 rank":>10}{"4 ranks":>10}{"64 ranks":>10}')

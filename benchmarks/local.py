@@ -47,7 +47,7 @@ def throughput(work: str) -> Figures:
         tasks = run_tasks(tmgr, count)
         rate = count / (time.monotonic() - begin)
         for task in tasks[::100]:
-            assert os.path.isdir(task.sandbox), task.sandbox
+            assert os.path.isdir(str(task.sandbox)), task.sandbox
     limit = common.c_loop(common.c_program(work), 'files', count, 2, tempfile.mkdtemp(dir=work))['rate']
     return {'tasks/s': rate, 'C loop, tasks/s': limit, 'ratio to C loop': rate / limit}
 

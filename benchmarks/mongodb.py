@@ -24,7 +24,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -237,8 +237,9 @@ def backend(url: str, clock: Clock, directory: Path, count: int, turn: int) -> T
     uids = uids_of(count)
     parties = Parties(url, directory, turn)
     clock.done('preparation')
-    for step, work in zip(STEPS, (lambda: parties.submit(uids), lambda: parties.take(count),
-                                  lambda: parties.report(uids)), strict=True):
+    works: tuple[Callable[[], object], ...] = (lambda: parties.submit(uids), lambda: parties.take(count),
+                                               lambda: parties.report(uids))
+    for step, work in zip(STEPS, works, strict=True):
         work()
         clock.done(step)
     parties.close()
@@ -265,10 +266,12 @@ def main() -> int:
     parser.add_argument('--work', default=common.MEMORY, help="directory for the server's data")
     options = parser.parse_args()
     results = measure(options.count, options.runs, options.work)
+    bare_times, our_times = [result[0] for result in results], [result[1] for result in results]
     rows = []
     for step in STEPS:
-        calls, ours = ([options.count / result[index][step] for result in results] for index in (0, 1))
-        ratios, cpu = ([result[1][key] / result[0][key] for result in results] for key in (step, f'{step}, CPU'))
+        calls, ours = ([options.count / times[step] for times in each] for each in (bare_times, our_times))
+        ratios, cpu = ([ours[key] / bare[key] for bare, ours in zip(bare_times, our_times, strict=True)]
+                       for key in (step, f'{step}, CPU'))
         rows.append([step, common.number(statistics.median(calls)), common.number(statistics.median(ours)),
                      *common.spread(ratios), common.number(statistics.median(cpu))])
     common.print_table(['step', 'bare calls / tasks/s', 'backend / tasks/s', 'times slower', 'min', 'max',

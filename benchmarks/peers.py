@@ -115,7 +115,7 @@ def run_peer(venv: Path, package: str, variant: str, count: int, work: str) -> f
     scripts = common.HERE / 'peers'
     environ = os.environ | {'PATH': f'{venv / "bin"}:{os.environ["PATH"]}', 'PYTHONPATH': str(scripts), 'TMPDIR': work,
                             'VIRTUAL_ENV': str(venv)}
-    command = [venv / 'bin' / 'python', scripts / SCRIPTS[package], variant, str(count), result]
+    command = [str(venv / 'bin' / 'python'), str(scripts / SCRIPTS[package]), variant, str(count), str(result)]
     with open(log, 'wb') as output:
         process = subprocess.Popen(command, cwd=work, env=environ, stdin=subprocess.DEVNULL, stdout=output,
                                    stderr=output, start_new_session=True)

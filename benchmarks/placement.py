@@ -21,9 +21,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from rp_agent.scheduler.slotmap import Shape, SlotMap
+from rp_agent.scheduler.slotmap import Placement, Shape, SlotMap
 
 HERE = Path(__file__).parent
 NODES, CORES, GPUS, TASKS = 4097, 42, 6, 12_276
@@ -81,7 +81,7 @@ def fill() -> Figures:
     placements = [slots.place(shape) for shape in wanted]
     single = len(wanted) / (time.process_time() - begin)
     begin = time.process_time()
-    slots.release_many(placements)
+    slots.release_many(cast('list[Placement]', placements))  # all found room
     released = len(wanted) / (time.process_time() - begin)
     runs = [(shape, len(list(same))) for shape, same in itertools.groupby(sorted(wanted, key=hash))]
     begin = time.process_time()
@@ -151,7 +151,7 @@ def nodes() -> Figures:
         begin = time.process_time()
         placements = [slots.place(shape) for shape in wanted]
         found[f'{count:,} nodes, ns for a placement'] = 1e9 * (time.process_time() - begin) / len(wanted)
-        slots.release_many(placements)
+        slots.release_many(cast('list[Placement]', placements))
         found[f'{count:,} nodes, ns for release+place'] = 1e9 / steady(slots, wanted, EVENTS)
     for what in 'a placement', 'release+place':
         found[f'100,000 nodes against 1,000, {what}'] = \
@@ -180,7 +180,8 @@ def resident() -> int:
 
 def events() -> Figures:
     """A million events with lost nodes and given slots, after which nothing is held and everything is free again."""
-    generator, slots, held, count = random.Random(3), machine(1_000), [], 1_000_000
+    generator, slots, count = random.Random(3), machine(1_000), 1_000_000
+    held: list[Placement] = []
     wanted = [*shapes(tasks(OVERFLOWS, 1_000)), Shape(gpus=0.25), Shape(ranks=100, cores=3, ranks_per_node=5)]
     begin = time.process_time()
     for number in range(count):

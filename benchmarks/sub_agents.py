@@ -34,12 +34,11 @@ from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.offload import Helpers
+from rp_api.loop.soon import Soon
 from rp_api.transport.connection import Connection, arrivals, refuse_loudly
 from rp_api.transport.keys import KeyPair
-from rp_api.tree.flow import Soon
 from rp_api.tree.parent_socket import ParentSocket
-from rp_api.tree.stream import VERSION, Envelope, Stream, decode, pack_envelopes, unpack_envelopes
-from rp_api.wire.message import encode
+from rp_api.tree.stream import VERSION, Envelope, Stream, decode, encode, pack_envelopes, unpack_envelopes
 
 TESTS = Path(__file__).parents[1] / 'tests'
 NODES = 64
@@ -70,7 +69,9 @@ class Agent:
         """Seconds until all sub-agents have come."""
         begin = time.monotonic()
         here = set()
-        root = self.pipeline._sub_agents._root
+        started = self.pipeline._sub_agents
+        assert started
+        root = started._root
         note = root._greeted
 
         def greeted(name: str) -> None:
@@ -80,7 +81,7 @@ class Agent:
                 self.loop.call_soon(self.loop.stop)
 
         root._greeted = greeted
-        self.pipeline._sub_agents._on_stop = _lost
+        started._on_stop = _lost
         self.loop.run()
         self.loop._stopping = False
         return time.monotonic() - begin

@@ -20,6 +20,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def system(work: str, count: int, cores: int) -> Result:
         tasks = common.run_tasks(tmgr, count)
         rate = count / (time.monotonic() - begin)
         cpu = {name: common.per_task(before[name], common.cpu_ticks(pid), count) for name, pid in processes.items()}
-        assert all(os.path.isdir(task.sandbox) for task in tasks[::100])
+        assert all(os.path.isdir(str(task.sandbox)) for task in tasks[::100])
     return {'rate': rate, 'cpu': cpu, **left_behind(work, count)}
 
 
@@ -97,12 +98,12 @@ def agent(work: str, count: int, cores: int) -> Result:
         if len(out) == count:
             loop.call_soon(loop.stop)
 
+    platform = {'agent_spawner': 'POPEN'}
+    allocation = fork.allocate(Request(0, cores, 0), platform)
     config = {'session': 'rp.session.benchmark', 'pilot': 'pilot.0000', 'resource': 'local.localhost',
               'client_sandbox': work, 'resource_sandbox': work, 'session_sandbox': work, 'pilot_sandbox': work,
               'registry_address': 'ipc:///nowhere', 'coordination': {}, 'profile': True, 'agent': {},
-              'platform': {'agent_spawner': 'POPEN'}}
-    allocation = fork.allocate(Request(0, cores, 0), config['platform'])
-    config |= {'cpus': allocation.cpus, 'gpu_ids': allocation.gpu_ids}
+              'platform': platform, 'cpus': allocation.cpus, 'gpu_ids': allocation.gpu_ids}
     pipeline = Pipeline(config, loop, allocation, helpers.run, AgentPorts(left, sys.exit))
     tasks = [AgentTask(uid, {'executable': '/bin/true', 'uid': uid}, 'pilot.0000', f'{work}/{uid}')
              for uid in map('task.{:06}'.format, range(count))]
@@ -142,8 +143,7 @@ def take_turns(options: argparse.Namespace) -> dict[str, list[Result]]:
             'system': lambda work: in_fresh_process('system', work, options.count, options.cores),
             'agent': lambda work: in_fresh_process('agent', work, options.count, options.cores)}
         for mode in LIMITS:
-            cases[f'C {mode}'] = lambda work, mode=mode: common.c_loop(
-                program, mode, options.count, options.cores, work)
+            cases[f'C {mode}'] = partial(common.c_loop, program, mode, options.count, options.cores)
         cases['latency'] = lambda work: in_fresh_process('latency', work, min(200, options.count), options.cores)
         cases['C latency'] = lambda work: common.c_loop(program, 'agent', min(1000, options.count), 1, work)
         for turn in range(options.runs):

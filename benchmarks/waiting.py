@@ -80,7 +80,8 @@ class Scheduler:
     def place(self) -> None:
         now = time.monotonic()
         if (offered := self.reservation.offer()) is not None:
-            task, task.placement = offered
+            task, placement = offered
+            task.placement = placement
             self.pool.remove(task.ticket)
             self.running.append(task)
         placed = self.pool.place(self.fits, now)

@@ -122,7 +122,7 @@ def show_table(tasks: list[rp.Task], sources: list[Path], durations: dict[str, f
 
     rows: dict[tuple[str, int], list[float]] = defaultdict(lambda: [0, 0, 0, 0.0])
     for task, source in zip(tasks, sources, strict=True):
-        if task.state != rp.DONE:
+        if task.state != rp.DONE or not task.slots:
             continue
         slot = task.slots[0]
         row = rows[slot.node_name, slot.cores[0].index]

@@ -27,7 +27,8 @@ class BatchDriver:
         self._log = log
         with open(log, 'ab') as output:
             self._process = subprocess.Popen([*prefix, sys.executable, '-m', 'rp_client.launcher.batch.process'],
-                                             stdin=theirs, stdout=output, stderr=output, env=os.environ | dict(environ))
+                                             stdin=theirs.fileno(), stdout=output, stderr=output,
+                                             env=os.environ | dict(environ))
         theirs.close()
         self._frames = Frames()
         self._events: list[dict[str, Any]] = []

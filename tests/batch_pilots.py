@@ -45,7 +45,8 @@ class Managers:
     def submitted(self, **description: Any) -> rp.Pilot:
         """A pilot on `test.machine` that was just submitted."""
         known = {'resource': 'test.machine', 'cores': 8, 'runtime': 10}
-        return self.pmgr.submit_pilots(rp.PilotDescription(known | description))
+        pilot: rp.Pilot = self.pmgr.submit_pilots(rp.PilotDescription(known | description))
+        return pilot
 
     def active(self, **description: Any) -> rp.Pilot:
         """A pilot that is active, and gets the tasks of the task manager."""

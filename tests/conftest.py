@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 
 import radical.pilot as rp
+from rp_api.coordination.hub_process import HubProcess
 from rp_profiling.check import check_session
 from rp_profiling.read.files import name_of, profiles_below, text_of
 
@@ -32,6 +33,11 @@ class Run(NamedTuple):
         task = self.tmgr.submit_tasks(rp.TaskDescription(description))
         task.wait(timeout=30)
         return task
+
+
+def hub_pid(session: rp.Session) -> int:
+    """The process of the session's own hub."""
+    return cast(HubProcess, session.engine.coordinator).pid
 
 
 def pilot_description(base: Path, **values: Any) -> rp.PilotDescription:

@@ -95,9 +95,9 @@ class GridEngine(Cluster):
         for name in (common, self.directory / 'qmaster' / 'job_scripts', self.directory / 'execd',
                      self.directory / 'spool'):
             name.mkdir(parents=True)
-        for name in ('bin', 'lib', 'utilbin'):
-            (self.directory / name).mkdir()
-            (self.directory / name / 'lx-amd64').symlink_to(BINARIES)
+        for kind in ('bin', 'lib', 'utilbin'):
+            (self.directory / kind).mkdir()
+            (self.directory / kind / 'lx-amd64').symlink_to(BINARIES)
         (self.directory / 'util').symlink_to(SHARED / 'util')
         (common / 'bootstrap').write_text(BOOTSTRAP.format(directory=self.directory))
         (common / 'act_qmaster').write_text('localhost\n')

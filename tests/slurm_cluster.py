@@ -96,7 +96,7 @@ class SlurmCluster(Cluster):
     def jobs(self) -> dict[str, str]:
         """The states of all jobs, by id; Slurm remembers ended ones."""
         lines = self.run('squeue', '-h', '-t', 'all', '-o', '%i %T').splitlines()
-        return dict(line.split() for line in lines)   # type: ignore[arg-type,misc]
+        return dict(line.split() for line in lines)
 
     def _configure(self) -> None:
         for name in ('state', *(f'{kind}.n{index}' for kind in ('spool', 'tmp') for index in range(1, self.nodes + 1))):

@@ -93,10 +93,13 @@ class SshHosts(Cluster):
         """What a command on a host writes."""
         return self.run('ssh', name, *command, check=check)
 
+    def _until_answer(self, answer: str, name: str, *command: str) -> None:
+        self.wait(lambda: self.run(*command, check=False) == f'{answer}\n', f'ssh {name}')
+
     def reached(self, *names: str) -> None:
         """Return when all of these hosts let us in."""
         for name in names:
-            self.wait(lambda name=name: self.ssh(name, 'echo', 'in', check=False) == 'in\n', f'ssh {name}')
+            self._until_answer('in', name, 'ssh', name, 'echo', 'in')
 
 
 class Namespaces(SshHosts):
@@ -121,8 +124,7 @@ class Namespaces(SshHosts):
         for name in self.names:
             self.serve(name, self.address(name), 22, self.prefix(name), (environ or {}).get(name))
         for name in self.names:   # from another host, as nothing else is connected to them
-            self.wait(lambda name=name: self.run(*self.prefix(self.names[0]), 'ssh', name, 'hostname',
-                                                 check=False) == f'{name}\n', f'ssh {name}')
+            self._until_answer(name, name, *self.prefix(self.names[0]), 'ssh', name, 'hostname')
 
     def stop(self) -> None:
         """End all that runs on the hosts, and the hosts."""

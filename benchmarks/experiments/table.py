@@ -32,7 +32,8 @@ _MEMBERS = {name for names in AVERAGES.values() for name in names}
 
 def table(outcomes: Iterable[Outcome], paper: Paper) -> str:
     """All figures of the runs that the paper gives numbers for."""
-    known, rows = list(outcomes), []
+    known = list(outcomes)
+    rows: list[Sequence[str]] = []
     for outcome in known:
         rows += _rows(outcome, paper)
         rows += [_average(name, known, paper) for name, members in AVERAGES.items() if members[-1] == outcome.run.name]

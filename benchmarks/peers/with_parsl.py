@@ -7,6 +7,7 @@ ahead, which is faster than the default.
 import os
 import sys
 from concurrent.futures import Future
+from typing import Any, cast
 
 import parsl
 from parsl.config import Config
@@ -15,16 +16,16 @@ from parsl.providers import LocalProvider
 from process_task import FUNCTIONS, measure
 
 
-@parsl.bash_app
+@parsl.bash_app  # type: ignore[untyped-decorator]
 def bash(stdout: str, stderr: str) -> str:
     return '/bin/true'
 
 
-def submit(directory: str, number: int) -> Future:
+def submit(directory: str, number: int) -> Future[Any]:
     """Start one task of the variant that is measured."""
     if sys.argv[1] == 'bash':
-        return bash(stdout=f'{directory}/{number}.out', stderr=f'{directory}/{number}.err')
-    return APP(directory, number)
+        return cast('Future[Any]', bash(stdout=f'{directory}/{number}.out', stderr=f'{directory}/{number}.err'))
+    return cast('Future[Any]', APP(directory, number))
 
 
 def run(directory: str, count: int) -> list[tuple[int, bytes, bytes]]:

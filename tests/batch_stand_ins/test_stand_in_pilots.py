@@ -52,7 +52,7 @@ def managers(system: BatchSystem, base: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_tasks_run(managers: Managers, system: BatchSystem) -> None:
     pilot = managers.active(project='allocation')
-    assert pilot.resource_details['cores_per_node'] == 8
+    assert (pilot.resource_details or {})['cores_per_node'] == 8
     told = managers.outputs(8, f'echo ${TOLD[system.system]}')
     job = system.jobs()[0]
     assert all(str(job['id']) in text for text in told)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +112,7 @@ def test_python_of_the_client(job: Job, standing: Path) -> None:
 
 
 @pytest.fixture
-def spooled(job: Job, standing: Path) -> Iterator[Job]:
+def spooled(job: Job, standing: Path) -> Job:
     """A job whose script the batch system has copied elsewhere."""
     job.bring(a_platform(virtenv_mode='use', virtenv=str(standing)))
     copy = job.base / 'slurm_script'

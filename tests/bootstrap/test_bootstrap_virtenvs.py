@@ -127,7 +127,7 @@ def test_a_half_made_one_is_made_anew(site: Job) -> None:
 
 def test_release_beside_a_static_environment(site: Job) -> None:
     """What cannot be written is used, and the agent is installed for the session."""
-    static = environment(site.base / 'static', [os.path.dirname(os.path.dirname(__import__('pip').__file__))])
+    static = environment(site.base / 'static', [os.path.dirname(os.path.dirname(str(__import__('pip').__file__)))])
     site.bring(a_platform(virtenv_mode='use', virtenv=str(static), rp_version='release'))
     found = ran(site)
     assert found['prefix'] == str(static)
@@ -146,7 +146,7 @@ def test_package_index_is_not_reached(site: Job) -> None:
     del site.environ['PIP_NO_INDEX']
     site.environ |= {'PIP_INDEX_URL': 'http://127.0.0.1:1/simple', 'PIP_EXTRA_INDEX_URL': '', 'PIP_FIND_LINKS': '',
                      'PIP_CONFIG_FILE': '/dev/null', 'no_proxy': '*'}
-    static = environment(site.base / 'static', [os.path.dirname(os.path.dirname(__import__('pip').__file__))])
+    static = environment(site.base / 'static', [os.path.dirname(os.path.dirname(str(__import__('pip').__file__)))])
     failure = site.fails(virtenv_mode='use', virtenv=str(static), rp_version='release')
     assert f'as {os.uname().nodename} does not reach the package index: make a bundle' in failure.sentence
 

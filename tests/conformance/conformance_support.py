@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import mongo_servers
 from mongo_servers import Server
@@ -27,7 +27,8 @@ from parties import TIMEOUT, Party
 from rp_api import states
 from rp_api.coordination import connect
 from rp_api.coordination.contract import BULK, Connection, KnownPilot, KnownTask, Page, Submission, Update
-from rp_api.coordination.coordinator import Settings
+from rp_api.coordination.coordinator import Coordinator, Settings
+from rp_api.coordination.hub_process import HubProcess
 from rp_api.loop.event_loop import Loop
 
 BACKENDS = ['hub', *mongo_servers.KINDS]
@@ -141,6 +142,10 @@ class Agent(Party):
         self.order.append(command['cmd'])
         self.note('command')
 
+    def until_order(self, count: int) -> None:
+        """Wait until this many tasks and commands have come."""
+        self.until(lambda: len(self.order) >= count)
+
     def report(self, uids: Iterable[str], state: str, info: dict[str, Any] | None = None) -> None:
         """Tell states of tasks."""
         self.do(self.connection.update_tasks, [Update(uid, state, info) for uid in uids])
@@ -207,8 +212,8 @@ class Site:
         self._directory = directory
         self._settings = Settings(dburl=server.url if server else '', lease=lease)
         self._parties: list[Party] = []
-        self._coordinators: list[connect.Coordinator] = []
-        self._clients: dict[Client, connect.Coordinator] = {}
+        self._coordinators: list[Coordinator] = []
+        self._clients: dict[Client, Coordinator] = {}
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def some(self, count: int) -> int:
@@ -216,11 +221,15 @@ class Site:
         return count // 10 if self.slow else count
 
     @property
-    def coordinator(self) -> connect.Coordinator:
+    def coordinator(self) -> Coordinator:
         """That of the last client."""
         return self._coordinators[-1]
 
-    def begin(self) -> connect.Coordinator:
+    def attached(self) -> bool:
+        """Whether the last client has found the session."""
+        return self.coordinator.attached
+
+    def begin(self) -> Coordinator:
         """A coordinator that has started."""
         coordinator = connect.coordinator(self.uid, self._directory, self._settings)
         self._coordinators.append(coordinator)
@@ -271,7 +280,7 @@ class Site:
             if restart:
                 self.server.start()
             return
-        pidfd = os.pidfd_open(self.coordinator.pid)   # type: ignore[attr-defined]
+        pidfd = os.pidfd_open(cast(HubProcess, self.coordinator).pid)
         try:
             signal.pidfd_send_signal(pidfd, signal.SIGKILL)   # its owner starts it again
             assert select.select([pidfd], [], [], TIMEOUT)[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -79,10 +80,14 @@ def test_there_is_no_room_while_much_is_on_its_way(client: Client) -> None:
 def test_settled_comes_after_all_that_was_sent(site: Site, client: Client) -> None:
     order: list[str] = []
 
+    def settled(number: int) -> None:
+        order.append(str(number))
+        client.note('settled')
+
     def send() -> None:
         for number in range(3):
             client.connection.command('p0', {'cmd': str(number)})
-            client.connection.when_settled(lambda number=number: (order.append(str(number)), client.note('settled')))
+            client.connection.when_settled(partial(settled, number))
 
     client.do(send)
     client.until(lambda: len(order) == 3)

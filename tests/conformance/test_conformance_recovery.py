@@ -53,17 +53,17 @@ def mortal(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
 
 def test_a_session_is_new_attached_or_new_again(site: Site) -> None:
     client = site.client()
-    assert not site.coordinator.attached
+    assert not site.attached()
     client.pilot('p0')
     client.until_settled()
     site.leave(client)
     heir = site.client()
-    assert site.coordinator.attached
+    assert site.attached()
     heir.pilot('p1')
     heir.until_settled()
     site.end(heir)
     later = site.client(recover=True)
-    assert not site.coordinator.attached
+    assert not site.attached()
     later.recovered()
     assert later.known_pilots == {}
 
@@ -181,7 +181,7 @@ def test_a_client_that_was_killed_has_not_told(site: Site) -> None:
     finally:
         victim.kill()
     heir = site.client(recover=True)
-    assert site.coordinator.attached
+    assert site.attached()
     heir.recovered()
     assert heir.known_tasks['a'][-3:] == (DONE_SOON, {'exit_code': 3}, states.NEW)
     agent.report(['b'], states.AGENT_EXECUTING)

@@ -26,7 +26,7 @@ def test_tasks_that_wait_are_there_for_an_agent_that_comes_later(site: Site, cli
     client.until_settled()
     for pilot, prefix in ('p0', 'a'), ('p1', 'b'):
         agent = site.agent(pilot)
-        agent.until(lambda agent=agent: len(agent.order) >= 30)
+        agent.until_order(30)
         assert agent.order == [uid for number in range(10) for uid in uids(3, f'{prefix}{number}')]
 
 
@@ -58,7 +58,7 @@ def test_agents_of_one_pilot_race_and_each_task_goes_to_one(site: Site, client: 
 
 def test_several_agents_of_several_pilots(site: Site, client: Client) -> None:
     count = site.some(500)
-    done = []
+    done: list[tuple[object, str]] = []
 
     def react(agent: object, got: list[str]) -> None:
         done.extend((agent, uid) for uid in got)
@@ -157,7 +157,7 @@ def test_all_agents_of_a_pilot_get_each_command_once(site: Site, client: Client)
     for name in names:
         client.do(client.connection.command, 'p0', {'cmd': name})
     for agent in agents:
-        agent.until(lambda agent=agent: len(agent.order) >= 50)
+        agent.until_order(50)
         assert agent.order == names
 
 

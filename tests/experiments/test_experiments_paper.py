@@ -75,8 +75,9 @@ def used(tasks: Sequence[SimulatedTask]) -> tuple[int, int]:
     """Cores and GPUs of all tasks together."""
     descriptions = [task.description for task in tasks]
     ranks = [each.get('ranks', 1) for each in descriptions]
-    return tuple(sum(count * each.get(name, default) for count, each in zip(ranks, descriptions, strict=True))
-                 for name, default in (('cores_per_rank', 1), ('gpus_per_rank', 0)))   # type: ignore[return-value]
+    cores, gpus = (sum(count * each.get(name, default) for count, each in zip(ranks, descriptions, strict=True))
+                   for name, default in (('cores_per_rank', 1), ('gpus_per_rank', 0)))
+    return cores, gpus
 
 
 def test_each_generation_uses_the_nodes_fully() -> None:

@@ -41,7 +41,7 @@ def main() -> None:
         begin('closing')
         close(session, **options)
 
-    rp.Session.close = closing
+    rp.Session.close = closing  # type: ignore[method-assign, assignment]
     begin('opening')
     with rp.Session(cfg={'base': base}, orphan_timeout=600.0) as session:
         print('open', flush=True)

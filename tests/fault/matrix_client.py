@@ -22,6 +22,7 @@ from fault_matrix import workload
 
 import radical.pilot as rp
 from rp_api.coordination import hub_process
+from rp_api.system.host import python_program
 from rp_client.task_manager import ACCEPTANCE
 
 BULK = 1000
@@ -36,8 +37,11 @@ def say(*words: object) -> None:
 
 def use_other_hub(command: list[str]) -> None:
     """Have the session start this program as its hub."""
-    program = hub_process.python_program
-    hub_process.python_program = lambda module: command if module.endswith('.hub') else program(module)
+
+    def program(module: str) -> list[str]:
+        return command if module.endswith('.hub') else python_program(module)
+
+    hub_process.python_program = program  # type: ignore[attr-defined]
 
 
 def open_session(config: dict[str, Any]) -> rp.Session:

@@ -65,8 +65,8 @@ def test_full_sandbox(small_disk: Path, base: Path) -> None:
         filler = fill(small_disk)
         task = tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true'}))
         assert task.wait(timeout=30) == rp.FAILED
-        assert 'No space left on device' in task.exception
-        assert task.sandbox in task.exception
+        assert 'No space left on device' in str(task.exception)
+        assert str(task.sandbox) in str(task.exception)
         shutil.rmtree(filler)
         assert pilot.state == rp.PMGR_ACTIVE
         task = tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/echo', 'arguments': ['room']}))
@@ -91,8 +91,8 @@ def test_sandbox_without_space(base: Path, monkeypatch: pytest.MonkeyPatch, spaw
             tasks = tmgr.submit_tasks([shell('echo much; exit 3'), shell('echo much', pre_exec=['true'])])
             assert tmgr.wait_tasks(timeout=30) == [rp.FAILED, rp.FAILED]
             for task in tasks:
-                assert 'No space left on device' in task.exception
-                assert task.sandbox in task.exception
+                assert 'No space left on device' in str(task.exception)
+                assert str(task.sandbox) in str(task.exception)
             assert tasks[0].exit_code == 3
         task = tmgr.submit_tasks(shell('echo room; exit 3'))
         assert task.wait(timeout=30) == rp.FAILED
@@ -107,8 +107,8 @@ def test_sandbox_over_quota(base: Path) -> None:
         filler = use_up(directory)
         task = tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true'}))
         assert task.wait(timeout=30) == rp.FAILED
-        assert 'Disk quota exceeded' in task.exception
-        assert task.sandbox in task.exception
+        assert 'Disk quota exceeded' in str(task.exception)
+        assert str(task.sandbox) in str(task.exception)
         filler.unlink()
         os.sync()
         assert pilot.state == rp.PMGR_ACTIVE
@@ -126,8 +126,8 @@ def test_read_only_sandbox(small_disk: Path, base: Path) -> None:
         try:
             task = tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true'}))
             assert task.wait(timeout=30) == rp.FAILED
-            assert 'Read-only file system' in task.exception
-            assert task.sandbox in task.exception
+            assert 'Read-only file system' in str(task.exception)
+            assert str(task.sandbox) in str(task.exception)
             assert pilot.state == rp.PMGR_ACTIVE
         finally:
             subprocess.run(['umount', '-l', small_disk], check=True)

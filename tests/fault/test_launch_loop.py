@@ -84,11 +84,11 @@ def test_agent_killed_with_ten_thousand_tasks(wide: Run) -> None:
     assert wide.pilot.wait(timeout=30) == rp.FAILED
     wait_until(lambda: not sleepers(wide), 30, 'end of the processes of tasks')
     wide.tmgr.wait_tasks(timeout=30)
-    assert 'killed by signal 9 (SIGKILL)' in wide.pilot.exception
+    assert 'killed by signal 9 (SIGKILL)' in str(wide.pilot.exception)
     assert {task.state for task in tasks} == {rp.FAILED}
     for task in tasks:
-        assert wide.pilot.uid in task.exception
-        assert 'SIGKILL' in task.exception
+        assert wide.pilot.uid in str(task.exception)
+        assert 'SIGKILL' in str(task.exception)
 
 
 @pytest.mark.parametrize('count', [200, 2000])
@@ -149,7 +149,7 @@ def test_sandbox_that_is_a_file(run: Run) -> None:
     path.touch()
     task = run.one(executable='/bin/true', sandbox=str(path))
     assert task.state == rp.FAILED
-    assert f'{path}: File exists' in task.exception_detail
+    assert f'{path}: File exists' in str(task.exception_detail)
     assert run.one(executable='/bin/true').state == rp.DONE
 
 

@@ -66,9 +66,9 @@ def test_whatever_a_task_leaves(shared: Run, kind: str, cleanup: bool) -> None:
     assert task.exit_code == {'failing': 3, 'killed': -9}.get(kind, 0), task.stderr
     assert task.state == (rp.FAILED if task.exit_code else rp.DONE)
     if cleanup and kind != 'a_file':
-        assert not os.path.lexists(task.sandbox)
+        assert not os.path.lexists(str(task.sandbox))
     if kind == 'elsewhere':
-        assert Path(task.sandbox).with_name('precious').joinpath('file').exists()
+        assert Path(str(task.sandbox)).with_name('precious').joinpath('file').exists()
 
 
 DEEP = [(action, 'task:///there' if action == rp.TARBALL else place)

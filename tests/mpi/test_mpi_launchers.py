@@ -50,7 +50,7 @@ def test_each_rank_sees_its_own_gpus(install: Install, tmp_path: Path, name: str
     """Not as many as the others, and not the same."""
     mpi = install(name)
     with bench(tmp_path, 'MPIRUN', pre_exec=mpi.pre_exec) as table:
-        gpus = ([0, 3], [1], [])
+        gpus: tuple[list[int], ...] = ([0, 3], [1], [])
         task = table.task('gpus', HERE * 3, executable='env', gpu_type='CUDA', gpus_per_rank=2, pre_exec=commands)
         for slot, indices in zip(task.slots or (), gpus, strict=True):
             slot['gpus'] = [{'index': index, 'occupation': 1.0} for index in indices]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from batch_pilots import Managers, platform, use
@@ -32,7 +33,7 @@ def test_mpi_tasks_on_the_own_machine(install: Install, programs: Path, base: Pa
         managers = Managers(session)
         pilot = managers.pmgr.submit_pilots(pilot_description(base))
         managers.tmgr.add_pilots(pilot)
-        descriptions = [{'executable': mpi.compiled(programs), 'ranks': 4},
+        descriptions: list[dict[str, Any]] = [{'executable': mpi.compiled(programs), 'ranks': 4},
                         {'executable': mpi.python, 'arguments': [str(CHECK.with_suffix('.py'))], 'ranks': 3},
                         {'executable': mpi.compiled(programs), 'arguments': ['fail', '1'], 'ranks': 2},
                         {'executable': '/bin/true'}]
@@ -60,7 +61,7 @@ def test_mpi_tasks_on_nodes_of_a_slurm(install: Install, programs: Path, slurm: 
     with rp.Session(cfg={'base': str(base)}) as session:
         managers = Managers(session)
         managers.active(nodes=3, cores=0)
-        wide = {'executable': mpi.compiled(programs), 'ranks': 3, 'cores_per_rank': 8}
+        wide: dict[str, Any] = {'executable': mpi.compiled(programs), 'ranks': 3, 'cores_per_rank': 8}
         descriptions = [wide, {'executable': mpi.compiled(programs), 'ranks': 4, 'cores_per_rank': 2},
                         wide | {'arguments': ['fail', '2']}, *[{'executable': '/bin/true'}] * 6]
         tasks = managers.tmgr.submit_tasks([rp.TaskDescription(each) for each in descriptions])
@@ -85,7 +86,7 @@ def test_a_cancelled_task_on_nodes_of_a_slurm(install: Install, programs: Path, 
     with rp.Session(cfg={'base': str(base)}) as session:
         managers = Managers(session)
         managers.active(nodes=2, cores=0)
-        wide = {'executable': mpi.compiled(programs), 'ranks': 2, 'cores_per_rank': 8}
+        wide: dict[str, Any] = {'executable': mpi.compiled(programs), 'ranks': 2, 'cores_per_rank': 8}
         waits = managers.tmgr.submit_tasks(rp.TaskDescription(wide | {'arguments': ['wait']}))
         waits.wait(rp.AGENT_EXECUTING, timeout=30)
         waits.cancel()

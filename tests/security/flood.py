@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import zmq
 from attacks import HELLO, garbage, malformed, pack, shout, speaking
@@ -73,7 +73,7 @@ def _admitted(listener: Listener, rng: random.Random, frames: int) -> None:
                 speaker.insist(pack([0, 'hello', HELLO]))
             for _ in range(frames // len(listener.sockets)):
                 speaker.insist(*malformed(rng))
-                while kind == zmq.DEALER and speaker.socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+                while kind == zmq.DEALER and cast(int, speaker.socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
                     speaker.socket.recv_multipart()
             speaker.finish()
 

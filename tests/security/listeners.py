@@ -160,6 +160,8 @@ class ServedListener(Listener):
         assert self.ended() == 0
 
     def _ask(self, question: str) -> Any:
+        assert self._process.stdin
+        assert self._process.stdout
         self._process.stdin.write(question + '\n')
         return json.loads(self._process.stdout.readline())
 
@@ -293,7 +295,8 @@ class ServiceListener(Listener):
             self._process = subprocess.Popen(
                 python_program('rp_api.coordination.service.main'), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=log, env=os.environ | {'RADICAL_BASE': str(directory)})
-        assert self._process.stdout is not None
+        assert self._process.stdin
+        assert self._process.stdout
         self._process.stdin.write(json.dumps(config).encode() + b'\n')
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())

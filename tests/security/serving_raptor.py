@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rp_agent.raptor.component import Raptor
@@ -34,10 +34,11 @@ class Agent:
 
     def __init__(self, loop: Loop, directory: str, address: str | None) -> None:
         self.got: list[Any] = []
-        self.environment: dict[str, str] = {}
+        self.environment: Mapping[str, str] = {}
         self.call_later = loop.call_later
         self.raptor = Raptor('raptor', Tracer(None, 'raptor'), self, {'nodes': 1})
-        self.raptor.output = self.raptor.advanced = lambda *_: None
+        self.raptor.output = lambda *_: None
+        self.raptor.advanced = lambda *_: None
         self.link = Link(loop, link_file(directory), address, self.raptor.receive)
         self.send, self.refuse, self.forget = self.link.send, self.link.refuse, self.link.forget
         description = {'mode': RAPTOR_MASTER, 'executable': '/bin/master'}
@@ -77,7 +78,7 @@ def agent(loop: Loop, directory: str, address: str | None) -> Served:
 class Audience:
     """Nobody who wants to know about workers."""
 
-    def __getattr__(self, name: str) -> Callable[..., object]:
+    def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_, **__: None
 
 

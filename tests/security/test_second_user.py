@@ -297,9 +297,8 @@ class Live(NamedTuple):
 @pytest.fixture
 def live(case: Case) -> Iterator[Live]:
     """A session in a shared directory, with a pilot and a task; it goes on, and ends in order, when all is over."""
-    settings = {'session': {'uid': 'live', 'cfg': {'base': str(case.shared)}}, 'stay': True,
-                'pilot': {'sandbox': str(case.shared)}}
-    settings['session']['cfg']['hub'] = {'listen': 'tcp://127.0.0.1'}
+    config = {'base': str(case.shared), 'hub': {'listen': 'tcp://127.0.0.1'}}
+    settings = {'session': {'uid': 'live', 'cfg': config}, 'stay': True, 'pilot': {'sandbox': str(case.shared)}}
     with case.victim.start(case.on.python, case.on.place / 'victim.py', json.dumps(settings),
                            cwd=case.shared) as process:
         assert process.stdout is not None

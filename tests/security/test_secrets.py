@@ -71,7 +71,7 @@ def worked(request: pytest.FixtureRequest, secrets: list[str], database: Server,
     It has a hub, or a MongoDB whose URL has something secret in it.
     """
     base = tmp_path_factory.mktemp('secrets')
-    options = {}
+    options: dict[str, Any] = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(base)
         for name, value in (('BASE', str(base)), ('PILOT_LOG_LVL', 'DEBUG'), ('PILOT_PROFILE', 'TRUE')):

@@ -51,7 +51,7 @@ def work(session: rp.Session, settings: dict[str, Any], told: dict[str, Any]) ->
                                  'reg_addr': session.reg_addr}), flush=True)
         sys.stdin.readline()
         lasts.cancel()
-    tasks = []
+    tasks: list[rp.Task] = []
     if pilot.state == rp.PMGR_ACTIVE:
         tasks = tmgr.submit_tasks([rp.TaskDescription({'executable': 'id', 'arguments': ['-un']})])
     tmgr.wait_tasks(timeout=60)

@@ -25,7 +25,7 @@ def managers(cluster: GridEngine, base: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_tasks_run(managers: Managers) -> None:
     pilot = managers.active()
-    assert pilot.resource_details['cores_per_node'] == 8
+    assert (pilot.resource_details or {})['cores_per_node'] == 8
     assert managers.outputs(8, 'echo $NSLOTS ${JOB_ID:+job}') == ['8 job'] * 8
 
 

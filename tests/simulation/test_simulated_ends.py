@@ -16,7 +16,7 @@ from rp_profiling.check import check_session
 from rp_profiling.read.trace import read_trace
 from rp_profiling.write.virtual import EPOCH
 
-DVMS = {'launch_method': 'PRTE', 'launchers': 4}
+DVMS: dict[str, Any] = {'launch_method': 'PRTE', 'launchers': 4}
 UNTIL_LOST = 3 * 60
 """Seconds in which a launcher that has failed is started three times in vain."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,7 +136,7 @@ def test_a_scheduler_that_looks_no_further_overlooks_tasks_that_fit(lookahead: i
 
 
 @pytest.mark.parametrize('costs', [{}, {'placement': Cost(0.5), 'search': Cost(0.5)}])
-def test_passes_refuse_what_can_never_run(costs: dict[str, Cost], tmp_path: Path) -> None:
+def test_passes_refuse_what_can_never_run(costs: dict[str, Any], tmp_path: Path) -> None:
     workload = Workload([{'cores_per_rank': 5, 'duration': 1}, {'duration': 7}, {'cores_per_rank': 5, 'duration': 1}])
     result = simulate(Platform.of(nodes=1, cores=4), workload, Model(lookahead=1, **costs),
                       directory=tmp_path / 'session')

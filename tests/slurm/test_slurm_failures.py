@@ -81,7 +81,7 @@ def test_the_node_of_the_agent_is_lost(managers: Managers, slurm: SlurmCluster, 
     task = managers.tmgr.submit_tasks(marking(base, 'exec sleep 600'))
     task.wait(rp.AGENT_EXECUTING, timeout=40)
     job = job_of(slurm)
-    (node,) = [node['name'] for node in pilot.resource_details['node_list']]
+    (node,) = [node['name'] for node in (pilot.resource_details or {})['node_list']]
     lose_node(slurm, node)
     try:
         said = managers.failed(pilot)
@@ -89,7 +89,7 @@ def test_the_node_of_the_agent_is_lost(managers: Managers, slurm: SlurmCluster, 
         assert 'somebody' not in said
         task.wait(timeout=40)
         assert task.state == rp.FAILED
-        assert pilot.uid in task.exception
+        assert pilot.uid in str(task.exception)
     finally:
         find_node(slurm, node)
 
@@ -104,7 +104,7 @@ def test_a_job_that_is_started_again_goes_on(managers: Managers, slurm: SlurmClu
     start_again(slurm, job)
     managers.tmgr.wait_tasks(timeout=TIMEOUT)
     assert [task.state for task in (done, lost, restartable, waiting)] == [rp.DONE, rp.FAILED, rp.DONE, rp.DONE]
-    assert f'{pilot.uid} was told to end by a signal' in lost.exception
+    assert f'{pilot.uid} was told to end by a signal' in str(lost.exception)
     assert sorted(runs(base / 'ran')) == sorted([done.uid, lost.uid, restartable.uid, restartable.uid, waiting.uid])
     assert pilot.state == rp.PMGR_ACTIVE
     assert any('the batch system has started the job of' in line for line in pilot.log), pilot.log
@@ -118,7 +118,7 @@ def test_a_job_that_is_started_again_after_it_was_killed(managers: Managers, slu
     pilot = managers.active(cores=0, nodes=1, requeue=True)
     lost, restartable, waiting = busy(managers, base)
     job = job_of(slurm)
-    (node,) = [node['name'] for node in pilot.resource_details['node_list']]
+    (node,) = [node['name'] for node in (pilot.resource_details or {})['node_list']]
     with killed(pilot):
         lose_node(slurm, node)
     try:
@@ -127,7 +127,7 @@ def test_a_job_that_is_started_again_after_it_was_killed(managers: Managers, slu
         find_node(slurm, node)
     managers.tmgr.wait_tasks(timeout=TIMEOUT)
     assert [task.state for task in (lost, restartable, waiting)] == [rp.FAILED, rp.DONE, rp.DONE]
-    assert f'the job of {pilot.uid} was started again after {lost.uid} had started' in lost.exception
+    assert f'the job of {pilot.uid} was started again after {lost.uid} had started' in str(lost.exception)
     assert sorted(runs(base / 'ran')) == sorted([lost.uid, restartable.uid, restartable.uid, waiting.uid])
     assert pilot.state == rp.PMGR_ACTIVE
 
@@ -142,7 +142,7 @@ def killed(pilot: rp.Pilot) -> Iterator[None]:
     """Kill the processes of a job, while Slurm is not told of their end, as if the node had crashed."""
     table = process_table()
     pid = agent_of(pilot)
-    line = []
+    line: list[int] = []
     while not Path(f'/proc/{pid}/cmdline').read_bytes().startswith(b'slurmstepd'):
         line.insert(0, pid)
         pid = table[pid].parent

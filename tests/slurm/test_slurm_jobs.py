@@ -26,7 +26,7 @@ def told(driver: BatchDriver, sandbox: Path, **description: object) -> dict[str,
     ended = driver.event('ended')
     assert ended['state'] == 'DONE', ended
     lines = (sandbox / 'bootstrap_0.out').read_text().splitlines()
-    return dict(line.split('=', 1) for line in lines if '=' in line)   # type: ignore[misc]
+    return dict(line.split('=', 1) for line in lines if '=' in line)
 
 
 def test_a_job_gets_what_it_asks_for(driver: BatchDriver, tmp_path: Path) -> None:

@@ -52,7 +52,8 @@ def test_partitions_of_several_nodes(managers: Managers) -> None:
     """Each has nodes of its own, which may be others than the one that its agent runs on."""
     half = {'cores': 4, 'gpus': 1}
     pilot = managers.active(cores=0, nodes=3, partitions=[{'nodes': 2}, half, half])
-    nodes = [[node['name'] for node in partition.resource_details['node_list']] for partition in pilot.partitions]
+    details = [partition.resource_details or {} for partition in pilot.partitions]
+    nodes = [[node['name'] for node in each['node_list']] for each in details]
     assert [len(names) for names in nodes] == [2, 1, 1]
     assert len(set(nodes[0] + nodes[1])) == 3
     assert nodes[1] == nodes[2]

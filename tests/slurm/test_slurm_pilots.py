@@ -40,7 +40,7 @@ def last_job(slurm: SlurmCluster) -> str:
 def test_tasks_run_on_the_nodes_of_the_job(managers: Managers) -> None:
     pilot = managers.active(gpus=2)
     assert len(list(sandbox(pilot).iterdir())) <= 15
-    details = pilot.resource_details
+    details = pilot.resource_details or {}
     assert ([node['name'][0] for node in details['node_list']], details['cores_per_node'],
             details['gpus_per_node']) == (['n'], 8, 2)
     node = details['node_list'][0]['name']

@@ -16,7 +16,7 @@ def test_jobs_go_on_and_are_watched(slurm: SlurmCluster, base: Path, monkeypatch
     use(slurm.environ | platform(base, 'slurm://localhost/', 'SLURM', gpus_per_node=2), monkeypatch)
     first = rp.Session(uid='session', cfg={'base': str(base)})
     manager, tasks = rp.PilotManager(first), rp.TaskManager(first)
-    sizes = ({}, {'queue': 'closed'}, {'queue': 'closed'})   # nothing starts in that one
+    sizes: tuple[dict[str, str], ...] = ({}, {'queue': 'closed'}, {'queue': 'closed'})   # nothing starts in that one
     pilots = manager.submit_pilots([
         rp.PilotDescription({'resource': 'test.machine', 'cores': 8, 'runtime': 10, 'exit_on_error': False} | size)
         for size in sizes])

@@ -51,7 +51,7 @@ def test_files_that_are_not_there(managers: Managers, base: Path) -> None:
                                         for kind in ('input_staging', 'output_staging')])
     managers.tmgr.wait_tasks(timeout=40)
     assert {task.state for task in tasks} == {rp.FAILED}
-    assert f'failed on {base}/none: No such file' in tasks[0].exception
-    assert f'failed on {pilot.sandboxes.pilot}/{tasks[1].uid}/none: No such file' in tasks[1].exception
+    assert f'failed on {base}/none: No such file' in str(tasks[0].exception)
+    assert f'failed on {pilot.sandboxes.pilot}/{tasks[1].uid}/none: No such file' in str(tasks[1].exception)
     with pytest.raises(StagingError, match='none: No such file'):
         pilot.stage_out('none')

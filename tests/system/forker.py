@@ -61,7 +61,7 @@ def uses(app: App, task: rp.Task, master: rp.RaptorMaster) -> dict[str, Callable
     session, pmgr, tmgr, pilot = app
     description = rp.PilotDescription({'resource': 'local.localhost', 'cores': 1, 'runtime': 10})
     worker = rp.TaskDescription({'mode': rp.RAPTOR_WORKER, 'raptor_id': master.uid})
-    return {
+    calls: dict[str, Callable[[], Any]] = {
         'PilotManager': lambda: rp.PilotManager(session), 'TaskManager': lambda: rp.TaskManager(session),
         'fetch_profiles': session.fetch_profiles, 'fetch_logfiles': session.fetch_logfiles, 'dump': session.dump,
         'submit_pilots': lambda: pmgr.submit_pilots(description), 'wait_pilots': pmgr.wait_pilots,
@@ -84,6 +84,7 @@ def uses(app: App, task: rp.Task, master: rp.RaptorMaster) -> dict[str, Callable
         'master.submit_workers': lambda: master.submit_workers(worker), 'rpc': lambda: master.rpc('stop'),
         'Executor': lambda: rp.raptor.Executor(master).submit(print),
         'stream': lambda: list(rp.raptor.stream(master, print, [1]))}
+    return calls
 
 
 def refused() -> Any:
@@ -137,8 +138,9 @@ def locked() -> Any:
     task.wait(timeout=TIMEOUT)
     executor = rp.raptor.Executor(master)
     engine = app.session.engine
-    locks = [app.session._lock, app.session.uids._lock, app.tmgr._board.lock, app.pmgr._board.lock,
-             engine.helpers._lock, engine.loop._wakeup_lock, executor._lock, app.session.own_tracer._lock]
+    locks: list[Any] = [
+        app.session._lock, app.session.uids._lock, app.tmgr._board.lock, app.pmgr._board.lock,
+        engine.helpers._lock, engine.loop._wakeup_lock, executor._lock, app.session.own_tracer._lock]
     held, go = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -155,7 +157,8 @@ def locked() -> Any:
 
     def use() -> Any:
         refusals = 0
-        calls = {**uses(app, task, master), 'executor': lambda: executor.submit(print)}
+        calls = uses(app, task, master)
+        calls['executor'] = lambda: executor.submit(print)
         for call in calls.values():
             try:
                 call()
@@ -214,8 +217,12 @@ def in_callback() -> Any:
     done = threading.Event()
 
     def fork(task: rp.Task, state: str) -> None:
+        def close() -> str:
+            app.session.close()
+            return state
+
         if state == rp.DONE:
-            found.append(in_child(lambda: [state, app.session.close()]))
+            found.append(in_child(close))
             done.set()
 
     app.tmgr.register_callback(fork)

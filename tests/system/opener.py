@@ -37,7 +37,7 @@ def main() -> None:
     sys.setprofile(count)
     session = session_class(uid=uid)
     sys.setprofile(None)
-    threading.setprofile(None)   # type: ignore[arg-type]
+    threading.setprofile(None)
     print(done, session.attached, flush=True)
     session.close()
 

@@ -7,8 +7,9 @@ import os
 import re
 import stat
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from conftest import Run, pilot_description, wait_until
@@ -65,8 +66,7 @@ def test_session_uid_and_directories(base: Path) -> None:
         assert first.path == f'{base}/{first.uid}'
         assert stat.S_IMODE(os.stat(first.path).st_mode) == 0o700
         assert not first.closed
-    assert first.closed
-    assert second.closed
+    assert (first.closed, second.closed) == (True, True)
 
 
 def test_session_uid_of_the_application(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,10 +200,13 @@ def test_managers_are_made_with_a_session(manager: Any, wrong: object) -> None:
 def test_session_lists_managers(session: rp.Session) -> None:
     assert session.list_pilot_managers() == session.list_task_managers() == []
     assert session.get_pilot_managers() == session.get_task_managers() == []
-    pmgrs, tmgrs = zip(managers(session), managers(session), strict=True)
+    one, other = managers(session), managers(session)
+    pmgrs, tmgrs = (one[0], other[0]), (one[1], other[1])
     assert session.list_pilot_managers() == [pmgr.uid for pmgr in pmgrs] == ['pmgr.0000', 'pmgr.0001']
     assert session.list_task_managers() == [tmgr.uid for tmgr in tmgrs] == ['tmgr.0000', 'tmgr.0001']
-    for get, known in ((session.get_pilot_managers, pmgrs), (session.get_task_managers, tmgrs)):
+    lists: tuple[tuple[Callable[..., Any], Any], ...] = (
+        (session.get_pilot_managers, pmgrs), (session.get_task_managers, tmgrs))
+    for get, known in lists:
         assert get() == get(None) == list(known)
         assert get(known[1].uid) is known[1]
         assert get([known[1].uid, known[0].uid]) == [known[1], known[0]]
@@ -319,7 +322,8 @@ def test_pilot_life(session: rp.Session, base: Path) -> None:
     assert (pilot.pmgr, pilot.session) == (pmgr, session)
     active(pilot)
     assert pilot.resources == {'cpu': 2, 'gpu': 1}
-    details = pilot.resource_details
+    details = pilot.resource_details or {}
+    assert pilot.nodelist
     assert (len(details['node_list']), details['cores_per_node'], details['gpus_per_node']) == (1, 2, 1)
     assert [len(node['cores']) for node in details['node_list']] == [2]
     assert len(pilot.nodelist.nodes) == 1
@@ -368,8 +372,8 @@ def test_pilot_as_plain_data(shared: Run) -> None:
 def test_pilots_of_a_list(session: rp.Session, base: Path) -> None:
     pmgr = rp.PilotManager(session)
     (one,) = pmgr.submit_pilots([pilot_description(base, cores=1)])
-    two, three = pmgr.submit_pilots([pilot_description(base, cores=1, uid='mine'), dict(pilot_description(base, nodes=1,
-                                                                                                        cores=0))])
+    mapping = cast(rp.PilotDescription, dict(pilot_description(base, nodes=1, cores=0)))
+    two, three = pmgr.submit_pilots([pilot_description(base, cores=1, uid='mine'), mapping])
     assert pmgr.list_pilots() == [one.uid, 'mine', three.uid]
     assert pmgr.get_pilots() == pmgr.get_pilots(None) == [one, two, three]
     assert pmgr.get_pilots('mine') is two
@@ -429,7 +433,8 @@ def test_pilot_description_is_refused(shared: Run, base: Path, values: dict[str,
 def test_other_things_are_no_pilot_descriptions(shared: Run) -> None:
     with pytest.raises(ValueError, match='at least one'):
         shared.pmgr.submit_pilots([])
-    for wrong in (None, 7, 'local.localhost', [None], [shared.pilot]):
+    wrongs: list[Any] = [None, 7, 'local.localhost', [None], [shared.pilot]]
+    for wrong in wrongs:
         named = wrong[0] if isinstance(wrong, list) else wrong
         with pytest.raises(AttributeTypeError, match=re.escape(f'pilot descriptions are needed, not {named!r}')):
             shared.pmgr.submit_pilots(wrong)
@@ -526,12 +531,12 @@ def test_runtime_of_a_pilot_is_over(session: rp.Session, base: Path, monkeypatch
 
 def test_applications_place_tasks(shared: Run) -> None:
     """The way in which applications do the scheduling: slots from the node list, given back in a callback."""
-    nodes = shared.pilot.nodelist
-    gone = threading.Event()
+    nodes, gone = shared.pilot.nodelist, threading.Event()
+    assert nodes
 
     def release(task: rp.Task, state: str) -> None:
         if state in rp.FINAL:
-            nodes.release_slots(task.slots)
+            nodes.release_slots(task.slots or ())
             gone.set()
 
     slots = nodes.find_slots(rp.RankRequirements(n_cores=2), n_slots=2)
@@ -568,7 +573,7 @@ def test_task_life(shared: Run) -> None:
     for name in ('pilot_sandbox', 'session_sandbox', 'resource_sandbox', 'client_sandbox', 'endpoint_fs'):
         assert getattr(task, name) == getattr(shared.pilot, name)
     assert task.output_files == []
-    (slot,) = task.slots
+    (slot,) = task.slots or []
     assert isinstance(slot, rp.Slot)
     assert [core['occupation'] for core in slot.cores] == [1.0]
     assert (slot.node_index, slot.node_name) == (0, 'localhost')
@@ -584,7 +589,7 @@ def test_old_attribute_names_are_still_keys_after_submission(shared: Run) -> Non
     assert task.state == rp.DONE
     assert (task.description['cores_per_rank'], task.description['gpu_processes']) == (2, 1)
     assert task.description.get('use_mpi') is None
-    assert len(task.slots[0].cores) == 2
+    assert len((task.slots or [])[0].cores) == 2
 
 
 def test_task_before_it_is_bound(session: rp.Session) -> None:
@@ -628,9 +633,10 @@ def test_task_as_plain_data(shared: Run) -> None:
 def test_tasks_of_a_list(session: rp.Session) -> None:
     tmgr = rp.TaskManager(session)
     assert tmgr.scheduler == rp.SCHEDULER_DEFAULT
-    assert tmgr.submit_tasks([]) == tmgr.list_tasks() == tmgr.get_tasks() == tmgr.wait_tasks() == []
+    assert [tmgr.submit_tasks([]), tmgr.list_tasks(), tmgr.get_tasks(), tmgr.wait_tasks()] == [[], [], [], []]
     (one,) = tmgr.submit_tasks([TRUE])
-    two, three = tmgr.submit_tasks((rp.TaskDescription({'executable': 'x', 'uid': 'mine'}), {'executable': 'y'}))
+    mapping = cast(rp.TaskDescription, {'executable': 'y'})
+    two, three = tmgr.submit_tasks((rp.TaskDescription({'executable': 'x', 'uid': 'mine'}), mapping))
     assert tmgr.list_tasks() == [one.uid, 'mine', three.uid]
     assert tmgr.get_tasks() == tmgr.get_tasks(None) == [one, two, three]
     assert tmgr.get_tasks('mine') is two
@@ -709,10 +715,11 @@ def test_missing_executable_is_refused(shared: Run) -> None:
 
 def test_other_things_are_no_task_descriptions(shared: Run) -> None:
     known = shared.tmgr.list_tasks()
-    for wrong in (None, 7, '/bin/true', [None], [7], ['/bin/true']):
+    wrongs: list[Any] = [None, 7, '/bin/true', [None], [7], ['/bin/true']]
+    for wrong in wrongs:
         named = wrong[0] if isinstance(wrong, list) else wrong
         with pytest.raises(AttributeTypeError, match=f'task descriptions are needed, not {named!r}'):
-            shared.tmgr.submit_tasks(wrong)   # type: ignore[call-overload]
+            shared.tmgr.submit_tasks(wrong)
     assert shared.tmgr.list_tasks() == known
 
 

@@ -131,7 +131,7 @@ def test_results_are_there_when_a_task_is_final(tmgr: rp.TaskManager) -> None:
     def look(task: rp.Task, state: str) -> None:
         if state in rp.FINAL:
             seen[task.uid] = (state, task.state, task.exit_code, task.stdout, bool(task.exception), task.pilot is None,
-                              len(task.slots))
+                              len(task.slots or []))
 
     tmgr.register_callback(look)
     good, bad = tmgr.submit_tasks([rp.TaskDescription({
@@ -350,8 +350,12 @@ def test_a_callback_closes_a_session_that_is_being_closed(session: rp.Session, m
     """It does not wait for what waits for it."""
     returned, end_pilots = threading.Event(), session._close_managers
 
+    def close() -> None:
+        session.close()
+        returned.set()
+
     def meanwhile() -> None:
-        session.engine.call(session.engine.dispatcher.call, lambda: (session.close(), returned.set()))
+        session.engine.call(session.engine.dispatcher.call, close)
         assert returned.wait(30)
         session.close()   # as a signal handler of this thread may do
         end_pilots()

@@ -116,7 +116,7 @@ def test_tasks_of_partitions() -> None:
 @pytest.mark.parametrize(('resource', 'size', 'mpi', 'ignored'), [
     ('debug.flux', {'cores': 2}, True, IN_BACKGROUND), ('local.dragon', {'cores': 2}, False, IN_BACKGROUND),
     ('mine.prte', {'cores': 0, 'nodes': 2}, True, 0)])
-def test_tasks_of_instances(resource: str, size: dict[str, int], mpi: bool, ignored: int) -> None:
+def test_tasks_of_instances(resource: str, size: dict[str, Any], mpi: bool, ignored: int) -> None:
     check(outcome('block', resource=resource, **size, tasks={'ranks': 2, 'use_mpi': mpi}), ignored, 2)
 
 

@@ -42,7 +42,7 @@ def test_tasks_that_leave_processes(base: Path, monkeypatch: pytest.MonkeyPatch,
                                    for more in ({}, {'pre_exec': ['true']}) * 2])
         tmgr.wait_tasks(timeout=60)
         assert [task.state for task in tasks] == [rp.DONE] * 4, [task.exception_detail for task in tasks]
-        must_end([int(pid) for task in tasks for pid in Path(task.sandbox, 'pids').read_text().split()])
+        must_end([int(pid) for task in tasks for pid in Path(str(task.sandbox), 'pids').read_text().split()])
 
 
 def script(base: Path) -> str:

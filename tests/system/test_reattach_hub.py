@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from conftest import processes_with, wait_until
+from conftest import hub_pid, processes_with, wait_until
 from leaver import COUNT
 from ports import free_ports
 from reattaching import UIDS, collect, go, kill_process, left
@@ -38,14 +38,19 @@ def test_hub_is_started_again(base: Path, how: str) -> None:
     wait_until(lambda: not processes_with(str(base)))
 
 
+def kill_hub(session: rp.Session) -> None:
+    """Kill it, and wait until another one has taken its place."""
+    pid = hub_pid(session)
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: hub_pid(session) != pid, 30)
+
+
 def test_hub_that_was_found_is_watched(base: Path) -> None:
     """Although it is not a child of this application."""
     left('running')
     with rp.Session(uid='session') as session:
         for _ in range(2):
-            pid = session.engine.coordinator.pid
-            os.kill(pid, signal.SIGKILL)
-            wait_until(lambda pid=pid: session.engine.coordinator.pid != pid, 30)
+            kill_hub(session)
         go(base)
         collect(session)
 
@@ -123,8 +128,8 @@ def test_hub_that_listens_at_a_network_interface(base: Path, given: bool) -> Non
         tmgr.add_pilots(pmgr.submit_pilots(rp.PilotDescription({
             'resource': 'local.localhost', 'cores': 1, 'runtime': 10, 'sandbox': str(base)})))
         assert tmgr.submit_tasks(rp.TaskDescription({'executable': 'true'})).wait(timeout=30) == rp.DONE
-        pid = session.engine.coordinator.pid
+        pid = hub_pid(session)
         os.kill(pid, signal.SIGKILL)
         assert tmgr.submit_tasks(rp.TaskDescription({'executable': 'true'})).wait(timeout=30) == rp.DONE
         assert session.engine.coordinator.agent_access == access
-        assert session.engine.coordinator.pid != pid
+        assert hub_pid(session) != pid

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -27,7 +27,7 @@ class Site:
 
     def pilot(self) -> rp.Pilot:
         """An active pilot, which gets tasks."""
-        pilot = self.pmgr.submit_pilots(pilot_description(self.base, exit_on_error=False))
+        pilot: rp.Pilot = self.pmgr.submit_pilots(pilot_description(self.base, exit_on_error=False))
         self.tmgr.add_pilots(pilot)
         assert pilot.wait(rp.PMGR_ACTIVE, timeout=30) == rp.PMGR_ACTIVE
         return pilot
@@ -50,7 +50,7 @@ class Site:
 
 
 @pytest.fixture
-def site(session: rp.Session, base: Path) -> Iterator[Site]:
+def site(session: rp.Session, base: Path) -> Site:
     return Site(session, base)
 
 
@@ -78,9 +78,9 @@ def test_tasks_go_to_the_pilot_that_is_left(site: Site) -> None:
 
 def test_tasks_wait_for_another_pilot(site: Site) -> None:
     task = site.submit()
-    site.pilot_left = site.pilot()
+    pilot = site.pilot()
     task.wait(rp.AGENT_EXECUTING, timeout=30)
-    site.kill(site.pilot_left)
+    site.kill(pilot)
     wait_until(lambda: task.pilot is None)
     assert task.state == rp.AGENT_EXECUTING
     site.go()
@@ -92,12 +92,12 @@ def test_number_of_attempts_is_limited(site: Site) -> None:
     task = site.submit()
     for attempt in range(1, ATTEMPTS + 1):
         pilot = site.pilot()
-        wait_until(lambda pilot=pilot: processes_with(f'RP_TASK_SANDBOX={pilot.pilot_sandbox}/{task.uid}'), 30)
+        wait_until(partial(processes_with, f'RP_TASK_SANDBOX={pilot.pilot_sandbox}/{task.uid}'), 30)
         assert (task.pilot, task.attempts) == (pilot.uid, attempt)
         site.kill(pilot)
     assert task.wait(timeout=30) == rp.FAILED
     assert task.attempts == ATTEMPTS
-    assert 'SIGKILL' in task.exception
+    assert 'SIGKILL' in str(task.exception)
 
 
 def test_task_without_a_pilot_left_fails(session: rp.Session, base: Path) -> None:
@@ -109,7 +109,7 @@ def test_task_without_a_pilot_left_fails(session: rp.Session, base: Path) -> Non
     task.wait(rp.AGENT_EXECUTING, timeout=30)
     site.kill(pilot)
     assert task.wait(timeout=30) == rp.FAILED
-    assert 'no pilot is left' in task.exception
+    assert 'no pilot is left' in str(task.exception)
 
 
 def test_task_that_waits_for_another_pilot_can_be_cancelled(site: Site) -> None:

@@ -40,7 +40,7 @@ def final(run: Run, tasks: list[rp.Task]) -> list[str]:
 
 def test_shell(on: Callable[..., Run]) -> None:
     run = on(agent_spawner='SHELL')
-    descriptions = [
+    descriptions: list[dict[str, Any]] = [
         {'executable': 'echo', 'arguments': ["it's", '$RP_TASK_ID', '"quoted"'], 'uid': 'plain'},
         {'executable': 'echo', 'arguments': ['$A'], 'pre_exec': ['export A=1'], 'uid': 'script'},
         {'executable': '/bin/sh', 'arguments': ['-c', 'echo lost >&2; exit 3'], 'uid': 'fails'},

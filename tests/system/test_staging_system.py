@@ -55,7 +55,7 @@ def copied(source: Any, target: Any = None, action: str = rp.TRANSFER, **values:
 
 def listing(task: rp.Task) -> set[str]:
     """All files in the sandbox of a task, but its standard ones."""
-    root = Path(task.sandbox)
+    root = Path(str(task.sandbox))
     return {str(path.relative_to(root)) for path in root.rglob('*')
             if path.is_file() and not path.name.startswith(f'{task.uid}.')}
 
@@ -110,7 +110,7 @@ def test_names_with_odd_characters(shared: Run, client: Client, name: str) -> No
     done(task)
     assert (client.path / f'{name}.out').read_text() == name
     assert (Path(shared.pilot.pilot_sandbox) / path).read_text() == name
-    assert os.readlink(Path(task.sandbox) / f'{name}.link') == f'{task.sandbox}/{name}'
+    assert os.readlink(Path(str(task.sandbox)) / f'{name}.link') == f'{task.sandbox}/{name}'
 
 
 # input: where from and where to
@@ -127,7 +127,7 @@ def test_input_from_everywhere(shared: Run, client: Client, action: str, scheme:
     url = f'{scheme}:///{source.relative_to(root)}'
     task = shared.one(executable='/bin/cat', arguments=['target'], input_staging=[copied(url, 'target', action)])
     assert done(task).stdout == 'content'
-    target = Path(task.sandbox) / 'target'
+    target = Path(str(task.sandbox)) / 'target'
     assert target.is_symlink() == (action == rp.LINK)
     assert source.exists() == (action != rp.MOVE)
     assert task.output_files == []
@@ -141,10 +141,10 @@ def test_output_to_everywhere(shared: Run, client: Client, action: str, scheme: 
     inside = Path(client.name if scheme != 'endpoint' else client.path.relative_to('/')) / 'deep' / 'target'
     url = f'{scheme}:///{inside}'
     task = shared.one(**shell('echo content > source'), output_staging=[copied('source', url, action)])
-    target = (Path(done(task).sandbox) if scheme == 'task' else root) / inside
+    target = (Path(str(done(task).sandbox)) if scheme == 'task' else root) / inside
     assert target.read_text() == 'content\n'
     assert target.is_symlink() == (action == rp.LINK)
-    assert (Path(task.sandbox) / 'source').exists() == (action != rp.MOVE)
+    assert (Path(str(task.sandbox)) / 'source').exists() == (action != rp.MOVE)
 
 
 def test_tasks_hand_on_data(shared: Run, client: Client) -> None:
@@ -201,7 +201,7 @@ def test_directories_in(shared: Run, client: Client, action: str) -> None:
     task = shared.one(executable='/bin/cat', arguments=['got/sub/deep/three'], input_staging=[
         copied(f'client:///{client.name}/tree', 'got', action, flags=rp.RECURSIVE | rp.CREATE_PARENTS)])
     assert done(task).stdout == 'tree/sub/deep/three'
-    got = Path(task.sandbox) / 'got'
+    got = Path(str(task.sandbox)) / 'got'
     assert {f'tree/{path.relative_to(got)}' for path in got.glob('**/*') if path.is_file()} == names
     assert (got / 'empty').is_dir()
     assert os.readlink(got / 'link') == 'one'
@@ -248,10 +248,10 @@ def test_files_that_travel_together(shared: Run, client: Client) -> None:
         copied(f'{client.name}/single', 'task:///in/', rp.TARBALL), f'{client.name}/a > plain'], pre_exec=['ls'])
     task.wait(timeout=30)
     assert listing(task) == {'a', 'plain', 'in/single', *(f'in/{name}' for name in names)}
-    assert (Path(task.sandbox) / 'a').read_text() == 'x' * 100000
-    assert os.access(Path(task.sandbox) / 'in/single', os.X_OK)
+    assert (Path(str(task.sandbox)) / 'a').read_text() == 'x' * 100000
+    assert os.access(Path(str(task.sandbox)) / 'in/single', os.X_OK)
     assert task.output_files == []
-    assert not list(Path(task.sandbox).glob('*.tar'))
+    assert not list(Path(str(task.sandbox)).glob('*.tar'))
 
 
 def test_archives_stay_in_the_sandbox(shared: Run, client: Client) -> None:
@@ -333,7 +333,7 @@ def test_missing_source(shared: Run, client: Client, action: str) -> None:
     assert f'{client.path}/none' in said
     assert 'No such file' in said
     assert task.exit_code is None
-    assert not (Path(task.sandbox) / 'ran').exists()
+    assert not (Path(str(task.sandbox)) / 'ran').exists()
 
 
 @pytest.mark.parametrize('action', ACTIONS)
@@ -406,7 +406,7 @@ def test_output_of_cancelled_tasks(shared: Run, client: Client) -> None:
         'echo x > a; touch ready; sleep 100', stage_on_error=True, output_staging=[
             f'a > {client.name}/transferred', copied('a', f'client:///{client.name}/copied', rp.COPY)])))
     task.wait(rp.AGENT_EXECUTING, timeout=30)
-    wait_until((Path(task.sandbox) / 'ready').exists)
+    wait_until((Path(str(task.sandbox)) / 'ready').exists)
     task.cancel()
     assert task.wait(timeout=30) == rp.CANCELED
     assert sorted(os.listdir(client.path)) == ['copied', 'transferred']
@@ -417,7 +417,7 @@ def test_output_of_tasks_that_are_cleaned_up(shared: Run, client: Client) -> Non
         f'a > {client.name}/a', copied('b', f'client:///{client.name}/b', rp.MOVE)])
     done(task)
     assert ((client.path / 'a').read_text(), (client.path / 'b').read_text()) == ('x\n', 'y\n')
-    assert not Path(task.sandbox).exists()
+    assert not Path(str(task.sandbox)).exists()
 
 
 # cancellation
@@ -433,7 +433,7 @@ def test_cancel_while_the_agent_stages(shared: Run, web: str) -> None:
     Handler.go.set()
     assert done(shared.one(executable='/bin/true'))
     assert 'cancel' in f'{task.exception}'
-    assert not (Path(task.sandbox) / 'ran').exists()
+    assert not (Path(str(task.sandbox)) / 'ran').exists()
 
 
 def test_cancel_while_the_client_stages(shared: Run, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -456,7 +456,7 @@ def test_cancel_while_the_client_stages(shared: Run, client: Client, monkeypatch
     go.set()
     assert done(shared.one(executable='/bin/true'))
     assert 'cancel' in f'{task.exception}'
-    assert not (Path(task.sandbox) / 'ran').exists()
+    assert not (Path(str(task.sandbox)) / 'ran').exists()
 
 
 def test_session_ends_while_files_are_on_their_way(run: Run, base: Path, web: str,

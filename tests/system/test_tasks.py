@@ -52,7 +52,7 @@ def shell(command: str, **values: Any) -> rp.TaskDescription:
 def variables(task: rp.Task) -> dict[str, str]:
     """What a task that ran `env -0` has seen."""
     assert task.state == rp.DONE, (task.exception, task.exception_detail, task.stderr)
-    entries = (Path(task.sandbox) / f'{task.uid}.out').read_bytes().split(b'\0')
+    entries = (Path(str(task.sandbox)) / f'{task.uid}.out').read_bytes().split(b'\0')
     return dict(os.fsdecode(entry).split('=', 1) for entry in entries if entry)
 
 
@@ -127,7 +127,7 @@ def test_share_of_a_gpu_is_told_as_a_fraction(shared: Run) -> None:
 def test_scripts_know_their_processes_and_the_exit_code(shared: Run) -> None:
     task = shared.one(executable='/bin/sh', arguments=['-c', 'exit 3'], pre_launch=['echo $RP_LAUNCH_PID'],
                       pre_exec=['echo $RP_EXEC_PID'], post_exec=['echo $RP_RANK_PID $RP_RET'])
-    launch_pid = (Path(task.sandbox) / f'{task.uid}.launch.out').read_text()
+    launch_pid = (Path(str(task.sandbox)) / f'{task.uid}.launch.out').read_text()
     assert re.fullmatch(r'\d+\n', launch_pid)
     assert re.fullmatch(r'\d+\n\d+ 3\n', task.stdout)
     assert len({*launch_pid.split(), *task.stdout.split()[:2]}) == 3
@@ -137,7 +137,7 @@ def test_scripts_know_their_processes_and_the_exit_code(shared: Run) -> None:
 def test_task_can_record_events(shared: Run, way: dict[str, Any]) -> None:
     task = submit(shared, shell('"$RP_PROF" app_step "with, a message"; "$RP_GTOD"', **way))[0]
     succeed(shared, task)
-    rows = [line.split(',') for line in (Path(task.sandbox) / f'{task.uid}.prof').read_text().splitlines()]
+    rows = [line.split(',') for line in (Path(str(task.sandbox)) / f'{task.uid}.prof').read_text().splitlines()]
     (row,) = [row for row in rows if row[1] == 'app_step']
     assert len(row) == 7
     assert row[4:6] == [task.uid, rp.AGENT_EXECUTING]
@@ -183,7 +183,7 @@ ODD = ['plain', '', 'two  words', "single ' quote", 'double " quote', 'new\nline
 def words(task: rp.Task) -> list[str]:
     """What a task that ran `printf '%s\\0' ...` was given."""
     assert task.state == rp.DONE, (task.exception, task.exception_detail, task.stderr)
-    return (Path(task.sandbox) / f'{task.uid}.out').read_text().split('\0')[:-1]
+    return (Path(str(task.sandbox)) / f'{task.uid}.out').read_text().split('\0')[:-1]
 
 
 @KINDS
@@ -232,7 +232,7 @@ def test_names_of_variables(shared: Run) -> None:
 def test_sandbox_and_standard_files(shared: Run) -> None:
     (task,) = submit(shared, shell('echo out; echo err >&2; pwd'))
     succeed(shared, task)
-    sandbox = Path(task.sandbox)
+    sandbox = Path(str(task.sandbox))
     assert sandbox == Path(shared.pilot.pilot_sandbox) / task.uid
     assert sorted(path.name for path in sandbox.iterdir()) == [f'{task.uid}.err', f'{task.uid}.out']
     assert task.stdout == f'out\n{sandbox}\n'
@@ -242,18 +242,18 @@ def test_sandbox_and_standard_files(shared: Run) -> None:
 
 def test_scripts_can_be_found(shared: Run) -> None:
     task = shared.one(executable='true', pre_launch=['true'], pre_exec=['true'])
-    names = {path.name for path in Path(task.sandbox).iterdir()}
+    names = {path.name for path in Path(str(task.sandbox)).iterdir()}
     assert {f'{task.uid}.{end}' for end in ('launch.sh', 'launch.out', 'exec.sh', 'out', 'err', 'prof')} <= names
-    assert os.access(Path(task.sandbox) / f'{task.uid}.exec.sh', os.X_OK)
+    assert os.access(Path(str(task.sandbox)) / f'{task.uid}.exec.sh', os.X_OK)
 
 
 @KINDS
 def test_custom_names_of_standard_files(shared: Run, tmp_path: Path, way: dict[str, Any]) -> None:
     (task,) = submit(shared, shell('echo out; echo err >&2', stdout='my out', stderr=str(tmp_path / 'err'), **way))
     succeed(shared, task)
-    assert (Path(task.sandbox) / 'my out').read_text() == task.stdout == 'out\n'
+    assert (Path(str(task.sandbox)) / 'my out').read_text() == task.stdout == 'out\n'
     assert (tmp_path / 'err').read_text() == task.stderr == 'err\n'
-    assert not (Path(task.sandbox) / f'{task.uid}.out').exists()
+    assert not (Path(str(task.sandbox)) / f'{task.uid}.out').exists()
 
 
 @KINDS
@@ -303,7 +303,7 @@ def test_tail_of_large_outputs(shared: Run) -> None:
     assert 1024 <= len(task.stdout) <= 1100
     assert 'SHORTENED' in task.stdout.splitlines()[0]
     assert task.stderr.endswith('0' * 1024)
-    assert (Path(task.sandbox) / f'{task.uid}.out').read_text().startswith('line 0\n')
+    assert (Path(str(task.sandbox)) / f'{task.uid}.out').read_text().startswith('line 0\n')
 
 
 def test_outputs_that_are_no_text(shared: Run) -> None:
@@ -316,7 +316,7 @@ def test_cleanup_removes_the_sandbox(shared: Run) -> None:
     kept, removed, failed = submit(shared, shell('touch file'), shell('touch file; echo done', cleanup=True),
                                    shell('echo no >&2; exit 5', cleanup=True))
     assert finish(shared, kept, removed, failed) == [rp.DONE, rp.DONE, rp.FAILED]
-    assert [Path(task.sandbox).exists() for task in (kept, removed, failed)] == [True, False, False]
+    assert [Path(str(task.sandbox)).exists() for task in (kept, removed, failed)] == [True, False, False]
     assert (removed.stdout, removed.output_files) == ('done\n', ['file'])
     assert (failed.stderr, failed.exit_code) == ('no\n', 5)
 
@@ -339,7 +339,7 @@ def test_order_of_commands(shared: Run, stages: list[str]) -> None:
     commands = {stage: [f'echo {stage} 1 >> order', f'echo {stage} 2 >> order'] for stage in stages}
     (task,) = submit(shared, shell('; '.join(commands.pop('task')), **commands))
     succeed(shared, task)
-    assert (Path(task.sandbox) / 'order').read_text().splitlines() == [
+    assert (Path(str(task.sandbox)) / 'order').read_text().splitlines() == [
         f'{stage} {number}' for stage in stages for number in (1, 2)]
 
 
@@ -355,7 +355,7 @@ def test_failing_command(shared: Run, stage: str) -> None:
     """It ends the task, nothing after it is run, and the application can read which command it was."""
     (task,) = submit(shared, shell('touch ran', **{stage: ['echo start', 'rm /no/such/file', 'touch after']}))
     assert finish(shared, task) == [rp.FAILED]
-    sandbox = Path(task.sandbox)
+    sandbox = Path(str(task.sandbox))
     assert task.exit_code == 1
     assert (sandbox / 'ran').exists() == stage.startswith('post')
     assert not (sandbox / 'after').exists()
@@ -450,7 +450,7 @@ def test_startup_timeout(shared: Run) -> None:
     (task,) = submit(shared, shell('touch ran', startup_timeout=0.3, pre_launch=['sleep 100']))
     assert finish(shared, task) == [rp.CANCELED]
     assert 'startup_timeout' in reason(task)
-    assert not (Path(task.sandbox) / 'ran').exists()
+    assert not (Path(str(task.sandbox)) / 'ran').exists()
 
 
 def test_timeout_counts_from_the_start_of_the_execution(shared: Run) -> None:
@@ -496,7 +496,7 @@ def test_cancel_ends_the_whole_process_tree(shared: Run, tmp_path: Path) -> None
     script.write_text(TREE)
     (task,) = submit(shared, rp.TaskDescription({'executable': '/bin/sh', 'arguments': [script]}))
     task.wait(rp.AGENT_EXECUTING, timeout=30)
-    pids = pids_in(Path(task.sandbox) / 'pids', 6)
+    pids = pids_in(Path(str(task.sandbox)) / 'pids', 6)
     task.cancel()
     assert finish(shared, task) == [rp.CANCELED]
     assert [pid for pid in pids if running(pid)] == []
@@ -505,7 +505,7 @@ def test_cancel_ends_the_whole_process_tree(shared: Run, tmp_path: Path) -> None
 def test_cancel_lets_the_task_clean_up(shared: Run) -> None:
     (task,) = submit(shared, shell('trap "echo cleaned up; exit 0" TERM; touch ready; while :; do sleep 0.05; done'))
     task.wait(rp.AGENT_EXECUTING, timeout=30)
-    wait_until((Path(task.sandbox) / 'ready').exists)
+    wait_until((Path(str(task.sandbox)) / 'ready').exists)
     task.cancel()
     assert finish(shared, task) == [rp.CANCELED]
     assert task.stdout == 'cleaned up\n'
@@ -589,8 +589,8 @@ def test_ranks_without_mpi(shared: Run) -> None:
     (task,) = submit(shared, shell('echo rank $RP_RANK of $RP_RANKS', ranks=3, use_mpi=False))
     succeed(shared, task)
     assert sorted(task.stdout.splitlines()) == [f'rank {rank} of 3' for rank in range(3)]
-    cores = [core['index'] for slot in task.slots for core in slot.cores]
-    assert len(task.slots) == len(set(cores)) == 3
+    cores = [core['index'] for slot in task.slots or () for core in slot.cores]
+    assert len(task.slots or ()) == len(set(cores)) == 3
 
 
 def test_commands_for_single_ranks(shared: Run) -> None:
@@ -640,7 +640,7 @@ def test_cores_are_never_shared(shared: Run) -> None:
     """With four cores, tasks of one to three cores: never more than four in use, and no core by two tasks at a time."""
     tasks = submit(shared, *[timed(cores_per_rank=cores) for cores in [1, 2, 1, 3, 1, 2, 1, 1] * 5])
     succeed(shared, *tasks)
-    cores = {task.uid: {core['index'] for slot in task.slots for core in slot.cores} for task in tasks}
+    cores = {task.uid: {core['index'] for slot in task.slots or () for core in slot.cores} for task in tasks}
     assert [len(cores[task.uid]) for task in tasks] == [task.description.cores_per_rank for task in tasks]
     for one, other in combinations(tasks, 2):
         (start, end), (other_start, other_end) = interval(one), interval(other)
@@ -675,10 +675,12 @@ def test_priorities(shared: Run, gate: Gate, tmp_path: Path) -> None:
 
 def test_slots_that_the_application_has_chosen(shared: Run) -> None:
     nodes = shared.pilot.nodelist
+    assert nodes
     slots = nodes.find_slots(rp.RankRequirements(n_cores=1, n_gpus=1), n_slots=2)
     task = shared.one(executable='/usr/bin/env', arguments=['-0'], ranks=2, use_mpi=False, gpu_type=rp.CUDA,
                       gpus_per_rank=1, slots=slots)
     assert task.state == rp.DONE, reason(task)
+    assert task.slots
     assert task.slots == slots
     nodes.release_slots(task.slots)
 
@@ -691,7 +693,7 @@ def visible(task: rp.Task) -> list[str]:
 
 
 def gpus(task: rp.Task) -> list[int]:
-    return [gpu['index'] for slot in task.slots for gpu in slot.gpus]
+    return [gpu['index'] for slot in task.slots or () for gpu in slot.gpus]
 
 
 def test_tasks_share_gpus(shared: Run, gate: Gate, tmp_path: Path) -> None:
@@ -703,7 +705,7 @@ def test_tasks_share_gpus(shared: Run, gate: Gate, tmp_path: Path) -> None:
     succeed(shared, *tasks)
     assert Counter(gpu for task in tasks for gpu in gpus(task)) == {0: 2, 1: 2}
     assert [visible(task) for task in tasks] == [[str(gpu) for gpu in gpus(task)] for task in tasks]
-    assert {gpu['occupation'] for task in tasks for slot in task.slots for gpu in slot.gpus} == {0.5}
+    assert {gpu['occupation'] for task in tasks for slot in task.slots or () for gpu in slot.gpus} == {0.5}
 
 
 def test_gpus_are_never_over_used(shared: Run) -> None:
@@ -711,7 +713,7 @@ def test_gpus_are_never_over_used(shared: Run) -> None:
     tasks = submit(shared, *[timed(gpus_per_rank=share) for share in shares])
     succeed(shared, *tasks)
     for number in range(2):
-        changes = sorted((moment, sign * gpu['occupation']) for task in tasks for slot in task.slots
+        changes = sorted((moment, sign * gpu['occupation']) for task in tasks for slot in task.slots or ()
                          for gpu in slot.gpus if gpu['index'] == number
                          for moment, sign in zip(interval(task), (1, -1), strict=True))
         in_use = [sum(change for _, change in changes[:count]) for count in range(len(changes) + 1)]

@@ -48,7 +48,7 @@ def llsubmit(arguments: list[str], system: str) -> int:
         elif name == 'total_tasks':
             job.nodes = -(-int(value) // CORES)
         elif name == 'environment':
-            job.environ = dict(pair.split('=', 1) for pair in value.split(';') if '=' in pair)   # type: ignore[misc]
+            job.environ = dict(pair.split('=', 1) for pair in value.split(';') if '=' in pair)
     job.stdout, job.stderr = (str(Path(job.directory) / path) if path else '' for path in (job.stdout, job.stderr))
     if job.queue not in QUEUES:
         raise jobs.RefusedError(f'llsubmit: 2512-051 This job has not been submitted to LoadLeveler: class '

@@ -56,5 +56,5 @@ class UnreliableHubServer(server.HubServer):
 
 
 if __name__ == '__main__':
-    main.HubServer = UnreliableHubServer
+    main.HubServer = UnreliableHubServer  # type: ignore[attr-defined]
     sys.exit(main.main())

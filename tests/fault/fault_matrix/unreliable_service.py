@@ -10,6 +10,7 @@ from rp_api.coordination.service import main, served
 from rp_client.cli import hub
 
 if __name__ == '__main__':
-    served.python_program = lambda _: json.loads(os.environ['RP_FAULT_MATRIX_HUB'])
-    main.python_program = lambda _: [sys.executable, __file__]
+    program: list[str] = json.loads(os.environ['RP_FAULT_MATRIX_HUB'])
+    served.python_program = lambda module: program  # type: ignore[attr-defined]
+    main.python_program = lambda module: [sys.executable, __file__]  # type: ignore[attr-defined]
     sys.exit(hub.hub(sys.argv[1:]) if sys.argv[1:] else main.main())

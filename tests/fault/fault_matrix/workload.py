@@ -28,7 +28,7 @@ class Ending(NamedTuple):
     """How a task has to end."""
 
     state: str
-    exit_code: int
+    exit_code: int | None
     stdout: str
 
 

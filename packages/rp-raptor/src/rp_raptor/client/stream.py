@@ -26,7 +26,7 @@ _BATCH_DELAY = 0.004   # seconds that a call may wait for others to share its me
 Outcomes = Sequence[bytes | Exception]
 
 
-def stream(masters: Master | Iterable[Master], func: Callable[[Any], Any], iterable: Iterable[Any], *,
+def stream(masters: Master | Iterable[Master], func: Callable[..., Any], iterable: Iterable[Any], *,
            window: int = WINDOW, chunksize: int = 1, **attributes: float) -> Iterator[Call]:
     """Call `func(item)` for each item at one or several masters, and yield the calls as they finish.
 

@@ -243,7 +243,7 @@ class Master:
         """
         return self.__executor.map(func, *iterables, chunksize=chunksize, buffersize=window)
 
-    def stream(self, func: Callable[[Any], Any], iterable: Iterable[Any], *, window: int = WINDOW,
+    def stream(self, func: Callable[..., Any], iterable: Iterable[Any], *, window: int = WINDOW,
                chunksize: int = 1, **attributes: float) -> Iterator[Call]:
         """Call `func(item)` for each item, and yield the calls as they finish; see `rp.raptor.stream`.
 

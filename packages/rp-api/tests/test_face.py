@@ -15,6 +15,7 @@ import pytest
 import radical.pilot as rp
 from rp_api import constants, distributions, resources, states
 
+TABLE: dict[str, tuple[str, str]] = vars(rp)['_TABLE']
 STUB = Path(rp.__file__).with_suffix('.pyi')
 SUBMODULES = ['constants', 'pilot_description', 'raptor', 'raptor_tasks', 'staging_directives', 'states',
               'task_description', 'utils']
@@ -31,9 +32,9 @@ def test_importing_the_face_imports_nothing_else() -> None:
     assert python(f'import sys, radical.pilot; {loaded}') == 'radical radical.pilot rp_api'
 
 
-@pytest.mark.parametrize('name', sorted(rp._TABLE))
+@pytest.mark.parametrize('name', sorted(TABLE))
 def test_each_name_is_what_its_module_holds(name: str) -> None:
-    module = import_module(rp._TABLE[name][1])
+    module = import_module(TABLE[name][1])
     assert getattr(rp, name) is getattr(module, name)
     assert name in vars(rp)
 
@@ -45,18 +46,18 @@ def test_modules_are_reached_as_attributes(name: str) -> None:
 
 def test_all_constants_are_on_the_face() -> None:
     values = {name: value for name, value in vars(constants).items() if not name.startswith('_')}
-    assert {name for name in values if name != 'annotations'} <= set(rp._TABLE)
+    assert {name for name in values if name != 'annotations'} <= set(TABLE)
 
 
 def test_all_states_are_on_the_face() -> None:
-    assert set(states.PILOT.names) | set(states.TASK.names) <= set(rp._TABLE)
+    assert set(states.PILOT.names) | set(states.TASK.names) <= set(TABLE)
     assert rp.FINAL == [rp.DONE, rp.FAILED, rp.CANCELED]
     assert rp.UMGR_SCHEDULING is rp.TMGR_SCHEDULING
 
 
 def test_all_resources_are_on_the_face() -> None:
     assert {name for name in resources.__all__ if not issubclass(getattr(resources, name), Exception)
-            } <= set(rp._TABLE)
+            } <= set(TABLE)
 
 
 def test_names_of_old_versions_exist_on_request() -> None:
@@ -73,12 +74,12 @@ def test_version_is_a_version() -> None:
 
 def test_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match=r"module 'radical\.pilot' has no attribute 'Sesion'"):
-        _ = rp.Sesion
+        _ = getattr(rp, 'Sesion')  # noqa: B009 (type checkers know that it is wrong)
 
 
 def test_name_of_a_missing_distribution_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(vars(rp), 'Session', raising=False)
-    monkeypatch.setitem(rp._TABLE, 'Session', ('rp-client', 'rp_client_is_not_here.session'))
+    monkeypatch.setitem(TABLE, 'Session', ('rp-client', 'rp_client_is_not_here.session'))
     monkeypatch.setattr(distributions, 'missing', lambda dist: f'{dist} is not installed')
     assert not hasattr(rp, 'Session')
     with pytest.raises(AttributeError, match=r'radical\.pilot\.Session: rp-client is not installed'):
@@ -87,7 +88,7 @@ def test_name_of_a_missing_distribution_says_what_to_install(monkeypatch: pytest
 
 def test_broken_installation_is_not_taken_for_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(vars(rp), 'Session', raising=False)
-    monkeypatch.setitem(rp._TABLE, 'Session', ('rp-api', 'module_that_is_not_here'))
+    monkeypatch.setitem(TABLE, 'Session', ('rp-api', 'module_that_is_not_here'))
     with pytest.raises(ModuleNotFoundError, match='module_that_is_not_here'):
         _ = rp.Session
 
@@ -103,12 +104,12 @@ def test_star_import_takes_what_is_installed(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_names_can_be_patched() -> None:
     with mock.patch('radical.pilot.TaskDescription', SimpleNamespace) as patched:
-        assert rp.TaskDescription is patched
+        assert vars(rp)['TaskDescription'] is patched
     assert rp.TaskDescription is import_module('rp_api.description.task').TaskDescription
 
 
 def test_type_checkers_see_the_same_names() -> None:
-    named = set()
+    named: set[str | None] = set()
     for node in ast.parse(STUB.read_text()).body:
         if isinstance(node, ast.ImportFrom):
             stars = node.names[0].name == '*'
