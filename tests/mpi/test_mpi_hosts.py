@@ -94,7 +94,6 @@ def test_a_machine_over_hosts_with_different_gpus(install: Install, hosts: Names
         table.run(task)
         said = [(Path(task.sandbox) / f'log.{rank}').read_text().split() for rank in range(len(where))]
         table.executor.stop(table.loop.stop, 'the end')
-        table.loop._stopping = False
         table.loop.run()
     assert [each[:2] for each in said] == [['h1', '2'], ['h1', '3'], ['h2', '0'], ['h2', '1'], ['h2', '2'], ['h2', '3']]
     (all_cpus,) = re.findall(r'Cpus_allowed_list:\s*(\S+)', Path('/proc/self/status').read_text())

@@ -322,7 +322,8 @@ def test_closing_the_session_in_a_callback(session: rp.Session, base: Path) -> N
 
 def test_closing_a_session_that_a_callback_closes(session: rp.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """The application may end after it: nothing is left to be done by then."""
-    closing, go, order, end_pilots = threading.Event(), threading.Event(), list[str](), session._close_managers
+    pmgr = rp.PilotManager(session)
+    closing, go, order, end_pilots = threading.Event(), threading.Event(), list[str](), pmgr.close
 
     def slowly() -> None:
         closing.set()
@@ -334,7 +335,7 @@ def test_closing_a_session_that_a_callback_closes(session: rp.Session, monkeypat
         session.close()
         order.append('the session is closed')
 
-    monkeypatch.setattr(session, '_close_managers', slowly)
+    monkeypatch.setattr(pmgr, 'close', slowly)
     session.engine.call(session.engine.dispatcher.call, session.close)
     assert closing.wait(30)
     other = threading.Thread(target=again)
@@ -348,7 +349,8 @@ def test_closing_a_session_that_a_callback_closes(session: rp.Session, monkeypat
 
 def test_a_callback_closes_a_session_that_is_being_closed(session: rp.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not wait for what waits for it."""
-    returned, end_pilots = threading.Event(), session._close_managers
+    pmgr = rp.PilotManager(session)
+    returned, end_pilots = threading.Event(), pmgr.close
 
     def close() -> None:
         session.close()
@@ -360,7 +362,7 @@ def test_a_callback_closes_a_session_that_is_being_closed(session: rp.Session, m
         session.close()   # as a signal handler of this thread may do
         end_pilots()
 
-    monkeypatch.setattr(session, '_close_managers', meanwhile)
+    monkeypatch.setattr(pmgr, 'close', meanwhile)
     session.close()
     assert returned.is_set()
 

@@ -378,6 +378,16 @@ def test_nothing_is_called_after_stop(loop: Loop, way: str) -> None:
     loop.run()
 
 
+def test_a_stopped_loop_runs_again(loop: Loop) -> None:
+    loop.stop()
+    loop.run()
+    called: list[str] = []
+    loop.call_soon(called.append, 'again')
+    loop.call_soon(loop.stop)
+    loop.run()
+    assert called == ['again']
+
+
 def test_stop_from_another_thread_ends_a_sleeping_loop(loop: Loop) -> None:
     running = threading.Event()
 

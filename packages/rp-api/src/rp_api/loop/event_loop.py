@@ -123,6 +123,7 @@ class Loop:
                 self._run_ready()
                 if not self._stopping:
                     self._wait()
+            self._stopping = False   # it can run again
         finally:
             self._thread = None
 
