@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from parties import TIMEOUT, Party
 
@@ -21,6 +21,8 @@ from rp_api.coordination.contract import BULK, Submission, Update
 from rp_api.coordination.coordinator import Settings
 from rp_api.coordination.hub import main
 from rp_api.coordination.hub_process import HubProcess
+
+P = TypeVar('P', bound=Party)
 
 
 class Client(Party):
@@ -123,7 +125,7 @@ class Site:
     def agent(self, pilot: str, address: HubAddress | None = None, agent: str = 'agent_0') -> Agent:
         return self._add(Agent(address or self.hub.agent_address, pilot, agent))
 
-    def _add(self, party: Any) -> Any:
+    def _add(self, party: P) -> P:
         self._parties.append(party)
         return party
 
@@ -151,7 +153,7 @@ class Site:
 class HubHere:
     """A hub in a thread of this process, where it can be tampered with; ends by itself, which is waited for."""
 
-    def __init__(self, directory: Path, **settings: float) -> None:
+    def __init__(self, directory: Path, **settings: Any) -> None:
         self._directory = directory
         self._config = hub_file.new_config('session', directory, Settings(**settings))
         self.address = hub_file.address(self._config, 'client')

@@ -101,10 +101,14 @@ class Party:
     def attach(self, connection: Connection) -> None:
         """Keep what a connection reports."""
         self.connection = connection
-        connection.on_lost = lambda how: (self.lost.append(how), self.note('lost'))
+        connection.on_lost = self._on_lost
         connection.on_found = lambda: self.note('found')
         connection.on_refused = lambda reason: self.note(f'refused: {reason}')
         connection.on_room = lambda: self.note('room')
+
+    def _on_lost(self, how: str) -> None:
+        self.lost.append(how)
+        self.note('lost')
 
     def block(self) -> Callable[[], None]:
         """Keep the loop from doing anything until the result is called."""

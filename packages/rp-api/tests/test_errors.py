@@ -95,11 +95,11 @@ def test_without_radical_utils_errors_are_ours_alone() -> None:
 
 @pytest.mark.usefixtures('radical_utils')
 def test_applications_may_catch_the_errors_of_radical_utils() -> None:
-    unknown = errors.unknown_attribute('there is no attribute "rank"')
+    unknown: object = errors.unknown_attribute('there is no attribute "rank"')
     assert isinstance(unknown, TDKeyError)
     assert isinstance(unknown, errors.AttributeUnknown)
     assert str(unknown) == 'there is no attribute "rank"'
-    wrong = errors.attribute_type_error('ranks is a number')
+    wrong: object = errors.attribute_type_error('ranks is a number')
     assert isinstance(wrong, TDTypeError)
     assert isinstance(wrong, errors.AttributeTypeError)
     assert str(wrong) == 'ranks is a number'

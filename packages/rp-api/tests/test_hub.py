@@ -6,7 +6,8 @@ import os
 import shutil
 import sqlite3
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ def test_each_agent_gets_its_tasks_once_and_in_order(site: Site, client: Client)
         client.submit('p1', uids(3, f'b{number:02d}'))
     agents = [site.agent(pilot) for pilot in ('p0', 'p1')]
     for agent, prefix in zip(agents, 'ab', strict=True):
-        agent.until(lambda agent=agent: len(agent.order) >= 60)
+        agent.until(partial(lambda agent: len(agent.order) >= 60, agent))
         assert agent.order == [uid for number in range(20) for uid in uids(3, f'{prefix}{number:02d}')]
 
 
@@ -119,7 +120,12 @@ def test_the_end_of_a_pilot_does_not_come_before_its_results(site: Site, client:
     agent = site.agent('p0')
     order: list[str] = []
     client.connection.on_tasks = lambda updates: order.extend(update.uid for update in updates)
-    client.connection.on_pilots = lambda updates: (order.extend(update.uid for update in updates), client.note('end'))
+
+    def on_pilots(updates: Sequence[Update]) -> None:
+        order.extend(update.uid for update in updates)
+        client.note('end')
+
+    client.connection.on_pilots = on_pilots
     client.submit('p0', ['a'])
     agent.until(lambda: agent.order)
     agent.do(lambda: (agent.connection.update_tasks([Update('a', states.TMGR_STAGING_OUTPUT_PENDING)]),

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hub_support import TIMEOUT, Party
+from parties import TIMEOUT, Party
 
 from rp_api.coordination.connections import hub_file
 from rp_api.coordination.coordinator import Settings

@@ -31,8 +31,12 @@ def readings(monkeypatch: pytest.MonkeyPatch) -> list[Reading]:
     connect = Agent._connect
 
     def connected(agent: Agent, address: hub_connection.HubAddress) -> None:
+        def on_clock(reading: Reading) -> None:
+            found.append(reading)
+            agent.note('clock')
+
         connect(agent, address)
-        agent.connection.on_clock = lambda reading: (found.append(reading), agent.note('clock'))
+        agent.connection.on_clock = on_clock
 
     monkeypatch.setattr(Agent, '_connect', connected)
     return found

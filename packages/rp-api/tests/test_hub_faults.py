@@ -10,12 +10,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zmq
-from hub_support import TIMEOUT, Client, HubHere, MakeSite, Proxy, Site, sites, uids
+from hub_support import Client, HubHere, MakeSite, Proxy, Site, sites, uids
+from parties import TIMEOUT
 
 from rp_api import states
 from rp_api.coordination import sessions
@@ -132,7 +134,7 @@ def test_nothing_is_lost_when_the_hub_is_killed_again_and_again(site: Site) -> N
     expected = uids(6000)
     pump(client, 'p0', list(expected), 50)
     for progress in (1000, 2500, 4000):
-        agent.until(lambda progress=progress: len(agent.order) >= progress)
+        agent.until(partial(lambda progress: len(agent.order) >= progress, progress))
         restart(site)
     client.until(lambda: len(client.states()) == len(expected))
     assert first_seen(agent.order) == expected
@@ -140,7 +142,7 @@ def test_nothing_is_lost_when_the_hub_is_killed_again_and_again(site: Site) -> N
     assert all(update.info == {'exit_code': 0} for update in client.tasks)
     for party in (client, agent):   # who was still looking for the hub when it was killed again lost it less often
         assert 1 <= party.news.count('lost') <= 3
-        party.until(lambda party=party: party.news.count('lost') == party.news.count('found'))
+        party.until(partial(lambda news: news.count('lost') == news.count('found'), party.news))
     client.until_settled()
     agent.until_settled()
 
@@ -310,7 +312,7 @@ def test_who_cannot_prove_itself_gets_no_connection(site: Site, pretence: str) -
     try:
         socket.connect(site.hub.address.endpoint)
         socket.send(codec.pack([1, 'pilots', [['stolen', b'']]]))
-        assert monitor.poll(TIMEOUT * 1000)
+        assert monitor.poll(int(TIMEOUT * 1000))
         event = int.from_bytes(monitor.recv_multipart()[0][:2], sys.byteorder)
         assert event != zmq.Event.HANDSHAKE_SUCCEEDED
     finally:
@@ -372,7 +374,7 @@ def test_malformed_messages_of_a_peer_with_good_keys_do_no_harm(site: Site) -> N
     socket.connect(address.endpoint)
 
     def receive() -> list[Any]:
-        assert socket.poll(TIMEOUT * 1000), 'no answer'
+        assert socket.poll(int(TIMEOUT * 1000)), 'no answer'
         return codec.unpack(socket.recv())  # type: ignore[no-any-return]
 
     try:

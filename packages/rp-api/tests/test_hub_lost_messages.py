@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hub_support import Client, MakeSite, Party, Site, sites, uids
+from hub_support import Client, MakeSite, Site, sites, uids
+from parties import Party
 
 from rp_api import states
 from rp_api.coordination import sessions
@@ -81,7 +83,7 @@ def test_messages_of_the_client(site: Site, operation: str) -> None:
     assert agent.order == [*uids(3), 'stop']
     for number, uid in enumerate(uids(3)):
         agent.report([uid], states.AGENT_EXECUTING)
-        client.until(lambda known=number + 1: len(client.states()) == known)
+        client.until(partial(lambda known: len(client.states()) == known, number + 1))
     client.until_settled()
 
 

@@ -12,11 +12,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hub_support import TIMEOUT, Agent, Client, Party
+from hub_support import Agent, Client
+from parties import TIMEOUT, Party
 
 from rp_api import states
 from rp_api.coordination import hub_process as process
@@ -140,7 +142,7 @@ def test_hub_that_was_found_is_started_again(tmp_path: Path, owner: Owner, times
         second.insert('pilot.0001')
         for number in range(times):
             os.kill(second.hub.pid, signal.SIGKILL)
-            second.until(lambda number=number: second.news.count('found') > number)
+            second.until(partial(lambda number: second.news.count('found') > number, number))
         assert second.known() == ['pilot.0000', 'pilot.0001']
     finally:
         second.end()
@@ -191,7 +193,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return process
 
     with monkeypatch.context() as patch:
-        patch.setattr(process.subprocess, 'Popen', start)
+        patch.setattr(subprocess, 'Popen', start)
         patch.setattr(process, 'python_program', lambda module: [sys.executable, '-c', limited])
         yield
     for pid in started:
@@ -223,7 +225,13 @@ def test_hub_that_is_started_again_waits_for_room(tmp_path: Path, owner: Owner,
                                                   monkeypatch: pytest.MonkeyPatch) -> None:
     owner.insert('pilot.0000')
     handlers = owner.connection._handlers
-    monkeypatch.setitem(handlers, 'welcome', lambda hub, go=handlers['welcome']: (go(hub), owner.note('welcome')))
+    welcomed = handlers['welcome']
+
+    def on_welcome(hub: Any) -> None:
+        welcomed(hub)
+        owner.note('welcome')
+
+    monkeypatch.setitem(handlers, 'welcome', on_welcome)
     with full_disk(monkeypatch):
         pid = owner.hub.pid
         os.kill(pid, signal.SIGKILL)
@@ -375,8 +383,7 @@ def test_listening_later(tmp_path: Path, owner: Owner) -> None:
     owner.insert('pilot.0000')
     assert not owner.hub.reachable
     assert owner.hub.agent_access['endpoint'].startswith('ipc://')
-    assert listened(owner, 'tcp://127.0.0.1:*') == ''
-    assert owner.hub.reachable
+    assert (listened(owner, 'tcp://127.0.0.1:*'), owner.hub.reachable) == ('', True)
     access = dict(owner.hub.agent_access)
     assert access['endpoint'].startswith('tcp://127.0.0.1:')
     assert json.loads(config(tmp_path).read_text())['endpoints'] == [owner.hub.endpoint, access['endpoint']]

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import stat
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,7 @@ def test_agents_of_one_pilot_share_its_tasks_and_get_all_its_commands(site: Site
     client.submit('p0', uids(3000))
     client.do(client.connection.command, 'p0', {'cmd': 'stop'})
     for agent in agents:
-        agent.until(lambda agent=agent: 'stop' in agent.order)
+        agent.until(partial(agent.order.__contains__, 'stop'))
     shares = [agent.order[:-1] for agent in agents]
     assert sorted(uid for share in shares for uid in share) == uids(3000)
     assert all(share and share == sorted(share) for share in shares)
@@ -165,7 +166,7 @@ def test_each_agent_gets_its_own_tasks_again_from_a_new_hub(site: Site, client: 
         agent.until_settled()
     client.submit('p0', uids(2000))
     for agent in agents:
-        agent.until(lambda agent=agent: agent.order)
+        agent.until(partial(bool, agent.order))
     restart(site)
     client.submit('p0', uids(10, 'late'))
     expected = sorted(uids(2000) + uids(10, 'late'))
@@ -292,8 +293,13 @@ def test_updates_wait_for_the_end_of_the_recovery(site: Site, client: Client) ->
     agent.report(uids(2 * BULK), states.AGENT_EXECUTING)
     order: list[str] = []
     other = site.client()
-    other.connection.on_tasks = lambda updates: (order.append('update'), other.note('tasks'))
-    other.do(other.connection.recover, lambda page: (order.append('page'), other.note('page')))
+
+    def noted(what: str, news: str) -> None:
+        order.append(what)
+        other.note(news)
+
+    other.connection.on_tasks = lambda updates: noted('update', 'tasks')
+    other.do(other.connection.recover, lambda page: noted('page', 'page'))
     other.until(lambda: 'page' in order)
     order.clear()   # with it, updates that came before it was asked for
     agent.report(uids(2 * BULK), LEFT)

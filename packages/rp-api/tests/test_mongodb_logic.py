@@ -14,7 +14,7 @@ from rp_api.coordination.contract import Update
 from rp_api.coordination.mongodb import documents, server
 from rp_api.coordination.mongodb.fold import counts, fold
 from rp_api.coordination.mongodb.silence import Silence
-from rp_api.errors import CoordinationError
+from rp_api.errors import CoordinationError, StateError
 
 MODELS = st.sampled_from([states.TASK, states.PILOT])
 
@@ -36,7 +36,7 @@ def test_updates_count_as_the_state_model_says(model: states.StateModel, data: s
     current, target = (data.draw(st.sampled_from(model.names)) for _ in range(2))
     try:
         moves = model.progress(current, target)[0] != current
-    except states.StateError:
+    except StateError:
         moves = False
     assert counts(model, current, target) == moves
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -83,7 +84,7 @@ def test_more_work_than_threads(loop: Loop, helpers: Helpers) -> None:
             loop.stop()
 
     for number in range(count):
-        helpers.run(lambda number=number: number, done, unwanted)
+        helpers.run(partial(int, number), done, unwanted)
     loop.run()
     assert sorted(results) == list(range(count))
 
@@ -150,7 +151,7 @@ def test_one_thread_does_all_work_if_there_are_no_others(loop: Loop, helpers: He
     with monkeypatch.context() as patch:
         no_more_threads(patch, 1)
         for number in range(2 * THREADS):
-            helpers.run(lambda number=number: number, done, unwanted)
+            helpers.run(partial(int, number), done, unwanted)
         loop.run()
     assert results == list(range(2 * THREADS))
 

@@ -46,7 +46,7 @@ class Spawned:
 
     def sleeper(self, **env: str) -> int:
         """Start a shell that becomes `sleep`; gives its pid when it has, as nothing has an environment on the way."""
-        pid = self.shell('echo $$; exec sleep 1000', **env)[0]
+        pid = self.shell('echo $$; exec sleep 1000', count=1, **env)[0]
         deadline = time.monotonic() + 30
         while not Path(f'/proc/{pid}/cmdline').read_bytes().startswith(b'sleep'):
             assert time.monotonic() < deadline
@@ -231,7 +231,9 @@ def test_sweep_finds_a_process_that_executes_programs(spawned: Spawned, tmp_path
     program.write_text(f'exec /bin/sh {program}\n')
     for number in range(100):
         pid = spawned.shell(f'echo; . {program}', count=0, RP_SESSION_ID=TAG, RP_TASK_ID=f'task.{number}')[0]
-        spawned.popens[-1].stdout.readline()
+        output = spawned.popens[-1].stdout
+        assert output is not None
+        output.readline()
         assert sweep({'RP_SESSION_ID': TAG, 'RP_TASK_ID': f'task.{number}'}, signal.SIGKILL) == [pid]
 
 

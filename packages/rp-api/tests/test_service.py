@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hub_support import TIMEOUT, Agent, Client, Party
+from hub_support import Agent, Client, P
+from parties import TIMEOUT, Party
 
 from rp_api.coordination import sessions
 from rp_api.coordination.connections.hub_connection import HubAddress
@@ -79,7 +80,7 @@ class Hub:
     def agent(self, served: ServedHub, pilot: str = 'p0') -> Agent:
         return self._add(Agent(address_of(served), pilot))
 
-    def _add(self, party: Any) -> Any:
+    def _add(self, party: P) -> P:
         self.parties.append(party)
         return party
 
@@ -234,7 +235,7 @@ def test_a_session_that_cannot_be_served_any_more_ends_with_the_reason(hub: Hub)
     end_of(pid)
     with pytest.raises(CoordinationError, match='one is not served any more'):
         party.until(lambda: False)
-    party.do = lambda *_: None   # its loop has ended
+    party.do = lambda *_: None   # type: ignore[method-assign,assignment]  # its loop has ended
     served.stop(0)
     assert [each['state'] for each in hub.ask('status')['sessions']] == ['failed']
     with pytest.raises(CoordinationError, match='one is not served'):
@@ -314,7 +315,7 @@ def test_another_version_is_refused(hub: Hub, monkeypatch: pytest.MonkeyPatch) -
 def test_what_is_not_a_request_is_dropped(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.start()
     for request in map(codec.pack, ([], [1], 'text', [1, 2, 'status'], [None, 2, 'status', {}])):
-        monkeypatch.setattr(hub_request.codec, 'pack', lambda _, data=request: data)
+        monkeypatch.setattr(codec, 'pack', lambda _, data=request: data)
         with pytest.raises(CoordinationError, match='answer'):   # on a busy machine it may not even be connected
             ask(hub.access, hub.url, 'status', timeout=1)
         monkeypatch.undo()

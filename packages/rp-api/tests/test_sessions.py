@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
-from hub_support import TIMEOUT, Client, MakeSite, Site, sites, uids
+from hub_support import Client, MakeSite, Site, sites, uids
+from parties import TIMEOUT
 
 from rp_api.coordination import sessions
 from rp_api.coordination.presence import Where, note, own_note, read_note
@@ -119,6 +120,7 @@ def test_a_reader_does_not_disturb(site: Site, client: Client, directory: Path) 
     client.submit('p0', uids(5, 'more'))
     client.until_settled()
     assert len(list(sessions.tasks(directory))) == 10
+    assert isinstance(tasks, Generator)
     tasks.close()
     client.close()
     assert site.until_ended() == 0

@@ -90,13 +90,14 @@ def test_check_finds_a_state_that_is_listed_twice() -> None:
 
 @pytest.mark.parametrize(('key', 'step', 'complaint'), [
     (('NEW', 'PMGR_LAUNCHING'), None, 'is missing'),
-    (('NEW', 'PMGR_LAUNCHING'), ('PMGR_LAUNCHING', ['PMGR_LAUNCHING']), 'announces'),
-    (('NEW', 'PMGR_LAUNCHING'), ('PMGR_LAUNCHING', []), 'but announces'),
-    (('NEW', 'PMGR_LAUNCHING'), ('NEW', []), 'is ignored'),
-    (('PMGR_ACTIVE', 'NEW'), ('PMGR_ACTIVE_PENDING', ['PMGR_ACTIVE_PENDING']), 'ends in'),
-    (('NEW', 'FAILED'), ('FAILED', ['PMGR_ACTIVE', 'FAILED']), 'announces'),
+    (('NEW', 'PMGR_LAUNCHING'), ('PMGR_LAUNCHING', ('PMGR_LAUNCHING',)), 'announces'),
+    (('NEW', 'PMGR_LAUNCHING'), ('PMGR_LAUNCHING', ()), 'but announces'),
+    (('NEW', 'PMGR_LAUNCHING'), ('NEW', ()), 'is ignored'),
+    (('PMGR_ACTIVE', 'NEW'), ('PMGR_ACTIVE_PENDING', ('PMGR_ACTIVE_PENDING',)), 'ends in'),
+    (('NEW', 'FAILED'), ('FAILED', ('PMGR_ACTIVE', 'FAILED')), 'announces'),
 ])
-def test_check_finds_a_wrong_step(key: tuple[str, str], step: tuple[str, list[str]] | None, complaint: str) -> None:
+def test_check_finds_a_wrong_step(key: tuple[str, str], step: tuple[str, tuple[str, ...]] | None,
+                                        complaint: str) -> None:
     model = StateModel('pilot', states.PILOT_STATES, PILOT.corrections)
     if step is None:
         del model._steps[key]
@@ -125,7 +126,7 @@ def test_states_of_the_other_model_and_other_things_are_unknown() -> None:
     with pytest.raises(StateError, match='None'):
         TASK.progress('NEW', None)  # type: ignore[arg-type]
     with pytest.raises(StateError, match=r'\[\]'):
-        TASK.progress('NEW', [])  # type: ignore[arg-type]
+        TASK.progress('NEW', ())  # type: ignore[arg-type]
     with pytest.raises(StateError, match=r'\[\]'):
         TASK.value([])  # type: ignore[arg-type]
 

@@ -24,7 +24,7 @@ TIMEOUT = 30.0
 class Mesh:
     """A root and its nodes, all in one loop, which can run once; what arrives is in `here` and `there`, by node."""
 
-    def __init__(self, nodes: int = 0, relays: int = 0, **times: float) -> None:
+    def __init__(self, nodes: int = 0, relays: int = 0, **times: Any) -> None:
         self.context: zmq.Context[Any] = zmq.Context()
         self.loop = Loop()
         self.keys, self.own = keys.generate(), keys.generate()
@@ -325,8 +325,16 @@ def test_who_comes_back_is_not_lost_by_what_was_before(make: Callable[..., Mesh]
     mesh = make(1)
     again: list[bool] = []
     mesh.greeted = lambda name: again.append(True)
-    mesh.run_until(lambda: again, lambda: mesh.root._gone(['n0']) is None, lambda: mesh.nodes['n0']._greet() is None,
-                   lambda: len(again) == 2)
+
+    def gone() -> bool:
+        mesh.root._gone(['n0'])
+        return True
+
+    def greeted() -> bool:
+        mesh.nodes['n0']._greet()
+        return True
+
+    mesh.run_until(lambda: again, gone, greeted, lambda: len(again) == 2)
     assert mesh.root._nodes['n0'].away is None
 
 

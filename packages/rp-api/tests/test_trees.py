@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -289,8 +290,10 @@ names = st.text(st.characters(blacklist_characters='/\0', blacklist_categories=[
     lambda name: name not in ('.', '..'))
 trees = st.recursive(st.text(max_size=5), lambda below: st.dictionaries(names, below, max_size=4), max_leaves=12)
 
+Tree: TypeAlias = 'str | dict[str, Tree]'
 
-def build(path: Path, tree: str | dict[str, object]) -> None:
+
+def build(path: Path, tree: Tree) -> None:
     if isinstance(tree, str):
         path.write_text(tree)
         return
@@ -301,7 +304,7 @@ def build(path: Path, tree: str | dict[str, object]) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
 @given(tree=trees)
-def test_any_tree(place: Path, tree: str | dict[str, object]) -> None:
+def test_any_tree(place: Path, tree: Tree) -> None:
     build(place / 'tree', {'below': tree})
     perform(directive(), str(place / 'tree'), str(place / 'copy'))
     pack(str(place / 'tar'), [(directive(TARBALL), str(place / 'tree'), 'there')])
