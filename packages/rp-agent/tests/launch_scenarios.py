@@ -115,7 +115,7 @@ def wait_for_processes_of_ranks(path: Path) -> None:
 
 def no_process_at_all(path: Path) -> None:
     """Nothing runs whose end could help: after a while the task fails and says which limit it was."""
-    component.SHORTAGE_LIMIT = 0.3
+    vars(component)['SHORTAGE_LIMIT'] = 0.3
     with few_processes(path, 0) as (harness, _):
         task = harness.run_one()
         assert task.target_state == states.FAILED
@@ -240,7 +240,7 @@ def keep_descriptors(path: Path) -> None:
 
 def too_many_ranks(path: Path) -> None:
     """A task that needs more descriptors than there can be waits for the others, and fails with the reason."""
-    component.SHORTAGE_LIMIT = 0.3
+    vars(component)['SHORTAGE_LIMIT'] = 0.3
     allow_descriptors(OWN + SPARE + 20)
     with an_executor(path) as harness:
         others = [harness.task(f'task.{index}') for index in range(20)]
@@ -318,7 +318,7 @@ def cancel_without_descriptors(path: Path) -> None:
 
 def no_descriptor_at_all(path: Path) -> None:
     """Nothing runs whose end could help: after a while the task fails and says which limit it was."""
-    component.SHORTAGE_LIMIT = 0.3
+    vars(component)['SHORTAGE_LIMIT'] = 0.3
     with few_descriptors(path, 16) as (harness, _):
         taken = take_descriptors()
         task = harness.run_one()

@@ -122,7 +122,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
         'agent_staging_input': {}, 'agent_executing': {'count': 2}, 'agent_staging_output': {}}}}},
 }
 
-SLEEP = {'executable': '/bin/sleep', 'arguments': ['100']}
+SLEEP: dict[str, Any] = {'executable': '/bin/sleep', 'arguments': ['100']}
 
 
 def sub_agent_pid(base: Path, name: str, parent: int | None = None) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rp_agent.raptor.component import Raptor
@@ -38,7 +38,7 @@ class RaptorPorts:
     """Notes what the component does; time passes when the test says so."""
 
     def __init__(self) -> None:
-        self.environment: dict[str, str] = {}
+        self.environment: Mapping[str, str] = {}
         self.sent: list[tuple[Any, ...]] = []
         self.refused: list[str] = []
         self.later: list[tuple[Callable[..., object], tuple[Any, ...]]] = []

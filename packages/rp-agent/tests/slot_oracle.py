@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable, Sequence
+from typing import Any
 
+from rp_agent.scheduler.slotmap import Shape
 from rp_api.resources.pool import UNITS, to_units
+
+Record = dict[str, Any]
+Domains = Iterable[tuple[Sequence[int], Sequence[int]]]
+Part = tuple[int, list[int], dict[int, int], int, int]   # position, cores, units by GPU, mem, lfs
 
 
 class Node:
     """What is free on one node."""
 
-    def __init__(self, record):
+    def __init__(self, record: Record) -> None:
         self.cores = {core['index'] for core in record['cores'] if core['occupation'] == 0}
         self.gpus = {gpu['index']: UNITS - to_units(gpu['occupation'])
                      for gpu in record['gpus'] if gpu['occupation'] is not None}
         self.mem, self.lfs = record['mem'], record['lfs']
         self.hidden = self.down = False
         self.parts = 0  # of placements that are here
-        self.blocked_cores, self.blocked_gpus = set(), set()
+        self.blocked_cores: set[int] = set()
+        self.blocked_gpus: set[int] = set()
 
-    def take(self, part):
+    def take(self, part: Part) -> None:
         _, cores, gpus, mem, lfs = part
         assert set(cores) <= self.cores
         self.cores -= set(cores)
@@ -32,7 +40,7 @@ class Node:
         assert self.lfs >= 0
         self.parts += 1
 
-    def give(self, part):
+    def give(self, part: Part) -> None:
         _, cores, gpus, mem, lfs = part
         assert not set(cores) & self.cores
         self.cores |= set(cores) - self.blocked_cores
@@ -44,52 +52,54 @@ class Node:
         self.lfs += lfs
         self.parts -= 1
 
-    def block(self, cores, gpus):
+    def block(self, cores: Iterable[int], gpus: Iterable[int]) -> None:
         self.blocked_cores |= set(cores)
         self.cores -= set(cores)
         self.blocked_gpus |= set(gpus)
         for gpu in gpus:
             self.gpus.pop(gpu, None)
 
-    def choose(self, shape, domains):
+    def choose(self, shape: Shape,
+               domains: Sequence[tuple[set[int], set[int]]]) -> tuple[list[int], dict[int, int]] | None:
         """Cores, and units by GPU, for one rank; None if there is no room."""
         if len(self.cores) < shape.cores or self.mem < shape.mem or self.lfs < shape.lfs:
             return None
         everything = self.cores, set(self.gpus)
-        if self._gpus(shape, everything[1]) is None:
+        anywhere = self._gpus(shape, everything[1])
+        if anywhere is None:
             return None
         with_cores = [domain for domain in domains if len(self.cores & domain[0]) >= shape.cores]
         with_both = [domain for domain in with_cores if self._gpus(shape, domain[1]) is not None]
         near = (with_both + with_cores + [everything])[0]
         gpus = self._gpus(shape, near[1])
-        return sorted(self.cores & near[0])[:shape.cores], self._gpus(shape, everything[1]) if gpus is None else gpus
+        return sorted(self.cores & near[0])[:shape.cores], anywhere if gpus is None else gpus
 
-    def _gpus(self, shape, among):
+    def _gpus(self, shape: Shape, among: set[int]) -> dict[int, int] | None:
         free = sorted(gpu for gpu, left in self.gpus.items() if gpu in among and left == UNITS)
         if shape.share:
             having = [(left, gpu) for gpu, left in self.gpus.items() if gpu in among and left >= shape.share]
             return {min(having)[1]: shape.share} if having else None
         return dict.fromkeys(free[:shape.gpus], UNITS) if len(free) >= shape.gpus else None
 
-    def room(self, shape, limit):
+    def room(self, shape: Shape, limit: int) -> int:
         """How many ranks can be taken one after the other."""
         node, count = copy.deepcopy(self), 0
         while count < limit and (chosen := node.choose(shape, [])) is not None:
-            node.take((None, *chosen, shape.mem, shape.lfs))
+            node.take((0, *chosen, shape.mem, shape.lfs))
             count += 1
         return count
 
 
 class Oracle:
-    """The nodes, and the rules. A placement is a list of parts: position, cores, units by GPU, mem, lfs."""
+    """The nodes, and the rules. A placement is a list of parts."""
 
-    def __init__(self, records, domains=()):
+    def __init__(self, records: Sequence[Record], domains: Domains = ()) -> None:
         self.index = [record['index'] for record in records]
         self.nodes = [Node(record) for record in records]
         self.empty = copy.deepcopy(self.nodes)
         self.domains = [(set(cores), set(gpus)) for cores, gpus in domains]
 
-    def place(self, shape, avoid=()):
+    def place(self, shape: Shape, avoid: Sequence[int] = ()) -> list[Part] | None:
         found = [position for position, node in enumerate(self.nodes)
                  if not node.hidden and not node.down and position not in avoid]
         limit = shape.ranks_per_node or shape.ranks
@@ -101,7 +111,7 @@ class Oracle:
             return None
         return self._on_run(shape, found, limit) or self._greedy(shape, found, limit)
 
-    def _on_run(self, shape, found, limit):
+    def _on_run(self, shape: Shape, found: list[int], limit: int) -> list[Part] | None:
         most = max([self.empty[position].room(shape, min(limit, shape.ranks))
                     for position, node in enumerate(self.nodes) if not node.down], default=0)
         length = -(-shape.ranks // most) if most else 0
@@ -111,7 +121,7 @@ class Oracle:
                 return self._fill(shape, run, limit)
         return None
 
-    def _greedy(self, shape, found, limit):
+    def _greedy(self, shape: Shape, found: list[int], limit: int) -> list[Part] | None:
         chosen, missing, left = {}, shape.ranks, list(found)
         while missing:
             rooms = [self.nodes[position].room(shape, min(limit, missing)) for position in left]
@@ -122,7 +132,7 @@ class Oracle:
             missing -= most
         return self._take(shape, chosen)
 
-    def place_on(self, shape, positions, whole=False):
+    def place_on(self, shape: Shape, positions: Iterable[int], whole: bool = False) -> list[Part] | None:
         usable = [position for position in dict.fromkeys(positions)
                   if not self.nodes[position].down and not (whole and self.nodes[position].parts)]
         parts = self._fill(shape, usable, shape.ranks_per_node or shape.ranks)
@@ -134,7 +144,7 @@ class Oracle:
                 parts.append(rest)
         return parts
 
-    def _fill(self, shape, positions, limit):
+    def _fill(self, shape: Shape, positions: Iterable[int], limit: int) -> list[Part] | None:
         """One node after the other as full as it can be; None if they do not hold all ranks."""
         chosen, missing = {}, shape.ranks
         for position in positions:
@@ -144,16 +154,18 @@ class Oracle:
                 missing -= count
         return None if missing else self._take(shape, chosen)
 
-    def _take(self, shape, chosen):
+    def _take(self, shape: Shape, chosen: dict[int, int]) -> list[Part]:
         parts = []
         for position, count in chosen.items():
             for _ in range(count):
-                part = position, *self.nodes[position].choose(shape, self.domains), shape.mem, shape.lfs
+                rank = self.nodes[position].choose(shape, self.domains)
+                assert rank is not None
+                part = position, *rank, shape.mem, shape.lfs
                 self.nodes[position].take(part)
                 parts.append(part)
         return parts
 
-    def claim(self, parts):
+    def claim(self, parts: list[Part]) -> list[Part] | None:
         before = copy.deepcopy(self.nodes)
         for part in parts:
             node = self.nodes[part[0]]
@@ -165,27 +177,27 @@ class Oracle:
             node.take(part)
         return parts
 
-    def possible(self, parts):
+    def possible(self, parts: list[Part]) -> bool:
         """Whether the parts could be had if all were free."""
         empty = copy.copy(self)
         empty.nodes = copy.deepcopy(self.empty)
         return empty.claim(parts) is not None
 
-    def release(self, parts):
+    def release(self, parts: list[Part]) -> None:
         for part in parts:
             self.nodes[part[0]].give(part)
 
-    def block(self, position, cores, gpus):
+    def block(self, position: int, cores: Iterable[int], gpus: Iterable[int]) -> None:
         self.nodes[position].block(cores, gpus)
         self.empty[position].block(cores, gpus)
 
-    def most(self, shape):
+    def most(self, shape: Shape) -> int:
         limit = min(shape.ranks_per_node or shape.ranks, shape.ranks)
         rooms = [empty.room(shape, limit)
                  for node, empty in zip(self.nodes, self.empty, strict=True) if not node.down]
         return min(sum(rooms), shape.ranks)
 
-    def candidates(self, shape):
+    def candidates(self, shape: Shape) -> int:
         """How many nodes are the fewest that hold the request when they are empty; 0 if it never fits."""
         limit = min(shape.ranks_per_node or shape.ranks, shape.ranks)
         rooms = sorted([empty.room(shape, limit) for node, empty in zip(self.nodes, self.empty, strict=True)
@@ -195,7 +207,7 @@ class Oracle:
                 return count
         return 0
 
-    def slots(self, parts, ranks):
+    def slots(self, parts: list[Part], ranks: int) -> list[dict[str, Any]]:
         """Slots as the slot map shows them."""
         return [{'node_index': self.index[position], 'node_name': f'n{self.index[position]}',
                  'cores': [{'index': core, 'occupation': 1.0} for core in sorted(cores)],

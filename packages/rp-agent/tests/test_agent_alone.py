@@ -113,7 +113,9 @@ def test_agent_told_to_end_while_the_hub_is_away(tmp_path: Path) -> None:
         last = {update.uid: update for update in left.tasks}
         assert {uid: update.info and update.info.get('target_state', update.state)
                 for uid, update in last.items()} == dict.fromkeys(uids(4), states.CANCELED)
-        assert last[uids(1)[0]].info['stdout'] == f'{uids(1)[0]}\n'
+        first = last[uids(1)[0]].info
+        assert first is not None
+        assert first['stdout'] == f'{uids(1)[0]}\n'
         assert [(pilot.uid, pilot.state) for pilot in left.pilots] == [(PILOT, states.CANCELED)]
         assert os.listdir(agent.sandbox) == ['agent_0.updates']
 

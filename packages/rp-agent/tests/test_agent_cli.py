@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from rp_agent import cli
+from rp_api import distributions
 from rp_api.errors import CoordinationError, PilotError
 from rp_api.loop.event_loop import Loop
 from rp_api.system import private
@@ -22,7 +23,7 @@ from rp_api.system import private
 @pytest.fixture
 def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The path of a configuration that is good enough for an agent that is not run."""
-    monkeypatch.setattr(cli.distributions, 'check_upstream', lambda: None)
+    monkeypatch.setattr(distributions, 'check_upstream', lambda: None)
     path = tmp_path / 'agent_0.cfg'
     private.write_file(path, json.dumps({'pilot_sandbox': str(tmp_path)}).encode())
     return str(path)
@@ -142,7 +143,7 @@ def test_other_radical_pilot_is_installed(main: Program, config: str, started: l
     def refuse() -> None:
         raise PilotError('radical.pilot 1.103 is installed')
 
-    monkeypatch.setattr(cli.distributions, 'check_upstream', refuse)
+    monkeypatch.setattr(distributions, 'check_upstream', refuse)
     assert main(config) == 1
     assert capsys.readouterr().err == 'rp-agent: radical.pilot 1.103 is installed\n'
     assert started == []

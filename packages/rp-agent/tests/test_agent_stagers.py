@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -19,6 +19,8 @@ from rp_api.staging import Sandboxes, expand
 from rp_api.staging.tarball import pack
 from rp_profiling.write.tracer import Tracer
 
+Stager = TypeVar('Stager', StagerInput, StagerOutput)
+
 
 class Events(Tracer):
     """A trace that is kept: event, uid and message of each row."""
@@ -30,8 +32,8 @@ class Events(Tracer):
     def record(self, event: str, uid: str = '', state: str = '', msg: str = '') -> None:
         self.rows.append((event, uid, msg))
 
-    def record_many(self, uid: str, events: tuple[str, ...]) -> None:
-        self.rows += [(event, uid, '') for event in events]
+    def record_many(self, uid: str, events: tuple[str, ...], msg: str = '') -> None:
+        self.rows += [(event, uid, msg) for event in events]
 
     def about(self, uid: str) -> list[str]:
         """The events of a task, without the numbers of directives."""
@@ -93,7 +95,7 @@ class Site:
     def _offload(self, work: Work, done: Done, failed: Failed) -> None:
         self.waiting.append((work, done, failed))
 
-    def _wired(self, component: Any) -> Any:
+    def _wired(self, component: Stager) -> Stager:
         component.output = lambda tasks: self.out.append([task.uid for task in tasks])
         component.advanced = self._advanced
         return component

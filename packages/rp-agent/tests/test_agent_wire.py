@@ -33,10 +33,11 @@ def a_task(**values: Any) -> AgentTask:
     return task
 
 
-FULL = {'slots': [{'cores': [{'index': 3, 'occupation': 1.0}], 'gpus': []}], 'exit_code': 3, 'stdout': 'out',
-        'stderr': 'err', 'return_value': [1], 'exception': 'E', 'exception_detail': 'why',
-        'target_state': states.FAILED, 'state': states.AGENT_EXECUTING, 'output_files': ['a'],
-        'extra': {'before': {'a', 'b'}, 'note': [1, {'x': 2}]}}
+FULL: dict[str, Any] = {
+    'slots': [{'cores': [{'index': 3, 'occupation': 1.0}], 'gpus': []}], 'exit_code': 3, 'stdout': 'out',
+    'stderr': 'err', 'return_value': [1], 'exception': 'E', 'exception_detail': 'why',
+    'target_state': states.FAILED, 'state': states.AGENT_EXECUTING, 'output_files': ['a'],
+    'extra': {'before': {'a', 'b'}, 'note': [1, {'x': 2}]}}
 
 
 def test_everything_travels() -> None:

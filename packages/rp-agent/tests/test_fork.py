@@ -46,7 +46,7 @@ def test_a_pilot_that_asks_for_gpus_alone_gets_all_cores() -> None:
     ({'cores': 5}, 'cores=5 of the pilot description is more than the 4'),
     ({'gpus': 3, 'cores': 1}, 'gpus=3 of the pilot description is more than the 2'),
     ({'nodes': 2}, 'nodes=2 of the pilot description is more than the 1')])
-def test_more_than_there_is_is_refused(wanted: dict[str, int], sentence: str) -> None:
+def test_more_than_there_is_is_refused(wanted: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ResourceError, match=sentence):
         allocate(**wanted)
 

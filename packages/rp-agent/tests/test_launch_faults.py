@@ -358,7 +358,7 @@ def test_sandbox_becomes_read_only(harness: Harness) -> None:
     running = harness.task(**gate.task('echo before', 'echo after'))
     late = harness.task('late', stdout='late.out')
     late.sandbox = str(sandbox)
-    mounts = ['mount', '--bind', sandbox, sandbox], ['mount', '-o', 'remount,ro,bind', sandbox]
+    mounts = ['mount', '--bind', str(sandbox), str(sandbox)], ['mount', '-o', 'remount,ro,bind', str(sandbox)]
 
     def freeze() -> None:
         for command in mounts:

@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rp_agent.components import layout
-from rp_agent.components.layout import (
+from rp_agent.components.layout import heartbeat, read
+from rp_agent.components.names import (
+    ANYWHERE,
     COMPONENTS,
     EXECUTING,
     INLINE,
     SCHEDULING,
     STAGING_INPUT,
     STAGING_OUTPUT,
-    heartbeat,
-    read,
 )
 from rp_api.errors import DescriptionError
 
@@ -57,7 +56,7 @@ def test_sub_agents() -> None:
 
 def test_here_and_there() -> None:
     """What is mentioned for the agent itself is there, too; and a count of 0 is one if others have some."""
-    agents = {'agent_1': {'components': {EXECUTING: {}}}}
+    agents: dict[str, Any] = {'agent_1': {'components': {EXECUTING: {}}}}
     assert places({'components': {EXECUTING: {}}, 'agents': agents}, EXECUTING) == {
         'agent_executing.0000': INLINE, 'agent_executing.0001': 'agent_1'}
     assert list(places({'components': {EXECUTING: {'count': 0}}, 'agents': agents}, EXECUTING).values()) == ['agent_1']
@@ -142,14 +141,14 @@ def test_laws(settings: dict[str, Any]) -> None:
         assert hosted == {key: value['count'] for key, value in options['components'].items()}
     for component, options in settings.get('components', {}).items():
         assert [each.host for each in plan.of(component)].count(INLINE) == options['count']
-    assert layout.SCHEDULING not in {each.component for held in plan.hosts().values() for each in held}
+    assert SCHEDULING not in {each.component for held in plan.hosts().values() for each in held}
 
 
 def test_every_other_host_has_an_executor() -> None:
     """Those are beside what lives on the agent's own machine, which also starts what is spread over several nodes."""
     found = read({}, nodes=4, elsewhere=(1, 3))
     assert [tuple(each) for each in found.of(EXECUTING)] == [
-        (EXECUTING, 'agent_executing.0000', INLINE, layout.ANYWHERE),
+        (EXECUTING, 'agent_executing.0000', INLINE, ANYWHERE),
         (EXECUTING, 'agent_executing.0001', 'agent_n.0001', 1), (EXECUTING, 'agent_executing.0002', 'agent_n.0003', 3)]
     assert [each.node for each in found.on_nodes()] == [1, 3]
     assert found.hosts() == {}
@@ -158,7 +157,7 @@ def test_every_other_host_has_an_executor() -> None:
 def test_an_executor_on_each_node_if_that_is_asked_for() -> None:
     found = read(of_executing(target='node'), nodes=3)
     assert [(each.host, each.node) for each in found.of(EXECUTING)] == [
-        (INLINE, layout.ANYWHERE), ('agent_n.0000', 0), ('agent_n.0001', 1), ('agent_n.0002', 2)]
+        (INLINE, ANYWHERE), ('agent_n.0000', 0), ('agent_n.0001', 1), ('agent_n.0002', 2)]
 
 
 def test_heartbeat() -> None:

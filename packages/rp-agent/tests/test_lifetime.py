@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,7 +46,7 @@ def test_a_signal() -> None:
 
 def test_a_job_is_as_old_as_its_process_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """The session of a job of Flux is that of its broker, and as old as the machine is up."""
-    monkeypatch.setattr(lifetime.os, 'getsid', lambda pid: 1)
-    monkeypatch.setattr(lifetime.os, 'getpgrp', lambda: 2)
+    monkeypatch.setattr(os, 'getsid', lambda pid: 1)
+    monkeypatch.setattr(os, 'getpgrp', lambda: 2)
     monkeypatch.setattr(lifetime, '_age', {1: 1e6, 2: 20.0}.__getitem__)
     assert a_pilot(10, resource_manager='FLUX').left == 600 - 20 - 15

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -99,11 +100,12 @@ class Looking:
 
 def test_a_program_is_looked_at_once(ldd: Path, tmp_path: Path) -> None:
     path = program(tmp_path / 'program', 'libmpi.so.40')
-    looking, seen = Looking(ldd), []
+    looking = Looking(ldd)
+    seen: list[int] = []
     known = looking.programs.program({**EMPTY, 'executable': str(path)}, '/sandbox')
     assert known is not None
     for number in range(3):
-        assert looking.programs.look(known, lambda number=number: seen.append(number))
+        assert looking.programs.look(known, partial(seen.append, number))
     assert looking.programs.linked(known) is None
     looking.work()
     assert seen == [0, 1, 2]

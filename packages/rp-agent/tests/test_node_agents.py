@@ -26,8 +26,8 @@ from rp_api import states
 from rp_api.errors import PlatformError
 
 ON_NODES = {'components': {'agent_executing': {'target': 'node'}}}
-PARENT = {'executable': '/usr/bin/cut', 'arguments': ['-d ', '-f4', '/proc/self/stat']}
-SPREAD = {'ranks': 2, 'use_mpi': False, 'slots': [
+PARENT: dict[str, Any] = {'executable': '/usr/bin/cut', 'arguments': ['-d ', '-f4', '/proc/self/stat']}
+SPREAD: dict[str, Any] = {'ranks': 2, 'use_mpi': False, 'slots': [
     {'node_index': node, 'node_name': 'localhost', 'cores': [{'index': 0, 'occupation': 1.0}], 'gpus': []}
     for node in range(2)]}
 LONG = {'executable': '/bin/sh', 'arguments': ['-c', 'sleep 100 & setsid sleep 100 & wait']}

@@ -15,7 +15,7 @@ from rp_api.constants import COPY
 from rp_api.staging import expand
 
 
-@pytest.fixture(params=LAYOUTS.values(), ids=LAYOUTS)
+@pytest.fixture(params=LAYOUTS.values(), ids=list(LAYOUTS))
 def agent(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Agent]:
     made = Agent(tmp_path, request.param)
     yield made

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from raptor_support import ACCESS, HOW, RaptorPorts, a_master, a_task, a_worker, tasks
 
-from rp_agent.raptor import master_registry
 from rp_agent.raptor.master import STALLED
 from rp_api import constants as c
 from rp_api import states
@@ -410,8 +411,8 @@ def test_what_may_wait_for_others_is_held_back(agent: RaptorPorts, monkeypatch: 
     assert agent.raptor.held_back == 4
     agent.start(credit=1)
     assert agent.raptor.held_back == 0
-    now = master_registry.time.monotonic()
-    monkeypatch.setattr(master_registry.time, 'monotonic', lambda: now + 2 * STALLED)
+    now = time.monotonic()
+    monkeypatch.setattr(time, 'monotonic', lambda: now + 2 * STALLED)
     assert agent.raptor.held_back == 4
     agent.say('raptor.0', 'results', ['task.0'], [{}])
     assert agent.raptor.held_back == 0

@@ -58,6 +58,14 @@ class Reserving(Machine):
         self.reservation.check()
         return started
 
+    def first(self) -> Job | None:
+        """The job that has the reservation."""
+        return self.reservation.item
+
+    def next_look(self) -> float | None:
+        """When the reservation is to be looked at again."""
+        return self.deadline
+
     def cancel(self, job: Job) -> None:
         assert self.pool.remove(job.ticket) is job
         self.reservation.dropped(job)
@@ -70,7 +78,7 @@ def starved(machine: Reserving, *jobs: Job) -> None:
     assert machine.turn(0.0) == fill
     machine.submit(*jobs)
     assert machine.turn(0.0) == []
-    assert machine.deadline == 10.0
+    assert machine.next_look() == 10.0
     assert machine.turn(10.0) == []
 
 
@@ -106,7 +114,7 @@ def test_a_large_job_starts_within_patience_and_the_longest_run_of_others(shape:
 def test_without_a_reservation_it_never_starts(shape: Shape) -> None:
     machine = Reserving(nodes=3, patience=math.inf)
     assert start_of(Job('large', shape), machine, 1000) is None
-    assert machine.deadline is None
+    assert machine.next_look() is None
 
 
 # -- one reservation
@@ -117,7 +125,7 @@ def test_small_jobs_go_on_on_the_other_nodes() -> None:
     starved(machine, large)
     machine.submit(*more)
     (reserved,) = machine.reservation.positions
-    assert machine.reservation.item is large
+    assert machine.first() is large
     here = [job for job in machine.running if job.placement and job.placement.nodes() == [reserved]]
     there = [job for job in machine.running if job not in here]
     machine.finish(*here[:3])
@@ -126,7 +134,7 @@ def test_small_jobs_go_on_on_the_other_nodes() -> None:
     assert machine.turn(12.0) == more[:1]
     machine.finish(here[3])
     assert machine.turn(13.0) == [large]
-    assert machine.reservation.item is None
+    assert machine.first() is None
     machine.finish(large)
     assert machine.turn(14.0) == more[1:5]
 
@@ -135,30 +143,30 @@ def test_it_is_to_be_looked_at_when_the_first_has_waited_long_enough() -> None:
     machine = Reserving()
     machine.submit(Job('running', FOUR))
     machine.turn(0.0)
-    assert machine.deadline is None
+    assert machine.next_look() is None
     large, larger = Job('large', Shape(cores=3)), Job('larger', FOUR)
     machine.submit(large, now=2.0)
     machine.turn(2.0)
-    assert machine.deadline == 12.0
+    assert machine.next_look() == 12.0
     machine.submit(larger, now=3.0)
     machine.turn(3.0)
-    assert machine.deadline == 12.0
+    assert machine.next_look() == 12.0
     machine.turn(12.0)
-    assert machine.reservation.item is large
+    assert machine.first() is large
     # there might be room already
-    assert machine.deadline == 12.0
+    assert machine.next_look() == 12.0
     machine.turn(12.0)
-    assert machine.deadline is None
+    assert machine.next_look() is None
 
 
 def test_when_it_was_placed_the_next_one_is_looked_for() -> None:
     machine = Reserving(nodes=2)
     first, second = Job('first', FOUR), Job('second', Shape(ranks=2, cores=3))
     starved(machine, first, second)
-    assert machine.reservation.item is first
+    assert machine.first() is first
     machine.finish(*machine.running[:4])
     assert machine.turn(11.0) == [first]
-    assert machine.reservation.item is second
+    assert machine.first() is second
     assert sorted(machine.reservation.positions) == [0, 1]
 
 
@@ -166,7 +174,7 @@ def test_higher_priorities_get_a_reservation_first() -> None:
     machine = Reserving()
     early, urgent = Job('early', FOUR), Job('urgent', Shape(cores=3), priority=1)
     starved(machine, early, urgent)
-    assert machine.reservation.item is urgent
+    assert machine.first() is urgent
 
 
 def test_a_cancelled_job_gives_its_nodes_back() -> None:
@@ -177,7 +185,7 @@ def test_a_cancelled_job_gives_its_nodes_back() -> None:
     machine.finish(machine.running[0])
     assert machine.turn(11.0) == []
     machine.cancel(large)
-    assert machine.reservation.item is None
+    assert machine.first() is None
     assert machine.turn(12.0) == [waiting]
 
 
@@ -191,9 +199,9 @@ def test_a_job_that_finds_room_elsewhere_gives_its_nodes_back() -> None:
     machine.finish(here[0])
     machine.finish(*[job for job in machine.running if job not in here])
     machine.reservation.dropped(waiting)   # another one
-    assert machine.reservation.item is large
+    assert machine.first() is large
     assert machine.turn(11.0) == [large]
-    assert machine.reservation.item is None
+    assert machine.first() is None
     assert machine.turn(11.0) == [waiting]
 
 
@@ -203,12 +211,12 @@ def test_when_a_node_is_lost_others_are_chosen() -> None:
     starved(machine, large)
     lost, kept = machine.reservation.positions
     machine.reservation.node_down(({0, 1, 2} - {lost, kept}).pop())
-    assert machine.reservation.item is large
+    assert machine.first() is large
     machine.slots.set_down(lost)
     machine.reservation.node_down(lost)
-    assert machine.reservation.item is None
+    assert machine.first() is None
     machine.turn(11.0)
-    assert machine.reservation.item is large
+    assert machine.first() is large
     assert set(machine.reservation.positions) == {0, 1, 2} - {lost}
     machine.finish(*machine.running)
     assert machine.turn(12.0) == [large]
@@ -222,13 +230,13 @@ def test_jobs_that_cannot_have_one_do_not_keep_others_from_it() -> None:
     machine.submit(*(Job(f'small{number}', ONE) for number in range(4)), lost, plain)
     machine.turn(0.0)
     machine.turn(10.0)
-    assert machine.reservation.item is None
-    assert machine.deadline == 20.0
+    assert machine.first() is None
+    assert machine.next_look() == 20.0
     machine.submit(large, now=10.0)
     machine.turn(11.0)
-    assert machine.deadline == 20.0
+    assert machine.next_look() == 20.0
     machine.turn(20.0)
-    assert machine.reservation.item is large
+    assert machine.first() is large
 
 
 @pytest.mark.parametrize('patience', [0.0, -1.0, math.nan])

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rp_agent.scheduler.slotmap import Shape, SlotMap
+from rp_agent.scheduler.slotmap import Placement, Shape, SlotMap
 from rp_api.errors import ResourceError
-from rp_api.resources import NodeList, RankRequirements
+from rp_api.resources import NodeList, RankRequirements, Slot
 
 
 class Find(NamedTuple):
@@ -31,9 +31,9 @@ RELEASES = st.integers(0, 99)
 
 
 @st.composite
-def node_lists(draw):
+def node_lists(draw: st.DrawFn) -> list[dict[str, Any]]:
     """Nodes of one size; some cores and GPUs must not be used."""
-    def devices(number):
+    def devices(number: int) -> list[dict[str, Any]]:
         return [{'index': index, 'occupation': draw(st.sampled_from([0.0] * 7 + [None]))} for index in range(number)]
 
     cores, gpus, whole = draw(st.sampled_from([1, 3, 4, 4, 66])), draw(st.integers(0, 3)), draw(st.booleans())
@@ -43,7 +43,7 @@ def node_lists(draw):
              'gpus': devices(gpus)} for index in range(draw(st.integers(1, 7)))]
 
 
-def found(nodes: NodeList, find: Find):
+def found(nodes: NodeList, find: Find) -> list[Slot] | None:
     """What the node list gives; None also if it can never be had."""
     whole = isinstance(find.gpus, int)
     needs = RankRequirements(n_cores=find.cores, n_gpus=find.gpus if whole else 1, mem=find.mem,
@@ -56,14 +56,15 @@ def found(nodes: NodeList, find: Find):
 
 @settings(max_examples=150, deadline=None)
 @given(node_lists(), st.lists(FINDS | FINDS | RELEASES, max_size=25))
-def test_node_list_and_slot_map_place_alike(records, steps):
-    slots, nodes, held = SlotMap(records), NodeList(nodes=records), []
+def test_node_list_and_slot_map_place_alike(records: list[dict[str, Any]], steps: list[Find | int]) -> None:
+    slots, nodes = SlotMap(records), NodeList(nodes=records)
+    held: list[tuple[Placement, list[Slot]]] = []
     for step in steps:
         if isinstance(step, Find):
             shape = Shape(step.ranks, step.cores, step.gpus, step.mem, 0, step.per_node)
             placement, listed = slots.place(shape), found(nodes, step)
             assert (None if placement is None else placement.slots()) == listed
-            if placement is not None:
+            if placement is not None and listed is not None:
                 held.append((placement, listed))
         elif held:
             placement, listed = held.pop(step % len(held))
@@ -73,7 +74,7 @@ def test_node_list_and_slot_map_place_alike(records, steps):
 
 
 @pytest.mark.parametrize('gpus', [0, 1, 0.5])
-def test_full_machine(gpus):
+def test_full_machine(gpus: float) -> None:
     records = [{'index': index, 'name': f'n{index}', 'mem': 0, 'lfs': 0,
                 'cores': [{'index': core, 'occupation': 0.0} for core in range(4)],
                 'gpus': [{'index': gpu, 'occupation': 0.0} for gpu in range(2)]} for index in range(3)]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import Any
+
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from slot_oracle import Oracle
+from slot_oracle import Domains, Oracle, Part, Record
 
-from rp_agent.scheduler.slotmap import Shape, SlotMap
+from rp_agent.scheduler.slotmap import Placement, Shape, SlotMap
 from rp_api.errors import ResourceError
 from rp_api.resources.pool import to_units
 
@@ -25,12 +28,12 @@ SHAPES = st.builds(
 
 
 @st.composite
-def nodes(draw):
+def nodes(draw: st.DrawFn) -> list[Record]:
     """Nodes that are all alike, or differ."""
-    def devices(indices, plain):
+    def devices(indices: Iterable[int], plain: bool) -> list[dict[str, Any]]:
         return [{'index': each, 'occupation': 0.0 if plain else draw(OCCUPATIONS)} for each in indices]
 
-    def size():
+    def size() -> tuple[Sequence[int], Sequence[int], int, int]:
         return draw(CORES), draw(GPUS), draw(st.integers(0, 9)), draw(st.integers(0, 9))
 
     count, common = draw(st.integers(1, 9)), size() if draw(st.booleans()) else None
@@ -47,29 +50,29 @@ class SlotMapMachine(RuleBasedStateMachine):
     """Drives the slot map and the oracle alike."""
 
     @initialize(records=nodes(), domains=DOMAINS)
-    def start(self, records, domains):
+    def start(self, records: list[Record], domains: Domains) -> None:
         self.records = records
         self.slots, self.oracle = SlotMap(records, domains), Oracle(records, domains)
-        self.held = []
+        self.held: list[tuple[Placement, list[Part]]] = []
 
-    def agree(self, placement, parts, ranks):
+    def agree(self, placement: Placement | None, parts: list[Part] | None, ranks: int) -> None:
         """The placement is what the oracle says."""
         assert (placement is None) == (parts is None)
-        if placement is not None:
+        if placement is not None and parts is not None:
             assert placement.slots() == self.oracle.slots(parts, ranks)
             assert placement.nodes() == list(dict.fromkeys(part[0] for part in parts))
             self.held.append((placement, parts))
 
-    def position(self, number):
+    def position(self, number: int) -> int:
         return number % len(self.records)
 
     @rule(shape=SHAPES, avoid=st.lists(st.integers(0, 8), max_size=2))
-    def place(self, shape, avoid):
+    def place(self, shape: Shape, avoid: list[int]) -> None:
         avoid = [self.position(each) for each in avoid]
         self.agree(self.slots.place(shape, avoid), self.oracle.place(shape, avoid), shape.ranks)
 
     @rule(shape=SHAPES, count=st.integers(0, 5))
-    def place_many(self, shape, count):
+    def place_many(self, shape: Shape, count: int) -> None:
         placements = self.slots.place_many(shape, count)
         assert len(placements) <= count
         for placement in placements:
@@ -78,29 +81,29 @@ class SlotMapMachine(RuleBasedStateMachine):
             assert self.oracle.place(shape) is None
 
     @rule(shape=SHAPES, positions=st.lists(st.integers(0, 8), max_size=5), whole=st.booleans())
-    def place_on(self, shape, positions, whole):
+    def place_on(self, shape: Shape, positions: list[int], whole: bool) -> None:
         positions = [self.position(each) for each in positions]
         self.agree(self.slots.place_on(shape, positions, whole), self.oracle.place_on(shape, positions, whole),
                    shape.ranks)
 
     @rule(shape=SHAPES, first=st.integers(0, 9), length=st.integers(0, 9))
-    def place_in(self, shape, first, length):
+    def place_in(self, shape: Shape, first: int, length: int) -> None:
         first = min(first, len(self.records))
         end = min(first + length, len(self.records))
         seen = [position for position in range(first, end) if not self.oracle.nodes[position].hidden]
         self.agree(self.slots.place_in(shape, first, end), self.oracle.place_on(shape, seen), shape.ranks)
 
     @rule(data=st.data())
-    def claim(self, data):
+    def claim(self, data: st.DataObject) -> None:
         parts, slots = [], []
         for _ in range(data.draw(st.integers(1, 3))):
             position = self.position(data.draw(st.integers(0, 8)))
             record = self.records[position]
             cores = data.draw(st.lists(st.sampled_from(record['cores']), unique_by=id, max_size=3)
                               if record['cores'] else st.just([]))
-            gpus = data.draw(st.lists(st.sampled_from(record['gpus']), unique_by=id, max_size=2)
-                             if record['gpus'] else st.just([]))
-            gpus = {gpu['index']: data.draw(SHARES | st.just(1.0)) for gpu in gpus}
+            drawn = data.draw(st.lists(st.sampled_from(record['gpus']), unique_by=id, max_size=2)
+                              if record['gpus'] else st.just([]))
+            gpus = {gpu['index']: data.draw(SHARES | st.just(1.0)) for gpu in drawn}
             cores = [core['index'] for core in cores]
             mem = data.draw(st.sampled_from([0, 0, 2]))
             parts.append((position, cores, {gpu: to_units(part) for gpu, part in gpus.items()}, mem, 0))
@@ -114,7 +117,7 @@ class SlotMapMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.held)
     @rule(number=st.integers(0, 99))
-    def release(self, number):
+    def release(self, number: int) -> None:
         placement, parts = self.held.pop(number % len(self.held))
         self.slots.release(placement)
         self.oracle.release(parts)
@@ -123,26 +126,26 @@ class SlotMapMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.held)
     @rule(count=st.integers(1, 20))
-    def release_many(self, count):
+    def release_many(self, count: int) -> None:
         released, self.held = self.held[:count], self.held[count:]
         self.slots.release_many([placement for placement, _ in released])
         for _, parts in released:
             self.oracle.release(parts)
 
     @rule(position=st.integers(0, 8), hidden=st.booleans())
-    def hide_or_show(self, position, hidden):
+    def hide_or_show(self, position: int, hidden: bool) -> None:
         position = self.position(position)
         (self.slots.hide if hidden else self.slots.show)(position)
         self.oracle.nodes[position].hidden = hidden
 
     @rule(position=st.integers(0, 8), down=st.booleans())
-    def lose_or_regain(self, position, down):
+    def lose_or_regain(self, position: int, down: bool) -> None:
         position = self.position(position)
         (self.slots.set_down if down else self.slots.set_up)(position)
         self.oracle.nodes[position].down = down
 
     @rule(position=st.integers(0, 8), number=st.integers(0, 9))
-    def block(self, position, number):
+    def block(self, position: int, number: int) -> None:
         position = self.position(position)
         cores = [core['index'] for core in self.records[position]['cores'][number:number + 2]]
         gpus = [gpu['index'] for gpu in self.records[position]['gpus'][number:number + 1]]
@@ -150,7 +153,7 @@ class SlotMapMachine(RuleBasedStateMachine):
         self.oracle.block(position, cores, gpus)
 
     @rule(shape=SHAPES)
-    def ask(self, shape):
+    def ask(self, shape: Shape) -> None:
         assert self.slots.most(shape) == self.oracle.most(shape)
         candidates = self.slots.candidates(shape)
         assert len(candidates) == self.oracle.candidates(shape)
@@ -159,14 +162,14 @@ class SlotMapMachine(RuleBasedStateMachine):
         assert not candidates or sum(empty) >= shape.ranks
 
     @invariant()
-    def verified(self):
+    def verified(self) -> None:
         self.slots.check()
         for position, node in enumerate(self.oracle.nodes):
             free = self.slots.free(position)
             assert (free['cores'], free['mem'], free['lfs']) == (len(node.cores), node.mem, node.lfs)
             assert self.slots.idle(position) == (node.parts == 0)
 
-    def teardown(self):
+    def teardown(self) -> None:
         if hasattr(self, 'slots'):
             self.slots.release_many([placement for placement, _ in self.held])
             self.slots.check()

@@ -20,7 +20,7 @@ from rp_agent.task import AgentTask
 from rp_api import states
 from rp_profiling.read.profile import read_profile
 
-TWO = {'agents': {name: {'components': {'agent_executing': {}}} for name in ('agent_1', 'agent_2')}}
+TWO: dict[str, Any] = {'agents': {name: {'components': {'agent_executing': {}}} for name in ('agent_1', 'agent_2')}}
 ALONE = {'components': {'agent_executing': {'target': 'process'}}}
 
 # a process that its parent's death does not reach, and another one that has left its session

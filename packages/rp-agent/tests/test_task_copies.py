@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pipeline_support import Agent
 
-from rp_agent.components import layout
+from rp_agent.components.layout import read
+from rp_agent.components.names import EXECUTING, STAGING_OUTPUT
 from rp_agent.pipeline import task_copies as clones
 from rp_agent.pipeline.task_copies import STAGES, TaskCopy
 from rp_agent.task import AgentTask
@@ -44,7 +45,7 @@ def run(made: Agent, *tasks: AgentTask, clones: int) -> list[AgentTask]:
         made._left([task for task in entering if isinstance(task, TaskCopy)])
         return left
 
-    inside.drop = dropping   # type: ignore[method-assign]
+    inside.drop = dropping   # type: ignore[method-assign,assignment]
     made.wanted = len(tasks) + clones
     made.pipeline.put(list(tasks))
     made.wait()
@@ -142,7 +143,7 @@ def test_a_pilot_that_ends_takes_its_clones_along(agent: Callable[..., Agent], t
     ({'drop_clones': {'ExecWorker': True}}, 'is True, allowed: a whole number from 0 to 1'),
 ])
 def test_what_makes_no_sense_is_refused(settings: dict[str, Any], words: str) -> None:
-    layout.read(settings)   # which leaves it to `clones`
+    read(settings)   # which leaves it to `clones`
     with pytest.raises(DescriptionError, match='agent configuration') as refused:
         clones.plan(settings)
     assert words in str(refused.value)
@@ -153,5 +154,5 @@ def test_the_example_of_the_documentation_is_understood() -> None:
     ones = dict.fromkeys(STAGES, 1)
     assert clones.plan({'blowup_factor': ones, 'drop_clones': ones}) == {}
     found = clones.plan({'blowup_factor': ones | {'execution_queue': 10}, 'drop_clones': ones | DOWN_TO_EXECUTION})
-    assert found[layout.EXECUTING] == [(1, 10), (0, 1)]
-    assert found[layout.STAGING_OUTPUT] == [(1, 1), (1, 1)]
+    assert found[EXECUTING] == [(1, 10), (0, 1)]
+    assert found[STAGING_OUTPUT] == [(1, 1), (1, 1)]

@@ -29,7 +29,7 @@ class Job:
 
     @property
     def shape(self) -> Shape:
-        return self.key if isinstance(self.key, Shape) else self.key.shape   # type: ignore[attr-defined,no-any-return]
+        return self.key if isinstance(self.key, Shape) else self.key.shape   # type: ignore[attr-defined]
 
     def __repr__(self) -> str:
         return self.name

@@ -25,6 +25,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -213,8 +214,8 @@ class Broker:
             job.started = True
             self.tell(job, 'start')
             if system['duration']:
-                self.later(system['duration'], lambda job=job: self.end_job(
-                    job, signal.SIGALRM, 'timeout', 'resource allocation expired'))
+                self.later(system['duration'], partial(
+                    self.end_job, job, signal.SIGALRM, 'timeout', 'resource allocation expired'))
 
     def output(self, job: Job, path: str) -> int:
         """The write end of a pipe from which a file is filled."""
