@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rp_api.coordination.contract import UNBOUND, ClientConnection, Mark, Page, Submission, Update
 from rp_api.description.pilot import PilotDescription
@@ -16,7 +16,9 @@ from rp_api.wire import codec
 from rp_client.common_description import CommonDescription
 from rp_client.launcher.sandbox import PilotSandboxes
 from rp_client.pilot import Pilot
+from rp_client.pilot_manager import PilotManager
 from rp_client.task import Task
+from rp_client.task_manager import TaskManager
 from rp_profiling.write.host_clock import Moment
 from rp_profiling.write.tracer import Tracer
 
@@ -46,7 +48,7 @@ class Events(Tracer):
     def record(self, event: str, uid: str = '', state: str = '', msg: str = '') -> None:
         self.rows.append((event, uid, state, msg))
 
-    def record_bulk(self, event: str, uids: Sequence[str], state: str = '', msg: str = '') -> None:
+    def record_bulk(self, event: str, uids: Iterable[str], state: str = '', msg: str = '') -> None:
         for uid in uids:
             self.record(event, uid, state, msg)
 
@@ -213,20 +215,22 @@ class Engine:
             callback()
 
 
-def a_pilot(uid: str = 'pilot.0000', base: Path | str = '/base', manager: Any = None, **description: Any) -> Pilot:
+def a_pilot(uid: str = 'pilot.0000', base: Path | str = '/base', manager: Manager | None = None,
+            **description: Any) -> Pilot:
     """A new pilot, whose directories are below `base`."""
     description = {'resource': 'local.localhost', 'cores': 1, 'uid': uid} | description
     sandboxes = PilotSandboxes(f'{base}/client', f'{base}/resource', f'{base}/resource/session',
                                f'{base}/resource/session/{uid}')
-    return Pilot(manager or Manager(), uid, PilotDescription(description), sandboxes)
+    return Pilot(cast(PilotManager, manager or Manager()), uid, PilotDescription(description), sandboxes)
 
 
-def a_task(uid: str = 'task.000000', manager: Any = None, **description: Any) -> Task:
+def a_task(uid: str = 'task.000000', manager: Manager | None = None, **description: Any) -> Task:
     """A new task."""
     for name in ('input_staging', 'output_staging'):
         if name in description:
             description[name] = expand(description[name])
-    return Task(manager or Manager(), uid, common(TaskDescription({'executable': '/bin/true'} | description).sparse()))
+    sparse = TaskDescription({'executable': '/bin/true'} | description).sparse()
+    return Task(cast(TaskManager, manager or Manager()), uid, common(sparse))
 
 
 def common(sparse: Mapping[str, Any]) -> CommonDescription:

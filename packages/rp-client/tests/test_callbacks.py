@@ -7,7 +7,7 @@ import logging
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
@@ -112,7 +112,12 @@ def test_no_thread_is_started_for_nothing() -> None:
 def test_close_does_not_wait_longer_than_asked(dispatcher: Dispatcher) -> None:
     go = threading.Event()
     ended = threading.Event()
-    dispatcher.call(lambda: go.wait(TIMEOUT) and ended.set())
+
+    def last() -> None:
+        if go.wait(TIMEOUT):
+            ended.set()
+
+    dispatcher.call(last)
     dispatcher.close(0.01)
     assert not ended.is_set()
     go.set()
@@ -121,14 +126,20 @@ def test_close_does_not_wait_longer_than_asked(dispatcher: Dispatcher) -> None:
 
 def test_close_from_a_callback_does_not_wait_for_itself(dispatcher: Dispatcher) -> None:
     returned = threading.Event()
-    dispatcher.call(lambda: (dispatcher.close(TIMEOUT), returned.set()))
+
+    def close() -> None:
+        dispatcher.close(TIMEOUT)
+        returned.set()
+
+    dispatcher.call(close)
     dispatcher.close(TIMEOUT)
     assert returned.is_set()
 
 
 def test_many_calls_are_made_when_it_is_their_turn(dispatcher: Dispatcher) -> None:
     made: list[int] = []
-    go, seen = threading.Event(), []
+    seen: list[object] = []
+    go = threading.Event()
 
     def calls() -> Iterator[tuple[int]]:
         for number in range(3):
@@ -156,8 +167,15 @@ def test_nothing_is_called_after_the_end(dispatcher: Dispatcher) -> None:
 
 
 def test_what_waits_can_be_dropped(dispatcher: Dispatcher) -> None:
-    go, began, seen = threading.Event(), threading.Event(), []
-    dispatcher.call(lambda: (began.set(), go.wait(TIMEOUT), seen.append('began')))
+    go, began = threading.Event(), threading.Event()
+    seen: list[str] = []
+
+    def begin() -> None:
+        began.set()
+        go.wait(TIMEOUT)
+        seen.append('began')
+
+    dispatcher.call(begin)
     dispatcher.call(seen.append, 'waits')
     assert began.wait(TIMEOUT)
     dispatcher.close(0.01)
@@ -242,9 +260,8 @@ def test_what_can_be_called_like_that_is_taken(registry: Registry, callback: Any
 def test_callbacks_for_bulks_get_a_list(monkeypatch: pytest.MonkeyPatch, bulk: bool) -> None:
     monkeypatch.setenv('RADICAL_PILOT_BULK_CB', str(bulk))
     registry = Registry({'TASK_STATE': told('task')})
-    fits, does_not = (lambda tasks: None), (lambda task, state: None)
-    if not bulk:
-        fits, does_not = does_not, fits
+    callbacks: list[Callable[..., None]] = [lambda tasks: None, lambda task, state: None]
+    fits, does_not = callbacks if bulk else reversed(callbacks)
     registry.add(fits, 'TASK_STATE')
     with pytest.raises(ValueError, match='cannot be called with'):
         registry.add(does_not, 'TASK_STATE')

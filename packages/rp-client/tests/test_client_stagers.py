@@ -210,6 +210,7 @@ def test_output_of_another_host(site: Site) -> None:
     finished = site.ended(output_staging='a', cleanup=True)
     (ended,) = stage_out(site, finished)
     assert ended.state == states.FAILED
+    assert ended.info is not None
     assert ended.info['exception'].startswith(ELSEWHERE)
     assert site.sandbox(finished.task).exists()
 
@@ -320,6 +321,7 @@ def test_result_that_is_not_there(site: Site) -> None:
     finished = site.ended(output_staging='r')
     (changed,) = stage_out(site, finished)
     assert (changed.task, changed.state) == (finished.task, states.FAILED)
+    assert changed.info is not None
     assert f'{site.sandbox(finished.task)}/r: No such file or directory' in changed.info['exception']
     assert changed.info['exception_detail'] == 'output staging failed'
     assert finished.info is None

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from client_support import Events, Later, a_pilot
 
-from rp_api import states
+from rp_api import distributions, states
 from rp_api.description.pilot import PilotDescription
 from rp_api.errors import PilotError
 from rp_api.loop import process_handle
@@ -25,9 +25,8 @@ from rp_api.loop.event_loop import Loop
 from rp_api.platforms.definition import ResourceConfig
 from rp_api.system import agent_process
 from rp_api.system.agent_process import AgentProcess
-from rp_api.system.processes import process_table, read_process, reap_left
+from rp_api.system.processes import process_table, read_process, reap_left, sweep
 from rp_client.flow.launching import Launch, PilotLaunching
-from rp_client.launcher import local
 from rp_client.launcher.base import Context, End, Launcher, Reports, Start
 from rp_client.launcher.local import LocalLauncher
 from rp_client.pilot import Pilot
@@ -64,10 +63,13 @@ class Site:
         self.launched: list[str] = []
         self.refused: list[tuple[str, str]] = []
         self.wanted = 0
-        reports = Reports(lambda uid, handle: self.launched.append(uid), self._refused, pytest.fail, pytest.fail,
-                          self._ended)
+        reports = Reports(lambda uid, handle: self.launched.append(uid), self._refused, self._unwanted,
+                          self._unwanted, self._ended)
         self.launcher = LocalLauncher(Context(self.loop, base, {'RP_SESSION_ID': SESSION}, reports))
         self._thread: threading.Thread | None = None
+
+    def _unwanted(self, uid: str, news: str) -> None:
+        pytest.fail(f'{uid}: {news}')
 
     def sandbox(self, uid: str = 'pilot.0000') -> Path:
         path = self.base / uid
@@ -123,7 +125,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     (package / '__init__.py').touch()
     (package / 'cli.py').write_text(FAKE)
     monkeypatch.setenv('PYTHONPATH', str(tmp_path / 'fake'))
-    monkeypatch.setattr(local.distributions, 'require', lambda part: None)
+    monkeypatch.setattr(distributions, 'require', lambda part: None)
     made = Site(tmp_path)
     yield made
     made.close()
@@ -257,7 +259,7 @@ def test_agent_is_not_installed(site: Site, monkeypatch: pytest.MonkeyPatch) -> 
     def require(part: str) -> None:
         raise PilotError(f'{part} is not installed')
 
-    monkeypatch.setattr(local.distributions, 'require', require)
+    monkeypatch.setattr(distributions, 'require', require)
     site.launch('pass')
     assert site.refused == [('pilot.0000', 'rp-agent is not installed')]
 
@@ -465,7 +467,7 @@ def test_what_others_run_is_not_touched(site: Site, pilot: str, code: int) -> No
         with pytest.raises(BlockingIOError):
             os.read(pipe, 1)
     finally:
-        assert local.sweep({'RP_SESSION_ID': SESSION, 'RP_PILOT_ID': pilot}, signal.SIGKILL)
+        assert sweep({'RP_SESSION_ID': SESSION, 'RP_PILOT_ID': pilot}, signal.SIGKILL)
         os.set_blocking(pipe, True)
         assert os.read(pipe, 1) == b''
         os.close(pipe)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from client_support import Manager, a_pilot, common
@@ -14,6 +14,7 @@ from rp_api.errors import AttributeTypeError
 from rp_client.common_description import listed
 from rp_client.raptor import RaptorMaster, RaptorWorker, kind_of, of_mode
 from rp_client.task import Task
+from rp_client.task_manager import TaskManager
 
 ACCESS = {'address': 'a', 'server': 'b', 'public': 'c', 'secret': 'hidden'}
 
@@ -23,7 +24,7 @@ class Answering(Manager):
 
     def __init__(self, state: str = states.DONE, **info: Any) -> None:
         super().__init__()
-        self.answer = a_handle(Task, self, 'raptor.0000.rpc.0000')
+        self.answer: Task = a_handle(Task, self, 'raptor.0000.rpc.0000')
         self.answer._state = state
         self.answer._learn(info)
 
@@ -32,8 +33,8 @@ class Answering(Manager):
         return self.answer
 
 
-def a_handle(kind: type[Task], manager: Any = None, uid: str = 'raptor.0000') -> Any:
-    return kind(manager or Manager(), uid, common({'mode': c.RAPTOR_MASTER}))
+def a_handle(kind: type[Task], manager: Manager | None = None, uid: str = 'raptor.0000') -> Any:
+    return kind(cast(TaskManager, manager or Manager()), uid, common({'mode': c.RAPTOR_MASTER}))
 
 
 def test_kinds() -> None:
@@ -43,10 +44,10 @@ def test_kinds() -> None:
 
 def test_access_is_known_when_the_master_is_up_and_not_shown() -> None:
     master = a_handle(RaptorMaster)
-    assert master.access is None
+    before = master.access
     master._learn({'raptor': ACCESS})
     master._learn({'exit_code': 0})
-    assert (master.access, master.exit_code) == (ACCESS, 0)
+    assert (before, master.access, master.exit_code) == (None, ACCESS, 0)
     assert 'hidden' not in f'{master} {master!r} {master.as_dict()}'
 
 

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif('CI' not in os.environ and importlib.util.find_s
 def submitted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """What is run for each case."""
     home = tmp_path_factory.mktemp('home')
-    command = [sys.executable, '-W', 'ignore', HERE / 'saga_submitted.py', *ADAPTED]
+    command = [sys.executable, '-W', 'ignore', str(HERE / 'saga_submitted.py'), *ADAPTED]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=60, check=True, cwd=home,
                           env=os.environ | {'HOME': str(home)})
     found = json.loads(done.stdout.splitlines()[-1])

@@ -266,7 +266,7 @@ def test_room_for_one_bulk_at_a_time(site: Site) -> None:
         insert(pilot, bulk, owner)
         site.connection.free = False
 
-    site.connection.insert_tasks = insert_one   # type: ignore[method-assign]
+    site.connection.insert_tasks = insert_one   # type: ignore[method-assign,assignment]
     for number in range(1, 5):
         site.engine.have_room()
         assert len(site.sent()) == number

@@ -28,7 +28,7 @@ RESULT = {'exit_code': 0, 'stdout': 'out\n', 'stderr': 'err\n', 'slots': [SLOT],
 
 def test_new_task() -> None:
     manager = Manager()
-    task = a_task('task.000007', manager, name='name, with a comma', arguments=['a'], metadata={'my': [1]})
+    task: Any = a_task('task.000007', manager, name='name, with a comma', arguments=['a'], metadata={'my': [1]})
     assert (task.uid, task.state, task.origin, task.mode) == ('task.000007', states.NEW, 'client', 'task.executable')
     assert (task.name, task.metadata) == ('name, with a comma', {'my': [1]})
     assert (task.tmgr, task.session, task.client_sandbox) == (manager, manager, '/client')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 from pathlib import Path
@@ -72,7 +73,7 @@ def test_environment_of_another_user(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path.parent.chmod(bits)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, 'argv', ['x', 'create', str(path), '--session', 's', 'rp-agent'])
-    monkeypatch.setattr(virtenv.signal, 'signal', lambda *_: None)
+    monkeypatch.setattr(signal, 'signal', lambda *_: None)
     if bits == 0o755:
         assert virtenv.main() == 0
     else:
@@ -92,7 +93,7 @@ def test_python_without_venv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv('PATH', str(tmp_path))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, 'argv', ['x', 'create', f'{tmp_path}/ve', '--session', 's', 'rp-agent'])
-    monkeypatch.setattr(virtenv.signal, 'signal', lambda *_: None)
+    monkeypatch.setattr(signal, 'signal', lambda *_: None)
     assert virtenv.main() == virtenv.FAILED
     assert capsys.readouterr().out == (
         f'no virtual environment can be made at {tmp_path}/ve: {python} -m venv: Error: no venv here; {python} -m '
