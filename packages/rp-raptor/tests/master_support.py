@@ -45,7 +45,12 @@ class Party:
     def do(self, action: Callable[[], object]) -> None:
         """Run something in the loop's thread, and wait for its end."""
         done = threading.Event()
-        self.loop.call_soon(lambda: (action(), done.set()))
+
+        def run() -> None:
+            action()
+            done.set()
+
+        self.loop.call_soon(run)
         assert done.wait(TIMEOUT)
 
     def note(self, message: list[Any]) -> None:
@@ -118,8 +123,12 @@ class ScriptedAgent(Party):
 
     def close(self) -> None:
         """Be gone."""
-        self.end(lambda: (self._listener.close(0), self._gate.close()))
+        self.end(self._close_sockets)
         os.unlink(self.path)
+
+    def _close_sockets(self) -> None:
+        self._listener.close(0)
+        self._gate.close()
 
     def _receive(self) -> None:
         for frames in arrivals(self._listener.socket):

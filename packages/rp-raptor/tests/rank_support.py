@@ -128,7 +128,7 @@ class Manager:
             left = deadline - time.monotonic()
             ended = [process.poll() for process in self.processes]
             assert left > 0, f'waited in vain for {what}; ranks: {ended}'
-            if self._socket.poll(min(left, 0.5) * 1000):
+            if self._socket.poll(int(min(left, 0.5) * 1000)):
                 self._take(*self._socket.recv_multipart())
             else:
                 assert None in ended or done(), f'waited for {what}, but all ranks have ended: {ended}'

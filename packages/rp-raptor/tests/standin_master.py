@@ -57,7 +57,12 @@ class StandinMaster:
     def do(self, action: Any) -> None:
         """Run something in the master's thread, and wait for its end."""
         done = threading.Event()
-        self._loop.call_soon(lambda: (action(), done.set()))
+
+        def run() -> None:
+            action()
+            done.set()
+
+        self._loop.call_soon(run)
         assert done.wait(10)
 
     def release(self) -> None:

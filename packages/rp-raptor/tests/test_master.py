@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -555,9 +556,10 @@ def test_what_is_no_message_is_dropped(start: Start, hire: Callable[..., Scripte
     master, _ = start()
     worker = hire()
     worker.heard('welcome')
-    for message in ('nonsense', ['open', 's', {}], ['credit', -1], ['credit', 'x'], ['results', b'123', []],
-                    ['results', b'12345678', []], ['worker', 'w', 'h', 0, 0, {}], ['calls', b'', [], None]):
-        worker.do(lambda message=message: worker._connection.socket.send(codec.pack(message)))
+    messages: list[Any] = ['nonsense', ['open', 's', {}], ['credit', -1], ['credit', 'x'], ['results', b'123', []],
+                           ['results', b'12345678', []], ['worker', 'w', 'h', 0, 0, {}], ['calls', b'', [], None]]
+    for message in messages:
+        worker.do(partial(worker._connection.socket.send, codec.pack(message)))
     assert master.submit(square, 2).result(TIMEOUT) == 4
 
 

@@ -21,10 +21,11 @@ def test_descriptions_are_complete_and_have_nothing_in_common() -> None:
     assert first == TaskDescription().as_dict() | {
         'uid': 'task.1', 'mode': c.TASK_FUNCTION, 'function': 'f', 'args': [[1]], 'metadata': {'a': {}}}
     assert second == first | {'uid': 'task.2', 'function': 'g'}
-    for value in (value for value in first.values() if isinstance(value, list)):
-        value.append('changed')
-    for value in (value for value in first.values() if isinstance(value, dict)):
-        value['changed'] = True
+    for value in first.values():
+        if isinstance(value, list):
+            value.append('changed')
+        elif isinstance(value, dict):
+            value['changed'] = True
     first['args'][0].append('changed')
     assert prepared.description('task.2', {'function': 'g'}) == second
 

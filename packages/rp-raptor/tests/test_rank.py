@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 from rank_support import Manager, a_manager, worker_file
 
 from rp_api.errors import DeserializationError, SerializationError
+from rp_raptor.errors import RemoteError
 from rp_raptor.wire import payload
 from rp_raptor.wire.rank_protocol import CANCEL, TIMEOUT, pack_ids
 
@@ -61,7 +63,7 @@ def test_chunks_have_a_result_per_call(manager: Manager) -> None:
 
 def test_what_a_function_does_to_the_rank(manager: Manager) -> None:
     """Exits are errors of the call; values that do not pickle, missing functions and broken calls are, too."""
-    with pytest.raises(payload.RemoteError, match='SystemExit'):
+    with pytest.raises(RemoteError, match='SystemExit'):
         manager.call(lambda: exit(3))
     with pytest.raises(SerializationError, match='generator'):
         manager.call(lambda: (n for n in range(3)))
@@ -125,7 +127,7 @@ def test_calls_are_interrupted(manager: Manager, reason: int, error: type[Except
              manager.described(mode='task.shell', command='sleep 60; echo')]
     for position, call in enumerate(calls):
         (id,) = manager.give([call])
-        manager.wait(lambda position=position: manager.cursors.position(0) == (1 << 32) + position + 1)
+        manager.wait(partial(lambda position: manager.cursors.position(0) == (1 << 32) + position + 1, position))
         manager.interrupt(position, reason)
         with pytest.raises(error):
             manager.outcome(id)

@@ -192,7 +192,12 @@ def test_a_master_that_dies_fails_its_calls(make: Make) -> None:
 def test_no_master_is_left_for_the_other_items(make: Make) -> None:
     master = make(hold=True)
     calls = stream(master, half, count(), window=5)
-    timer = threading.Thread(target=lambda: (held(master, 5), master.tell_end('stop() was called')))
+
+    def stop() -> None:
+        held(master, 5)
+        master.tell_end('stop() was called')
+
+    timer = threading.Thread(target=stop)
     timer.start()
     assert [type(next(calls).exception) for _ in range(5)] == [CallLost] * 5
     with pytest.raises(CallLost, match='stop\\(\\) was called'):

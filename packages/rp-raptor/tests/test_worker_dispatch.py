@@ -9,7 +9,7 @@ import pytest
 from dispatch_support import RESULT, Bench
 
 from rp_raptor.wire.payload import decode_result, encode_error
-from rp_raptor.wire.rank_protocol import unpack_ids
+from rp_raptor.wire.rank_protocol import pack_ids, unpack_ids
 
 LEARNED = 3000   # calls after which bulks are as large as they become
 
@@ -55,7 +55,7 @@ def test_credit_is_asked_for_again_when_calls_are_done(tmp_path: Path) -> None:
     bench.ranks[0].take()
     bench.ranks[0].finish(1.0)
     bench.credit = 0
-    bench.drop = bench.dispatcher.drop()   # the master is a new one
+    bench.dispatcher.drop()   # the master is a new one
     assert bench.credit == 2
 
 
@@ -333,7 +333,7 @@ def a_step(bench: Bench, random: Random, added: int) -> int:
     if kind == 1:
         bench.dispatcher.give_back(random.randrange(5))
     elif kind == 2 and added:
-        bench.dispatcher.cancel([random.randrange(added)])
+        bench.dispatcher.cancel(unpack_ids(pack_ids([random.randrange(added)])))
     elif kind == 3 and random.random() < 0.2:
         others = bench.ranks if bench.dispatcher._mpi else [rank]
         bench.dispatcher.gone([rank.rank], [other.rank for other in others if other is not rank], 'it died')

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from worker_support import DEADLINE, a_worker, decoded
@@ -73,7 +74,8 @@ def test_calls_end_at_their_timeout(tmp_path: Path) -> None:
         master = worker.master
         master.calls({5: ['park']}, {5: {'timeout': 0.05}})
         five, = master.wait_results(5)
-        calls = {1: ['wait', str(tmp_path / 'never')], 2: ['echo', 2], 3: ['ignore'], 4: ['echo', 4]}
+        calls: dict[int, list[Any]] = {
+            1: ['wait', str(tmp_path / 'never')], 2: ['echo', 2], 3: ['ignore'], 4: ['echo', 4]}
         master.calls(calls, {1: {'timeout': 0.05}, 2: {'timeout': 20}, 3: {'timeout': 0.05}})
         one, two, three, four = master.wait_results(1, 2, 3, 4)
         assert (one, five) == (b'TimeoutError', b'canceled 0')

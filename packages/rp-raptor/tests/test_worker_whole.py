@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,7 @@ def test_a_function_that_kills_its_rank(tmp_path: Path, kind: str) -> None:
             *ids, last = whole.give(*[payload.encode_call(abs_fid, (-n,)) for n in range(100)],
                                     payload.encode_call(die_fid, (how,)))
             more = whole.give(*[payload.encode_call(abs_fid, (-n,)) for n in range(100)])
-            whole.master.wait(lambda last=last: last in whole.master.died, 'the call has died')
+            whole.master.wait(partial(whole.master.died.__contains__, last), 'the call has died')
             assert reason in whole.master.died[last]
             results = whole.master.wait_results(*ids, *more)
             assert [payload.decode_result(result) for result in results] == [*range(100)] * 2
