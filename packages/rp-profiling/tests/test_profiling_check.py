@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from traced_session import AGENT, CLIENT, SESSION, Event, events_of, uid_of, where, write_session
@@ -39,7 +40,7 @@ def at(wanted: Callable[[Event], bool], move: int) -> Fault:
     return plant
 
 
-def again(wanted: Callable[[Event], bool], move: int = 1, **changes: str) -> Fault:
+def again(wanted: Callable[[Event], bool], move: int = 1, **changes: Any) -> Fault:
     """The fault that an event was recorded twice, the second time with something different."""
     def plant(events: list[Event]) -> list[Event]:
         event = events[where(wanted, events)]

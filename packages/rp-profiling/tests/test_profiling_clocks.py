@@ -93,7 +93,7 @@ def ahead_of(path: Path, ahead: float, host: str = 'far', mode: str = 'ntp',
     path.write_text('\n'.join(rows) + '\n')
 
 
-def times(directory: Path, event: str = 'x') -> dict[str, float]:
+def times(directory: Path, event: str = 'x') -> dict[str, object]:
     return {row.comp: pytest.approx(row.time, abs=1e-5) for row in read_trace(directory).rows() if row.event == event}
 
 
