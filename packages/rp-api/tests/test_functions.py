@@ -133,7 +133,7 @@ def test_any_arguments_come_back_through_the_decorator(args: list[Any], kwargs: 
 
 
 def test_what_has_no_value_goes_by_reference(monkeypatch: pytest.MonkeyPatch) -> None:
-    import cloudpickle  # type: ignore[import-untyped]
+    import cloudpickle
 
     def refuse(obj: Any) -> bytes:
         raise TypeError('no')
