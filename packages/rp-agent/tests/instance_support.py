@@ -64,7 +64,6 @@ class SupervisorHarness:
         timer = self.loop.call_later(TIMEOUT, self._too_late)
         look()
         self.loop.run()
-        self.loop._stopping = False
         timer.cancel()
 
     def stop(self) -> None:

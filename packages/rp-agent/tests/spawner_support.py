@@ -23,6 +23,7 @@ class SpawnerHarness:
     def __init__(self, path: Path, make: Make, *, profile: Path | None = None, **context: Any) -> None:
         self.path = path
         self.loop = Loop()
+        self.profile = profile
         self.tracer = Tracer(profile, 'agent_executing.0000')
         self.context = a_context(path, **context)
         Path(self.context.pilot_sandbox).mkdir(parents=True, exist_ok=True)
@@ -54,7 +55,6 @@ class SpawnerHarness:
         timer = self.loop.call_later(self.patience, self._too_late)
         self.loop.run()
         timer.cancel()
-        self.loop._stopping = False
         self.executor.check()
 
     @property
@@ -71,7 +71,8 @@ class SpawnerHarness:
     def events(self) -> list[str]:
         """The events of tasks that the executor has recorded, in order."""
         self.tracer.flush()
-        rows = [line.split(',') for line in Path(str(self.tracer._path)).read_text().splitlines() if ',task.' in line]
+        assert self.profile is not None
+        rows = [line.split(',') for line in self.profile.read_text().splitlines() if ',task.' in line]
         return [row[1] for row in rows if row[1] != 'advance']
 
     def close(self) -> None:

@@ -107,10 +107,6 @@ class Bench(Harness):
         rows = [line.split(',') for line in (self.path / 'dvm.prof').read_text().splitlines()]
         return [row for row in rows if row[4] == uid]
 
-    def wait(self) -> None:
-        super().wait()
-        self.loop._stopping = False
-
     def stop(self) -> None:
         """End all tasks and DVMs."""
         stopped: list[bool] = []

@@ -117,7 +117,6 @@ def test_a_task_that_ends(way: tuple[AnyHarness, dict[str, Any]]) -> None:
     for uid in ('first', 'second'):   # nothing that the first one has left is in the way
         task, pids = task_of(harness, uid, LEAVES, **description)
         harness.run(task)
-        harness.loop._stopping = False
         assert (task.target_state, task.exit_code) == (states.DONE, 0), task.exception_detail
         assert len(numbers(pids)) == 3
         must_end(numbers(pids))
@@ -135,7 +134,6 @@ def test_a_task_that_does_not_want_to(way: tuple[AnyHarness, dict[str, Any]]) ->
 
     cancel()
     harness.run(task)
-    harness.loop._stopping = False
     assert task.target_state == states.CANCELED
     must_end(numbers(pids))
 

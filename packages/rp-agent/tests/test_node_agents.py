@@ -21,6 +21,7 @@ import pytest
 from pipeline_support import ALL, SLEEP, Agent, nothing_left, processes_of
 
 from rp_agent.components.build import belongs
+from rp_agent.nodes.sub_agents import SubAgents
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.errors import PlatformError
@@ -250,25 +251,24 @@ def test_without_a_node_the_pilot_fails(make: Callable[..., Agent]) -> None:
     ('exec sleep 100', r'agent_n\.0001 has not started within 180 s'),
     ('echo no luck today; exit 0', r'agent_n\.0001 \(process \d+\) ended with exit code 0; (.|\n)*no luck today')])
 def test_a_node_that_never_comes_costs_nothing(make: Callable[..., Agent], tmp_path: Path, instead: str, why: str,
-                                               caplog: pytest.LogCaptureFixture) -> None:
+                                               caplog: pytest.LogCaptureFixture,
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
     """What was meant for it was not started, so that it runs elsewhere whether it is restartable or not."""
     script = tmp_path / 'bootstrap_2.sh'   # as if a bootstrap had written it
     agent_0 = Agent(tmp_path, ON_NODES, nodes=1)
     agent_0.close()
     text = script.read_text()
     script.write_text(text.replace('sandbox=', f'if test "$3" = 1; then {instead}; fi\nsandbox=', 1))
-    agent = make(2)
-    group = agent.pipeline._sub_agents
-    assert group is not None
-    come = group._root._greeted
+    come = SubAgents._came
 
-    def it_is_time(name: str) -> None:
+    def it_is_time(group: SubAgents, name: str) -> None:
         """The first has come: who has not, has taken too long."""
-        come(name)
+        come(group, name)
         group._check_start()
 
     if 'sleep' in instead:
-        group._root._greeted = it_is_time
+        monkeypatch.setattr(SubAgents, '_came', it_is_time)
+    agent = make(2)
     tasks = [agent.task(f'task.{number}') for number in range(4)]
     agent.run(*tasks)
     assert {task.target_state for task in tasks} == {states.DONE}

@@ -126,7 +126,7 @@ def test_states_of_the_other_model_and_other_things_are_unknown() -> None:
     with pytest.raises(StateError, match='None'):
         TASK.progress('NEW', None)  # type: ignore[arg-type]
     with pytest.raises(StateError, match=r'\[\]'):
-        TASK.progress('NEW', ())  # type: ignore[arg-type]
+        TASK.progress('NEW', [])  # type: ignore[arg-type]
     with pytest.raises(StateError, match=r'\[\]'):
         TASK.value([])  # type: ignore[arg-type]
 

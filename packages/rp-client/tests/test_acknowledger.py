@@ -51,7 +51,6 @@ class Site:
         """Run until callbacks have nothing to do, and nothing is left to be acknowledged."""
         for _ in range(3):
             self.loop.call_later(3 * acknowledger.ROUND, self.stop_when_idle)
-            self.loop._stopping = False
             self.loop.run()
 
     def stop_when_idle(self) -> None:

@@ -72,7 +72,6 @@ class Site:
         timer = self.loop.call_later(TIMEOUT, self._fail)
         self._look()
         self.loop.run()
-        self.loop._stopping = False
         timer.cancel()
 
     def _fail(self) -> None:

@@ -91,7 +91,6 @@ class Master:
         deadline = time.monotonic() + DEADLINE
         while not condition():
             assert time.monotonic() < deadline, f'{what}: {self.said[-5:]!r:.2000}'
-            self.loop._stopping = False
             timer = self.loop.call_later(0.5, self.loop.stop)
             self.loop.run()
             timer.cancel()
