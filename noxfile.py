@@ -192,11 +192,13 @@ def run_dragon(session: nox.Session) -> None:
 
 
 def run_lint(session: nox.Session) -> None:
+    """Check the style of the source."""
     session.run('ruff', 'check', '.')
     session.run('cython-lint', '--max-line-length', '120', *(f'{package}/src' for package in PACKAGES))
 
 
 def run_types(session: nox.Session) -> None:
+    """Check type hints, and the stubs of compiled modules against them."""
     session.run('mypy')
     session.run('stubtest', *EXTENSIONS)
 

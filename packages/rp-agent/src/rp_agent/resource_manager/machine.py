@@ -74,9 +74,8 @@ def _values(root: Path, names: tuple[str, ...]) -> list[str]:
                 continue
             top = root / 'sys/fs/cgroup' / controller
             own = top / path.strip('/')
-            for directory in [*reversed(own.parents), own]:
-                if directory == top or top in directory.parents:
-                    found.append(read(directory / file))
+            found += [read(directory / file) for directory in [*reversed(own.parents), own]
+                      if directory == top or top in directory.parents]
     return [text.strip() for text in found if text.strip()]
 
 

@@ -248,20 +248,25 @@ class Description(dict[str, Any]):
         return self
 
     def keys(self) -> KeysView[str]:  # type: ignore[override]
+        """Return the names of all attributes, those with default values included."""
         return self._full().keys()
 
     def values(self) -> ValuesView[Any]:  # type: ignore[override]
+        """Return the values of all attributes, in the order of `keys`."""
         return self._full().values()
 
     def items(self) -> ItemsView[str, Any]:  # type: ignore[override]
+        """Return the names and values of all attributes."""
         return self._full().items()
 
     def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of an attribute, or `default` if there is no such attribute."""
         if key in self:  # it may have a default without being stored
             return self[key]
         return default
 
     def setdefault(self, key: str, default: Any = None) -> Any:
+        """Return the value of an attribute, after setting it to `default` if it was not set."""
         if key not in self:
             self[key] = default
         return self[key]

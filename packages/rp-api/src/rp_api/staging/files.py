@@ -161,6 +161,7 @@ def _destination(operation: Callable[[str, str], None], source: str, target: str
 
 
 def copy(source: str, target: str) -> None:
+    """Copy a file, or a directory with all that it contains, to `target`."""
     mode = os.stat(source).st_mode
     if stat.S_ISDIR(mode):
         _refuse_inside(source, target)
@@ -230,6 +231,7 @@ def link(source: str, target: str) -> None:
 
 
 def move(source: str, target: str) -> None:
+    """Move a file or a directory to `target`; merge a directory into one that exists."""
     if os.path.lexists(target) and os.path.realpath(source) == os.path.realpath(target):
         return
     is_tree = os.path.isdir(source) and not os.path.islink(source)

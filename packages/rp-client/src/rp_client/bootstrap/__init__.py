@@ -1,8 +1,7 @@
 """The bootstrap of pilots: the files in a pilot's sandbox, and the command that starts its agent.
 
-    bootstrap = prepare(config, platform, Client.here())
-    # write bootstrap.files to the sandbox, run bootstrap.command there; when the job has ended:
-    failure = read_failure(content of bootstrap_0.failed)
+`prepare(config, platform, Client.here())` gives the files for the sandbox and the command to run there. When the job
+has ended, `read_failure` reads the content of `bootstrap_0.failed`.
 """
 
 from __future__ import annotations

@@ -93,5 +93,5 @@ def _part(broken: bytes) -> bytes:
     packed, texts = zlib.decompressobj(_GZIP), [b'']
     with suppress(zlib.error):
         for index in range(len(broken)):
-            texts.append(packed.decompress(broken[index:index + 1]))
+            texts.append(packed.decompress(broken[index:index + 1]))  # noqa: PERF401 - kept on errors
     return b''.join(texts)

@@ -1,7 +1,7 @@
-"""Expansion of shell variables in a task's executable, arguments and environment.
+r"""Expansion of shell variables in a task's executable, arguments and environment.
 
 These texts have the meaning that they have in double quotes in a shell: `$NAME`, `${NAME}`, `$(command)` and backticks
-are active, `\\$` and a backslash before a backtick give the plain character. All other characters are literal,
+are active, `\$` and a backslash before a backtick give the plain character. All other characters are literal,
 including spaces, quotes, wildcards and other backslashes.
 
 `expand` expands most texts without a shell. For the others, `shell_quote` quotes the text so that a POSIX shell gives

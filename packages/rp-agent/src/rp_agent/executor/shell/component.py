@@ -406,7 +406,7 @@ def _reserve(count: int) -> list[int]:
     reserved: list[int] = []
     try:
         for _ in range(count + _ON_THE_WAY):
-            reserved.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+            reserved.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))  # noqa: PERF401 - those opened are closed
     except OSError:
         _close(reserved)
         raise

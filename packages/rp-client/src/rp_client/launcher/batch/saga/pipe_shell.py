@@ -91,7 +91,7 @@ class _Shells:
         self._shell = shell
         self._original = getattr(original, '_original', original)
 
-    def PTYShell(self, url: Any, *_: Any, **__: Any) -> PipeShell:
+    def PTYShell(self, url: Any, *_: Any, **__: Any) -> PipeShell:  # noqa: N802 - as radical.saga calls it
         return PipeShell(self._shell, url)
 
     def __getattr__(self, name: str) -> Any:
