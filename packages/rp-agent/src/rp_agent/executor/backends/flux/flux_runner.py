@@ -179,14 +179,22 @@ def end_jobs(flux: Any, job: Any, mark: str) -> None:
         number = answer['id']
         if number == -1:
             is_last = True
+            # the newest first: jobs that wait are gone before those that run make room for them
+            for known in sorted(ours, reverse=True):
+                _cancel(handle, job, known)
             ours.add(int(job.submit_get_id(job.submit_async(handle, json.dumps(_held(mark)), urgency=0))))
         elif _mark_of(answer).startswith(mark):
             ours.add(number)
-            with suppress(OSError):   # it is ending
-                job.cancel(handle, number, 'its agent has ended')
+            if is_last:
+                _cancel(handle, job, number)
         if any(event['name'] == 'clean' for event in answer['events']):
             ours.discard(number)
         journal.reset()
+
+
+def _cancel(handle: Any, job: Any, number: int) -> None:
+    with suppress(OSError):   # it is ending
+        job.cancel(handle, number, 'its agent has ended')
 
 
 def _held(mark: str) -> dict[str, Any]:
