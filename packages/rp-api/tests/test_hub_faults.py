@@ -504,7 +504,7 @@ def test_a_hub_does_not_wait_for_agents_that_were_never_started(tmp_path: Path, 
         client.submit('p0', uids(tasks))
     database = sqlite3.connect(tmp_path / 'hub.db')
     assert database.execute('SELECT state FROM pilots').fetchall() == [(states.FAILED,)]
-    assert b'the agent of p0 never came' in database.execute('SELECT info FROM pilots').fetchone()[0]
+    assert b'the agent of p0 never connected' in database.execute('SELECT info FROM pilots').fetchone()[0]
     database.close()
 
 

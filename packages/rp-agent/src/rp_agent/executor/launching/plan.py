@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections import ChainMap
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from rp_agent.executor.launching.environment import TaskEnvironment
@@ -36,7 +35,6 @@ SHELL = '/bin/sh'
 MB = 2**20
 
 
-@dataclass(slots=True, eq=False)
 class Process:
     """One process to start: the program's path, its arguments including its name, its environment.
 
@@ -44,16 +42,19 @@ class Process:
     was found by its `name`, `search_path` lists the directories that were searched.
     """
 
-    path: str
-    argv: list[bytes]
-    env: Block
-    cpus: bytes | None = None
-    memory: int = 0
-    name: str = ''
-    search_path: str = ''
+    __slots__ = ('argv', 'cpus', 'env', 'memory', 'name', 'path', 'search_path')   # no dataclass: see decision 0039
+
+    def __init__(self, path: str, argv: list[bytes], env: Block, cpus: bytes | None = None, memory: int = 0,
+                 name: str = '', search_path: str = '') -> None:
+        self.path = path
+        self.argv = argv
+        self.env = env
+        self.cpus = cpus
+        self.memory = memory
+        self.name = name
+        self.search_path = search_path
 
 
-@dataclass(slots=True, eq=False)
 class LaunchPlan:
     """The processes of a task, in the order of the ranks, with their files.
 
@@ -62,13 +63,18 @@ class LaunchPlan:
     set if a launcher starts the ranks.
     """
 
-    kind: str
-    processes: list[Process]
-    output: tuple[str, str]
-    scripts: dict[str, bytes] = field(default_factory=dict)
-    sync: bool = False
-    signals_start: bool = False
-    launch: Launch | None = None
+    __slots__ = ('kind', 'launch', 'output', 'processes', 'scripts', 'signals_start', 'sync')
+
+    def __init__(self, kind: str, processes: list[Process], output: tuple[str, str],
+                 scripts: dict[str, bytes] | None = None, sync: bool = False, signals_start: bool = False,
+                 launch: Launch | None = None) -> None:
+        self.kind = kind
+        self.processes = processes
+        self.output = output
+        self.scripts = scripts or {}
+        self.sync = sync
+        self.signals_start = signals_start
+        self.launch = launch
 
 
 def plan(task: AgentTask, environment: TaskEnvironment) -> LaunchPlan:
