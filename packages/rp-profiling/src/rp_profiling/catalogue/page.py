@@ -32,11 +32,13 @@ check` checks a session against this page.
 The page is made from `rp_profiling.catalogue`: `python -m rp_profiling.catalogue.page docs/reference/events.md`.
 
 Each row of a profile has `time,event,comp,thread,uid,state,msg`. The tables say what *uid*, *state* and *msg* contain
-where they are set. *When* is empty for events of every ordinary run; [below](#conditions) are the other entries. Where
-*detail* is *full*, the event is left out if [less detail](../understand/tracing.md#less-detail-and-compression) is
-chosen. Events are those of the event model of RADICAL-Pilot, unless *from* names another source: *in use* are those
-that RADICAL-Pilot 1.103 records although its model lacks them, *advanced profiling* belongs to clones of tasks, and
-*RADICAL-Pilot 2* is new.
+where they are set, and which *file* has the event. A value above a table holds for all its rows. *Notes* are:
+
+- in brackets, the [condition](#conditions) under which an event is recorded; events without one are in every ordinary run;
+- *full*: the event is left out if [less detail](../understand/tracing.md#less-detail-and-compression) is asked for;
+- *in use*: RADICAL-Pilot 1.103 records the event, but its event model lacks it;
+- *advanced profiling*: the event goes with clones of tasks;
+- *RADICAL-Pilot 2*: the event is new here.
 """
 
 
@@ -50,8 +52,7 @@ def _component(component: str) -> str:
     events = events_of(component)
     lines = [f'## {component}\n']
     if events:
-        heads = ('event', 'meaning', 'uid', 'state', 'msg', 'when', 'detail', 'file', 'from')
-        lines += _table(heads, map(_event, events))
+        lines += _table(('event', 'meaning', 'uid', 'state', 'msg', 'file', 'notes'), map(_event, events))
     else:
         lines.append('Records what all components record.')
     for order in orders_of(component):
@@ -60,11 +61,16 @@ def _component(component: str) -> str:
 
 
 def _event(event: Event) -> tuple[str, ...]:
-    when = f'[{event.condition}]' if event.condition else '[optional]' if event.optional else ''
-    files = ', '.join(f'`{pattern}`' for pattern in event.profiles)
-    detail = event.detail if event.detail == FULL else ''
-    origin = '' if event.origin == MODEL else event.origin
-    return (f'`{event.name}`', event.meaning, *event.fields, when, detail, files, origin)
+    notes = (
+        f'[{event.condition}]' if event.condition else '[optional]' if event.optional else '',
+        event.detail if event.detail == FULL else '',
+        '' if event.origin == MODEL else event.origin,
+    )
+    return (f'`{event.name}`', event.meaning, *event.fields, _files(event.profiles), ', '.join(filter(None, notes)))
+
+
+def _files(profiles: Iterable[str]) -> str:
+    return ', '.join(f'`{pattern}`' for pattern in profiles)
 
 
 def _order(order: PartialOrder) -> Iterator[str]:
@@ -87,30 +93,36 @@ def _pattern(step: Step) -> str:
 
 
 def _states() -> str:
-    rows = map(_state, STATES)
-    return '\n'.join([
-        '## States\n', 'The entry into a state is an event `advance` with the entity as *uid* and the name of the '
-        'state as *state*. States come in this order.\n',
-        *_table(('entity', 'state', 'module', 'component', 'what happens', 'recorded by', 'file'), rows)]) + '\n'
+    lines = ['## States\n', 'The entry into a state is an event `advance` with the entity as *uid* and the name of the '
+             'state as *state*. States come in this order.']
+    for entity in ('pilot', 'task'):
+        rows = [_state(state) for state in STATES if state.entity == entity]
+        lines += ['', *_table(('state', 'what happens', 'entity', 'handled by', 'recorded by', 'file'), rows)]
+    return '\n'.join(lines) + '\n'
 
 
 def _state(state: State) -> tuple[str, ...]:
-    return (state.entity, f'`{state.name}`', state.module, state.component, state.action, ', '.join(state.sandboxes),
-            ', '.join(f'`{pattern}`' for pattern in state.profiles))
+    handler = ', '.join(filter(None, (state.module, state.component)))
+    return (f'`{state.name}`', state.action, state.entity, handler, ', '.join(state.sandboxes), _files(state.profiles))
 
 
 def _conditions() -> str:
     rows = [(f'[{name}]', meaning) for name, meaning in CONDITIONS.items()]
-    return '\n'.join(['## Conditions\n', *_table(('when', 'meaning'), [
+    return '\n'.join(['## Conditions\n', *_table(('note', 'meaning'), [
         *rows, ('[optional]', 'not recorded in each run')])]) + '\n'
 
 
-def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> Iterator[str]:
-    heads = list(heads)
-    yield f'| {" | ".join(heads)} |'
-    yield '|---' * len(heads) + '|'
-    for row in rows:
-        yield f'| {" | ".join(cell.replace("|", "&#124;") for cell in row)} |'
+def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    """A table. A column beyond the second with one value in all rows is left out, and its value stated above the table."""
+    columns = list(zip(heads, *rows, strict=True))
+    common = {head: cells[0] for head, *cells in columns[2:] if len(set(cells)) == 1}
+    if any(common.values()):
+        yield ' '.join(f'*{head}*: {cell}.' for head, cell in common.items() if cell) + '\n'
+    shown = [column for column in columns if column[0] not in common]
+    for number, cells in enumerate(zip(*shown, strict=True)):
+        yield f'| {" | ".join(cell.replace("|", "&#124;") for cell in cells)} |'
+        if number == 0:
+            yield '|---' * len(cells) + '|'
 
 
 if __name__ == '__main__':
