@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -30,39 +30,51 @@ def status(system: BatchSystem, sample: Sample) -> Status:
     return only
 
 
-def told(name: str, system: BatchSystem, sample: Sample) -> tuple[str, str]:
-    """The state of the pilot, and the sentence that it carries, or has in its log."""
+def told(name: str, system: BatchSystem, sample: Sample) -> str:
+    """The sentence that the pilot carries, or has in its log, without the words that the page states once."""
     found = status(system, sample)
     pilot = launcher._Pilot('pilot.0000', f'{name}://localhost/', '/sandbox', fail_if_unschedulable=False)
     pilot.job = '42'
     event = {'state': found.state, 'words': found.words, 'unschedulable': found.unschedulable, 'files': {}}
-    if found.state in FINAL:
-        return 'FAILED', str(launcher._end(pilot, event).reason)
-    return 'waits; a callback' if found.unschedulable else 'waits', launcher._state(pilot, event)
+    final = found.state in FINAL
+    begin = f'job 42 of pilot.0000 on {name}://localhost/ ' if final else 'job 42 '
+    sentence = str(launcher._end(pilot, event).reason) if final else launcher._state(pilot, event)
+    assert sentence.startswith(begin)
+    return sentence.removeprefix(begin)
 
 
 def rows() -> Iterator[str]:
-    yield '| batch system | event | pilot | the sentence |\n|---|---|---|---|'
+    yield '| batch system | event | sentence |\n|---|---|---|'
     for name in NAMES:
         system = batch_system(f'{name}://localhost/')
         for sample in SAMPLES[name]:
-            yield f'| {system.name} | {sample.event} | {" | ".join(told(name, system, sample))} |'
+            yield f'| {system.name} | {sample.event} | {told(name, system, sample)} |'
 
 
-def reasons(attribute: str, head: str) -> Iterator[str]:
-    yield f'| batch system | {head} | meaning |\n|---|---|---|'
+def reasons() -> Iterator[str]:
+    """The reasons for which a job cannot start, those of a batch system with one meaning in one row."""
+    yield '| batch system | its reason (regular expression) | meaning |\n|---|---|---|'
     for name in NAMES:
         system = batch_system(f'{name}://localhost/')
-        known: Mapping[str, str] = getattr(system, attribute)
-        for pattern, meaning in known.items():
-            shown = pattern.replace('|', '\\|')
-            yield f'| {system.name} | `{shown}` | {meaning} |'
+        for meaning in dict.fromkeys(system.never.values()):
+            yield f'| {system.name} | {shown(key for key in system.never if system.never[key] == meaning)} | {meaning} |'
+
+
+def outages() -> Iterator[str]:
+    yield '| batch system | its messages (regular expressions) |\n|---|---|'
+    for name in NAMES:
+        system = batch_system(f'{name}://localhost/')
+        if system.unreachable:
+            yield f'| {system.name} | {shown(system.unreachable)} |'
+
+
+def shown(patterns: Iterable[str]) -> str:
+    """Patterns in the cell of a table."""
+    return ', '.join(f'`{pattern}`' for pattern in patterns).replace('|', '\\|')
 
 
 def tables() -> list[str]:
-    return ['\n'.join(lines) + '\n' for lines in (
-        rows(), reasons('never', 'its reason (regular expression)'),
-        reasons('unreachable', 'its message (regular expression)'))]
+    return ['\n'.join(lines) + '\n' for lines in (rows(), reasons(), outages())]
 
 
 def test_the_page_says_what_the_code_does() -> None:
