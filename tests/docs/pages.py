@@ -19,16 +19,18 @@ _LINK = re.compile(r'\]\(([^)#]+)\)')
 def install(page: str, package: str, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Write the files of a page below `base`, install the package that they make, and set the environment for it.
 
-    What the page has below config/ is the user's configuration.
+    Files below config/ are the user's configuration, those below bin/ are programs on PATH.
     """
     for name, text in FILE.findall((DOCS / page).read_text()):
         path = base / name.replace('config/', 'home/.radical/pilot/configs/')
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+        path.chmod(0o755 if name.startswith('bin/') else 0o644)
     run('-m', 'pip', 'install', '--quiet', '--no-index', '--no-deps', '--no-build-isolation', '--target', 'site',
         f'./{package}', base=base)
     monkeypatch.setenv('PYTHONPATH', os.pathsep.join(filter(None, [str(base / 'site'), os.environ.get('PYTHONPATH')])))
     monkeypatch.setenv('HOME', str(base / 'home'))
+    monkeypatch.setenv('PATH', f'{base}/bin:{os.environ["PATH"]}')
 
 
 def run(*arguments: str, base: Path) -> str:
@@ -44,9 +46,9 @@ def dead_links(page: str) -> list[str]:
     return [link for link in links if not link.startswith('http') and not ((DOCS / page).parent / link).exists()]
 
 
-def missing_sources(page: str, room: str, *, besides: tuple[str, ...] = ()) -> list[str]:
+def missing_sources(page: str, room: str) -> list[str]:
     """The sources that a page names which are not in that room of rp_agent; it has to name some."""
     files = re.findall(rf'`(?:rp_agent/{room}/)?((?!rp_)(?:\w+/)*\w+\.pyx?)`', (DOCS / page).read_text())
-    named = set(files).difference(besides)
+    named = set(files)
     assert named
     return [name for name in named if not (ROOT / 'packages/rp-agent/src/rp_agent' / room / name).exists()]

@@ -10,8 +10,9 @@ from pages import DOCS, dead_links, install, run
 
 pytestmark = pytest.mark.timeout(200)   # pip installs
 
-PACKAGES = {'batch-system': 'mysys', 'cli-command': 'nodes', 'executor': 'dry_run', 'resource-manager': 'mysys',
-            'staging-protocol': 'unzip', 'task-scheduler': 'in_order'}
+PACKAGES = {'batch-system': 'mysys', 'cli-command': 'nodes', 'executor': 'dry_run', 'launch-method': 'herd_method',
+            'resource-manager': 'mysys', 'scheduling-policy': 'spread', 'staging-protocol': 'unzip',
+            'task-scheduler': 'in_order'}
 """The distribution on each page."""
 
 
