@@ -34,7 +34,7 @@ The page is made from `rp_profiling.catalogue`: `python -m rp_profiling.catalogu
 Each row of a profile has `time,event,comp,thread,uid,state,msg`. The tables say what *uid*, *state* and *msg* contain
 where they are set, and which *file* has the event. A value above a table holds for all its rows. *Notes* are:
 
-- in brackets, the [condition](#conditions) under which an event is recorded; events without one are in every ordinary run;
+- in brackets, the [condition](#conditions) for an event; events without one are in every ordinary run;
 - *full*: the event is left out if [less detail](../understand/tracing.md#less-detail-and-compression) is asked for;
 - *in use*: RADICAL-Pilot 1.103 records the event, but its event model lacks it;
 - *advanced profiling*: the event goes with clones of tasks;
@@ -94,16 +94,16 @@ def _pattern(step: Step) -> str:
 
 def _states() -> str:
     lines = ['## States\n', 'The entry into a state is an event `advance` with the entity as *uid* and the name of the '
-             'state as *state*. States come in this order.']
+             'state as *state*. States come in this order. `agent*` are files of the agent, the others of the client.']
     for entity in ('pilot', 'task'):
         rows = [_state(state) for state in STATES if state.entity == entity]
-        lines += ['', *_table(('state', 'what happens', 'entity', 'handled by', 'recorded by', 'file'), rows)]
+        lines += ['', *_table(('state', 'what happens', 'entity', 'handled by', 'file'), rows)]
     return '\n'.join(lines) + '\n'
 
 
 def _state(state: State) -> tuple[str, ...]:
     handler = ', '.join(filter(None, (state.module, state.component)))
-    return (f'`{state.name}`', state.action, state.entity, handler, ', '.join(state.sandboxes), _files(state.profiles))
+    return (f'`{state.name}`', state.action, state.entity, handler, _files(state.profiles))
 
 
 def _conditions() -> str:
@@ -113,7 +113,7 @@ def _conditions() -> str:
 
 
 def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    """A table. A column beyond the second with one value in all rows is left out, and its value stated above the table."""
+    """A table; if all cells of a column beyond the second are equal, their value stands above the table instead."""
     columns = list(zip(heads, *rows, strict=True))
     common = {head: cells[0] for head, *cells in columns[2:] if len(set(cells)) == 1}
     if any(common.values()):
