@@ -59,7 +59,8 @@ def reasons() -> Iterator[str]:
     for name in NAMES:
         system = batch_system(f'{name}://localhost/')
         for meaning in dict.fromkeys(system.never.values()):
-            yield f'| {system.name} | {shown(key for key in system.never if system.never[key] == meaning)} | {meaning} |'
+            patterns = [key for key, value in system.never.items() if value == meaning]
+            yield f'| {system.name} | {shown(patterns)} | {meaning} |'
 
 
 def outages() -> Iterator[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from rp_profiling.catalogue import (
     COMPONENTS,
     CONDITIONS,
+    EVENTS,
     STATES,
     Alt,
     Event,
@@ -107,9 +108,9 @@ def _state(state: State) -> tuple[str, ...]:
 
 
 def _conditions() -> str:
-    rows = [(f'[{name}]', meaning) for name, meaning in CONDITIONS.items()]
-    return '\n'.join(['## Conditions\n', *_table(('note', 'meaning'), [
-        *rows, ('[optional]', 'not recorded in each run')])]) + '\n'
+    used = {event.condition for event in EVENTS}
+    lines = [f'- [{name}]: {meaning}' for name, meaning in CONDITIONS.items() if name in used]
+    return '\n'.join(['## Conditions\n', *lines, '- [optional]: not recorded in each run']) + '\n'
 
 
 def _table(heads: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
