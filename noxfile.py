@@ -37,8 +37,8 @@ TEST_TOOLS = ['pytest', 'pytest-timeout', 'pytest-xdist', 'hypothesis', 'build',
               *MONGODB, 'radical.saga']
 LINT_TOOLS = ['ruff', 'cython-lint']
 TYPE_TOOLS = ['mypy', 'nox']  # nox for the types of this file
-# three files at a time on two cores: many tests wait for something most of the time; as they come, see `testpaths`
-PARALLEL = ['--numprocesses', '3', '--dist', 'loadfile', '--no-loadscope-reorder',
+# four files at a time on two cores: many tests wait for something most of the time; as they come, see `testpaths`
+PARALLEL = ['--numprocesses', '4', '--dist', 'loadfile', '--no-loadscope-reorder',
             '--max-worker-restart', '0']  # with one that takes the place of one that crashed, xdist 3.8 waits for ever
 RETRIED = 3  # tests that may fail and then have to pass when they run once more, see docs/decisions/0042
 # what `tests` leaves to `more_tests`, what takes longest first

@@ -51,6 +51,7 @@ def test_extensions_of_all_distributions_are_built_alike() -> None:
 
 
 def test_sessions_that_documents_name_exist() -> None:
-    sessions = set(re.findall(r'^@nox\.session.*\n(?:@.*\n)?def (\w+)', (ROOT / 'noxfile.py').read_text(), re.MULTILINE))
+    noxfile = (ROOT / 'noxfile.py').read_text()
+    sessions = set(re.findall(r'^@nox\.session.*\n(?:@.*\n)?def (\w+)', noxfile, re.MULTILINE))
     named = {name for document in DOCUMENTS for name in re.findall(r'nox -s (\w+)', (ROOT / document).read_text())}
     assert {'tests', 'quickstart'} <= named <= sessions
