@@ -1,9 +1,9 @@
 """How this project is checked, built and tried out: `nox -s NAME`, or `nox -l` for the list.
 
-`tests` answers a contributor: lint, types, and the tests of all distributions, of whole sessions, of the coordinators
-and of the documents, on the interpreter that runs nox. CI (`.ci/run`) then runs `more_tests`: real batch systems and
-MPIs, faults, attacks, built distributions, compiled code in builds with checks, and every other supported interpreter
-that is found. Most other sessions are parts of these two. Arguments after `--` go to what the session runs.
+`tests` answers a contributor: lint, types, and the tests of all distributions, of whole sessions and of the documents,
+on the interpreter that runs nox. CI (`.ci/run`) then runs `more_tests`: real batch systems and MPIs, the conformance of
+the coordinators, faults, attacks, built distributions, compiled code in builds with checks, and every other supported
+interpreter that is found. Most other sessions are parts of these two. Arguments after `--` go to what the session runs.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ PARALLEL = ['--numprocesses', '4', '--dist', 'loadfile', '--no-loadscope-reorder
             '--max-worker-restart', '0']  # with one that takes the place of one that crashed, xdist 3.8 waits for ever
 RETRIED = 3  # tests that may fail and then have to pass when they run once more, see docs/decisions/0042
 # what `tests` leaves to `more_tests`, what takes longest first
-LONG = [f'tests/{name}' for name in ('packaging/test_distributions.py', 'attack', 'batch_stand_ins', 'bootstrap',
-                                     'experiments', 'fault', 'mpi', 'security', 'sge', 'simulation', 'slurm', 'ssh')]
+LONG = [f'tests/{name}' for name in (
+    'packaging/test_distributions.py', 'attack', 'batch_stand_ins', 'bootstrap', 'conformance', 'experiments', 'fault',
+    'mpi', 'security', 'sge', 'simulation', 'slurm', 'ssh', 'system/test_benchmarks.py')]
 # what is tested on each interpreter: extensions, functions by value, whole sessions
 SMALL = ['packages/rp-profiling/tests', 'packages/rp-agent/tests/test_launchloop.py',
          'packages/rp-agent/tests/test_slotmap.py', 'packages/rp-agent/tests/test_waitpool.py',

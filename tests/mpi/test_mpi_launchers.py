@@ -95,7 +95,7 @@ def test_a_rank_that_is_killed(install: Install, programs: Path, tmp_path: Path)
                    lambda: _kill_child_of(int((tmp_path / 'killed' / 'pid').read_text())))
         table.run(task)
         assert (task.target_state, task.exit_code) == (states.FAILED, 137)
-        assert 'whose command was killed by SIGKILL) of rank 2' in (task.exception_detail or '')
+        assert '(the command of the shell was killed by SIGKILL) of rank 2' in (task.exception_detail or '')
 
 
 def _kill_child_of(shell: int) -> None:
