@@ -31,13 +31,15 @@ _IDENTIFIER = re.compile(r'[A-Za-z_][A-Za-z0-9_]*\Z')
 _UNFIT_FOR_A_ROW = re.compile(r'[\x00-\x1f\x7f,"]')
 _HIDDEN = f'{START}>&- {SYNC}>&-'
 
+# The signal interrupts `wait`, with an exit code of its own, also when the rank ends at this moment: wait again.
 _KEEPS_SYNC = f'''\
 rp_keep() {{
     exec {START}>&-
     while :; do
+        rp_ready=
         wait "$1"
         rp_code=$?
-        test "$rp_code" -gt 128 && kill -0 "$1" 2>/dev/null || exit "$rp_code"
+        test -n "$rp_ready" && test "$rp_code" -gt 128 && test "$(kill -l "$rp_code")" = USR1 || exit "$rp_code"
     done
 }}'''
 
@@ -150,7 +152,8 @@ def start_ranks(ranks: Sequence[Mapping[str, str]], execute: str, stdio: tuple[s
         settings = ' '.join(f'{name}={literal(value)}' for name, value in variables.items())
         rank = f'{settings} /bin/sh {literal("./" + execute)} </dev/null >>{stdout} 2>>{stderr}'
         if sync:
-            rank = f"{{ trap 'exec {SYNC}>&-' USR1; {rank} {ALL_READY}</proc/self/fd/{SYNC} {SYNC}>&- & rp_keep $!; }}"
+            rank += f' {ALL_READY}</proc/self/fd/{SYNC} {SYNC}>&-'
+            rank = f"{{ trap 'exec {SYNC}>&-; rp_ready=1' USR1; {rank} & rp_keep $!; }}"
         lines += [f'{rank} &', 'rp_ranks="$rp_ranks $!"']
     return [*lines, f'exec {_HIDDEN}', 'RP_RET=0', 'for rp_rank in $rp_ranks; do', '    wait "$rp_rank"',
             '    rp_code=$?', '    test "$RP_RET" -ne 0 || RP_RET=$rp_code', 'done']
