@@ -46,8 +46,8 @@ LONG = [f'tests/{name}' for name in (
     'packaging/test_distributions.py', 'attack', 'batch_stand_ins', 'bootstrap', 'conformance', 'experiments', 'fault',
     'mpi', 'security', 'sge', 'simulation', 'slurm', 'ssh', 'system/test_benchmarks.py')]
 # what is tested on each interpreter: extensions, functions by value, whole sessions
-SMALL = ['packages/rp-profiling/tests', 'packages/rp-agent/tests/test_launchloop.py',
-         'packages/rp-agent/tests/test_slotmap.py', 'packages/rp-agent/tests/test_waitpool.py',
+SMALL = ['packages/rp-agent/tests/test_launchloop.py', 'packages/rp-agent/tests/test_slotmap.py',
+         'packages/rp-agent/tests/test_waitpool.py', 'packages/rp-profiling/tests/test_profiling_tracer.py',
          'packages/rp-api/tests/test_functions.py', 'tests/system/test_tasks.py']
 # compiled modules whose tests start programs
 LAUNCHERS = ['rp_agent.executor.processes.launch', 'rp_agent.executor.processes.launchloop',
@@ -274,14 +274,13 @@ def more_tests(session: nox.Session) -> None:
 @nox.session
 @nox.parametrize('python', [nox.param(path, id=version) for version, path in OTHERS.items()])
 def smoke(session: nox.Session) -> None:
-    """System tests on the newest and the oldest other interpreter, many unit tests on that, a small part on others."""
+    """System tests on the newest and the oldest other interpreter, a small part of all tests on the others."""
     install_editable(session, *TEST_TOOLS, 'mpich', kind='quick')
     newest, oldest = list(OTHERS.values())[-1], next(iter(OTHERS.values()))
-    more = {newest: ['tests/system'], oldest: ['tests/system', 'packages/rp-api', 'packages/rp-client']}
-    chosen = [*SMALL, *more.get(str(session.python), [])]
-    # `tests` has run those with real workers and masters, which take long, on one interpreter
+    more = ['tests/system', 'packages/rp-profiling'] if session.python in (newest, oldest) else []
+    # one interpreter has run those with real workers and masters, and benchmarks, which take long
     run_tests(session, '-m', 'not fault and not packaging', '--ignore-glob=*/test_raptor*.py',
-              '--ignore-glob=*/test_worker_*.py', *chosen, *session.posargs)
+              '--ignore-glob=*/test_worker_*.py', '--ignore-glob=*/test_benchmarks.py', *SMALL, *more, *session.posargs)
 
 
 @nox.session
