@@ -131,7 +131,7 @@ def test_cores_of_several_nodes(driver: BatchDriver, tmp_path: Path) -> None:
 @pytest.mark.parametrize('requeue', [False, True])
 def test_jobs_that_may_be_started_again(driver: BatchDriver, slurm: SlurmCluster, tmp_path: Path,
                                         requeue: bool) -> None:
-    job = driver.submitted(URL, 'job', tmp_path / 'box', 'test -z "$SLURM_RESTART_COUNT" || exit 7; sleep 600',
+    job = driver.submitted(URL, 'job', tmp_path / 'box', 'test -z "$SLURM_RESTART_COUNT" || exit 7; exec sleep 600',
                            requeue=requeue)
     while driver.event('state')['state'] != 'RUNNING':
         pass
