@@ -40,8 +40,8 @@ class Linked:
 def of_executable(system: System, path: str) -> Linked | None:
     """The library that an executable is linked with, perhaps through others; None if it is not known."""
     try:
-        needed = [line.split()[0] for line in system.ask('ldd', path).splitlines() if line.strip()]
-    except PlatformError:   # it is a script, or linked statically
+        needed = [line.split()[0] for line in system.ask(system.which('ldd'), path).splitlines() if line.strip()]
+    except PlatformError:   # it is a script, or linked statically, or there is no `ldd`
         return None
     found = {kind: name for kind, pattern in _LIBRARIES for name in reversed(needed) if pattern.fullmatch(name)}
     if len(found) != 1 or (MPICH in found and any(map(_PMIX.match, needed))):   # MPICH with PMIx fits both
