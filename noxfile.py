@@ -1,9 +1,9 @@
 """How this project is checked, built and tried out: `nox -s NAME`, or `nox -l` for the list.
 
 `tests` is everything that a change must pass: lint, types, then all tests on the interpreter that runs nox, those of
-compiled code once more in builds with checks, and tests on every other supported interpreter that is found: unit and
-system tests on the oldest one, system tests on the newest one, and on all of them what depends on the interpreter. The
-other sessions are its parts. Arguments after `--` go to what the session runs.
+compiled code once more in builds with checks, and tests on every other supported interpreter that is found: system
+tests and many unit tests on the oldest one, system tests on the newest one, and on all of them what depends on the
+interpreter. The other sessions are its parts. Arguments after `--` go to what the session runs.
 """
 
 from __future__ import annotations
@@ -225,10 +225,11 @@ def tests(session: nox.Session) -> None:
 @nox.session
 @nox.parametrize('python', [nox.param(path, id=version) for version, path in OTHERS.items()])
 def smoke(session: nox.Session) -> None:
-    """Unit and system tests on the oldest other interpreter, system tests on the newest, a part of them on others."""
+    """System tests on the newest and the oldest other interpreter, many unit tests on that, a small part on others."""
     install_editable(session, *TEST_TOOLS, 'mpich', kind='quick')
     newest, oldest = list(OTHERS.values())[-1], next(iter(OTHERS.values()))
-    chosen = {newest: [*SMALL, 'tests/system'], oldest: ['tests/system', 'packages']}.get(session.python, SMALL)
+    more = {newest: ['tests/system'], oldest: ['tests/system', 'packages/rp-api', 'packages/rp-client']}
+    chosen = [*SMALL, *more.get(session.python, [])]
     # `tests` has run those with real workers and masters, which take long, on one interpreter
     session.run('pytest', *PARALLEL, '-m', 'not fault and not packaging', '--ignore-glob=*/test_raptor*.py',
                 '--ignore-glob=*/test_worker_*.py', *chosen, *session.posargs)
