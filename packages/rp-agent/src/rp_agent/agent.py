@@ -13,11 +13,11 @@ from rp_agent import sandbox
 from rp_agent.alone import Alone
 from rp_agent.backlog import Backlog
 from rp_agent.build import HOST_CLOCK, make_tracer
-from rp_agent.executor.outcome import was_killed
 from rp_agent.farewell import Farewell
 from rp_agent.intake import Intake
+from rp_agent.killed import is_killed
 from rp_agent.launch_method.base import Setting
-from rp_agent.lifetime import Lifetime, in_batch
+from rp_agent.lifetime import Lifetime
 from rp_agent.partitions import from_plain
 from rp_agent.pipeline import Pipeline
 from rp_agent.reporter import Reporter
@@ -44,10 +44,6 @@ PATIENCE = 8.0
 """Seconds that tasks have to end when the pilot does."""
 
 
-OUTLIVE = 2.0
-"""Seconds that the agent has to outlive a task that was killed, before which it may be the end of the pilot's job."""
-
-
 class Agent:
     """One agent: connection to its coordinator, components, and the rules by which the pilot ends."""
 
@@ -60,7 +56,6 @@ class Agent:
         self._lost_nodes: set[int] = set()
         self._by_signal = False
         self._interrupted = False
-        self._is_job = in_batch(config['platform'])
         self._runs = Runs(config) if config.get('requeue') else None
         self._ending: tuple[str, str] | None = None
         self._alone = Alone(loop, config['orphan_timeout'], self._unfinished, self._give_up)
@@ -251,15 +246,6 @@ class Agent:
 
     def _left(self, tasks: Sequence[AgentTask]) -> None:
         """Tasks have left the last component that deals with them."""
-        if self._is_job and self._ending is None:
-            killed = [task for task in tasks if _was_killed(task)]
-            if killed:   # perhaps with us, by the batch system
-                self._reporter.drop(killed)
-                self._loop.call_later(OUTLIVE, self._finished, killed)
-                tasks = [task for task in tasks if task not in killed]
-        self._finished(tasks)
-
-    def _finished(self, tasks: Sequence[AgentTask]) -> None:
         failed = self._ending is not None and self._ending[0] == states.FAILED
         for task in tasks:
             self._tasks.pop(task.uid, None)
@@ -282,7 +268,7 @@ class Agent:
         assert self._ending is not None
         left = []
         for task in tasks:
-            killed = _was_killed(task)
+            killed = is_killed(task)
             if killed:
                 task.exception = repr(RuntimeError(f'{self.pilot} {self._ending[1]}'))
             ended = killed or task.target_state == states.CANCELED
@@ -367,7 +353,3 @@ class Agent:
         self._pipeline.flush_traces()
         self._count()   # what tasks wait for may have become something else only because time has passed
         self._loop.call_later(FLUSH, self._flush_traces)
-
-
-def _was_killed(task: AgentTask) -> bool:
-    return task.target_state == states.FAILED and was_killed(task.exit_code or 0)

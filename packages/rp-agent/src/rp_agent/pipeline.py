@@ -19,7 +19,9 @@ from rp_agent.executor import spawners
 from rp_agent.executor.launchers import is_mpi
 from rp_agent.executor.spawners import AnyExecutor, UsesNodes
 from rp_agent.gather import Gather
+from rp_agent.killed import HeldBack
 from rp_agent.layout import Instance, Layout
+from rp_agent.lifetime import in_batch
 from rp_agent.raptor.which import concerns_raptor
 from rp_agent.remote import Remote
 from rp_agent.rerun import may_run_again, reset
@@ -70,6 +72,7 @@ class Pipeline:
         self._lost_nodes = 0
         self._doomed: dict[str, str] = {}   # why tasks on several nodes are ended, one of which was lost
         self._stopping = False
+        self._held_back = HeldBack(loop) if in_batch(config['platform']) else None
         self._surroundings: Surroundings | None = None   # made for the first task that has to do with RAPTOR
         self._raptor: Raptor | None = None
         plan = self._layout(allocation)
@@ -129,6 +132,8 @@ class Pipeline:
         if self._raptor:
             self._raptor.stop(reason)
         self._scheduler.cancel_all(reason)
+        if self._held_back:
+            self._held_back.release()
         executors = self._executors.everybody()
         one_stopped = all_of(max(1, len(executors)), stopped)
         for executor in executors:
@@ -287,6 +292,11 @@ class Pipeline:
         self._executors.left(tasks)
         if self._doomed:
             tasks = self._after_loss(tasks)
+        if self._held_back:
+            tasks = self._held_back.hold(tasks, self._end_execution)
+        self._end_execution(tasks)
+
+    def _end_execution(self, tasks: list[AgentTask]) -> None:
         self._scheduler.release(self._clones.with_slots(tasks))
         if self._raptor:
             tasks = [task for task in tasks if not self._raptor.comes_back(task)]

@@ -22,8 +22,8 @@ from rp_agent import guard, limits, logs, sandbox
 from rp_agent.build import HOST_CLOCK, Builder, belongs
 from rp_agent.components import EXECUTING, STAGING_INPUT
 from rp_agent.crew import all_of
-from rp_agent.executor.outcome import was_killed
 from rp_agent.executor.spawners import AnyExecutor
+from rp_agent.killed import HeldBack
 from rp_agent.lineage import become_subreaper, die_with_parent
 from rp_agent.remote import Item, with_tasks
 from rp_agent.task import AgentTask
@@ -48,8 +48,6 @@ FLUSH = 1.0
 STATE_DELAY = 0.02
 """Seconds that a state waits which is not the last one here: of tasks that end sooner, it needs no message."""
 
-OUTLIVE = 2.0
-"""Seconds that a node has to outlive a task that somebody has killed there: before that, it may be the node's end."""
 
 LEAVING = (states.AGENT_SCHEDULING_PENDING, states.AGENT_STAGING_OUTPUT_PENDING, states.TMGR_STAGING_OUTPUT_PENDING)
 """States in which components hand tasks on."""
@@ -65,9 +63,8 @@ class Host:
         self._helpers = Helpers(loop)
         self._tasks: dict[str, AgentTask] = {}
         self._news: dict[str, tuple[str, str]] = {}   # components and states that were not told yet
-        self._holds_back = on_node
-        self._killed: list[tuple[str, list[AgentTask]]] = []
-        """Tasks that were killed, by the executors that have run them; they are told of when the node lives on."""
+        self._on_node = on_node
+        self._held_back = HeldBack(loop)
         self._context: zmq.Context[Any] = zmq.Context()
         keys = KeyPair(own['public'].encode(), own['secret'].encode())
         builder = Builder(config, loop, self._helpers.run)
@@ -129,7 +126,7 @@ class Host:
             self._stagers[uid].cancel_all(item['reason'])
         else:
             assert op == 'stop', op
-            self._tell_all_killed()
+            self._held_back.release()
             self._executors[uid].stop(partial(self._say, uid, 'stopped'), item['reason'])
 
     # what goes to Agent_0
@@ -157,24 +154,10 @@ class Host:
             self._say(uid, 'advance', state=state, uids=uids)
 
     def _done_with(self, uid: str, tasks: list[AgentTask]) -> None:
-        killed = [task for task in tasks if task.target_state == states.FAILED and was_killed(task.exit_code or 0)]
-        if killed and self._holds_back:
-            self._killed.append((uid, killed))
-            self._loop.call_later(OUTLIVE, self._tell_killed)
-            tasks = [task for task in tasks if task not in killed]
+        if self._on_node:
+            tasks = self._held_back.hold(tasks, partial(self._leave, uid, 'output'))
         if tasks:
             self._leave(uid, 'output', tasks)
-
-    def _tell_killed(self) -> None:
-        """We have lived on: that tasks were killed is no sign of the end of this node."""
-        if self._killed:   # else they were told at once, as all is to end
-            uid, tasks = self._killed.pop(0)
-            self._leave(uid, 'output', tasks)
-
-    def _tell_all_killed(self) -> None:
-        self._holds_back = False
-        while self._killed:
-            self._tell_killed()
 
     def _leave(self, uid: str, op: str, tasks: list[AgentTask]) -> None:
         if self._news:
