@@ -72,8 +72,8 @@ def start_again(slurm: SlurmCluster, job: str) -> None:
     slurm.wait(lambda: 'JobState=PENDING Reason=BeginTime' in slurm.run('scontrol', '-o', 'show', 'job', job),
                f'{job} is in the queue again')
     wait_until(lambda: not processes_with(f'slurmstepd: [{job}.'))
-    # a slurmd that has just ended the first run may launch a second one in vain: the job fails with exit code 1
-    slurm.run('scontrol', 'update', f'jobid={job}', 'starttime=now+15')
+    # slurmd launches no second run in the second in which the first one was told to end: the job fails with exit code 1
+    slurm.run('scontrol', 'update', f'jobid={job}', 'starttime=now+3')
 
 
 def test_the_node_of_the_agent_is_lost(managers: Managers, slurm: SlurmCluster, base: Path) -> None:
