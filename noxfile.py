@@ -1,4 +1,4 @@
-"""How this project is checked, built and tried out: `nox -s NAME`, or `nox -l` for the list.
+"""Sessions that check, build and try out this project: `nox -s NAME`, or `nox -l` for the list.
 
 `tests` answers a contributor: lint, types, and the tests of all distributions, of whole sessions and of the documents,
 on the interpreter that runs nox. CI (`.ci/run`) then runs `more_tests`: real batch systems and MPIs, the conformance of
@@ -84,7 +84,7 @@ def candidates(minor: int) -> list[str]:
 
 
 def works(interpreter: str) -> bool:
-    """Whether `interpreter` runs and can compile extensions; the programs that pyenv puts on PATH may do neither."""
+    """Return whether `interpreter` runs and can compile extensions; programs that pyenv puts on PATH may do neither."""
     return subprocess.run([interpreter, '-c', PROBE], capture_output=True).returncode == 0
 
 
@@ -257,7 +257,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(venv_backend='none')
 def more_tests(session: nox.Session) -> None:
-    """What CI runs after `tests`, in the environment of that; then the tests on other interpreters."""
+    """Run the tests that CI adds to `tests`, in its environment, then those on other interpreters."""
     programs = ROOT / '.nox' / 'tests' / 'bin'
     if not programs.exists():
         session.error('`nox -s tests` has to run first: it makes the environment')
@@ -436,7 +436,7 @@ def experiments(session: nox.Session) -> None:
 def quickstart(session: nox.Session) -> None:
     """Install the system as its users do, and run an example that checks its own results."""
     for number, package in enumerate(PACKAGES, 1):
-        session.log(f'building and installing {package}, {number} of {len(PACKAGES)}: a minute for all of them')
+        session.log(f'building and installing {package}, {number} of {len(PACKAGES)}: a minute or two for all of them')
         extra = '[analysis]' if package == 'packages/rp-profiling' else ''
         session.install('--quiet', f'./{package}{extra}')
     session.run('python', 'examples/quickstart.py', *session.posargs)

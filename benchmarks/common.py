@@ -1,4 +1,4 @@
-"""What the benchmarks share: sessions, fresh processes, the C program, CPU times, tables."""
+"""Shared parts of the benchmarks: sessions, fresh processes, the C program, CPU times, tables."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 MEMORY = '/dev/shm'
-"""Where a sandbox is as cheap as it can be."""
+"""A file system in memory, on which sandboxes are cheapest."""
 
 Cpu = dict[str, list[float]]
 """Microseconds per task by process: user, system; the same of its children that have ended."""
@@ -75,7 +75,7 @@ def c_program(directory: str) -> Path:
 
 
 def c_loop(program: Path, mode: str, count: int, in_flight: int, work: str) -> dict[str, Any]:
-    """What the C program prints about a run: `rate` in tasks per second, and `cpu`."""
+    """Run the C program; return its `rate` in tasks per second, and its `cpu` time."""
     where = [] if mode == 'bare' else [work]
     result: dict[str, Any] = json.loads(subprocess.run(
         [program, mode, str(count), str(in_flight), *where], check=True, stdout=subprocess.PIPE).stdout)
@@ -101,7 +101,7 @@ def _tell_what_is_left(base: str) -> None:
 
 
 def fresh(script: str, work: str, *arguments: str) -> dict[str, Any]:
-    """What a script prints as JSON that runs in a new process and in the directory `work`."""
+    """Run a script in a new process, in the directory `work`; return the JSON that it prints."""
     _compile()
     done = subprocess.run([sys.executable, script, *arguments, '--work', work], check=True, stdout=subprocess.PIPE,
                           cwd=work)
@@ -171,7 +171,7 @@ class Strangers:
 
 
 def progress(text: str) -> None:
-    """Tell whoever watches what is being done."""
+    """Print the current step, if standard error is a terminal."""
     if sys.stderr.isatty():
         print(f'{text:<70}', end='\r', file=sys.stderr, flush=True)
 

@@ -44,7 +44,7 @@ def session(work: str, count: int, cores: int) -> Result:
 
 
 def encrypted() -> bool:
-    """Whether sockets of this process are CURVE sockets."""
+    """Return whether sockets of this process are CURVE sockets."""
     from rp_api.transport import keys
 
     return keys.make_client.__module__ == keys.__name__

@@ -136,7 +136,7 @@ def bare(url: str, clock: Clock, count: int, turn: int) -> Times:
 
 
 def description(uid: str) -> dict[str, Any]:
-    """What a task is like."""
+    """Return the description of a task."""
     return {'executable': '/bin/true', 'arguments': [uid], 'ranks': 1, 'cores_per_rank': 1, 'name': uid}
 
 

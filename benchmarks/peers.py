@@ -81,7 +81,7 @@ class Case:
 
 
 def requirements() -> dict[str, str]:
-    """What is to be installed, by the name of the package."""
+    """Return the requirements by package name."""
     lines = [line.strip() for line in REQUIREMENTS.read_text(encoding='utf-8').splitlines()]
     return {line.partition('==')[0]: line for line in lines if line and not line.startswith('#')}
 

@@ -105,7 +105,7 @@ def many(work: Path) -> Figures:
 
 
 def settled(pilot: rp.Pilot) -> bool:
-    """Whether a pilot is active, or its job waits and says why."""
+    """Return whether a pilot is active, or its job is queued with a reason."""
     assert pilot.state not in FINAL, pilot.exception
     return pilot.state == rp.PMGR_ACTIVE or any('Reason=' in line for line in pilot.log)
 

@@ -269,11 +269,11 @@ def peers(work: str) -> Figures:
 FIGURES: dict[str, Callable[[str], Figures]] = {function.__name__: function for function in (
     master, stream, kilobyte, tasks, latency, memory, long, tail, start)}
 ON_DEMAND = {'peers': peers}
-"""What installs something first."""
+"""Figures that install something first."""
 
 
 def measure(name: str, options: argparse.Namespace) -> dict[str, list[float]]:
-    """What a figure was in each run."""
+    """Return the values of a figure, one per run."""
     values: dict[str, list[float]] = defaultdict(list)
     for turn in range(1 if name == 'memory' else options.runs):
         progress(f'{name} {turn + 1}/{options.runs}')

@@ -288,7 +288,7 @@ FIGURES: dict[str, Callable[[Path, float], Figures]] = {'start': start, 'tree': 
 
 
 def _again(*arguments: str) -> str:
-    """What this script prints in a new process."""
+    """Run this script in a new process; return the JSON that it prints."""
     return subprocess.run([sys.executable, __file__, *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
 
 

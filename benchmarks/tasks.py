@@ -65,7 +65,7 @@ def named_children() -> dict[str, int]:
 
 
 def left_behind(work: str, count: int) -> Result:
-    """What there is on the file system for each task: directories, files, rows of traces."""
+    """Count directories, files and rows of traces per task."""
     directories = files = rows = 0
     for path, inner, names in os.walk(work):
         directories += len(inner)
@@ -211,7 +211,7 @@ def print_latency(results: dict[str, list[Result]]) -> None:
 
 
 def print_files(results: dict[str, list[Result]]) -> None:
-    """What there is for each task on the file system."""
+    """Print the files per task."""
     keys = ('directories', 'files', 'trace rows')
     common.print_table(['per task', *keys], [[name, *(common.number(results[name][-1][key]) for key in keys)]
                                              for name in ('system', 'agent')])

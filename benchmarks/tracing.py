@@ -150,7 +150,7 @@ class Side:
 
     @property
     def bytes(self) -> int:
-        """How large the profiles are."""
+        """Return the size of the profiles in bytes."""
         return sum(path.stat().st_size for path in profiles_below(Path(self._work)))
 
 
@@ -175,7 +175,7 @@ def own_ticks(pid: int) -> list[float]:
 
 
 def pair(base: str, details: Pair, count: int, turns: int) -> list[dict[str, Figures]]:
-    """What both sides found in each turn."""
+    """The results of both sides in each turn."""
     with work_directory(base) as work:
         sides = {}
         for number, detail in enumerate(details):

@@ -96,7 +96,7 @@ def describe(index: int, source: Path, results: Path) -> rp.TaskDescription:
 
 
 def check(task: rp.Task, source: Path) -> str | None:
-    """What is wrong with the result of a task; None if it is byte for byte what it should be."""
+    """Return the error in the result of a task, or None if the result is byte for byte as expected."""
     if task.state != rp.DONE:
         return f'{task.uid} ({source}) is {task.state}: {task.exception} {task.exception_detail} {task.stderr}'
     with gzip.open(task.metadata['result']) as result:
@@ -104,7 +104,7 @@ def check(task: rp.Task, source: Path) -> str | None:
 
 
 def measure(pilot: rp.Pilot) -> dict[str, float]:
-    """How long each task's program ran, in seconds, from the trace of the agent."""
+    """Return the seconds that each task's program ran, from the trace of the agent."""
     started: dict[str, float] = {}
     durations: dict[str, float] = {}
     for row in read_profile(Path(pilot.pilot_sandbox) / 'agent_executing.0000.prof'):

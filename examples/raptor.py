@@ -19,7 +19,7 @@ DARTS = 20
 
 
 def hits(seed: int) -> int:
-    """How many of the darts hit."""
+    """Return the number of darts that hit."""
     darts = random.Random(seed)
     return sum(darts.random() ** 2 + darts.random() ** 2 < 1 for _ in range(DARTS))
 

@@ -72,7 +72,7 @@ def ttx_of(experiment: str, outcomes: Iterable[Outcome], paper: Paper, target: P
 
 
 def shares(outcomes: Sequence[Outcome], target: Path) -> None:
-    """What the cores did in each run: reproduced on the left, with our scheduler on the right (Fig. 7)."""
+    """Draw the activity of the cores in each run: reproduced on the left, with our scheduler on the right (Fig. 7)."""
     figure = _figure(11, 5)
     axes = figure.subplots()
     for offset, which in ((-0.2, 'reproduced'), (0.2, 'ours')):

@@ -1,4 +1,4 @@
-"""What the paper reports, from `paper.csv`: each value with its spread, and where it stands.
+"""The figures that the paper reports, from `paper.csv`: each value with its spread and its place in the paper.
 
 `text` is said in the paper itself; `data` was published with it (github.com/radical-experiments/rp.paper), and gives
 numbers to what the paper only draws. Times are in seconds, shares in percent.
@@ -26,7 +26,7 @@ class Reported(NamedTuple):
     where: str
 
     def holds(self, value: float) -> bool | None:
-        """Whether a value is within the spread; None where none is reported."""
+        """Return whether a value is within the spread, or None if no spread is reported."""
         return None if self.spread is None else abs(value - self.value) <= self.spread
 
 
@@ -40,12 +40,12 @@ class Paper:
             self._known[row.run, row.figure] = row   # what the text says goes before the data
 
     def find(self, run: str, figure: str) -> Reported | None:
-        """What is reported of a figure of a run, in the paper's text if it says it."""
+        """Return the reported value of a figure of a run; the paper's text goes before its data."""
         return self._known.get((run, figure))
 
 
 def read_paper(path: Path = FILE) -> Paper:
-    """What the paper reports."""
+    """Read the figures that the paper reports."""
     with path.open(newline='') as file:
         return Paper(_row(row) for row in csv.DictReader(file))
 

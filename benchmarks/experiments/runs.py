@@ -20,7 +20,7 @@ STRONG = (16_384, 32_768, 65_536)
 """Cores of the runs of experiment 2."""
 STRONG_TASKS = 16_384
 REPEATS = 3
-"""How often runs of experiments 1 and 2 are simulated: the paper gives means of runs, too, of two of each size."""
+"""Number of simulations per run of experiments 1 and 2; the paper gives means, too, of two runs of each size."""
 AVERAGES = {'1.32-128': ('1.32', '1.64', '1.128')}
 """Runs of which the paper reports one TTX, the average."""
 
@@ -42,7 +42,7 @@ class Run:
     """Of the paper's system."""
     generations: int = 1
     repeats: int = 1
-    """How often it is simulated, each time with another seed; its figures are means."""
+    """Number of simulations, each with another seed; the figures are means."""
 
     @property
     def cores(self) -> int:

@@ -23,7 +23,7 @@ class Figures:
     """From when the first task is with the executor until the last one is known to have ended, as in the data that were
     published with the paper (time in the state AGENT_EXECUTING)."""
     ovh: float
-    """How long there were nodes and no task ran."""
+    """Return the seconds in which there were nodes and no task ran."""
     ru: float
     """Of the cores."""
     ru_running: float

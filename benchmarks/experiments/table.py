@@ -94,7 +94,7 @@ def number(value: float) -> str:
 
 
 def off_by(reported: Reported, value: float, unit: str) -> str:
-    """How far a value is from what is reported: percent, and of percents points."""
+    """Return the deviation from the reported value: in percent, or in points if both are percentages."""
     if unit == '%':
         return f'{round(value - reported.value):+d} points'
     return f'{100 * (value / reported.value - 1):+.1f} %'
@@ -105,7 +105,7 @@ def _verdict(reported: Reported, value: float) -> str:
 
 
 def within(outcomes: Sequence[Outcome], paper: Paper) -> tuple[int, int]:
-    """How many TTX, averages among them, are within the reported spread, of how many for which one is reported."""
+    """Count the TTX (averages included) within the reported spread, and those for which a spread is reported."""
     found = {outcome.run.name: outcome.reproduced.ttx for outcome in outcomes if outcome.run.name not in _MEMBERS}
     found |= {name: value for name in AVERAGES if (value := average(name, outcomes)) is not None}
     verdicts = [row.holds(value) for name, value in found.items()

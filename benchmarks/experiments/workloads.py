@@ -36,7 +36,7 @@ NODE_CORES, NODE_GPUS = 42, 6
 
 
 class Shape(NamedTuple):
-    """What a task needs."""
+    """The requirements of a task."""
 
     cores_per_rank: int
     gpus_per_rank: int

@@ -25,7 +25,7 @@ def files(directory: str, number: int) -> tuple[int, bytes, bytes]:
 
 
 def call(directory: str, number: int) -> tuple[int, bytes, bytes]:
-    """What the others give, without a process: a call that takes no time."""
+    """Return the result of the others without starting a process: a call that takes no time."""
     return 0, b'', b''
 
 

@@ -35,7 +35,7 @@ WIDTH = 1.0
 
 
 class Hit(NamedTuple):
-    """What is known of a molecule when it was screened; higher scores are better."""
+    """The result of screening a molecule; higher scores are better."""
 
     score: float
     number: int
@@ -45,7 +45,7 @@ class Hit(NamedTuple):
 
 
 def library_size() -> int:
-    """How many molecules there are."""
+    """Return the number of molecules."""
     return len(ACIDS) * len(AMINES) * len(SUBSTITUENTS) ** 2
 
 
@@ -81,7 +81,7 @@ def strain(energy: float, energies: list[float]) -> float:
 
 
 def fits_of(molecule: Mol) -> list[float]:
-    """How well the best three features of each conformer fit the pharmacophore: 1 if all distances are right."""
+    """Return the fit of the best three features of each conformer to the pharmacophore: 1 if all distances match."""
     found: dict[str, list[Any]] = {family: [] for family in PHARMACOPHORE}
     for feature in features().GetFeaturesForMol(molecule):
         if feature.GetFamily() in found:
@@ -92,7 +92,7 @@ def fits_of(molecule: Mol) -> list[float]:
 
 
 def fit(places: list[Any]) -> float:
-    """How well three places, in the order of the pharmacophore, have its distances."""
+    """Return how well the distances of three positions match those of the pharmacophore."""
     misfit = 0.0
     for (one, first), (other, second) in combinations(zip(PHARMACOPHORE, places, strict=True), 2):
         misfit += ((first.Distance(second) - DISTANCES[one, other]) / WIDTH) ** 2
