@@ -39,7 +39,7 @@ def session(work: str, cores: int = 2) -> Iterator[tuple[rp.Session, rp.Pilot, r
         pmgr = rp.PilotManager(session=opened)
         tmgr = rp.TaskManager(session=opened)
         pilot = pmgr.submit_pilots(rp.PilotDescription({
-            'resource': 'local.localhost', 'cores': cores, 'runtime': 60, 'sandbox': work}))
+            'resource': 'local.exact', 'cores': cores, 'runtime': 60, 'sandbox': work}))
         tmgr.add_pilots(pilot)
         yield opened, pilot, tmgr
 

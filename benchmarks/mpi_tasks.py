@@ -68,7 +68,7 @@ def compiled(directory: Path) -> str:
 def started(session: rp.Session, base: str) -> rp.TaskManager:
     """A task manager with an active pilot of as many cores as a task has ranks."""
     pmgr, tmgr = rp.PilotManager(session=session), rp.TaskManager(session=session)
-    pilot = pmgr.submit_pilots(rp.PilotDescription({'resource': 'local.localhost', 'cores': RANKS, 'runtime': 60,
+    pilot = pmgr.submit_pilots(rp.PilotDescription({'resource': 'local.exact', 'cores': RANKS, 'runtime': 60,
                                                     'sandbox': base}))
     tmgr.add_pilots(pilot)
     pilot.wait(rp.PMGR_ACTIVE, timeout=60)

@@ -41,7 +41,7 @@ def local(work: Path) -> Figures:
     """Seconds from the call of `submit_pilots` to PMGR_ACTIVE, on this machine."""
     with rp.Session(cfg={'base': str(work)}) as session:
         managers = Managers(session)
-        seconds, pilot = to_active(managers, resource='local.localhost', cores=2, sandbox=str(work))
+        seconds, pilot = to_active(managers, resource='local.exact', cores=2, sandbox=str(work))
         return {'local: to PMGR_ACTIVE / s': seconds, 'local: files in the sandbox': files(pilot)}
 
 

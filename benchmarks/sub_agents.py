@@ -56,7 +56,7 @@ class Agent:
         self.helpers = Helpers(self.loop)
         self.left = 0
         self.wanted = 0
-        config = {'session': 'session', 'pilot': 'pilot.0000', 'resource': 'local.localhost', 'client_sandbox': base,
+        config = {'session': 'session', 'pilot': 'pilot.0000', 'resource': 'local.exact', 'client_sandbox': base,
                   'resource_sandbox': base, 'session_sandbox': base, 'pilot_sandbox': base, 'agent_uid': 'agent_0',
                   'registry_address': 'ipc:///nowhere', 'coordination': {}, 'cpus': (), 'gpu_ids': (),
                   'profile': False, 'agent': {'components': {'agent_executing': {'target': 'node'}}},

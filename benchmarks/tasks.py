@@ -100,7 +100,7 @@ def agent(work: str, count: int, cores: int) -> Result:
 
     platform = {'agent_spawner': 'POPEN'}
     allocation = fork.allocate(Request(0, cores, 0), platform)
-    config = {'session': 'rp.session.benchmark', 'pilot': 'pilot.0000', 'resource': 'local.localhost',
+    config = {'session': 'rp.session.benchmark', 'pilot': 'pilot.0000', 'resource': 'local.exact',
               'client_sandbox': work, 'resource_sandbox': work, 'session_sandbox': work, 'pilot_sandbox': work,
               'registry_address': 'ipc:///nowhere', 'coordination': {}, 'profile': True, 'agent': {},
               'platform': platform, 'cpus': allocation.cpus, 'gpu_ids': allocation.gpu_ids}

@@ -7,7 +7,7 @@ with rp.Session() as session:
     tmgr = rp.TaskManager(session)
 
     # a pilot holds resources, here two cores of this machine for ten minutes at most
-    pilot = pmgr.submit_pilots(rp.PilotDescription({'resource': 'local.localhost', 'cores': 2, 'runtime': 10}))
+    pilot = pmgr.submit_pilots(rp.PilotDescription({'resource': 'local.exact', 'cores': 2, 'runtime': 10}))
     tmgr.add_pilots(pilot)
 
     tasks = tmgr.submit_tasks([

@@ -10,7 +10,7 @@ with rp.Session() as session:
 
     # the sizes of the partitions are the size of the pilot: three cores
     pilot = pmgr.submit_pilots(rp.PilotDescription({
-        'resource': 'local.localhost', 'runtime': 10, 'partitions': [{'cores': 2}, {'cores': 1}]}))
+        'resource': 'local.exact', 'runtime': 10, 'partitions': [{'cores': 2}, {'cores': 1}]}))
     tmgr.add_pilots(pilot)
 
     simulations = tmgr.submit_tasks([

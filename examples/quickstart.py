@@ -56,7 +56,7 @@ def main() -> int:
 def parse_arguments() -> argparse.Namespace:
     """The options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('--resource', default='local.localhost', help='the platform that the pilot runs on')
+    parser.add_argument('--resource', default='local.exact', help='the platform that the pilot runs on')
     parser.add_argument('--limit', type=int, help='use only the first N files')
     parser.add_argument('--cores', type=int, default=len(os.sched_getaffinity(0)), help='cores of the pilot')
     parser.add_argument('--timeline', type=Path, default=Path('quickstart.png'), metavar='FILE',

@@ -34,7 +34,7 @@ def main() -> int:
         pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
         # one core more than work: the master's
         pilot = pmgr.submit_pilots(rp.PilotDescription({
-            'resource': 'local.localhost', 'cores': options.cores + 1, 'runtime': 30}))
+            'resource': 'local.exact', 'cores': options.cores + 1, 'runtime': 30}))
         tmgr.add_pilots(pilot)
         master = pilot.submit_raptors(rp.TaskDescription({'mode': rp.RAPTOR_MASTER}))[0]
         master.submit_workers(rp.TaskDescription({'mode': rp.RAPTOR_WORKER, 'ranks': options.cores}))

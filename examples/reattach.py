@@ -42,7 +42,7 @@ def submit(count: int) -> None:
     session = rp.Session(uid=UID)
     pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
     tmgr.add_pilots(pmgr.submit_pilots(rp.PilotDescription({
-        'resource': 'local.localhost', 'cores': 4, 'runtime': 10, 'sandbox': os.getcwd()})))
+        'resource': 'local.exact', 'cores': 4, 'runtime': 10, 'sandbox': os.getcwd()})))
     tasks = tmgr.submit_tasks([rp.TaskDescription({
         'executable': '/bin/sh', 'arguments': ['-c', f'sleep 0.05; echo $(({number} * {number}))']})
         for number in range(count)])

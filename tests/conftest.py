@@ -42,7 +42,7 @@ def hub_pid(session: rp.Session) -> int:
 
 def pilot_description(base: Path, **values: Any) -> rp.PilotDescription:
     """A pilot on the local machine whose sandbox is below `base`."""
-    known = {'resource': 'local.localhost', 'cores': 4, 'runtime': 10, 'sandbox': str(base)}
+    known = {'resource': 'local.exact', 'cores': 4, 'runtime': 10, 'sandbox': str(base)}
     return rp.PilotDescription(known | values)
 
 

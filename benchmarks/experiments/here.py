@@ -48,7 +48,7 @@ def run_tasks(work: Path, cores: int, tasks: list[rp.TaskDescription]) -> str:
     """Run tasks on that many cores; where the session is."""
     with rp.Session(cfg={'base': str(work)}) as session:
         pilot = rp.PilotManager(session).submit_pilots(rp.PilotDescription({
-            'resource': 'local.localhost', 'cores': cores, 'runtime': 30, 'sandbox': str(work)}))
+            'resource': 'local.exact', 'cores': cores, 'runtime': 30, 'sandbox': str(work)}))
         tmgr = rp.TaskManager(session)
         tmgr.add_pilots(pilot)
         pilot.wait(rp.PMGR_ACTIVE)
@@ -62,7 +62,7 @@ def run_calls(work: Path, count: int, ranks: int = REAL_CORES) -> dict[str, floa
     """Make calls through RAPTOR on that many ranks: calls in a second, and percent of the ranks' time in calls."""
     with rp.Session(cfg={'base': str(work)}) as session:
         pilot = rp.PilotManager(session).submit_pilots(rp.PilotDescription({
-            'resource': 'local.localhost', 'cores': ranks + 1, 'runtime': 30, 'sandbox': str(work)}))
+            'resource': 'local.exact', 'cores': ranks + 1, 'runtime': 30, 'sandbox': str(work)}))
         rp.TaskManager(session).add_pilots(pilot)
         begin = time.monotonic()
         master = pilot.submit_raptors(rp.TaskDescription({'mode': rp.RAPTOR_MASTER}))[0]

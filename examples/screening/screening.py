@@ -52,7 +52,7 @@ def screen_with_raptor(numbers: Iterable[int], cores: int) -> tuple[list[chemist
         pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
         # one core more, for the master
         pilot = pmgr.submit_pilots(rp.PilotDescription({
-            'resource': 'local.localhost', 'cores': cores + 1, 'runtime': 240}))
+            'resource': 'local.exact', 'cores': cores + 1, 'runtime': 240}))
         tmgr.add_pilots(pilot)
         master = pilot.submit_raptors(rp.TaskDescription({'mode': rp.RAPTOR_MASTER}))[0]
         # workers import this module, too

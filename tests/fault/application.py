@@ -18,7 +18,7 @@ def main() -> None:
         pmgr = rp.PilotManager(session=session)
         tmgr = rp.TaskManager(session=session)
         pilot = pmgr.submit_pilots(rp.PilotDescription({
-            'resource': 'local.localhost', 'cores': 4, 'runtime': 10, 'sandbox': base}))
+            'resource': 'local.exact', 'cores': 4, 'runtime': 10, 'sandbox': base}))
         tmgr.add_pilots(pilot)
         if 'raptor' in commands:
             tmgr.submit_raptors(rp.TaskDescription({'mode': rp.RAPTOR_MASTER, 'uid': 'master'}))

@@ -47,7 +47,7 @@ def main() -> None:
         print('open', flush=True)
         tmgr, pmgr = rp.TaskManager(session), rp.PilotManager(session)
         tmgr.add_pilots(pmgr.submit_pilots(rp.PilotDescription({
-            'resource': 'local.localhost', 'cores': 4, 'runtime': 10, 'sandbox': base})))
+            'resource': 'local.exact', 'cores': 4, 'runtime': 10, 'sandbox': base})))
         tasks = tmgr.submit_tasks([rp.TaskDescription({'executable': '/bin/sh', 'arguments': ['-c', STUBBORN]})
                                    for _ in range(4)])
         for task in tasks:

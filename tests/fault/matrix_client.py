@@ -61,7 +61,7 @@ def provide_pilots(pmgr: rp.PilotManager, tmgr: rp.TaskManager, config: dict[str
     missing = config['pilots'] - len(live)
     if missing > 0:
         live += pmgr.submit_pilots([rp.PilotDescription({
-            'resource': 'local.localhost', 'cores': config['cores'], 'runtime': 60, 'exit_on_error': False,
+            'resource': 'local.exact', 'cores': config['cores'], 'runtime': 60, 'exit_on_error': False,
             'sandbox': config['base']}) for _ in range(missing)])
     used = tmgr.list_pilots()
     unused = [pilot for pilot in live if pilot.uid not in used]

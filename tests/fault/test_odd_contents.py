@@ -109,7 +109,7 @@ def test_deep_tree_is_staged_out(shared: Run, action: str, target: str) -> None:
 def test_pilot_is_cleaned_up(shared: Run) -> None:
     """A pilot that is told to removes what its tasks have left, whatever that is."""
     pilot = shared.pmgr.submit_pilots(rp.PilotDescription({
-        'resource': 'local.localhost', 'cores': 4, 'runtime': 10, 'cleanup': True,
+        'resource': 'local.exact', 'cores': 4, 'runtime': 10, 'cleanup': True,
         'sandbox': str(Path(shared.session.base))}))
     other = rp.TaskManager(shared.session)
     other.add_pilots(pilot)

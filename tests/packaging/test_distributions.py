@@ -48,7 +48,7 @@ PILOT_WITHOUT_AGENT = """
 import radical.pilot as rp
 with rp.Session() as session:
     pilot = rp.PilotManager(session).submit_pilots(
-        rp.PilotDescription({'resource': 'local.localhost', 'cores': 1, 'runtime': 5}))
+        rp.PilotDescription({'resource': 'local.exact', 'cores': 1, 'runtime': 5}))
     pilot.wait()
     print(pilot.state, pilot.exception)
 """

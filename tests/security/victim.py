@@ -39,7 +39,7 @@ def work(session: rp.Session, settings: dict[str, Any], told: dict[str, Any]) ->
     told['managers'] = managers
     tmgr = session.get_task_managers(managers[0]) if managers else rp.TaskManager(session)
     pilot = rp.PilotManager(session).submit_pilots(rp.PilotDescription(
-        {'resource': 'local.localhost', 'cores': 2, 'runtime': 10} | settings['pilot']))
+        {'resource': 'local.exact', 'cores': 2, 'runtime': 10} | settings['pilot']))
     tmgr.add_pilots(pilot)
     pilot.wait([rp.PMGR_ACTIVE, rp.FAILED, rp.DONE, rp.CANCELED], timeout=60)
     if settings.get('stay') and pilot.state == rp.PMGR_ACTIVE:

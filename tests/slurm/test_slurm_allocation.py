@@ -73,7 +73,7 @@ def test_only_granted_gpus(slurm: SlurmCluster, base: Path, options: list[str], 
 
 
 def test_the_local_machine_says_that_there_is_more(slurm: SlurmCluster, base: Path) -> None:
-    found, said = run(slurm, base, ['--nodes=2', '--exclusive'], {'resource': 'local.localhost', 'cores': 1}, count=1,
+    found, said = run(slurm, base, ['--nodes=2', '--exclusive'], {'resource': 'local.exact', 'cores': 1}, count=1,
                       description={'executable': '/bin/true'})
     (notice,) = found['log']
     assert 'with 2 nodes, of which this pilot uses 1: the resource local.allocation uses all of them' in notice

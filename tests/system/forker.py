@@ -31,7 +31,7 @@ def opened() -> App:
     session = rp.Session()
     pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
     pilot = pmgr.submit_pilots(rp.PilotDescription({
-        'resource': 'local.localhost', 'cores': 2, 'runtime': 10, 'sandbox': os.getcwd()}))
+        'resource': 'local.exact', 'cores': 2, 'runtime': 10, 'sandbox': os.getcwd()}))
     tmgr.add_pilots(pilot)
     return App(session, pmgr, tmgr, pilot)
 
@@ -59,7 +59,7 @@ def in_child(work: Callable[[], Any]) -> Any:
 def uses(app: App, task: rp.Task, master: rp.RaptorMaster) -> dict[str, Callable[[], Any]]:
     """All calls that do something."""
     session, pmgr, tmgr, pilot = app
-    description = rp.PilotDescription({'resource': 'local.localhost', 'cores': 1, 'runtime': 10})
+    description = rp.PilotDescription({'resource': 'local.exact', 'cores': 1, 'runtime': 10})
     worker = rp.TaskDescription({'mode': rp.RAPTOR_WORKER, 'raptor_id': master.uid})
     calls: dict[str, Callable[[], Any]] = {
         'PilotManager': lambda: rp.PilotManager(session), 'TaskManager': lambda: rp.TaskManager(session),

@@ -47,7 +47,7 @@ def main() -> None:
     session = rp.Session(uid=uid)
     pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
     pilot = pmgr.submit_pilots(rp.PilotDescription({
-        'resource': 'local.localhost', 'cores': 4, 'runtime': 10, 'sandbox': os.getcwd()}))
+        'resource': 'local.exact', 'cores': 4, 'runtime': 10, 'sandbox': os.getcwd()}))
     go_when('pilot', how)
     if how != 'unbound':
         tmgr.add_pilots(pilot)

@@ -23,7 +23,7 @@ def begin() -> None:
     session = rp.Session(uid='session')
     pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
     pilot = pmgr.submit_pilots(rp.PilotDescription({
-        'resource': 'local.localhost', 'cores': 2, 'runtime': 10, 'sandbox': os.getcwd()}))
+        'resource': 'local.exact', 'cores': 2, 'runtime': 10, 'sandbox': os.getcwd()}))
     tmgr.add_pilots(pilot)
     pilot.wait(rp.PMGR_ACTIVE, timeout=60)
     print('active', flush=True)

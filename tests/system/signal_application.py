@@ -67,7 +67,7 @@ def main() -> None:
     with rp.Session() as session:
         pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
         pilot = pmgr.submit_pilots(rp.PilotDescription({
-            'resource': 'local.localhost', 'runtime': 10, 'sandbox': os.getcwd(), **description}))
+            'resource': 'local.exact', 'runtime': 10, 'sandbox': os.getcwd(), **description}))
         tmgr.add_pilots(pilot)
         if what == 'tasks':
             found = tmgr.submit_tasks(list(tasks(common)))

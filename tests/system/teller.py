@@ -56,7 +56,7 @@ def main() -> None:
         for manager in (pmgr, tmgr):
             manager.register_callback(told)
     pilot = pmgr.submit_pilots(rp.PilotDescription({
-        'resource': 'local.localhost', 'cores': COUNT, 'runtime': 10, 'sandbox': os.getcwd()}))
+        'resource': 'local.exact', 'cores': COUNT, 'runtime': 10, 'sandbox': os.getcwd()}))
     tmgr.add_pilots(pilot)
     tmgr.submit_tasks([describe(number) for number in range(COUNT)])
     if how == 'telling':

@@ -219,14 +219,14 @@ def test_session_lists_managers(session: rp.Session) -> None:
 def test_session_knows_platforms(session: rp.Session) -> None:
     labels = session.list_resources()
     assert labels == sorted(labels)
-    assert 'local.localhost' in labels
-    config = session.get_resource_config('local.localhost')
-    assert config.label == 'local.localhost'
+    assert 'local.exact' in labels
+    config = session.get_resource_config('local.exact')
+    assert config.label == 'local.exact'
     assert config.resource_manager == 'FORK'
     assert session.rcfgs['local']['localhost'].resource_manager == 'FORK'
-    assert session.get_resource_config('local.localhost', 'local').job_manager_endpoint
+    assert session.get_resource_config('local.exact', 'local').job_manager_endpoint
     for label, schema, words in (('local.localhots', None, 'local.localhost'), ('nowhere', None, 'nowhere'),
-                                 ('local.localhost', 'ssh', "'ssh'.*local")):
+                                 ('local.exact', 'ssh', "'ssh'.*local")):
         with pytest.raises(PlatformError, match=words):
             session.get_resource_config(label, schema)
 
@@ -318,7 +318,7 @@ def test_pilot_life(session: rp.Session, base: Path) -> None:
     pilot = pmgr.submit_pilots(description)
     assert description.as_dict() == before
     assert isinstance(pilot, rp.Pilot)
-    assert (pilot.uid, pilot.resource) == ('pilot.0000', 'local.localhost')
+    assert (pilot.uid, pilot.resource) == ('pilot.0000', 'local.exact')
     assert (pilot.pmgr, pilot.session) == (pmgr, session)
     active(pilot)
     assert pilot.resources == {'cpu': 2, 'gpu': 1}
@@ -334,7 +334,7 @@ def test_pilot_life(session: rp.Session, base: Path) -> None:
     assert stat.S_IMODE(os.stat(f'{pilot.pilot_sandbox}/agent_0.cfg').st_mode) == 0o600
     assert stat.S_IMODE(os.stat(pilot.pilot_sandbox).st_mode) == 0o700
     assert pilot.exception is None
-    for text in (pilot.uid, 'local.localhost', rp.PMGR_ACTIVE):
+    for text in (pilot.uid, 'local.exact', rp.PMGR_ACTIVE):
         assert text in str(pilot)
     pilot.cancel()
     assert pilot.state == rp.CANCELED
@@ -433,7 +433,7 @@ def test_pilot_description_is_refused(shared: Run, base: Path, values: dict[str,
 def test_other_things_are_no_pilot_descriptions(shared: Run) -> None:
     with pytest.raises(ValueError, match='at least one'):
         shared.pmgr.submit_pilots([])
-    wrongs: list[Any] = [None, 7, 'local.localhost', [None], [shared.pilot]]
+    wrongs: list[Any] = [None, 7, 'local.exact', [None], [shared.pilot]]
     for wrong in wrongs:
         named = wrong[0] if isinstance(wrong, list) else wrong
         with pytest.raises(AttributeTypeError, match=re.escape(f'pilot descriptions are needed, not {named!r}')):

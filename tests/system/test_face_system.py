@@ -63,7 +63,7 @@ if __name__ == '__main__':
         pmgr = rp.PilotManager(session=session)
         tmgr = rp.TaskManager(session=session)
 
-        pd_init = {'resource'      : 'local.localhost',
+        pd_init = {'resource'      : 'local.exact',
                    'runtime'       : 30,  # pilot runtime (min)
                    'exit_on_error' : True,
                    'project'       : None,
@@ -133,7 +133,7 @@ with rp.Session(uid='my.test.session') as session:
     pmgr = rp.PilotManager(session)
     pmgr.register_callback(pilot_state_cb)
     pd = rp.PilotDescription()
-    pd.resource = 'local.localhost'
+    pd.resource = 'local.exact'
     pd.cores    = 2
     pd.runtime  = 5
     pd['sandbox'] = '$HOME/work'
@@ -249,7 +249,7 @@ import radical.pilot as rp
 session = rp.Session()
 pmgr = rp.PilotManager(session)
 tmgr = rp.TaskManager(session)
-pilot = pmgr.submit_pilots(rp.PilotDescription({'resource': 'local.localhost', 'cores': 1, 'runtime': 5}))
+pilot = pmgr.submit_pilots(rp.PilotDescription({'resource': 'local.exact', 'cores': 1, 'runtime': 5}))
 tmgr.add_pilots(pilot)
 task = tmgr.submit_tasks(rp.TaskDescription({'executable': 'sleep', 'arguments': ['100']}))
 task.wait(rp.AGENT_EXECUTING)

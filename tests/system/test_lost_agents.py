@@ -14,7 +14,7 @@ import radical.pilot as rp
 
 pytestmark = [pytest.mark.fault, pytest.mark.disorder('agents end in the middle of their work')]
 
-RESOURCE = 'local.localhost'
+RESOURCE = 'local.exact'
 
 
 @pytest.mark.parametrize('goes_on', [False, True])

@@ -126,7 +126,7 @@ def test_hub_that_listens_at_a_network_interface(base: Path, given: bool) -> Non
         assert access['endpoint'].startswith(f'tcp://localhost:{port}' if given else 'tcp://127.0.0.1:')
         pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
         tmgr.add_pilots(pmgr.submit_pilots(rp.PilotDescription({
-            'resource': 'local.localhost', 'cores': 1, 'runtime': 10, 'sandbox': str(base)})))
+            'resource': 'local.exact', 'cores': 1, 'runtime': 10, 'sandbox': str(base)})))
         assert tmgr.submit_tasks(rp.TaskDescription({'executable': 'true'})).wait(timeout=30) == rp.DONE
         pid = hub_pid(session)
         os.kill(pid, signal.SIGKILL)

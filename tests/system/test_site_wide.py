@@ -24,7 +24,7 @@ def site() -> Iterator[tuple[Machine, User]]:
         assert list(made.site.rglob('__pycache__')) == []
 
 
-@pytest.mark.parametrize('resource', ['local.localhost', 'site.machine'])
+@pytest.mark.parametrize('resource', ['local.exact', 'site.machine'])
 def test_programs_and_functions(site: tuple[Machine, User], resource: str) -> None:
     """On a pilot that the application starts, and on one that its platform starts in the site's environment."""
     made, user = site

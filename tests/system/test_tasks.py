@@ -90,7 +90,7 @@ def test_variables_of_the_pilot_and_the_task(shared: Run, way: dict[str, Any]) -
     pilot = shared.pilot
     expected = {
         'RP_TASK_ID': task.uid, 'RP_TASK_NAME': 'one, two', 'RP_PILOT_ID': pilot.uid,
-        'RP_SESSION_ID': shared.session.uid, 'RP_RESOURCE': 'local.localhost',
+        'RP_SESSION_ID': shared.session.uid, 'RP_RESOURCE': 'local.exact',
         'RP_RESOURCE_SANDBOX': pilot.resource_sandbox, 'RP_SESSION_SANDBOX': pilot.session_sandbox,
         'RP_PILOT_SANDBOX': pilot.pilot_sandbox, 'RP_TASK_SANDBOX': task.sandbox,
         'RP_CORES_PER_RANK': '2', 'RP_GPUS_PER_RANK': '1', 'RP_RANKS': '1', 'RP_RANK': '0',

@@ -65,7 +65,7 @@ def test_tracing_can_be_switched_off(base: Path, monkeypatch: pytest.MonkeyPatch
     with rp.Session(cfg={'base': str(base)}) as session:
         pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
         tmgr.add_pilots(pmgr.submit_pilots(rp.PilotDescription({
-            'resource': 'local.localhost', 'cores': 1, 'sandbox': str(base)})))
+            'resource': 'local.exact', 'cores': 1, 'sandbox': str(base)})))
         assert tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true'})).wait(timeout=30) == rp.DONE
     assert not list(base.rglob('*.prof'))
 

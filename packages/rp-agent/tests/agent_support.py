@@ -134,7 +134,7 @@ class RealAgent:
         self._config = sandbox / 'agent_0.cfg'
         path = str(sandbox)
         config = {
-            'session': f'session.{os.getpid()}.{path}', 'pilot': PILOT, 'resource': 'local.localhost', 'nodes': 0,
+            'session': f'session.{os.getpid()}.{path}', 'pilot': PILOT, 'resource': 'local.exact', 'nodes': 0,
             'cores': 2, 'gpus': 0, 'runtime': 10, 'cleanup': False, 'output_staging': [], 'agent': {},
             'coordination': access, 'registry_address': access['endpoint'], 'orphan_timeout': 60.0, 'profile': False,
             'client_sandbox': path, 'resource_sandbox': path, 'session_sandbox': path, 'pilot_sandbox': path,

@@ -25,7 +25,7 @@ def a_context(base: Path | str = '/base', *, detail: Detail = NO_TRACE, prof: st
               ) -> PilotContext:
     """A pilot whose sandboxes are below `base`; uids are unique to it, so that a sweep finds nothing else."""
     return PilotContext(
-        session_id=f'session.{os.getpid()}.{abs(hash(str(base)))}', pilot_id='pilot.0000', resource='local.localhost',
+        session_id=f'session.{os.getpid()}.{abs(hash(str(base)))}', pilot_id='pilot.0000', resource='local.exact',
         resource_sandbox=f'{base}', session_sandbox=f'{base}/session', pilot_sandbox=f'{base}/session/pilot.0000',
         registry_address='tcp://127.0.0.1:1', control_pub_address='tcp://127.0.0.1:2',
         control_sub_address='tcp://127.0.0.1:3', gtod=f'{base}/gtod', prof=prof, detail=detail,

@@ -46,7 +46,7 @@ class Agent:
         self.broken: list[str] = []
         self.until_broken = False
         """Whether to run until a component is gone, too."""
-        config = {'session': f'session.{os.getpid()}.{base}', 'pilot': 'pilot.0000', 'resource': 'local.localhost',
+        config = {'session': f'session.{os.getpid()}.{base}', 'pilot': 'pilot.0000', 'resource': 'local.exact',
                   'client_sandbox': str(base), 'resource_sandbox': str(base), 'session_sandbox': str(base),
                   'pilot_sandbox': str(base), 'agent_uid': 'agent_0',
                   'registry_address': 'ipc:///nowhere', 'coordination': {'secret': 'not for everybody'},

@@ -51,7 +51,7 @@ def test_environment_of_a_task() -> None:
     context = a_context()
     assert told == base | {
         'RP_TASK_ID': 'task.000000', 'RP_TASK_NAME': 'my name', 'RP_PILOT_ID': 'pilot.0000',
-        'RP_SESSION_ID': context.session_id, 'RP_RESOURCE': 'local.localhost', 'RP_RESOURCE_SANDBOX': '/base',
+        'RP_SESSION_ID': context.session_id, 'RP_RESOURCE': 'local.exact', 'RP_RESOURCE_SANDBOX': '/base',
         'RP_SESSION_SANDBOX': '/base/session', 'RP_PILOT_SANDBOX': '/base/session/pilot.0000',
         'RP_TASK_SANDBOX': '/sandbox', 'PWD': '/sandbox', 'RP_REGISTRY_ADDRESS': 'tcp://127.0.0.1:1',
         'RP_CONTROL_PUB_ADDRESS': 'tcp://127.0.0.1:2', 'RP_CONTROL_SUB_ADDRESS': 'tcp://127.0.0.1:3',
@@ -145,7 +145,7 @@ def test_a_barrier_needs_several_ranks() -> None:
 
 
 @pytest.mark.parametrize(('description', 'text'), [
-    ({'ranks': 4}, 'ranks=4 needs an MPI launch method, and platform local.localhost has none: set use_mpi=False'),
+    ({'ranks': 4}, 'ranks=4 needs an MPI launch method, and platform local.exact has none: set use_mpi=False'),
     ({'ranks': 4, 'use_mpi': True}, 'ranks=4 needs an MPI launch method'),
     ({'executable': '', 'mode': 'task.function'}, 'mode task.function are run by a RAPTOR master, set raptor_id'),
     ({'arguments': ['a\0b']}, 'NUL character'),

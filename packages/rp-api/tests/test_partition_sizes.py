@@ -12,7 +12,7 @@ from rp_api.partitions import partition_uid
 
 
 def described(**attributes: Any) -> PilotDescription:
-    description = PilotDescription({'resource': 'local.localhost', **attributes})
+    description = PilotDescription({'resource': 'local.exact', **attributes})
     description.verify()
     return description
 

@@ -24,7 +24,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def verified(**attributes: Any) -> PilotDescription:
-    description = PilotDescription({'resource': 'local.localhost', 'nodes': 1, **attributes})
+    description = PilotDescription({'resource': 'local.exact', 'nodes': 1, **attributes})
     description.verify()
     return description
 
@@ -47,13 +47,13 @@ def test_the_types_of_all_attributes_can_be_looked_up() -> None:
 
 def test_unset_attributes_may_be_none() -> None:
     description = verified(**dict.fromkeys(set(DEFAULTS) - {'resource', 'nodes'}))
-    assert description.sparse() == {'resource': 'local.localhost', 'nodes': 1}
+    assert description.sparse() == {'resource': 'local.exact', 'nodes': 1}
 
 
 @pytest.mark.parametrize('size', [{'nodes': 2}, {'nodes': 2, 'backup_nodes': 1}, {'cores': 4}, {'cores': 4, 'gpus': 1},
                                   {'nodes': '2'}, {'nodes': 2, 'cores': 0, 'gpus': None}])
 def test_sizes(size: dict[str, Any]) -> None:
-    description = PilotDescription({'resource': 'local.localhost', **size})
+    description = PilotDescription({'resource': 'local.exact', **size})
     description.verify()
     assert {name: description[name] for name in size} == {name: int(value or 0) for name, value in size.items()}
 

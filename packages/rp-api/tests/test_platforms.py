@@ -52,7 +52,7 @@ SHIPPED = {f'{path.stem.removeprefix("resource_")}.{name}': values
 LABELS = sorted(SHIPPED)
 IN_USE = [label for label in LABELS if not SHIPPED[label].get('retired')]
 HERE = ['debug.flux', 'debug.noop', 'debug.radical', 'debug.summit', 'debug.test', 'local.allocation', 'local.dragon',
-        'local.localhost', 'local.localhost_anaconda', 'local.localhost_test']
+        'local.exact', 'local.localhost', 'local.localhost_anaconda', 'local.localhost_test']
 
 
 class TestShipped:

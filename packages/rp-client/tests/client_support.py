@@ -218,7 +218,7 @@ class Engine:
 def a_pilot(uid: str = 'pilot.0000', base: Path | str = '/base', manager: Manager | None = None,
             **description: Any) -> Pilot:
     """A new pilot, whose directories are below `base`."""
-    description = {'resource': 'local.localhost', 'cores': 1, 'uid': uid} | description
+    description = {'resource': 'local.exact', 'cores': 1, 'uid': uid} | description
     sandboxes = PilotSandboxes(f'{base}/client', f'{base}/resource', f'{base}/resource/session',
                                f'{base}/resource/session/{uid}')
     return Pilot(cast(PilotManager, manager or Manager()), uid, PilotDescription(description), sandboxes)

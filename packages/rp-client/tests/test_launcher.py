@@ -577,7 +577,7 @@ def test_pilots_are_launched(launching: Launching, tmp_path: Path) -> None:
     start = launching.launcher.starts[0]
     assert (start.uid, start.sandbox) == ('pilot.1', Path(first.sandboxes.pilot))
     assert stat.S_IMODE(start.sandbox.stat().st_mode) == 0o700
-    wanted = {'pilot': 'pilot.1', 'backup_nodes': 0, 'resource': 'local.localhost', 'runtime': 5,
+    wanted = {'pilot': 'pilot.1', 'backup_nodes': 0, 'resource': 'local.exact', 'runtime': 5,
               'nodes': 0, 'cores': 3, 'gpus': 0, 'memory': 0, 'cleanup': True, 'output_staging': ['x'],
               'agent_uid': 'agent_0', 'agent': {'components': {}}, 'reconfig_src': None, 'partitions': 0,
               'requeue': False,
