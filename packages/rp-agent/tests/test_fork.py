@@ -8,6 +8,7 @@ import pytest
 
 from rp_agent.resource_manager import machine
 from rp_agent.resource_manager.base import Allocation, Request
+from rp_agent.resource_manager.system import System
 from rp_agent.resource_manager.systems import fork
 from rp_api.errors import PlatformError, ResourceError
 from rp_api.resources import NodeList
@@ -60,7 +61,31 @@ def test_the_platform_definition_knows_better_than_the_machine() -> None:
 
 def test_fake_resources_may_be_more_than_there_is() -> None:
     assert allocate(FAKE, nodes=3) == Allocation(('localhost',) * 3, 42, 6, 500, 9)
-    assert allocate(FAKE, cores=1000, gpus=10) == Allocation(('localhost',), 1000, 10, 500, 9)
+    assert allocate({'fake_resources': True}, cores=1000, gpus=10) == Allocation(('localhost',), 1000, 10, 8192, 0)
+
+
+@pytest.mark.parametrize(('wanted', 'nodes'), [
+    ({'cores': 1}, 1), ({'cores': 42}, 1), ({'cores': 43}, 2), ({'cores': 1000, 'gpus': 10}, 24),
+    ({'cores': 4, 'gpus': 13}, 3), ({'gpus': 6}, 1), ({}, 1)])
+def test_nodes_of_the_definition_are_handed_out_whole(wanted: dict[str, Any], nodes: int) -> None:
+    assert allocate(FAKE, **wanted) == Allocation(('localhost',) * nodes, 42, 6, 500, 9)
+
+
+def test_gpus_of_nodes_without_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pilot gets those that it requests, on the nodes that its cores need."""
+    monkeypatch.setattr(machine, 'usable_gpus', lambda environ: 0)
+    platform = {'fake_resources': True, 'cores_per_node': 4}
+    assert allocate(platform, cores=6, gpus=3) == Allocation(('localhost',) * 2, 4, 2, 8192, 0)
+    assert allocate(platform, cores=6) == Allocation(('localhost',) * 2, 4, 0, 8192, 0)
+
+
+def test_a_pilot_that_is_larger_than_the_machine_says_so() -> None:
+    system = System({})
+    for platform, wanted, shares in ((FAKE, Request(0, 1, 0), True), ({'fake_resources': True}, Request(0, 5, 0), True),
+                                     ({}, Request(0, 4, 0), False), ({}, Request(1, 0, 0), False)):
+        hint = fork.Fork().allocate(wanted, platform, system).hint
+        assert ('has 4 usable cores and the pilot has more' in hint) is shares
+        assert bool(hint) is shares
 
 
 def test_an_allocation_becomes_a_node_list() -> None:
@@ -95,8 +120,9 @@ def test_blocked_cores_and_gpus_are_left_to_the_system() -> None:
     NodeList(nodes=allocation.node_list()).check()
 
 
-def test_a_pilot_that_asks_for_cores_gets_as_many_besides_the_blocked_ones() -> None:
-    platform = {'cores_per_node': 8, 'system_architecture': {'blocked_cores': [0, 1, 4, 7]}}
+def test_a_pilot_that_asks_for_cores_gets_as_many_besides_the_blocked_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, 'usable_cores', lambda: 8)
+    platform = {'system_architecture': {'blocked_cores': [0, 1, 4, 7]}}
     assert allocate(platform, cores=3).node(0)['cores'] == [
         {'index': index, 'occupation': part} for index, part in enumerate([None, None, 0.0, 0.0, None, 0.0])]
     assert allocate(platform, cores=4).blocked_cores == (0, 1, 4)
@@ -104,6 +130,8 @@ def test_a_pilot_that_asks_for_cores_gets_as_many_besides_the_blocked_ones() -> 
         allocate(platform, cores=5)
     fake = allocate(platform | {'fake_resources': True}, cores=6)
     assert len(fake.node(0)['cores']) == 10
+    whole = allocate(platform | {'fake_resources': True, 'cores_per_node': 8}, cores=6)
+    assert (whole.cores, len(whole.names), len(whole.node(1)['cores'])) == (8, 2, 7)
 
 
 def test_a_node_without_any_core_left_is_refused() -> None:
@@ -142,5 +170,9 @@ def test_tasks_are_bound_where_the_pilot_has_all_cores(monkeypatch: pytest.Monke
     assert fork.allocate(Request(0, 4, 0), {}).cpus == (4, 5, 6, 9)
     assert fork.allocate(Request(0, 3, 0), {}).cpus == ()
     assert fork.allocate(Request(0, 5, 0), {'fake_resources': True}).cpus == ()
+    assert fork.allocate(Request(1, 0, 0), {'fake_resources': True}).cpus == (4, 5, 6, 9)
+    assert fork.allocate(Request(2, 0, 0), {'fake_resources': True}).cpus == (), 'two nodes on the same CPUs'
+    assert fork.allocate(Request(1, 0, 0), {'fake_resources': True, 'cores_per_node': 4}).cpus == ()
+    assert fork.allocate(Request(1, 0, 0), {'cores_per_node': 4}).cpus == (4, 5, 6, 9)
     blocked = {'system_architecture': {'blocked_cores': [0]}}
     assert fork.allocate(Request(1, 0, 0), blocked).cpus == (4, 5, 6, 9)

@@ -110,11 +110,13 @@ class TestShipped:
         assert config.launch_methods['order'] == ['SRUN']
         assert config.job_manager_endpoint == 'slurm+ssh://frontier.olcf.ornl.gov/'
 
-    def test_localhost(self) -> None:
-        config = get_platform('local.localhost')
+    @pytest.mark.parametrize(('label', 'node'), [
+        ('local.localhost', (8, 1, 4096)), ('local.localhost_anaconda', (8, 1, 4096)), ('local.exact', (0, 0, 0))])
+    def test_local_platforms(self, label: str, node: tuple[int, int, int]) -> None:
+        config = get_platform(label)
+        assert (config.cores_per_node, config.gpus_per_node, config.mem_per_node) == node
         assert config.resource_manager == 'FORK'
         assert config.launch_methods['order'] == ['FORK', 'MPIEXEC', 'MPIRUN']
-        assert (config.cores_per_node, config.gpus_per_node) == (0, 0)
         assert config.fake_resources is True
         assert config['job_manager_endpoint'] == 'fork://localhost/'
         assert config['filesystem_endpoint'] == 'file://localhost/'

@@ -62,7 +62,7 @@ class Agent:
         self._allocation = (from_plain(config['allocation']) if 'allocation' in config else
                             allocate(request, config['platform']))
         self._tracer.record('resources', self.pilot, msg=self._allocation.trace())
-        self._notices = [self._allocation.hint] if self._allocation.hint else []
+        self._notices: list[str] = []
         if self._runs is not None and self._runs.earlier is not None:
             self._notices.append(self._runs.told)
         config = {**config, 'cpus': self._allocation.cpus, 'gpu_ids': self._allocation.gpu_ids,
@@ -131,7 +131,8 @@ class Agent:
             self._connection.update_tasks(runs.results[first:first + BULK])
 
     def _resources(self) -> dict[str, Any]:
-        return {'resource_details': self._allocation.details(self._lost_nodes), 'notices': self._notices}
+        return {'resource_details': self._allocation.details(self._lost_nodes), 'notices': self._notices,
+                'hint': self._allocation.hint}
 
     def _nodes_lost(self, positions: Sequence[int], reason: str) -> None:
         """Report lost nodes; the pipeline handles their tasks."""

@@ -381,7 +381,8 @@ class Pilot:
         self._stderr = info.get('stderr', self._stderr)
         self._exception = info.get('exception', self._exception)
         self._exception_detail = info.get('exception_detail', self._exception_detail)
-        self._log += [notice for notice in info.get('notices', ()) if notice not in self._log]   # may be resent
+        told = [info['hint'], *info.get('notices', ())] if info.get('hint') else info.get('notices', ())
+        self._log += [sentence for sentence in told if sentence not in self._log]   # may be resent
         if 'resource_details' in info and self._nodelist is not None:
             _take_down(self._nodelist, self._resource_details)
         self.reached = info.get('reached', self.reached)

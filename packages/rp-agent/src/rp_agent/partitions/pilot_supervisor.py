@@ -244,8 +244,7 @@ class PilotSupervisor:
             self._timer.cancel()
         self._awaited.clear()
         if self._ending is None:
-            self._link.report_active({'resource_details': self._allocation.details(),
-                                      'notices': [self._allocation.hint] if self._allocation.hint else []})
+            self._link.report_active({'resource_details': self._allocation.details(), 'hint': self._allocation.hint})
             self._tracer.flush()
 
     def _look_at_end(self) -> None:

@@ -55,7 +55,7 @@ class Allocation:
     facts: Mapping[str, str] = field(default_factory=dict)
     """Additional values for launch methods and the application."""
     hint: str = ''
-    """A sentence that tells the application about unused resources; empty without a hint."""
+    """A sentence for the application about unused or shared resources; empty without a hint."""
 
     @property
     def here(self) -> list[int] | None:

@@ -46,6 +46,9 @@ BATCH_WORD = 30.0
 LAST_WORD = 1.0
 """Seconds to wait for the final report of an agent whose process has ended normally."""
 
+_hints: set[str] = set()
+"""Hints about platforms that this process has logged."""
+
 
 class PilotFlow:
     """Launches and ends the pilots of one manager, and processes the reports of agents and launchers."""
@@ -116,6 +119,7 @@ class PilotFlow:
             notices = [notice for notice in (change.info or {}).get('notices', ()) if notice in pilot.log[known:]]
             for notice in notices:
                 _log.warning('%s', notice)
+            _log_hint((change.info or {}).get('hint'))
             if notices and not real:
                 self._tracker.notice(pilot)   # callbacks may read the log, although the state is the same
             self._changed(real)
@@ -300,3 +304,10 @@ class PilotFlow:
         launcher = self._launchers.of(pilot.uid)
         if launcher is not None:
             launcher.kill(pilot.uid)
+
+
+def _log_hint(hint: str | None) -> None:
+    """Log a hint about a platform, once per process."""
+    if hint and hint not in _hints:
+        _hints.add(hint)
+        _log.warning('%s', hint)

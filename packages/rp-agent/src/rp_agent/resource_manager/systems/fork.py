@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from rp_agent.resource_manager import architecture, binding, machine
-from rp_agent.resource_manager.base import Allocation, Request, below
+from rp_agent.resource_manager.base import Allocation, Domain, Request, below
 from rp_agent.resource_manager.system import System
 from rp_api.errors import PlatformError, ResourceError
 from rp_api.platforms.systems import JOB_VARIABLES
@@ -17,19 +18,33 @@ from rp_api.platforms.systems import JOB_VARIABLES
 class Fork:
     def allocate(self, request: Request, platform: Mapping[str, Any], system: System) -> Allocation:
         found = allocate(request, platform, system.environ)
-        if any(map(system.environ.get, JOB_VARIABLES)):
-            from rp_agent.resource_manager.systems.enclosing import hint
+        return replace(found, hint='; '.join(filter(None, (_in_job(system), _shared_cores(found)))))
 
-            return replace(found, hint=hint(system, 1))
-        return found
+
+def _in_job(system: System) -> str:
+    """Return the hint for a pilot that uses one node of the application's job; empty outside of a job."""
+    if not any(map(system.environ.get, JOB_VARIABLES)):
+        return ''
+    from rp_agent.resource_manager.systems.enclosing import hint
+
+    return hint(system, 1)
+
+
+def _shared_cores(pilot: Allocation) -> str:
+    """Return the hint for a pilot that has more cores than this machine; empty for any other."""
+    usable = machine.usable_cores()
+    if pilot.cores <= usable:
+        return ''
+    return (f'{os.uname().nodename} has {usable} usable cores and the pilot has more, so its tasks share them: the '
+            'resource local.exact with nodes=1 has as many cores as the machine')
 
 
 def allocate(request: Request, platform: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> Allocation:
     """Return the resources of a pilot on this machine.
 
-    A node has the resources of the platform definition, else of the machine, without blocked cores and GPUs. A
-    pilot that requests cores instead of nodes gets one node with exactly these. A larger request raises
-    `ResourceError`, unless the platform sets `fake_resources`.
+    A node has the resources of the platform definition, else of the machine, without blocked cores and GPUs. A pilot
+    that requests cores or GPUs instead of nodes gets whole nodes if the definition has `cores_per_node`, otherwise one
+    node with exactly these. A larger request raises `ResourceError`, unless the platform sets `fake_resources`.
 
     Cores are counted, numbered and blocked as hardware threads: `cores_per_node` of the definition is multiplied by
     `smt`, which the environment variable RADICAL_SMT overrides.
@@ -42,20 +57,36 @@ def allocate(request: Request, platform: Mapping[str, Any], environ: Mapping[str
     cores, gpus = architecture.usable(all_cores, blocked_cores), architecture.usable(all_gpus, blocked_gpus)
     if not cores:
         raise PlatformError(f'system_architecture.blocked_cores blocks all {all_cores} cores of a node')
-    if not platform.get('fake_resources'):
+    fake, defined = platform.get('fake_resources'), platform.get('cores_per_node')
+    if not fake:
         _refuse_more('nodes', request.nodes, 1)
         _refuse_more('cores', request.cores, cores)
         _refuse_more('gpus', request.gpus, gpus)
-    if not request.nodes:
+    nodes = request.nodes or 1
+    if not request.nodes and defined:
+        nodes = _nodes_for(request, cores, gpus)
+        gpus = gpus or math.ceil(request.gpus / nodes)
+    elif not request.nodes:
         cores, gpus = request.cores or cores, request.gpus
     blocked_cores, blocked_gpus = below(cores, blocked_cores), below(gpus, blocked_gpus)
-    cpus, near = binding.of_this_host(cores + len(blocked_cores), gpus + len(blocked_gpus), blocked_cores, threads)
+    cpus: tuple[int, ...] = ()
+    near: tuple[Domain, ...] = ()
+    if nodes == 1 and not (fake and defined):   # otherwise the cores are not those of the machine
+        cpus, near = binding.of_this_host(cores + len(blocked_cores), gpus + len(blocked_gpus), blocked_cores, threads)
     return Allocation(
-        names=('localhost',) * (request.nodes or 1), cores_per_node=cores, gpus_per_node=gpus,
+        names=('localhost',) * nodes, cores_per_node=cores, gpus_per_node=gpus,
         mem_per_node=platform.get('mem_per_node') or machine.usable_memory(),
         lfs_per_node=platform.get('lfs_size_per_node') or 0, blocked_cores=blocked_cores, blocked_gpus=blocked_gpus,
         domains=architecture.domains(platform, cores + len(blocked_cores), gpus + len(blocked_gpus)) or near,
         threads_per_core=threads, cpus=cpus, gpu_ids=binding.gpu_ids(environ, gpus + len(blocked_gpus)))
+
+
+def _nodes_for(request: Request, cores: int, gpus: int) -> int:
+    """Return the number of nodes of this size that have the cores and GPUs of a request, at least one.
+
+    Nodes without GPUs do not limit the request: it gets its GPUs on the nodes that its cores need.
+    """
+    return max(1, math.ceil(request.cores / cores), math.ceil(request.gpus / gpus) if gpus else 1)
 
 
 def _refuse_more(what: str, wanted: int, there: int) -> None:
