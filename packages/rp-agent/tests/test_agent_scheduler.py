@@ -307,3 +307,80 @@ class NeverTooMuch(RuleBasedStateMachine):
 
 TestNeverTooMuch = NeverTooMuch.TestCase
 TestNeverTooMuch.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+
+
+# workers beside their masters
+
+
+def _worker(bench: Bench, master: dict[str, Any], worker: dict[str, Any]) -> AgentTask:
+    """Return a worker of a running master, after the scheduler has taken it."""
+    bench.put(a_task('master', **master))
+    task = a_task('worker', **worker)
+    task.beside, = bench.placed
+    bench.put(task)
+    return task
+
+
+@pytest.mark.parametrize(('nodes', 'master', 'worker', 'words'), [
+    (1, {}, {'cores_per_rank': 4}, '1 ranks of 4 cores are requested, and the 1 node(s) of the pilot hold 0 beside its '
+                                   'master master, which leaves 3 of 4 cores'),
+    (1, {}, {'ranks': 4}, 'hold 3 beside its master master, which leaves 3 of 4 cores'),
+    (2, {'ranks': 2, 'cores_per_rank': 4}, {}, 'hold 0 beside its master master, which leaves 0 of 8 cores'),
+    (2, {}, {'ranks': 8}, 'hold 7 beside'),
+    (2, {}, {'ranks': 2, 'ranks_per_node': 1, 'cores_per_rank': 4}, 'hold 1 beside'),
+    (1, {'gpus_per_rank': 1}, {'gpus_per_rank': 1}, 'leaves 3 of 4 cores and 0 of 1 GPUs'),
+    (1, {'gpus_per_rank': 0.6}, {'gpus_per_rank': 0.5}, 'leaves 3 of 4 cores and 0.4 of 1 GPUs'),
+    (1, {'mem_per_rank': 600}, {'mem_per_rank': 500}, 'leaves 3 of 4 cores and 400 of 1000 MB mem'),
+    (1, {'lfs_per_rank': 60}, {'lfs_per_rank': 50}, 'leaves 3 of 4 cores and 40 of 100 MB lfs')])
+def test_a_worker_that_needs_the_resources_of_its_master_is_refused(
+        nodes: int, master: dict[str, Any], worker: dict[str, Any], words: str) -> None:
+    bench = Bench(nodes=nodes)
+    task = _worker(bench, master, worker)
+    assert (bench.failed, task.target_state) == ([task], states.FAILED)
+    assert words in bench.reasons()['worker']
+
+
+@pytest.mark.parametrize(('nodes', 'master', 'worker'), [
+    (1, {}, {'cores_per_rank': 3}), (2, {}, {'cores_per_rank': 4}), (2, {}, {'ranks': 7}),
+    (1, {'cores_per_rank': 4}, {'cores_per_rank': 0}), (1, {'gpus_per_rank': 0.5}, {'gpus_per_rank': 0.5}),
+    (1, {'mem_per_rank': 600}, {'mem_per_rank': 400})])
+def test_a_worker_with_room_beside_its_master_runs(nodes: int, master: dict[str, Any], worker: dict[str, Any]) -> None:
+    bench = Bench(nodes=nodes)
+    _worker(bench, master, worker)
+    assert bench.running() == ['master', 'worker']
+
+
+def test_a_worker_waits_for_all_but_its_own_master() -> None:
+    bench = Bench(nodes=2)
+    bench.put(a_task('other.master', cores_per_rank=4))
+    bench.put(a_task('master'))
+    worker = a_task('worker', cores_per_rank=4)
+    worker.beside = bench.placed[1]
+    bench.put(worker)
+    assert bench.running() == ['other.master', 'master']
+    bench.finish('other.master')
+    assert bench.running() == ['master', 'worker']
+
+
+def test_a_worker_that_waits_is_refused_when_its_node_is_lost() -> None:
+    bench = Bench(nodes=2)
+    bench.put(a_task('first', cores_per_rank=4), a_task('second', cores_per_rank=3), a_task('master'))
+    worker = a_task('worker', cores_per_rank=4)
+    worker.beside = bench.placed[-1]
+    bench.put(worker)
+    assert not bench.failed
+    bench.scheduler.node_down(0)
+    assert 'hold 0 beside its master master' in bench.reasons()['worker']
+    bench.scheduler.check()
+
+
+def test_a_worker_of_a_master_that_has_ended_is_not_refused() -> None:
+    bench = Bench(nodes=1)
+    bench.put(a_task('master'))
+    master, = bench.placed
+    master.target_state = states.DONE
+    worker = a_task('worker', cores_per_rank=4)
+    worker.beside = master
+    bench.put(worker)
+    bench.finish('master')
+    assert bench.running() == ['worker']

@@ -238,6 +238,7 @@ def test_worker_of_the_masters_own(agent: RaptorPorts) -> None:
     assert worker.description['sandbox'] == '/pilot/raptor.0'
     agent.put(worker)
     assert agent.scheduled[-1] is worker
+    assert worker.beside is agent.scheduled[0], 'the master, whose resources are not free before'
     assert agent.raptor.visible([worker], states.AGENT_SCHEDULING) == []
     assert agent.raptor.visible([worker], states.AGENT_EXECUTING) == []
     agent.end(worker)

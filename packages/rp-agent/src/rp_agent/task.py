@@ -46,7 +46,7 @@ class Description(dict[str, Any]):
 class AgentTask:
     """A task in the agent. Components fill it in and pass it on."""
 
-    __slots__ = ('_slots', 'cancelled', 'description', 'exception', 'exception_detail', 'exit_code', 'extra',
+    __slots__ = ('_slots', 'beside', 'cancelled', 'description', 'exception', 'exception_detail', 'exit_code', 'extra',
                  'output_files', 'packed', 'pilot', 'placement', 'request', 'return_value', 'sandbox', 'state',
                  'stderr', 'stdout', 'target_state', 'ticket', 'uid')
 
@@ -64,6 +64,8 @@ class AgentTask:
         self.ticket = -1
         """Number of the task in the wait pool."""
         self._slots: list[dict[str, Any]] | None = None
+        self.beside: AgentTask | None = None
+        """The running RAPTOR master of a worker, which keeps its resources until the worker has ended."""
         self.exit_code: int | None = None
         """Exit code of the first rank that failed, else 0; None before the end and without processes."""
         self.stdout: Any = ''

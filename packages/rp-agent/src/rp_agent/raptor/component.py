@@ -104,6 +104,7 @@ class Raptor(Component):
             return False
         if task.description['mode'] == RAPTOR_WORKER:
             master = self._registry.of(task)
+            task.beside = self._tasks.get(master.uid)
             master.workers[task.uid] = task
             self._submissions.worker_begins(master, task)
         return True

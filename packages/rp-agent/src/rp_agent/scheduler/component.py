@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rp_agent.resource_manager.base import Allocation
+from rp_agent.scheduler.beside import refuse_beside
 from rp_agent.scheduler.explicit_slots import ExplicitPlacement, ExplicitRequest, ExplicitSlots
 from rp_agent.scheduler.policies.find import find
 from rp_agent.scheduler.policy import Item
@@ -160,6 +161,8 @@ class Scheduler(Component):
                     item.ticket = self._pool.add(item, item.request, item.description['priority'], now)
                     continue
                 item.request = request = self._policy.request(item)
+                if type(item) is AgentTask and item.beside is not None:
+                    refuse_beside(item, item.beside, self._slots, self._allocation)
                 item.ticket = self._pool.add(item, request, self._policy.priority(item), now)
             except Exception as error:   # fails this item only
                 self._refuse(item, error)
