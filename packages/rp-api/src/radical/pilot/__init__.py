@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from importlib import import_module
 
+from radical.pilot import _modules
 from rp_api import __version__
 
 version = version_short = version_base = version_detail = __version__
@@ -59,8 +60,7 @@ _SOURCES = {
         AGENT_EXECUTING_COMPONENT AGENT_STAGING_OUTPUT_COMPONENT""",
 }
 
-# submodules, available as attributes without an import statement
-_MODULES = 'constants pilot_description raptor raptor_tasks staging_directives states task_description utils'
+_modules.install_finder()
 
 if 'RP_ENABLE_OLD_DEFINES' in os.environ:
     _SOURCES['rp-api', 'rp_api.states'] += ' ' + ' '.join(import_module('rp_api.states').OLD_DEFINES)
@@ -70,7 +70,10 @@ _TABLE = {name: source for source, names in _SOURCES.items() for name in names.s
 
 def __getattr__(name: str) -> object:
     """Import and return the object called `name`; raise AttributeError if it is unknown or not installed."""
-    if name in _MODULES.split():
+    if name in _modules.children(''):  # available without an import statement
+        sentence = _modules.not_installed(name)
+        if sentence:
+            raise AttributeError(f'{__name__}.{name}: {sentence}')
         return import_module(f'{__name__}.{name}')
     if name == '__all__':
         return [entry for entry in __dir__() if not entry.startswith('_')]
@@ -97,4 +100,5 @@ def __dir__() -> list[str]:
     absent = {distribution for distribution in {source[0] for source in _SOURCES} if missing(distribution)}
     present = {name for name, source in _TABLE.items() if source[0] not in absent}
     versions = {name for name in globals() if name.startswith('version')}
-    return sorted(present | versions | set(_MODULES.split()) | {'__version__'})
+    modules = {name for name in _modules.children('') if not _modules.not_installed(name)}
+    return sorted(present | versions | modules | {'__version__'})

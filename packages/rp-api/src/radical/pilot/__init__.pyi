@@ -1,12 +1,19 @@
 """The names of `radical.pilot` for type checkers and editors, the same as in the table of `__init__.py`."""
 
 from radical.pilot import constants as constants
+from radical.pilot import pilot as pilot
 from radical.pilot import pilot_description as pilot_description
+from radical.pilot import pilot_manager as pilot_manager
+from radical.pilot import pytask as pytask
 from radical.pilot import raptor as raptor
 from radical.pilot import raptor_tasks as raptor_tasks
+from radical.pilot import resource_config as resource_config
+from radical.pilot import session as session
 from radical.pilot import staging_directives as staging_directives
 from radical.pilot import states as states
+from radical.pilot import task as task
 from radical.pilot import task_description as task_description
+from radical.pilot import task_manager as task_manager
 from radical.pilot import utils as utils
 from rp_api import __version__ as __version__
 from rp_api.constants import *

@@ -1,4 +1,4 @@
-"""The names of `radical.pilot.raptor_tasks` for type checkers and editors."""
+"""The names of `radical.pilot.raptor_tasks` for type checkers, as in `radical/pilot/_modules.py`."""
 
 from rp_client.raptor import RaptorMaster as Raptor
 from rp_client.raptor import RaptorMaster as RaptorMaster

@@ -1,5 +1,9 @@
-"""The names of `radical.pilot.raptor` for type checkers and editors, the same as in the table of `raptor.py`."""
+"""The names of `radical.pilot.raptor` for type checkers, as in `radical/pilot/_modules.py`."""
 
+from radical.pilot.raptor import master as master
+from radical.pilot.raptor import worker as worker
+from radical.pilot.raptor import worker_default as worker_default
+from radical.pilot.raptor import worker_mpi as worker_mpi
 from rp_raptor.client.futures import Executor as Executor
 from rp_raptor.client.stream import stream as stream
 from rp_raptor.master.master import Master as Master
