@@ -110,7 +110,7 @@ def test_scripts_and_programs_see_the_same_environment(harness: Harness) -> None
     scripted.sandbox = plain.sandbox
     scripted.uid = 'task.000001'
     harness.run(plain, scripted)
-    differs = ('RP_TASK_ID=', 'RP_TASK_NAME=', 'RP_EXEC_PID=', 'OLDPWD=', '_=')
+    differs = ('RP_TASK_ID=', 'RP_TASK_NAME=', 'RP_EXEC_PID=', 'OLDPWD=', 'SHLVL=', '_=')
 
     def seen(name: str) -> list[str]:
         return sorted(line for line in text(plain, name).splitlines() if not line.startswith(differs))

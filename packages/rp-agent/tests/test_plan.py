@@ -13,6 +13,7 @@ from rp_agent.executor.launching.launchers import Launchers
 from rp_agent.executor.launching.plan import DIRECT, EXEC, LAUNCH, LaunchPlan, plan
 from rp_agent.lookup import LaunchRefused, find_program
 from rp_agent.task import AgentTask
+from rp_api.system.shell import find_shell
 from rp_profiling.write.detail import Detail
 
 
@@ -122,9 +123,10 @@ def test_the_program_is_looked_for_on_the_path_of_the_task() -> None:
 ])
 def test_what_needs_a_shell_gets_an_exec_script(description: dict[str, Any]) -> None:
     launch_plan = planned(a_task(ranks=2, use_mpi=False, **description))
+    shell = find_shell('', BASE_ENV['PATH']).encode()
     assert launch_plan.kind == EXEC
     assert list(launch_plan.scripts) == ['task.000000.exec.sh']
-    assert [process.argv for process in launch_plan.processes] == [[b'/bin/sh', b'./task.000000.exec.sh']] * 2
+    assert [process.argv for process in launch_plan.processes] == [[shell, b'./task.000000.exec.sh']] * 2
     assert [env_of(launch_plan, rank)['RP_RANK'] for rank in (0, 1)] == ['0', '1']
 
 

@@ -38,7 +38,7 @@ class Script:
     def run(self, rank: int | None = None, **description: Any) -> subprocess.CompletedProcess[str]:
         """Run the script of one rank."""
         task = a_task(self.sandbox, **description)
-        return self.run_text(exec_script(task, self.told, started_by_agent(), detail=Detail()),
+        return self.run_text(exec_script(task, self.told, started_by_agent('/bin/sh'), detail=Detail()),
                              {} if rank is None else {'RP_RANK': str(rank)})
 
     def run_text(self, text: str, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -128,7 +128,8 @@ def test_named_environment_comes_before_the_own_one(script: Script) -> None:
 def test_the_program_sees_none_of_the_scripts_descriptors(script: Script) -> None:
     task = a_task(script.sandbox, pre_exec=['ls /proc/self/fd'], executable='ls', arguments=['/proc/self/fd'],
                   post_exec=['ls /proc/self/fd'])
-    text = exec_script(task, script.told, started_by_agent(sync=True, signals_start=True), detail=Detail(OFF))
+    context = started_by_agent('/bin/sh', sync=True, signals_start=True)
+    text = exec_script(task, script.told, context, detail=Detail(OFF))
     path = script.sandbox / 'script.sh'
     path.write_text(text)
     (start_read, start_write), (sync_read, sync_write) = os.pipe(), os.pipe()
@@ -153,11 +154,12 @@ def test_the_program_sees_none_of_the_scripts_descriptors(script: Script) -> Non
 
 def run_launch(script: Script, ranks: int, **description: Any) -> subprocess.CompletedProcess[str]:
     task = a_task(script.sandbox, ranks=ranks, **description)
-    (script.sandbox / 'x.exec.sh').write_text(exec_script(task, script.told, started_by_agent(), detail=Detail()))
+    text = exec_script(task, script.told, started_by_agent('/bin/sh'), detail=Detail())
+    (script.sandbox / 'x.exec.sh').write_text(text)
     variables = [{'RP_RANK': str(rank), 'GPUS': f'{rank} {rank}'} for rank in range(ranks)]
     files = str(script.sandbox / 'o $HOME'), str(script.sandbox / 'e')
-    start = start_ranks(variables, 'x.exec.sh', files)
-    return script.run_text(launch_script(task, script.told, start, detail=Detail()), {})
+    start = start_ranks(variables, '/bin/sh', 'x.exec.sh', files)
+    return script.run_text(launch_script(task, script.told, start, '/bin/sh', detail=Detail()), {})
 
 
 def test_launch_script(script: Script) -> None:
@@ -184,7 +186,7 @@ def test_rows_of_events(script: Script) -> None:
     """They are those that a program writes which records events itself."""
     before = time.time()
     task = a_task(script.sandbox, uid='a,"b"', executable='true', pre_exec=['unset RP_TASK_ID; set -eu'])
-    ran = script.run_text(exec_script(task, script.told, started_by_agent(), detail=Detail()), {})
+    ran = script.run_text(exec_script(task, script.told, started_by_agent('/bin/sh'), detail=Detail()), {})
     assert (ran.returncode, ran.stderr) == (0, '')
     rows = [line.split(',') for line in (script.sandbox / 'events').read_text().splitlines()]
     assert [row[1:6] for row in rows] == [[event, '', 'MainThread', 'a__b_', 'AGENT_EXECUTING'] for event in (
@@ -197,15 +199,16 @@ def test_rows_of_events(script: Script) -> None:
 
 def test_less_detail(script: Script) -> None:
     task = a_task(script.sandbox, pre_exec=['true'])
-    for text in (exec_script(task, script.told, started_by_agent(), detail=Detail('states')),
-                 launch_script(task, script.told, [], detail=Detail('states'))):
+    for text in (exec_script(task, script.told, started_by_agent('/bin/sh'), detail=Detail('states')),
+                 launch_script(task, script.told, [], '/bin/sh', detail=Detail('states'))):
         ran = script.run_text(text, {'RP_RET': '0'})
         assert (ran.returncode, ran.stderr) == (0, '')
     assert [event.partition(' ')[0] for event in script.events()] == ['rank_start', 'rank_stop']
 
 
 def test_without_profile_nothing_is_recorded(script: Script) -> None:
-    text = exec_script(a_task(script.sandbox, pre_exec=['true']), script.told, started_by_agent(), detail=Detail(OFF))
+    task = a_task(script.sandbox, pre_exec=['true'])
+    text = exec_script(task, script.told, started_by_agent('/bin/sh'), detail=Detail(OFF))
     ran = script.run_text(text, {})
     assert (ran.returncode, ran.stderr) == (0, '')
     assert not (script.sandbox / 'events').exists()
@@ -213,4 +216,4 @@ def test_without_profile_nothing_is_recorded(script: Script) -> None:
 
 def test_names_that_no_shell_can_set_are_refused() -> None:
     with pytest.raises(LaunchRefused, match="'a-b', which a shell cannot set"):
-        exec_script(a_task(environment={'a-b': ''}), {}, started_by_agent(), detail=Detail(OFF))
+        exec_script(a_task(environment={'a-b': ''}), {}, started_by_agent('/bin/sh'), detail=Detail(OFF))

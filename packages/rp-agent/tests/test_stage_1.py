@@ -53,7 +53,8 @@ def test_script(tmp_path: Path) -> None:
     sandbox.mkdir()
     environ = {'A': "it's $HOME\n`id`", 'B\udcff': 'x', 'C': '\udcfe', 'SLURM_PROCID': '0', 'SLURM_JOB_ID': '7',
                'PWD': '/x', 'HOSTNAME': 'first', 'RP_PILOT_SANDBOX': '/x', 'PYTHONPATH': os.pathsep.join(sys.path)}
-    path = stage_2.write(str(sandbox), environ, ['FIRST="done"', 'export FIRST'])
+    commands = ['FIRST="done"', 'export FIRST', 'test -z "${BASH_VERSION:-}" || [[ $FIRST == d* ]] || exit 3']
+    path = stage_2.write(str(sandbox), environ, commands)
     assert os.stat(path).st_mode & 0o777 == 0o700
     text = Path(path).read_bytes().decode(errors='surrogateescape')
     text = text.replace('from rp_agent.cli import main; gc.freeze(); gc.enable(); sys.exit(main())',

@@ -289,6 +289,10 @@ class TestBrokenFiles:
                                    "recreate, not 'locl'"),
         ({'python_dist': 'x'}, 'python_dist must be one of default, anaconda'),
         ({'default_schema': 'ssh'}, 'default_schema'),
+        ({'shell': 'bin/ksh'}, "shell must be the name of a program or an absolute path, without white space, "
+                               "not 'bin/ksh'"),
+        ({'shell': 'bash -l'}, "shell must be the name of a program"),
+        ({'shell': '-c'}, "shell must be the name of a program"),
         ({'launch_methods': {'order': None}}, 'launch_methods'),
         ({'launch_methods': {'MPIRUN': 3}}, 'launch_methods.MPIRUN must be a dict'),
         ({'n_partitions': 0}, 'n_partitions'),

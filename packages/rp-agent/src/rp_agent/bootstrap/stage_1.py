@@ -58,7 +58,8 @@ def _prepare(stage_0: int) -> dict[str, Any]:
     private.write_file(f'{AGENT}.cfg', json.dumps(config, indent=1).encode())
     checks.clock(config.get('submitted', 0), time.time(), os.stat(f'{AGENT}.cfg').st_mtime)
     checks.hub_answers(config['coordination'])
-    stage_2.write(os.getcwd(), os.environ, config['platform']['pre_bootstrap_1'])
+    platform = config['platform']
+    stage_2.write(os.getcwd(), os.environ, platform['pre_bootstrap_1'], platform.get('shell', ''))
     return config
 
 

@@ -15,10 +15,11 @@ from shlex import join, quote
 from rp_agent.bootstrap.environment import exports
 from rp_api.system import private
 from rp_api.system.host import python_program
+from rp_api.system.shell import opening
 
 FILE = 'bootstrap_2.sh'
 
-_SCRIPT = """#!/bin/sh
+_SCRIPT = """{opening}
 # Starts an agent or a sub-agent of this pilot: bootstrap_2.sh NAME. Made by stage 1 of the bootstrap.
 {exports}{commands}
 sandbox={sandbox}
@@ -30,15 +31,20 @@ esac
 """
 
 
-def script(sandbox: str, environ: Mapping[str, str], commands: Sequence[str]) -> str:
-    """Return the text of the script for this interpreter; it runs `commands` before each agent and sub-agent."""
+def script(sandbox: str, environ: Mapping[str, str], commands: Sequence[str], shell: str = '') -> str:
+    """Return the text of the script for this interpreter; it runs `commands` before each agent and sub-agent.
+
+    `shell` is the shell of the platform definition, empty for the default. Without commands, the script stays in
+    `/bin/sh`.
+    """
     return _SCRIPT.format(
-        exports=exports(environ), commands='\n'.join(commands), sandbox=quote(sandbox),
+        opening='\n'.join(opening(shell)) if commands else '#!/bin/sh', exports=exports(environ),
+        commands='\n'.join(commands), sandbox=quote(sandbox),
         agent=join(python_program('rp_agent.cli')), sub_agent=join(python_program('rp_agent.nodes.sub_agent')))
 
 
-def write(sandbox: str, environ: Mapping[str, str], commands: Sequence[str] = ()) -> str:
+def write(sandbox: str, environ: Mapping[str, str], commands: Sequence[str] = (), shell: str = '') -> str:
     """Write the script into the sandbox, private because variables may hold secrets; return its path."""
     path = os.path.join(sandbox, FILE)
-    private.write_file(path, script(sandbox, environ, commands).encode(errors='surrogateescape'), 0o700)
+    private.write_file(path, script(sandbox, environ, commands, shell).encode(errors='surrogateescape'), 0o700)
     return path

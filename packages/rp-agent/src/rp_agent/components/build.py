@@ -124,7 +124,8 @@ def pilot_context(config: Mapping[str, Any]) -> PilotContext:
         pilot_sandbox=sandbox.of_pilot(config), agent_sandbox=config['pilot_sandbox'],
         partition=config.get('partition'), registry_address=address, control_pub_address=address,
         control_sub_address=address, gtod=gtod, prof=prof, detail=task_detail(config),
-        base_env=_of_the_user(config), cpus=tuple(config['cpus']), gpu_ids=tuple(config['gpu_ids']))
+        base_env=_of_the_user(config), cpus=tuple(config['cpus']), gpu_ids=tuple(config['gpu_ids']),
+        shell=config['platform'].get('shell', ''))
 
 
 def _of_the_user(config: Mapping[str, Any]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from rp_agent.resource_manager.system import System as Host
 from rp_api.errors import PlatformError
+from rp_api.system.shell import find_shell
 
 if TYPE_CHECKING:
     from rp_agent.resource_manager.batch import BatchSystem
@@ -28,11 +29,16 @@ _OF_THE_SHELL = frozenset(('PWD', 'OLDPWD', 'SHLVL', '_'))
 
 
 class System:
-    """The agent's host, with the environment in which launchers start."""
+    """The agent's host, with the environment in which launchers start.
 
-    def __init__(self, environ: Mapping[str, str] | None = None, timeout: float = VERSION_TIMEOUT) -> None:
+    `shell` is the shell of the platform definition, empty for the default.
+    """
+
+    def __init__(self, environ: Mapping[str, str] | None = None, timeout: float = VERSION_TIMEOUT,
+                 shell: str = '') -> None:
         self.environ = dict(os.environ if environ is None else environ)
         self._timeout = timeout
+        self._shell = shell
 
     @property
     def names(self) -> frozenset[str]:
@@ -86,12 +92,11 @@ class System:
         with tempfile.NamedTemporaryFile() as file:
             lines = [*(f'{{ :\n{command}\n}} || {{ echo {quote(f"({command})")}; exit 1; }}' for command in commands),
                      f'env -0 >{quote(file.name)}']
-            # commands such as `module` are functions of bash
-            shell = next(self.each(('bash', 'sh')), '/bin/sh')
+            shell = find_shell(self._shell, self.environ.get('PATH', os.defpath))
             self._output((shell, '-c', '\n'.join(lines)), 'pre_exec of the launch method')
             entries = (os.fsdecode(entry).partition('=') for entry in file.read().split(b'\0') if entry)
             environ = {name: value for name, _, value in entries if name not in _OF_THE_SHELL}
-        return System(environ, self._timeout)
+        return System(environ, self._timeout, self._shell)
 
     def _output(self, command: Sequence[str], name: str) -> str:
         """Return the output, which goes to a file, not a pipe, as a child may outlive the program."""

@@ -100,7 +100,7 @@ def _choose(platform: Mapping[str, Any], setting: Setting, every: Job,
     reasons = []
     for name in [asked] if asked else named.get('order', [_FORK]):
         try:
-            method = detect_one(name, named.get(name) or {}, setting, System())
+            method = detect_one(name, named.get(name) or {}, setting, System(shell=platform.get('shell', '')))
         except PlatformError as error:
             reasons.append(f'{name}: {error}')
             continue

@@ -7,6 +7,8 @@ but implausible.
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -48,6 +50,8 @@ ARCHITECTURE: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     'gpu': ('the model of the GPUs', lambda value: _is_text(value)),
 }
 """The known keys of `system_architecture`: the meaning of the value, and its check. Other keys are kept unchanged."""
+
+_SHELL = re.compile(r'[^\s\0-][^\s\0]*')
 
 # names of earlier versions, which still occur in users' files
 _RENAMED = {
@@ -135,6 +139,7 @@ class ResourceConfig(Record):
 
     pre_bootstrap_0: list[str] = field(list_of(text), list)
     pre_bootstrap_1: list[str] = field(list_of(text), list)
+    shell: str = field(text, '')
     rp_version: str = field(text, 'installed')
     virtenv: str = field(text, '')
     virtenv_mode: str = field(text, 'local')
@@ -176,6 +181,7 @@ class ResourceConfig(Record):
         if self.default_schema:
             self._verify_choice('default_schema', tuple(self.schemas))
         self._verify_launch_methods()
+        self._verify_shell()
         for name, (meaning, is_valid) in ARCHITECTURE.items():
             value = self.system_architecture.get(name)
             if value is not None and not is_valid(value):
@@ -192,6 +198,11 @@ class ResourceConfig(Record):
         for name, options in self.launch_methods.items():
             if name != 'order' and not isinstance(options, Mapping):
                 raise DescriptionError(f'launch_methods.{name} must be a dict, not {options!r}')
+
+    def _verify_shell(self) -> None:
+        if self.shell and not (_SHELL.fullmatch(self.shell) and ('/' not in self.shell or os.path.isabs(self.shell))):
+            raise DescriptionError(f'shell must be the name of a program or an absolute path, without white space, not '
+                                   f'{self.shell!r}')
 
     def _cast(self, name: str, value: Any) -> Any:
         if name in _RENAMED:

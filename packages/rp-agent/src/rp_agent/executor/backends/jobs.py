@@ -197,7 +197,8 @@ class JobExecutor(BaseExecutor):
             shares = [share_of(place, description['gpu_type'], self._environment) for place in places(task)]
         context = rank_script.started_by_launcher(
             uid, sandbox, shares, self._kind.RANK_VARIABLES, launcher=self._kind.NAME,
-            memory=description['mem_per_rank'] * MB, sync=bool(description['pre_exec_sync']) and ranks > 1)
+            shell=self._context.shell, memory=description['mem_per_rank'] * MB,
+            sync=bool(description['pre_exec_sync']) and ranks > 1)
         text = script.exec_script(task, script_variables(self._environment, own), context,
                                   detail=self._context.in_scripts)
         path = f'{sandbox}/{uid}.exec.sh'

@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 from rp_agent.executor.launching.launchers import VISIBLE_GPUS, Launchers
 from rp_agent.executor.processes.launch import Variables, cpu_mask
-from rp_agent.lookup import Find, Programs, find_program
+from rp_agent.lookup import Find, LaunchRefused, Programs, find_program
 from rp_agent.task import AgentTask
 from rp_api.constants import RAPTOR_WORKER
+from rp_api.errors import PlatformError
+from rp_api.system.shell import find_shell
 from rp_profiling.levels import OFF
 from rp_profiling.write.detail import Detail
 
@@ -39,7 +42,8 @@ class PilotContext(NamedTuple):
     `resource` is the label of the platform; sandboxes are absolute paths; `gtod` and `prof` are the paths of the clock
     and event helpers, `detail` selects the events that tasks record; `base_env` is the user's environment. `cpus` maps
     the cores of a node to CPU numbers of the operating system; empty turns off core binding. `gpu_ids` are the names of
-    its GPUs for the variables that make GPUs visible; empty if these are their indices. `launchers` are the launch
+    its GPUs for the variables that make GPUs visible; empty if these are their indices. `shell` is the shell of the
+    platform definition, empty for the default. `launchers` are the launch
     methods for tasks that the agent cannot start itself; None if there are none. If the agent has only a `partition` of
     the pilot, its own files are in `agent_sandbox`. `ports` are for the executor.
     """
@@ -59,6 +63,7 @@ class PilotContext(NamedTuple):
     base_env: dict[str, str]
     cpus: tuple[int, ...] = ()
     gpu_ids: tuple[str, ...] = ()
+    shell: str = ''
     launchers: Launchers | None = None
     agent_sandbox: str = ''
     partition: int | None = None
@@ -111,6 +116,14 @@ class TaskEnvironment:
         self.programs = Programs(find)
         self.shared = Variables(self.base)
         self._masks: dict[tuple[int, ...], bytes] = {}
+
+    @cached_property
+    def shell(self) -> str:
+        """Path of the shell that runs scripts on this host; raise LaunchRefused if the host does not have it."""
+        try:
+            return find_shell(self.context.shell, self.search_path)
+        except PlatformError as error:
+            raise LaunchRefused(str(error)) from error
 
     def of_task(self, task: AgentTask) -> dict[str, str]:
         """Return the variables that describe a task to all of its ranks."""

@@ -67,7 +67,7 @@ def compose(task: AgentTask, environment: TaskEnvironment, own: dict[str, str], 
         program = rank_program.of_script(launchers.rank_program, f'{task.sandbox}/{execute}')
     command = method.command(job, program)
     launch_text = script.launch_script(task, {**told, **method.environment, **command.environment},
-                                       _launch(command, stdio), detail=detail, hidden='')
+                                       _launch(command, stdio), environment.shell, detail=detail, hidden='')
     task.extra[LAUNCH_INFO] = {'launch_method': method.NAME, 'launch_command': shlex.join(command.argv)}
     return Launch(
         method.NAME, command.argv, launchers.variables(method, environment.base).block({**own, **command.environment}),
@@ -88,6 +88,7 @@ class _Ranks:
         if method.chooses_devices:
             self._shares = [RankShare()] * len(where)
         self._memory = task.description['mem_per_rank'] * MB
+        self._shell = environment.context.shell
         launchers = environment.context.launchers
         self._base = launchers.rank_environment(method) if launchers and (far or not method.FORWARDS) else None
 
@@ -104,7 +105,7 @@ class _Ranks:
         task = self._task
         context = rank_script.started_by_launcher(
             task.uid, task.sandbox, self._shares, self._method.rank_variables, launcher=self._method.NAME,
-            base=self._base.script if self._base else '', memory=self._memory,
+            shell=self._shell, base=self._base.script if self._base else '', memory=self._memory,
             sync=bool(task.description['pre_exec_sync']) and len(self._shares) > 1, ends=DVM in task.extra)
         return script.exec_script(task, self._told, context, detail=self._detail)
 

@@ -185,7 +185,8 @@ class Launchers:
         from rp_agent.launch_method.system import System
 
         setting = Setting(**{**self.setting, 'nodes': tuple(self.setting.get('nodes', ()))})
-        return detect({'launch_methods': self._order}, setting, System(self._environ))
+        system = System(self._environ, shell=self.platform.get('shell', ''))
+        return detect({'launch_methods': self._order}, setting, system)
 
     def _undetected(self, error: BaseException) -> None:
         """Continue without methods: an error in a plugin's method fails only tasks that need a launcher."""

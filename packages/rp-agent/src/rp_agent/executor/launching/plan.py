@@ -30,8 +30,6 @@ EXEC = 'exec'
 LAUNCH = 'launch'
 LAUNCHED = 'launched'
 
-SHELL = '/bin/sh'
-
 MB = 2**20
 
 
@@ -173,7 +171,8 @@ def _exec_scripts(task: AgentTask, environment: TaskEnvironment, own: dict[str, 
     sync = _synchronised(task)
     processes = [_shell(name, task, environment, {**own, **environment.of_rank(task, rank)}, _cores(task, rank))
                  for rank in range(task.processes)]
-    text = script.exec_script(task, script_variables(environment, own), script.started_by_agent(sync=sync),
+    context = script.started_by_agent(environment.shell, sync=sync)
+    text = script.exec_script(task, script_variables(environment, own), context,
                               detail=environment.context.in_scripts)
     return LaunchPlan(EXEC, processes, stdio(task), {name: os.fsencode(text)}, sync)
 
@@ -188,10 +187,11 @@ def _launch_script(task: AgentTask, environment: TaskEnvironment, own: dict[str,
     starts = task.description['startup_timeout'] > 0
     told = script_variables(environment, own)
     detail = environment.context.in_scripts
-    context = script.started_by_agent(sync=sync, signals_start=starts, launched=True)
+    context = script.started_by_agent(environment.shell, sync=sync, signals_start=starts, launched=True)
     texts = {execute: script.exec_script(task, told, context, detail=detail),
-             launch: script.launch_script(task, told, script.start_ranks(ranks, execute, stdio(task), sync=sync),
-                                          detail=detail)}
+             launch: script.launch_script(
+                 task, told, script.start_ranks(ranks, environment.shell, execute, stdio(task), sync=sync),
+                 environment.shell, detail=detail)}
     scripts = {name: os.fsencode(text) for name, text in texts.items()}
     cores = _all_cores(task)
     return LaunchPlan(LAUNCH, [_shell(launch, task, environment, own, cores)], _launch_output(task), scripts, sync,
@@ -208,14 +208,15 @@ def _launched(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]
     scripts = {name: os.fsencode(text) for name, text in launch.scripts.items()}
     kind, words, output = LAUNCHED, launch.argv, stdio(task)
     if description['pre_launch'] or description['post_launch']:
-        kind, words, output = LAUNCH, (SHELL, f'./{task.uid}.launch.sh'), _launch_output(task)
+        kind, words, output = LAUNCH, (environment.shell, f'./{task.uid}.launch.sh'), _launch_output(task)
     process = Process(words[0], [_argument(word) for word in words], launch.env)
     return LaunchPlan(kind, [process], output, scripts, launch=launch)
 
 
 def _shell(name: str, task: AgentTask, environment: TaskEnvironment, variables: dict[str, str],
            cores: tuple[int, ...]) -> Process:
-    return Process(SHELL, [os.fsencode(SHELL), os.fsencode(f'./{name}')], environment.shared.block(variables),
+    shell = environment.shell
+    return Process(shell, [os.fsencode(shell), os.fsencode(f'./{name}')], environment.shared.block(variables),
                    environment.binding(cores), task.description['mem_per_rank'] * MB)
 
 

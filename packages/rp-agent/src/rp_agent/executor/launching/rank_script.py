@@ -22,6 +22,7 @@ from typing import NamedTuple
 from rp_agent.executor.launching.expand import literal
 from rp_agent.executor.launching.script import RankContext, exports
 from rp_api.system.readable import open_regular
+from rp_api.system.shell import opening
 
 NOTES, SYNC = '.ranks', '.sync'
 """Suffixes of the file of notes and of the directory for synchronisation."""
@@ -79,22 +80,24 @@ class RankShare(NamedTuple):
 
 
 def started_by_launcher(uid: str, sandbox: str, shares: Sequence[RankShare], rank_variables: Sequence[str], *,
-                        launcher: str, base: str = '', memory: int = 0, sync: bool = False,
+                        launcher: str, shell: str = '', base: str = '', memory: int = 0, sync: bool = False,
                         ends: bool = False) -> RankContext:
     """Return the context of ranks that find their number in the first of `rank_variables` that is set.
 
-    `launcher` names the launcher in messages. `base` is the path of a script that sets the user's environment, if the
-    launcher does not pass it on; `memory` limits the data of each process, in bytes, 0 for no limit. With `ends`, all
-    ranks note their end, not only those that fail.
+    `launcher` names the launcher in messages. `shell` is the shell of the platform definition, empty for the default.
+    `base` is the path of a script that sets the user's environment, if the launcher does not pass it on. `memory` is
+    the limit of the data of each process, in bytes, 0 for no limit. With `ends`, all ranks note their end, not only
+    those that fail.
     """
     stem = f'{sandbox}/{uid}'
     barrier = stem + SYNC if sync else ''
-    begins = [f'. {literal(base)}'] if base else []
+    begins = [f'. {literal(base)} || exit 1'] if base else []
     begins += [*_number(len(shares), rank_variables, launcher), *_notes(stem + NOTES, barrier, ends),
                *(_guard(barrier) if sync else []), *_table(shares)]
     if memory:
         begins.append(f'ulimit -d {max(1, memory // 1024)}')
-    return RankContext(begins=begins, waits=_waits(barrier, len(shares)) if sync else [], heeds=[_HEEDS], runs=[_RUNS])
+    waits = _waits(barrier, len(shares)) if sync else []
+    return RankContext(opens=opening(shell), begins=begins, waits=waits, heeds=[_HEEDS], runs=[_RUNS])
 
 
 def prepare(sandbox: str, uid: str, sync: bool) -> None:
@@ -159,9 +162,14 @@ def _left(barrier: str) -> list[str]:
 
 
 def _guard(barrier: str) -> list[str]:
-    """Return lines that start the guard for a killed rank; not as a child of the shell, which may wait for all."""
-    return ['rp_guard=$( { while test -e /proc/$$/exe; do sleep 1; done', *_left(barrier),
-            '} </dev/null >/dev/null 2>&1 & echo $!)']
+    """Return lines that start the guard for a killed rank; not as a child of the shell, which may wait for all.
+
+    A shell of its own starts it, as a command substitution of ksh waits for its background processes.
+    """
+    lines = ['{ while test -e "/proc/$1/exe"; do sleep 1; done', *_left(barrier),
+             '} </dev/null >/dev/null 2>&1 & echo $!']
+    guard = literal('\n'.join(lines))
+    return [f'rp_guard=$(/bin/sh -c {guard} guard $$)']
 
 
 def _waits(barrier: str, ranks: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Texts of a task's shell scripts, for any POSIX shell.
+"""Texts of a task's shell scripts, for bash in its own mode and for any POSIX shell (see `rp_api.system.shell`).
 
 `<uid>.exec.sh` runs one rank; `<uid>.launch.sh` runs all of them. Their steps and events follow the order of the
 RADICAL-Pilot event model. A `RankContext` has the parts that depend on the process that starts the rank: the agent
@@ -67,12 +67,13 @@ rp_event() {
 class RankContext(NamedTuple):
     """The parts of an exec script that depend on the process that starts the rank, as lines of shell code.
 
-    `begins` sets the number of the rank and applies its share, `starts` signals that the rank runs, `waits` returns
-    when all ranks are ready, `heeds` traps signals for the program that starts next, `runs` waits for that program,
-    `$RP_RANK_PID`, and sets RP_RET to its exit code. `hidden` closes the descriptors that the user's commands must not
-    inherit.
+    `opens` are the first lines, `begins` sets the number of the rank and applies its share, `starts` signals that the
+    rank runs, `waits` returns when all ranks are ready, `heeds` traps signals for the program that starts next, `runs`
+    waits for that program, `$RP_RANK_PID`, and sets RP_RET to its exit code. `hidden` closes the descriptors that the
+    user's commands must not inherit.
     """
 
+    opens: Sequence[str]
     begins: Sequence[str]
     starts: Sequence[str] = ()
     waits: Sequence[str] = ()
@@ -81,10 +82,15 @@ class RankContext(NamedTuple):
     hidden: str = ''
 
 
-def started_by_agent(*, sync: bool = False, signals_start: bool = False, launched: bool = False) -> RankContext:
-    """Return the context of ranks that have their number in RP_RANK; `launched` if a launch script starts them."""
-    ready = 'kill -USR1 "$PPID"' if launched else f'exec {ALL_READY}</proc/self/fd/{SYNC} {SYNC}>&-'
+def started_by_agent(shell: str, *, sync: bool = False, signals_start: bool = False,
+                     launched: bool = False) -> RankContext:
+    """Return the context of ranks that `shell` runs, with their number in RP_RANK.
+
+    They are `launched` if a launch script starts them.
+    """
+    ready = 'kill -USR1 "$PPID"' if launched else f'exec {ALL_READY}</proc/self/fd/{SYNC} {SYNC}>&- || exit 1'
     return RankContext(
+        opens=[f'#!{shell}'],
         begins=['export RP_RANK="${RP_RANK:-0}"'],
         starts=[f'echo 1 >&{START}', f'exec {START}>&-'] if signals_start else [],
         waits=[ready, f'read -r rp_all <&{ALL_READY}', f'exec {ALL_READY}<&-'] if sync else [],
@@ -99,12 +105,13 @@ def exec_script(task: AgentTask, told: Mapping[str, str], context: RankContext, 
     description = task.description
     hidden = context.hidden
     record = _Record(task.uid, detail)
-    lines = [*_head(told), *context.begins, 'export RP_EXEC_PID=$$', *record.functions,
+    lines = [*context.opens, *exports(told), *context.begins, 'export RP_EXEC_PID=$$', *record.functions,
              'cd "$RP_TASK_SANDBOX" || exit 1', *context.starts]
     record.note('exec_start')
     if description['named_env']:
         lines += record.lines()
-        lines.append(f'. "$RP_PILOT_SANDBOX"/env/{literal("rp_named_env." + description["named_env"] + ".sh")}')
+        lines.append(f'. "$RP_PILOT_SANDBOX"/env/{literal("rp_named_env." + description["named_env"] + ".sh")} '
+                     '|| exit 1')
     if description['environment']:
         lines += [*record.lines(), *_assignments(description['environment'])]
     record.note('exec_pre')
@@ -122,12 +129,12 @@ def exec_script(task: AgentTask, told: Mapping[str, str], context: RankContext, 
     return _text([*lines, *record.lines(), 'exit "$RP_RET"'])
 
 
-def launch_script(task: AgentTask, told: Mapping[str, str], start: Sequence[str], *, detail: Detail,
+def launch_script(task: AgentTask, told: Mapping[str, str], start: Sequence[str], shell: str, *, detail: Detail,
                   hidden: str = _HIDDEN) -> str:
-    """Return the script that runs all ranks by the lines `start`, which set RP_RET to their exit code."""
+    """Return the script for `shell` that runs all ranks by the lines `start`, which set RP_RET to their exit code."""
     description = task.description
     record = _Record(task.uid, detail)
-    lines = [*_head(told), 'export RP_LAUNCH_PID=$$', *record.functions, *record.lines('launch_start'),
+    lines = [f'#!{shell}', *exports(told), 'export RP_LAUNCH_PID=$$', *record.functions, *record.lines('launch_start'),
              'cd "$RP_TASK_SANDBOX" || exit 1']
     record.note('launch_pre')
     if description['pre_launch']:
@@ -140,17 +147,18 @@ def launch_script(task: AgentTask, told: Mapping[str, str], start: Sequence[str]
     return _text([*lines, *record.lines('launch_stop'), 'exit "$RP_RET"'])
 
 
-def start_ranks(ranks: Sequence[Mapping[str, str]], execute: str, stdio: tuple[str, str], *,
+def start_ranks(ranks: Sequence[Mapping[str, str]], shell: str, execute: str, stdio: tuple[str, str], *,
                 sync: bool = False) -> list[str]:
-    """Return lines of a launch script that run the exec script `execute` for each rank, with its variables in `ranks`.
+    """Return lines of a launch script by which `shell` runs the exec script `execute` for each rank.
 
-    The ranks write to the two files `stdio`. RP_RET becomes the exit code of the first rank that failed.
+    `ranks` are the variables of each. The ranks write to the two files `stdio`. RP_RET becomes the exit code of the
+    first rank that failed.
     """
     stdout, stderr = literal(stdio[0]), literal(stdio[1])
     lines = [f': >{stdout}', f': >{stderr}', *([_KEEPS_SYNC] if sync else []), 'rp_ranks=']
     for variables in ranks:
         settings = ' '.join(f'{name}={literal(value)}' for name, value in variables.items())
-        rank = f'{settings} /bin/sh {literal("./" + execute)} </dev/null >>{stdout} 2>>{stderr}'
+        rank = f'{settings} {literal(shell)} {literal("./" + execute)} </dev/null >>{stdout} 2>>{stderr}'
         if sync:
             rank += f' {ALL_READY}</proc/self/fd/{SYNC} {SYNC}>&-'
             rank = f"{{ trap 'exec {SYNC}>&-; rp_ready=1' USR1; {rank} & rp_keep $!; }}"
@@ -188,10 +196,6 @@ class _Record:
             self.note(event)
         noted, self._noted = self._noted, []
         return [f'rp_event {" ".join(noted)}'] if noted else []
-
-
-def _head(told: Mapping[str, str]) -> list[str]:
-    return ['#!/bin/sh', *exports(told)]
 
 
 def _assignments(environment: Mapping[str, str]) -> Iterator[str]:

@@ -11,7 +11,6 @@ import shutil
 import signal
 from collections.abc import Callable, Mapping
 
-from rp_agent.executor.launching.plan import SHELL
 from rp_agent.executor.pipe import PipeWriter
 from rp_agent.executor.processes.launch import spawn
 from rp_agent.executor.shell import program
@@ -19,6 +18,9 @@ from rp_api.errors import PlatformError
 from rp_api.loop.event_loop import Loop
 
 _CHUNK = 65536
+
+SHELL = '/bin/sh'
+"""The shell runs only commands of `shell.program`; the scripts of tasks have a shell of their own."""
 
 
 class ShellProcess:
@@ -69,7 +71,6 @@ class ShellProcess:
     def _start(self, messages: str, marks: Mapping[str, str], opened: list[int]) -> None:
         output = os.open(messages, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         opened.append(output)
-        shell = os.fsencode(SHELL)
         variables = {'PATH': os.defpath, 'LC_ALL': 'C', **marks}
         environment = [os.fsencode(f'{name}={value}') for name, value in variables.items()]
         try:
@@ -78,7 +79,8 @@ class ShellProcess:
             opened.append(stdin)
             self._output, answers = os.pipe()
             opened.append(answers)
-            self.pid, self._pidfd = spawn([shell, b'-s'], environment, b'/', stdin, output, output, (answers,))
+            self.pid, self._pidfd = spawn([os.fsencode(SHELL), b'-s'], environment, b'/', stdin, output, output,
+                                            (answers,))
         except OSError:
             self._input.close()
             if self._output >= 0:
