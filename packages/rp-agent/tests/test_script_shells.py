@@ -132,3 +132,9 @@ def test_the_shell_is_looked_for_once(tmp_path: Path) -> None:
     assert plan(task, environment).processes[0].path == str(shell)
     with pytest.raises(LaunchRefused):
         plan(task, TaskEnvironment(a_context()._replace(shell='none-such')))
+
+
+def test_workers_learn_the_shell_of_the_platform() -> None:
+    worker = a_task(mode='raptor.worker')
+    assert TaskEnvironment(a_context()._replace(shell='mine')).of_task(worker)['RP_SHELL'] == 'mine'
+    assert 'RP_SHELL' not in TaskEnvironment(a_context()).of_task(worker)

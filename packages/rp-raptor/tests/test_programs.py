@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -20,3 +22,31 @@ def test_what_a_program_leaves_ends_with_it(tmp_path: Path, monkeypatch: pytest.
     outcome = run_command(LEAVES, '', '') if mode == 'shell' else run_program('/bin/sh', ['leaves.sh'], '', '')
     assert (outcome.stdout, outcome.exit_code) == ('said\n', 0)
     must_end([int(Path('pid').read_text())])
+
+
+@pytest.mark.skipif(shutil.which('bash') is None, reason='there is no bash')
+def test_commands_are_those_of_bash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path('setup.sh').write_text('words=(one two)')
+    command = 'source setup.sh && [[ ${words[1]} == t* ]] && echo "$0 ${words[1]}"'
+    assert run_command(command, '', '').stdout == f'{shutil.which("bash")} two\n'
+    arguments = ['-c', 'import sys; print(sys.argv[1])', '$((1 + 1))${BASH_VERSION:0:0}']
+    told = run_program(sys.executable, arguments, '', '')
+    assert told.stdout == '2\n'
+
+
+def test_commands_are_those_of_sh_on_a_host_without_bash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('PATH', str(tmp_path))
+    assert run_command('echo "$0"', '', '').stdout == '/bin/sh\n'
+
+
+def test_the_platform_names_the_shell_of_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = tmp_path / 'mine'
+    shell.write_text('#!/bin/sh\necho "mine $*"\n')
+    shell.chmod(0o755)
+    monkeypatch.setenv('RP_SHELL', str(shell))
+    assert run_command('echo x', '', '').stdout == 'mine -c echo x\n'
+    monkeypatch.setenv('RP_SHELL', 'none-such')
+    outcome = run_command('echo x', '', '')
+    assert outcome.exit_code == 1
+    assert "the shell 'none-such' of the platform definition is not on" in outcome.exception[0]

@@ -38,7 +38,8 @@ A task has exactly one result. For a task of mode EXECUTABLE that was submitted 
 it has received the task's final state. The agent fails tasks that it submits to a master which ends meanwhile.
 
 A worker is one process, whatever its `ranks`, and starts the ranks itself. Its environment has `RP_RANKS`, and the
-placement of each rank in `RP_RAPTOR_SLOTS` (JSON): `[{"node": name, "cores": [numbers], "gpus": [numbers]}...]`.
+placement of each rank in `RP_RAPTOR_SLOTS` (JSON): `[{"node": name, "cores": [numbers], "gpus": [numbers]}...]`. If
+the platform definition names a shell for the commands of calls, it is in `RP_SHELL`.
 """
 
 from __future__ import annotations
@@ -66,6 +67,9 @@ WORKER_PROGRAM = 'radical-pilot-raptor-worker'
 
 SLOTS = 'RP_RAPTOR_SLOTS'
 """The environment variable with the placement of a worker's ranks."""
+
+SHELL = 'RP_SHELL'
+"""The environment variable with the shell of the platform definition, if it names one."""
 
 RPC = 'raptor.rpc'
 """The mode of a task that calls a procedure of a master: `method` (the name), `args` and `kwargs`."""

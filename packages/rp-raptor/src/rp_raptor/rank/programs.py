@@ -14,11 +14,17 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import cache
 from typing import IO, Any
 
+from rp_api.errors import PlatformError
+from rp_api.raptor_link import SHELL
 from rp_api.system import processes
+from rp_api.system.shell import find_shell
 from rp_raptor.rank.capture import KEPT, Outcome, failure, tail
 from rp_raptor.worker.mpi_launch import without_job
+
+_shell = cache(find_shell)
 
 _OWN_GROUP: dict[str, Any] = {'process_group': 0} if sys.version_info >= (3, 11) else {'preexec_fn': os.setpgrp}
 
@@ -36,8 +42,12 @@ def run_program(executable: str, arguments: Sequence[str], stdout: str, stderr: 
 
 
 def run_command(command: str, stdout: str, stderr: str, *, shared: bool = False) -> Outcome:
-    """Run a shell command in the working directory; files as with `run_program`."""
-    return _run(['/bin/sh', '-c', command], stdout, stderr, shared)
+    """Run a command of the platform's shell in the working directory; files as with `run_program`."""
+    try:
+        shell = _shell(os.environ.get(SHELL, ''), os.environ.get('PATH', os.defpath))
+    except PlatformError as error:
+        return failure(error)
+    return _run([shell, '-c', command], stdout, stderr, shared)
 
 
 def _run(argv: list[str], stdout: str, stderr: str, shared: bool) -> Outcome:

@@ -143,9 +143,11 @@ class TaskEnvironment:
         if description['threading_type'] == 'OpenMP':
             variables['OMP_NUM_THREADS'] = str(cores)
         if 'mode' in description and description['mode'] == RAPTOR_WORKER:
-            from rp_api.raptor_link import SLOTS  # few agents have workers
+            from rp_api.raptor_link import SHELL, SLOTS  # few agents have workers
 
             variables[SLOTS] = _places(task)
+            if self.context.shell:
+                variables[SHELL] = self.context.shell
         return variables
 
     def of_rank(self, task: AgentTask, rank: int) -> dict[str, str]:
