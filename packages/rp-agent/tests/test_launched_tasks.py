@@ -198,6 +198,17 @@ def test_ranks_see_the_gpus_of_their_slots(make: Make, gpu_type: str, name: str)
     assert sorted(lines(task, 'log')) == ['0 0,3', '1 1,2']
 
 
+@pytest.mark.parametrize('commands', [{}, {'pre_exec': ['true']}])
+def test_ranks_without_gpus_see_none(make: Make, commands: dict[str, Any]) -> None:
+    harness = make(CUDA_VISIBLE_DEVICES='0,1,2,3')
+    task = harness.task(**sh(r'env | grep _VISIBLE_DEVICES >>log\$RP_RANK'), ranks=2, gpu_type='CUDA', **commands)
+    assert task.slots is not None
+    task.slots[1]['gpus'] = [{'index': 2, 'occupation': 1.0}]
+    harness.run(task)
+    assert sorted(lines(task, 'log0')) == ['CUDA_VISIBLE_DEVICES=', 'ROCR_VISIBLE_DEVICES=']
+    assert lines(task, 'log1') == ['CUDA_VISIBLE_DEVICES=2']
+
+
 def test_threads(harness: Harness) -> None:
     task = harness.run_one(**sh(r'echo \$OMP_NUM_THREADS'), ranks=2, cores_per_rank=3, threading_type='OpenMP')
     assert lines(task, 'task.000000.out') == ['3', '3']

@@ -47,7 +47,7 @@ def test_output_files() -> None:
 
 
 def test_environment_of_a_task() -> None:
-    told = env_of(planned(a_task(name='my name', cores_per_rank=4, gpus_per_rank=0.5), detail=Detail(), prof='/prof'))
+    told = env_of(planned(a_task(name='my name', cores_per_rank=4), detail=Detail(), prof='/prof'))
     base = {name: value for name, value in BASE_ENV.items() if name in ('PATH', 'HOME', 'LANG')}
     context = a_context()
     assert told == base | {
@@ -56,17 +56,45 @@ def test_environment_of_a_task() -> None:
         'RP_SESSION_SANDBOX': '/base/session', 'RP_PILOT_SANDBOX': '/base/session/pilot.0000',
         'RP_TASK_SANDBOX': '/sandbox', 'PWD': '/sandbox', 'RP_REGISTRY_ADDRESS': 'tcp://127.0.0.1:1',
         'RP_CONTROL_PUB_ADDRESS': 'tcp://127.0.0.1:2', 'RP_CONTROL_SUB_ADDRESS': 'tcp://127.0.0.1:3',
-        'RP_CORES_PER_RANK': '4', 'RP_GPUS_PER_RANK': '0.500000', 'RP_GTOD': '/base/gtod', 'RP_PROF': '/prof',
-        'RP_PROF_TGT': '/sandbox/task.000000.prof', 'RP_RANKS': '1', 'RP_RANK': '0'}
+        'RP_CORES_PER_RANK': '4', 'RP_GPUS_PER_RANK': '0', 'RP_GTOD': '/base/gtod', 'RP_PROF': '/prof',
+        'RP_PROF_TGT': '/sandbox/task.000000.prof', 'RP_RANKS': '1', 'RP_RANK': '0',
+        'CUDA_VISIBLE_DEVICES': '', 'ROCR_VISIBLE_DEVICES': ''}
 
 
-def test_environment_without_name_profile_and_gpus() -> None:
-    told = env_of(planned(a_task(gpus_per_rank=2.0)))
+def test_environment_without_name_profile_and_type_of_gpus() -> None:
+    task = a_task(gpus_per_rank=0.5)
+    task.slots = [a_slot(1)]
+    told = env_of(planned(task, ROCR_VISIBLE_DEVICES='of the job'))
     assert told['RP_TASK_NAME'] == 'task.000000'
-    assert told['RP_GPUS_PER_RANK'] == '2'
+    assert told['RP_GPUS_PER_RANK'] == '0.500000'
     assert 'RP_PROF_TGT' not in told
     assert 'OMP_NUM_THREADS' not in told
     assert 'CUDA_VISIBLE_DEVICES' not in told
+    assert told['ROCR_VISIBLE_DEVICES'] == 'of the job'
+
+
+@pytest.mark.parametrize('description', [{}, {'pre_exec': ['true']}, {'pre_launch': ['true']}, {'ranks': 2}])
+def test_ranks_without_gpus_see_none(description: dict[str, Any]) -> None:
+    told = env_of(planned(a_task(**description, use_mpi=False), CUDA_VISIBLE_DEVICES='0,1'))
+    assert (told['CUDA_VISIBLE_DEVICES'], told['ROCR_VISIBLE_DEVICES']) == ('', '')
+
+
+def test_a_rank_without_gpus_beside_one_that_has_some_sees_none() -> None:
+    task = a_task(ranks=2, use_mpi=False, gpu_type='ROCm')
+    task.slots = [a_slot(1), a_slot()]
+    launch_plan = planned(task, CUDA_VISIBLE_DEVICES='0,1')
+    seen = [{name: env_of(launch_plan, rank).get(name) for name in ('CUDA_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES')}
+            for rank in (0, 1)]
+    assert seen == [{'CUDA_VISIBLE_DEVICES': '0,1', 'ROCR_VISIBLE_DEVICES': '1'},
+                    {'CUDA_VISIBLE_DEVICES': '', 'ROCR_VISIBLE_DEVICES': ''}]
+
+
+def test_a_task_may_choose_gpus_itself() -> None:
+    task = a_task(executable='echo', arguments=['$CUDA_VISIBLE_DEVICES/$ROCR_VISIBLE_DEVICES'],
+                  environment={'CUDA_VISIBLE_DEVICES': '3'})
+    launch_plan = planned(task, ROCR_VISIBLE_DEVICES='of the job')
+    assert env_of(launch_plan)['CUDA_VISIBLE_DEVICES'] == '3'
+    assert launch_plan.processes[0].argv == [b'echo', b'3/']
 
 
 @pytest.mark.parametrize(('gpu_type', 'name'), [

@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 from children import children
-from executor_support import sh
+from executor_support import a_slot, sh
 from leftovers import end_of, open_descriptors
 from spawner_support import SpawnerHarness, text
 
+from rp_agent.executor.launching.launchers import NO_GPUS
 from rp_agent.executor.processes.launch import cpu_mask
 from rp_agent.executor.processes.launchloop import SPARE
 from rp_agent.executor.shell import component as shell
@@ -159,7 +160,18 @@ def test_the_environment_that_a_task_sees(make: Callable[..., Harness]) -> None:
     assert {name: seen[name] for name in odd} == odd
     assert (seen['RP_TASK_ID'], seen['PWD']) == ('task.000000', task.sandbox)
     names = set(seen) - {name for name in seen if name.startswith('RP_')}
-    assert names == {'HOME', 'LANG', 'PATH', 'PWD', 'MINE', 'A.B', 'PS1', '_', *odd}
+    assert names == {'HOME', 'LANG', 'PATH', 'PWD', 'MINE', 'A.B', 'PS1', '_', *odd, *NO_GPUS}
+
+
+def test_only_tasks_with_gpus_see_those_of_the_job(make: Callable[..., Harness]) -> None:
+    harness = make(CUDA_VISIBLE_DEVICES='0,1')
+    show = {'executable': 'env', 'arguments': ['-0']}
+    with_gpus, without = harness.task('with', **show, gpus_per_rank=1.0), harness.task('without', **show)
+    with_gpus.slots = [a_slot(0)]
+    harness.run(with_gpus, without)
+    seen = {task.uid: {entry for entry in text(task, f'{task.uid}.out').split('\0') if '_VISIBLE_' in entry}
+            for task in (with_gpus, without)}
+    assert seen == {'with': {'CUDA_VISIBLE_DEVICES=0,1'}, 'without': {'CUDA_VISIBLE_DEVICES=', 'ROCR_VISIBLE_DEVICES='}}
 
 
 @EVERY_SHELL

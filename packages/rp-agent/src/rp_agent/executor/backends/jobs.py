@@ -26,8 +26,8 @@ from rp_agent.executor.backends.process import Processes
 from rp_agent.executor.backends.runner import Broken, News, Runner
 from rp_agent.executor.base import BaseExecutor, Ending
 from rp_agent.executor.launching import rank_program, rank_script, script
-from rp_agent.executor.launching.environment import PilotContext, TaskEnvironment
-from rp_agent.executor.launching.job import places, share_of
+from rp_agent.executor.launching.environment import PilotContext, TaskEnvironment, uses_gpus
+from rp_agent.executor.launching.job import WITHOUT_GPUS, places, share_of
 from rp_agent.executor.launching.outcome import explain, not_killed
 from rp_agent.executor.launching.plan import MB, check, script_variables, stdio
 from rp_agent.executor.launching.rank_script import RankShare
@@ -192,7 +192,7 @@ class JobExecutor(BaseExecutor):
                                 f'{self._kind.NAME} does not have: use pre_exec and post_exec')
         own = self._environment.of_task(task)
         ranks = description['ranks']
-        shares = [RankShare()] * ranks
+        shares = [RankShare() if uses_gpus(task) else WITHOUT_GPUS] * ranks
         if task.slots and not self._kind.BINDS:
             shares = [share_of(place, description['gpu_type'], self._environment) for place in places(task)]
         context = rank_script.started_by_launcher(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections import ChainMap
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from rp_agent.executor.launching.launchers import VISIBLE_GPUS, Launchers
-from rp_agent.executor.processes.launch import Variables, cpu_mask
+from rp_agent.executor.launching.launchers import NO_GPUS, VISIBLE_GPUS, Launchers
+from rp_agent.executor.processes.launch import Block, Variables, cpu_mask
 from rp_agent.lookup import Find, LaunchRefused, Programs, find_program
 from rp_agent.task import AgentTask
 from rp_api.constants import RAPTOR_WORKER
@@ -114,8 +115,15 @@ class TaskEnvironment:
         self.base.update(context.variables())
         self.search_path = self.base.get('PATH', os.defpath)
         self.programs = Programs(find)
-        self.shared = Variables(self.base)
+        self._without_gpus = self.base | NO_GPUS
+        self.shared = Variables(self._without_gpus)
+        """The variables of all tasks that use no GPUs."""
         self._masks: dict[tuple[int, ...], bytes] = {}
+
+    @cached_property
+    def with_gpus(self) -> Variables:
+        """The variables of all tasks that use GPUs."""
+        return Variables(self.base)
 
     @cached_property
     def shell(self) -> str:
@@ -151,20 +159,30 @@ class TaskEnvironment:
         return variables
 
     def of_rank(self, task: AgentTask, rank: int) -> dict[str, str]:
-        """Return the variables that describe one rank to itself."""
+        """Return the variables that describe one rank to itself, in addition to those of `block`."""
         variables = {'RP_RANK': str(rank)}
-        if task.description['gpu_type'] and task.slots is not None and rank < len(task.slots):
+        if uses_gpus(task) and task.slots is not None and rank < len(task.slots):
             gpus = [gpu['index'] for gpu in task.slots[rank]['gpus']]
             variables |= self.visible_gpus(task.description['gpu_type'], gpus)
         return variables
 
+    def scope(self, task: AgentTask, variables: dict[str, str]) -> Mapping[str, str]:
+        """Return the whole environment of a process of the task that has these variables, for lookups."""
+        return ChainMap(variables, self.base if uses_gpus(task) else self._without_gpus)
+
+    def block(self, task: AgentTask, variables: dict[str, str]) -> Block:
+        """Return the whole environment of a process of the task that has these variables."""
+        return (self.with_gpus if uses_gpus(task) else self.shared).block(variables)
+
     def visible_gpus(self, gpu_type: str, gpus: Sequence[int], node: int | None = None) -> dict[str, str]:
-        """Return the variable that makes only the GPUs with these indices visible to programs for this type of GPU.
+        """Return the variables that make only the GPUs with these indices visible to programs for this type of GPU.
 
         `node` is the position of their node, None for this host.
         """
+        if not gpus:
+            return NO_GPUS
         name = VISIBLE_GPUS.get(gpu_type)
-        if not name or not gpus:
+        if not name:
             return {}
         known = self.context.gpu_ids if node is None else self._gpu_ids(node)
         return {name: ','.join([known[gpu] if gpu < len(known) else str(gpu) for gpu in gpus])}
@@ -185,6 +203,11 @@ class TaskEnvironment:
                 return None
             mask = self._masks[cores] = cpu_mask(cpus[core] for core in cores)
         return mask
+
+
+def uses_gpus(task: AgentTask) -> bool:
+    """Return whether any rank of a task has GPUs."""
+    return bool(task.description['gpus_per_rank']) or any(slot['gpus'] for slot in task.slots or ())
 
 
 def _places(task: AgentTask) -> str:

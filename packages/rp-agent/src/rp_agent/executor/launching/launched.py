@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from rp_agent.executor.launching import rank_program, rank_script, script
 from rp_agent.executor.launching.environment import TaskEnvironment
 from rp_agent.executor.launching.expand import literal
-from rp_agent.executor.launching.job import BELONGS, job_of, places, share_of
+from rp_agent.executor.launching.job import BELONGS, WITHOUT_GPUS, job_of, places, share_of
 from rp_agent.executor.launching.plan import MB
 from rp_agent.executor.launching.rank_script import RankShare
 from rp_agent.executor.processes.launch import Block
@@ -86,7 +86,7 @@ class _Ranks:
         self._detail = detail
         self._shares = [share_of(place, task.description['gpu_type'], environment) for place in where]
         if method.chooses_devices:
-            self._shares = [RankShare()] * len(where)
+            self._shares = [RankShare() if place.gpus else WITHOUT_GPUS for place in where]
         self._memory = task.description['mem_per_rank'] * MB
         self._shell = environment.context.shell
         launchers = environment.context.launchers

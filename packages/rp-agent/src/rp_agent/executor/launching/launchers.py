@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 VISIBLE_GPUS = {'CUDA': 'CUDA_VISIBLE_DEVICES', 'ROCm': 'ROCR_VISIBLE_DEVICES', 'Intel': 'ZE_AFFINITY_MASK'}
 """Names of the variables that make GPUs visible to a rank, by `gpu_type`."""
 
+NO_GPUS = {'CUDA_VISIBLE_DEVICES': '', 'ROCR_VISIBLE_DEVICES': ''}
+"""Variables that hide all GPUs from a rank without GPUs, which would otherwise see those of the job."""
+
 _OF_A_RANK = (
     r'PMI_.*|PMIX_(RANK|NAMESPACE|ID|SERVER.*|SECURITY.*|GDS.*|HOSTNAME|VERSION|BFROP.*)|OMPI_(COMM|UNIVERSE|MCA_(ess|orte)).*|'
     r'MPI_(RANK|LOCAL.*)|HYDI_.*|HYDRA_(HOST|LAUNCH|PROXY).*|PALS_RANKID|ALPS_APP_PE|MPT_MPI_RANK')

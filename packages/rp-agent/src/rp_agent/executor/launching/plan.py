@@ -11,7 +11,6 @@ launcher.
 from __future__ import annotations
 
 import os
-from collections import ChainMap
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -130,7 +129,7 @@ def _programs(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]
     for rank in range(task.processes):
         variables = {**own, **environment.of_rank(task, rank)}
         # later assignments see earlier ones
-        scope = ChainMap(variables, environment.base) if active else variables
+        scope = environment.scope(task, variables) if active else variables
         for name, text in own_environment.items():
             value = expand(text, scope)
             if value is None:
@@ -142,7 +141,7 @@ def _programs(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]
         argv = [_argument(word) for word in words]
         search_path = variables.get('PATH', environment.search_path)
         path = environment.programs.find(words[0], search_path, task.sandbox)
-        processes.append(Process(path, argv, environment.shared.block(variables),
+        processes.append(Process(path, argv, environment.block(task, variables),
                                  environment.binding(_cores(task, rank)), memory, words[0], search_path))
     return processes
 
@@ -216,7 +215,7 @@ def _launched(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]
 def _shell(name: str, task: AgentTask, environment: TaskEnvironment, variables: dict[str, str],
            cores: tuple[int, ...]) -> Process:
     shell = environment.shell
-    return Process(shell, [os.fsencode(shell), os.fsencode(f'./{name}')], environment.shared.block(variables),
+    return Process(shell, [os.fsencode(shell), os.fsencode(f'./{name}')], environment.block(task, variables),
                    environment.binding(cores), task.description['mem_per_rank'] * MB)
 
 

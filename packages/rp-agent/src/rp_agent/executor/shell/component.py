@@ -60,7 +60,7 @@ class ShellExecutor(ProcessExecutor[ShellRun]):
     def __init__(self, uid: str, tracer: Tracer, loop: Loop, context: PilotContext, grace: float = 5.0) -> None:
         super().__init__(uid, tracer, loop, context)
         self._tools = find_tools(context.base_env.get('PATH', os.defpath))
-        self._base_env = list(self._environment.shared.block({}))
+        self._base_env = list(self._environment.with_gpus.block({}))   # `env` can add variables, and remove none
         self._shared = frozenset(self._base_env)
         self._messages = os.path.join(context.own_sandbox, f'{uid}.sh.err')
         self._belongs = context.belongs
