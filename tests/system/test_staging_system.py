@@ -519,6 +519,14 @@ def test_staging_to_and_from_a_running_pilot(shared: Run, client: Client) -> Non
     assert (client.path / 'back').read_text() == (client.path / 'out').read_text() == 'a'
 
 
+def test_files_of_the_bootstrap(shared: Run, client: Client) -> None:
+    """Tasks stage them from the sandbox of every pilot, with a batch system or without."""
+    names = ['bootstrap_0.sh', 'bootstrap_0.prof']
+    task = shared.one(**shell('head -n 1 bootstrap_0.sh; grep -c bootstrap_0_start bootstrap_0.prof'),
+                      input_staging=[copied(f'pilot:///{name}', name, rp.COPY) for name in names])
+    assert done(task).stdout == '#!/bin/sh\n1\n'
+
+
 def test_staging_to_a_pilot_that_fails(shared: Run, client: Client) -> None:
     with pytest.raises(StagingError, match='No such file') as caught:
         shared.pilot.stage_in(copied(f'{client.name}/none', 'x'))

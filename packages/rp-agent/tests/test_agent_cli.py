@@ -18,6 +18,7 @@ from rp_api import distributions
 from rp_api.errors import CoordinationError, PilotError
 from rp_api.loop.event_loop import Loop
 from rp_api.system import private
+from rp_profiling.read.profile import read_profile
 
 
 @pytest.fixture
@@ -178,9 +179,9 @@ import json, os, socket, subprocess, sys
 from rp_api.system.agent_process import AgentProcess
 from rp_api.system.host import python_program
 
-sandbox, who = sys.argv[1:]
+sandbox, who = sys.argv[1:3]
 with open(f'{sandbox}/agent_0.cfg', 'w') as file:
-    json.dump({'pilot_sandbox': sandbox, 'launcher': os.getpid()}, file)
+    json.dump({'pilot': 'pilot.0000', 'pilot_sandbox': sandbox, 'profile': sys.argv[3], 'launcher': os.getpid()}, file)
 os.chmod(f'{sandbox}/agent_0.cfg', 0o600)
 ours, theirs = socket.socketpair()
 program = python_program('rp_agent.cli')
@@ -197,16 +198,26 @@ agent.wait()
 '''
 
 
-def launched(sandbox: Path, who: str) -> tuple[str, str]:
+def launched(sandbox: Path, who: str, profile: str = '') -> tuple[str, str]:
     """What an agent writes whose launcher has made a note of it, or of another process, or has died before."""
-    done = subprocess.run([sys.executable, '-c', LAUNCHER, str(sandbox), who], capture_output=True, text=True,
+    done = subprocess.run([sys.executable, '-c', LAUNCHER, str(sandbox), who, profile], capture_output=True, text=True,
                           timeout=60)   # which ends when the agent does, too: it has the pipes
     return done.stdout, done.stderr
 
 
 def test_agent_runs_when_its_launcher_has_noted_it(tmp_path: Path) -> None:
     """Nothing of that is in its configuration any more, which agents of partitions get as well."""
-    assert launched(tmp_path, 'agent') == ('runs agent_uid pilot_sandbox\n', '')
+    assert launched(tmp_path, 'agent') == ('runs agent_uid pilot pilot_sandbox profile\n', '')
+    assert not (tmp_path / 'bootstrap_0.prof').exists()
+
+
+def test_agent_records_its_bootstrap_when_there_is_no_stage_0(tmp_path: Path) -> None:
+    assert launched(tmp_path, 'agent', 'full,gzip')[1] == ''
+    rows = read_profile(tmp_path / 'bootstrap_0.prof')
+    assert [(row.event, row.uid) for row in rows] == [
+        ('sync_abs', ''), ('bootstrap_0_start', 'pilot.0000'), ('bootstrap_0_ok', 'pilot.0000'),
+        ('bootstrap_0_stop', 'pilot.0000'), ('END', '')]
+    assert rows[1].msg == os.uname().nodename
 
 
 @pytest.mark.parametrize('who', ['dies', 'another'])

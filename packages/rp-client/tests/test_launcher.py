@@ -201,6 +201,13 @@ def test_configuration_is_private(site: Site) -> None:
     site.end()
 
 
+def test_every_sandbox_has_the_script_that_starts_the_pilot(site: Site) -> None:
+    config = site.launch('open("ran", "a").write(sys.argv[1])') / 'agent_0.cfg'
+    site.end()
+    subprocess.run(['/bin/sh', site.sandbox() / 'bootstrap_0.sh'], check=True)
+    assert (site.sandbox() / 'ran').read_text() == f'{config}{config}'
+
+
 def test_configuration_is_not_written_elsewhere(site: Site, tmp_path: Path) -> None:
     config = site.sandbox() / 'agent_0.cfg'
     config.symlink_to(tmp_path / 'elsewhere')

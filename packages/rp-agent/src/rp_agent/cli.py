@@ -10,11 +10,11 @@ import select
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from rp_agent import limits, logs, sandbox
-from rp_agent.components.build import belongs
+from rp_agent.components.build import HOST_CLOCK, belongs
 from rp_agent.lineage import become_subreaper
 from rp_agent.nodes import guard
 from rp_api import distributions, states
@@ -23,6 +23,7 @@ from rp_api.loop.event_loop import Loop
 from rp_api.loop.process_handle import ProcessHandle
 from rp_api.system import private, signals
 from rp_api.system.agent_process import AgentProcess, noted
+from rp_profiling.write.tracer import Tracer
 
 if TYPE_CHECKING:   # only one of them is needed
     from rp_agent.agent import Agent
@@ -40,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         config = _read(arguments[0])
+        direct = 'launcher' in config
         if not _is_wanted(config):
             print(f'rp-agent: process {os.getpid()} ends: another process is the agent of this pilot', file=sys.stderr)
             return 0
@@ -50,7 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         distributions.check_upstream()
-        _run(config)
+        with _bootstrap(config) if direct else nullcontext():
+            _run(config)
     except PilotError as error:
         _log.exception('the agent ends because of an error')
         print(f'rp-agent: {error}', file=sys.stderr)
@@ -80,6 +83,19 @@ def _is_wanted(config: dict[str, Any]) -> bool:
             select.select([sys.stdin, handle], [], [])
         handle.close()
     return noted(config['pilot_sandbox']) == AgentProcess.of(os.getpid())
+
+
+@contextmanager
+def _bootstrap(config: dict[str, Any]) -> Iterator[None]:
+    """Record the bootstrap of an agent that its launcher has started directly; in a job, stage 0 records it."""
+    path = f'{config["pilot_sandbox"]}/bootstrap_0.prof' if config['profile'] else None
+    with closing(Tracer(path, 'bootstrap_0', clock=HOST_CLOCK)) as tracer:
+        tracer.record_many(config['pilot'], ('bootstrap_0_start', 'bootstrap_0_ok'), os.uname().nodename)
+        tracer.flush()   # tasks may stage the file
+        try:
+            yield
+        finally:
+            tracer.record('bootstrap_0_stop', config['pilot'])
 
 
 def _run(config: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -29,6 +30,13 @@ from rp_api.system.readable import end_of
 from rp_client.launcher.base import Context, End, Launcher, Start
 
 _CONFIG = 'agent_0.cfg'
+
+_STAGE_0 = 'bootstrap_0.sh'
+"""Name of the script that starts the pilot, in the sandboxes of all pilots: applications stage it."""
+_SCRIPT = """#!/bin/sh
+# The application has started the agent of this pilot, without a shell, by this command.
+exec {}
+"""
 
 _TAIL = 2048
 """Bytes at the end of an agent's output that are shown when it fails."""
@@ -95,12 +103,14 @@ class LocalLauncher(Launcher):
     def _launch(self, start: Start) -> None:
         distributions.require('rp-agent')
         config = start.sandbox / _CONFIG
+        command = [*python_program('rp_agent.cli'), str(config)]
         private.write_file(config, json.dumps({**start.config, 'launcher': os.getpid()}, indent=1).encode())
+        private.write_file(start.sandbox / _STAGE_0, os.fsencode(_SCRIPT.format(shlex.join(command))))
         ours, theirs = socket.socketpair()
         with (ours, theirs, open(start.sandbox / 'agent_0.out', 'ab') as out,
               open(start.sandbox / 'agent_0.err', 'ab') as err):
             process = subprocess.Popen(
-                [*python_program('rp_agent.cli'), str(config)], stdin=theirs.fileno(), stdout=out, stderr=err,
+                command, stdin=theirs.fileno(), stdout=out, stderr=err,
                 env={name: value for name, value in os.environ.items() if name not in _SECRET}, start_new_session=True)
             try:
                 handle = _noted(process.pid, start.sandbox)

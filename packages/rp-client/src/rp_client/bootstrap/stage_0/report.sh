@@ -6,9 +6,9 @@ rp_json() {
         LC_ALL=C tr -d '\000-\037'
 }
 
-# rp_event NAME: record an event
+# rp_event NAME [MESSAGE]: record an event
 rp_event() {
-    test -z "$rp_profile" || rp_row "$1" "$rp_pilot" ''
+    test -z "$rp_profile" || rp_row "$1" "$rp_pilot" "${2:-}"
 }
 
 rp_row() {

@@ -35,7 +35,7 @@ rp_main() {
     rp_enter_sandbox
     rp_read_settings
     test -z "$rp_profile" || rp_begin_profile
-    rp_event bootstrap_0_start
+    rp_event bootstrap_0_start "$(uname -n)"
     rp_forget_python
     rp_run_commands
     rp_make_tunnel
