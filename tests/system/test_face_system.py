@@ -69,7 +69,7 @@ if __name__ == '__main__':
                    'project'       : None,
                    'queue'         : None,
                    'access_schema' : 'local',
-                   'cores'         : 4,
+                   'cores'         : 2,
                    'gpus'          : 0}
         pdesc = rp.PilotDescription(pd_init)
         pilot = pmgr.submit_pilots(pdesc)
