@@ -28,7 +28,7 @@ class Enclosing:
         if manager is None:
             raise PlatformError('the application does not run inside of a job: none of the variables '
                                 f'{", ".join(systems.JOB_VARIABLES)} is set; start it with salloc, qsub -I or in '
-                                'a batch script, or use the resource local.localhost')
+                                'a batch script, or use the resource local.exact')
         if not (request.nodes or request.cores or request.gpus):
             request = replace(request, nodes=len(manager.nodes(system)))
         return manager.allocate(request, platform, system)
