@@ -116,15 +116,19 @@ def test_tasks_that_come_before_the_pilot_is_active(site: Site) -> None:
 
 def test_shapes(site: Site) -> None:
     """Tasks go where they fit; GPUs have the numbers that they have on the node; files are those of the pilot."""
-    pilot = site.pilot(cores=4, gpus=2, partitions=[{'cores': 1, 'gpus': 1}, {'cores': 3, 'gpus': 1}])
+    pilot = site.pilot(cores=4, gpus=2, partitions=[{'cores': 1, 'gpus': 1}, {'cores': 3, 'gpus': 1, 'memory': 100}])
     Path(pilot.pilot_sandbox, 'shared').write_text('for all')
     seen = site.submit(1, 'echo $CUDA_VISIBLE_DEVICES; cat shared', partition=1, gpus_per_rank=1, gpu_type=rp.CUDA,
                        input_staging=[{'source': 'pilot:///shared', 'target': 'task:///shared', 'action': rp.COPY}])
     assert site.outputs(seen) == ['1\nfor all']
     assert {line.split()[1] for line in site.outputs(site.submit(4, cores_per_rank=3))} == {'1'}
-    (large,) = site.submit(1, cores_per_rank=4)
-    assert large.wait(timeout=30) == rp.FAILED
-    assert 'cores' in str(large.exception)
+    assert [partition.resource_details['mem_per_node'] == 100 for partition in pilot.partitions
+            if partition.resource_details] == [False, True]
+    assert {line.split()[1] for line in site.outputs(site.submit(4, mem_per_rank=101))} == {'0'}
+    for values, words in ({'cores_per_rank': 4}, '4 cores'), ({'mem_per_rank': 101, 'partition': 1}, '101 MB mem'):
+        (large,) = site.submit(1, **values)
+        assert large.wait(timeout=30) == rp.FAILED
+        assert words in str(large.exception)
 
 
 def test_partitions_come_and_go(site: Site) -> None:
@@ -132,14 +136,15 @@ def test_partitions_come_and_go(site: Site) -> None:
     third = pilot.add_partition()
     assert third.wait([rp.PMGR_ACTIVE], timeout=30) == rp.PMGR_ACTIVE, third.exception
     assert third.resources == {'cpu': 1, 'gpu': 0}
-    none_left = pilot.add_partition(cores=2)
+    none_left = pilot.add_partition(cores=2, memory=64)
     assert none_left.wait(timeout=30) == rp.FAILED
-    assert 'pilot.0000.0003: cannot be started: cores=2 of the partition is more than' in str(none_left.exception)
+    assert 'pilot.0000.0003: cannot be started: cores=2 and memory=64 of the partition' in str(none_left.exception)
     (task,) = site.standing(partition=1)
     pilot.remove_partition(1)
     assert (pilot.partitions[1].state, task.wait(timeout=30)) == (rp.CANCELED, rp.CANCELED)
-    again = pilot.add_partition(cores=2)   # of what the other one may not have left yet
+    again = pilot.add_partition(cores=2, memory=64)   # of what the other one may not have left yet
     assert again.wait([rp.PMGR_ACTIVE], timeout=30) == rp.PMGR_ACTIVE, again.exception
+    assert (again.resource_details or {})['mem_per_node'] == 64
     assert Counter(line.split()[1] for line in site.outputs(site.submit(8))) == {'0': 2, '2': 2, '4': 4}
     (lost,) = site.submit(partition=1)
     assert lost.wait(timeout=30) == rp.FAILED
@@ -161,6 +166,8 @@ def test_what_cannot_be(site: Site) -> None:
     divided = site.pilot(partitions=1)
     with pytest.raises(ValueError, match='either nodes, or cores'):
         divided.add_partition(nodes=1, cores=1)
+    with pytest.raises(ValueError, match='whole nodes have all their memory'):
+        divided.add_partition(nodes=1, memory=100)
     with pytest.raises(ValueError, match=r'pilot\.0001\.0000 is a partition: add its pilot, pilot\.0001'):
         site.tmgr.add_pilots(divided.partitions[0])
     with pytest.raises(ValueError, match='has no partition 1, it has 1, from 0 on'):

@@ -47,9 +47,9 @@ def test_fewer_cores_than_partitions() -> None:
 def test_sizes() -> None:
     divider = Divider(an_allocation(nodes=4, cores=4, gpus=1))
     assert [part.node for part in divider.take({'nodes': 2})] == [0, 1]
-    assert divider.take({'cores': 3}) == (Part(2, (0, 1, 2), ()),)
-    assert divider.take({'cores': 1, 'gpus': 1}) == (Part(2, (3,), (0,)),)
-    assert divider.take({'cores': 4, 'gpus': 1}) == (Part(3, (0, 1, 2, 3), (0,)),)
+    assert divider.take({'cores': 3}) == (Part(2, (0, 1, 2), (), 750),)
+    assert divider.take({'cores': 1, 'gpus': 1}) == (Part(2, (3,), (0,), 250),)
+    assert divider.take({'cores': 4, 'gpus': 1}) == (Part(3, (0, 1, 2, 3), (0,), 1000),)
     with pytest.raises(ResourceError, match='the pilot has no free resources'):
         divider.take({})
 
@@ -65,7 +65,7 @@ def test_what_is_not_free() -> None:
     divider.take({'cores': 1})
     with pytest.raises(ResourceError, match='nodes=2 of the partition is more than the 1 free nodes of the pilot'):
         divider.take({'nodes': 2})
-    with pytest.raises(ResourceError, match=r'cores=5 and gpus=1 of the partition is more .* \(4 cores, 0 GPUs\)'):
+    with pytest.raises(ResourceError, match=r'cores=5 and gpus=1 of the partition .* \(4 cores, 0 GPUs, 1000 MB\)'):
         divider.take({'cores': 5, 'gpus': 1})
 
 
@@ -73,9 +73,36 @@ def test_the_rest() -> None:
     divider = Divider(an_allocation(nodes=3, cores=4))
     first = divider.take({'cores': 3})
     assert [part.node for part in divider.take({})] == [1, 2]
-    assert divider.take({}) == (Part(0, (3,), ()),)
+    assert divider.take({}) == (Part(0, (3,), (), 250),)
     divider.give_back(first)
     assert divider.take({}) == first
+
+
+def memory(divider: Divider, sizes: list[dict[str, int]]) -> list[list[int]]:
+    """The MB of each part of each partition."""
+    return [[part.mem for part in parts] for parts in divider.take_all(sizes)]
+
+
+def test_memory() -> None:
+    """Partitions that name none share the rest of the node in proportion to their cores."""
+    sizes = [{'cores': 1}, {'cores': 1, 'memory': 700}, {'cores': 2}]
+    assert memory(Divider(an_allocation(1, 4)), sizes) == [[100], [700], [200]]
+    assert memory(Divider(an_allocation(1, 8)), sizes) == [[42], [700], [85]], 'the rest stays free'
+    assert memory(Divider(an_allocation(2, 4)), [{'cores': 1, 'memory': 600}] * 2) == [[600], [600]], 'two nodes'
+    assert memory(Divider(an_allocation(3, 4)), [{'cores': 1, 'memory': 1001}]) == [[1000, 1000]], 'whole nodes'
+    whole = an_allocation(1, 4)
+    (parts,) = Divider(whole).take_all([{'cores': 4, 'memory': 900}])
+    assert (is_part(whole, parts), allocation_of(whole, parts).mem_per_node) == (True, 900)
+
+
+def test_memory_that_is_not_free() -> None:
+    divider = Divider(an_allocation(1, 4))
+    first = divider.take({'cores': 1, 'memory': 700})
+    with pytest.raises(ResourceError, match=r'cores=2 and memory=400 of the partition .*\(3 cores, 0 GPUs, 300 MB'):
+        divider.take({'cores': 2, 'memory': 400})
+    divider.give_back(first)
+    assert [part.mem for part in divider.take({'cores': 2, 'memory': 400})] == [400]
+    assert [part.mem for part in divider.take({})] == [600]
 
 
 def test_a_partition_of_whole_nodes() -> None:
@@ -141,8 +168,9 @@ class Division(RuleBasedStateMachine):
         self.partitions: list[tuple[dict[str, int], Parts]] = []
 
     @rule(size=st.one_of(st.builds(lambda nodes: {'nodes': nodes}, st.integers(1, 3)),
-                         st.builds(lambda cores, gpus: {'cores': cores, 'gpus': gpus}, st.integers(1, 9),
-                                   st.integers(0, 3)), st.just({})))
+                         st.builds(lambda cores, gpus, memory: {'cores': cores, 'gpus': gpus, 'memory': memory},
+                                   st.integers(1, 9), st.integers(0, 3), st.sampled_from([0, 0, 100, 600, 1500])),
+                         st.just({})))
     def take(self, size: dict[str, int]) -> None:
         before = self.free()
         try:
@@ -156,6 +184,7 @@ class Division(RuleBasedStateMachine):
         assert allocation.gpus == sum(len(part.gpus) for part in parts)
         assert allocation.cores >= size.get('cores', 1)
         assert allocation.gpus >= size.get('gpus', 0)
+        assert len(parts) * allocation.mem_per_node >= size.get('memory', 0)
         assert len(allocation.names) == size.get('nodes', len(allocation.names))
 
     @precondition(lambda self: self.partitions)
@@ -176,6 +205,9 @@ class Division(RuleBasedStateMachine):
                                                                    (2, (0, 2, 3, 4), (0, 1)))
                       for kind, row in (('core', cores), ('gpu', gpus)) for index in row]
         assert sorted(taken + self.free()) == sorted(everything)
+        for node, free in enumerate(self.divider._mem):
+            assert free >= 0
+            assert free + sum(part.mem for _, parts in self.partitions for part in parts if part.node == node) == 1000
 
 
 TestDivision = Division.TestCase

@@ -32,6 +32,16 @@ def test_sizes_are_the_size_of_the_pilot() -> None:
     assert described(nodes=4, partitions=[{'nodes': 2}]).nodes == 4
 
 
+@pytest.mark.parametrize(('memory', 'sizes', 'total'), [
+    (0, (100, 200), 300), (0, (100, 0), 0), (1000, (100, 200), 1000), (300, (100, 200), 300)])
+def test_memory_is_that_of_the_partitions(memory: int, sizes: tuple[int, ...], total: int) -> None:
+    """If the pilot has no other, and each partition names its own."""
+    pilot = described(memory=memory, partitions=[{'cores': 1, 'memory': each} for each in sizes])
+    assert (pilot.cores, pilot.memory) == (2, total)
+    pilot.verify()
+    assert pilot.memory == total
+
+
 def test_of_whole_nodes_nobody_knows_the_cores_yet() -> None:
     assert described(nodes=1, partitions=[{'cores': 200, 'gpus': 4}]).nodes == 1
 
@@ -53,6 +63,11 @@ def test_of_whole_nodes_nobody_knows_the_cores_yet() -> None:
     ({'cores': 4, 'partitions': [{'cores': 2}, {'cores': 3}]}, 'asks for 5 cores, but cores is 4'),
     ({'cores': 4, 'partitions': [{'cores': 2, 'gpus': 1}]}, 'asks for 1 gpus, but gpus is 0'),
     ({'cores': 4, 'partitions': [{'nodes': 1}]}, 'the pilot is sized by cores'),
+    ({'cores': 4, 'partitions': [{'cores': 1, 'memory': 'x'}]}, 'a size whose memory are an integer'),
+    ({'cores': 4, 'partitions': [{'memory': 100}]}, 'either nodes, or cores'),
+    ({'nodes': 2, 'partitions': [{'nodes': 1, 'memory': 100}]}, 'whole nodes have all their memory'),
+    ({'cores': 4, 'memory': 299, 'partitions': [{'cores': 1, 'memory': 100}, {'cores': 1, 'memory': 200}]},
+     'asks for 300 MB of memory, but memory is 299'),
     ({'partitions': [{'nodes': 1}, {'cores': 1}]}, 'so set nodes as well')])
 def test_refused(attributes: dict[str, Any], complaint: str) -> None:
     with pytest.raises(DescriptionError, match=complaint):

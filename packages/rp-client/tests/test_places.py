@@ -34,8 +34,8 @@ def tasks() -> Tasks:
     return Tasks()
 
 
-def a_place(number: int, cores: int = 4, gpus: int = 0) -> Place:
-    return Place(number, cores, gpus, cores, gpus)
+def a_place(number: int, cores: int = 4, gpus: int = 0, mem: int = 1000) -> Place:
+    return Place(number, cores, gpus, cores, gpus, mem, mem)
 
 
 def test_pilots_that_are_not_divided_take_everything(tasks: Tasks) -> None:
@@ -63,10 +63,12 @@ def test_the_one_that_is_asked_for(tasks: Tasks) -> None:
 
 
 def test_only_where_there_is_room(tasks: Tasks) -> None:
-    tasks.divide(a_place(0, 2), a_place(1, 4, 1), Place(2, 8, 0, 2, 0))
+    tasks.divide(a_place(0, 2), a_place(1, 4, 1), Place(2, 8, 0, 2, 0, 1000, 4000))
     assert tasks.choose(Need(cores=4)) == 'p1'
     assert tasks.choose(Need(ranks=8)) == 'p2'
     assert tasks.choose(Need(gpus=0.5)) == 'p1'
+    assert tasks.choose(Need(ranks=4, mem=400)) == 'p2'
+    assert tasks.choose(Need(ranks=2, mem=600, gpus=1)) == 'p2'   # which is the largest, and whose agent refuses it
     assert tasks.choose(Need(gpus=1.0)) == 'p1'
     assert tasks.choose(Need(cores=100)) == 'p2'   # whose agent refuses it
 

@@ -1,6 +1,6 @@
 """Partitions of a pilot: their uids and sizes.
 
-The size of a partition is a dict: {'nodes': 2}, or {'cores': 4}, or {'cores': 4, 'gpus': 1}.
+The size of a partition is a dict: {'nodes': 2}, or {'cores': 4}, or {'cores': 4, 'gpus': 1, 'memory': 2048} (MB).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from rp_api.record import CastError, count, suggestion
 
 Size = dict[str, int]
 
-NODES, CORES, GPUS = 'nodes', 'cores', 'gpus'
-_NAMES = (NODES, CORES, GPUS)
+NODES, CORES, GPUS, MEMORY = 'nodes', 'cores', 'gpus', 'memory'
+_NAMES = (NODES, CORES, GPUS, MEMORY)
 
 WHOLE = 'whole'
 """The key of the pilot's uid in the coordinator's record of a partition."""
@@ -51,19 +51,23 @@ def size(value: Any) -> Size:
         except CastError as error:
             raise CastError(f'a size whose {name} are {error}') from None
     if bool(found.get(NODES)) == bool(found.get(CORES)):
-        raise CastError('a size with either nodes, or cores (and gpus)')
-    if found.get(NODES) and found.get(GPUS):
-        raise CastError('a size without gpus if it has nodes: whole nodes have all their gpus')
+        raise CastError('a size with either nodes, or cores (and gpus, memory)')
+    for name in (GPUS, MEMORY):
+        if found.get(NODES) and found.get(name):
+            raise CastError(f'a size without {name} if it has nodes: whole nodes have all their {name}')
     return {name: number for name, number in found.items() if number}
 
 
 def total(wanted: Sequence[Size], name: str) -> int:
-    """Return the total number of nodes, cores or GPUs of all partitions."""
+    """Return the total number of nodes, cores or GPUs, or the MB of memory, of all partitions."""
     return sum(each.get(name, 0) for each in wanted)
 
 
-def check_sizes(partitions: int | list[Size], nodes: int, cores: int, gpus: int) -> None:
-    """Raise a DescriptionError if a pilot of that size is too small for the partitions, as far as the client knows."""
+def check_sizes(partitions: int | list[Size], nodes: int, cores: int, gpus: int, memory: int) -> None:
+    """Raise a DescriptionError if a pilot of that size is too small for the partitions, as far as the client knows.
+
+    Without `memory`, only the agent knows how much the pilot has.
+    """
     if isinstance(partitions, int):
         if cores and partitions > cores:
             raise DescriptionError(f'PilotDescription.partitions is {partitions}, but each needs a core, and cores is '
@@ -76,12 +80,17 @@ def check_sizes(partitions: int | list[Size], nodes: int, cores: int, gpus: int)
                                    'the sizes of its partitions in cores, too')
         if wanted > there and not (nodes and name != NODES):   # only the agent knows the cores of whole nodes
             raise DescriptionError(f'PilotDescription.partitions asks for {wanted} {name}, but {name} is {there}')
+    if total(partitions, MEMORY) > memory > 0:
+        raise DescriptionError(f'PilotDescription.partitions asks for {total(partitions, MEMORY)} MB of memory, but '
+                               f'memory is {memory}')
 
 
 def whole(partitions: list[Size]) -> Size:
-    """Return the size of a pilot that consists of these partitions."""
+    """Return the size of a pilot that consists of these partitions; with memory if each of them names its own."""
     found = {name: total(partitions, name) for name in _NAMES}
     if found[NODES] and found[CORES]:
         raise DescriptionError('PilotDescription.partitions has sizes in nodes and sizes in cores: the size of the '
                                'pilot does not follow from them, so set nodes as well')
+    if not all(each.get(MEMORY) for each in partitions):
+        del found[MEMORY]
     return {name: number for name, number in found.items() if number}

@@ -215,7 +215,7 @@ class Pilot:
         """End the pilot and its tasks, and wait until it has ended; kill it after ten seconds."""
         self._pmgr.cancel_pilots(self._uid)
 
-    def add_partition(self, *, nodes: int = 0, cores: int = 0, gpus: int = 0) -> Partition:
+    def add_partition(self, *, nodes: int = 0, cores: int = 0, gpus: int = 0, memory: int = 0) -> Partition:
         """Create a partition from free resources of the pilot, and return it at once.
 
         Partitions that are ending free their resources first. If too little is free then, the new partition becomes
@@ -225,12 +225,13 @@ class Pilot:
             nodes: Number of whole nodes.
             cores: Number of cores, instead of `nodes`.
             gpus: Number of GPUs, instead of `nodes`.
+            memory: MB of memory, with `cores`; default: a share of the node's free memory in proportion to the cores.
 
         Raises:
             ValueError: The size is not valid.
             RuntimeError: The pilot has no partitions (`PilotDescription.partitions`), or has ended.
         """
-        return self._pmgr.partitions.add(self, {'nodes': nodes, 'cores': cores, 'gpus': gpus})
+        return self._pmgr.partitions.add(self, {'nodes': nodes, 'cores': cores, 'gpus': gpus, 'memory': memory})
 
     def remove_partition(self, partition: int | Partition) -> None:
         """End a partition, cancel its tasks, and wait until it has ended.

@@ -1,28 +1,29 @@
 """Division of a pilot's cores, GPUs and memory among its partitions, without overlap. No I/O.
 
-A partition has whole nodes, or a part of one node. Memory and storage of a node that several partitions share are
-divided in proportion to the cores.
+A partition has whole nodes, or a part of one node. On a node that several partitions share, a partition has the memory
+that its size names, otherwise a share of the free memory in proportion to its cores; storage is divided likewise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 from rp_agent.resource_manager.base import Allocation, Domain
 from rp_api.errors import ResourceError
-from rp_api.partitions import CORES, GPUS, NODES
+from rp_api.partitions import CORES, GPUS, MEMORY, NODES
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Cores and GPUs of one node of the pilot, by their indices on the node."""
+    """Cores and GPUs of one node of the pilot, by their indices on the node, and MB of its memory."""
 
     node: int
     cores: tuple[int, ...]
     gpus: tuple[int, ...]
+    mem: int
 
 
 Parts = tuple[Part, ...]
@@ -30,13 +31,14 @@ Parts = tuple[Part, ...]
 
 
 class Divider:
-    """The free cores and GPUs of an allocation, which it divides among partitions."""
+    """The free cores, GPUs and memory of an allocation, which it divides among partitions."""
 
     def __init__(self, allocation: Allocation) -> None:
         self.allocation = allocation
         self._all = [_whole_node(allocation, index) for index in range(len(allocation.names))]
         self._cores = [list(part.cores) for part in self._all]
         self._gpus = [list(part.gpus) for part in self._all]
+        self._mem = [part.mem for part in self._all]
 
     def divide(self, number: int) -> list[Parts]:
         """Divide the whole allocation into `number` partitions, evenly by nodes or, with fewer nodes, by their cores.
@@ -53,29 +55,38 @@ class Divider:
                                     f'{self.allocation.names[node]} has {len(self._cores[node])} cores for '
                                     f'{len(sharers)} of them')
             cores, gpus = (_rows(free[node], len(sharers)) for free in (self._cores, self._gpus))
-            found += [(Part(node, tuple(mine), tuple(near)),) for mine, near in zip(cores, gpus, strict=True)]
-        return [self._give(parts) for parts in found]
+            found += [(Part(node, tuple(mine), tuple(near), 0),) for mine, near in zip(cores, gpus, strict=True)]
+        return self._share_memory([self._give(parts) for parts in found])
 
-    def take(self, size: Mapping[str, int]) -> Parts:
-        """Take the resources for a partition of this size; raise ResourceError if they are not free.
+    def take_all(self, sizes: Iterable[Mapping[str, int]]) -> list[Parts]:
+        """Take the resources for partitions of these sizes; raise ResourceError if they are not free.
 
         An empty size takes all free nodes or, if there are none, the free part of the first node that has one.
         """
-        if size.get(NODES):
-            return self._take_nodes(size[NODES])
-        if size.get(CORES):
-            return self._take_cores(size[CORES], size.get(GPUS, 0))
-        rest = tuple(Part(node, tuple(cores), tuple(gpus)) for node, (cores, gpus)
-                     in enumerate(zip(self._cores, self._gpus, strict=True)) if cores)
-        if not rest:
-            raise ResourceError('the pilot has no free resources for another partition')
-        return self._give(tuple(part for part in self._free_nodes() if part.cores) or rest[:1])
+        return self._share_memory([self._take(size) for size in sizes])
+
+    def take(self, size: Mapping[str, int]) -> Parts:
+        """Take the resources for one partition; see `take_all`."""
+        return self.take_all([size])[0]
 
     def give_back(self, parts: Parts) -> None:
         """Free the resources of a partition that has ended."""
         for part in parts:
             self._cores[part.node] = sorted([*self._cores[part.node], *part.cores])
             self._gpus[part.node] = sorted([*self._gpus[part.node], *part.gpus])
+            self._mem[part.node] += part.mem
+
+    def _take(self, size: Mapping[str, int]) -> Parts:
+        """Take the resources for a partition, but the memory of a part of a node only if the size names it."""
+        if size.get(NODES):
+            return self._take_nodes(size[NODES])
+        if size.get(CORES):
+            return self._take_cores(size[CORES], size.get(GPUS, 0), size.get(MEMORY, 0))
+        rest = tuple(Part(node, tuple(cores), tuple(gpus), mem) for node, (cores, gpus, mem)
+                     in enumerate(zip(self._cores, self._gpus, self._mem, strict=True)) if cores)
+        if not rest:
+            raise ResourceError('the pilot has no free resources for another partition')
+        return self._give(tuple(part for part in self._free_nodes() if part.cores) or rest[:1])
 
     def _free_nodes(self) -> list[Part]:
         return [part for part in self._all if list(part.cores) == self._cores[part.node]
@@ -87,26 +98,42 @@ class Divider:
             raise ResourceError(f'nodes={number} of the partition is more than the {len(free)} free nodes of the pilot')
         return self._give(tuple(free[:number]))
 
-    def _take_cores(self, cores: int, gpus: int) -> Parts:
+    def _take_cores(self, cores: int, gpus: int, mem: int) -> Parts:
         """Take a part of the node that fits best, else whole nodes."""
-        enough = [node for node, free in enumerate(self._cores) if len(free) >= cores and len(self._gpus[node]) >= gpus]
+        enough = [node for node, free in enumerate(self._cores)
+                  if len(free) >= cores and len(self._gpus[node]) >= gpus and self._mem[node] >= mem]
         if enough:
-            node = min(enough, key=lambda node: (len(self._cores[node]), len(self._gpus[node])))
-            return self._give((Part(node, tuple(self._cores[node][:cores]), tuple(self._gpus[node][:gpus])),))
+            node = min(enough, key=lambda node: (len(self._cores[node]), len(self._gpus[node]), self._mem[node]))
+            return self._give((Part(node, tuple(self._cores[node][:cores]), tuple(self._gpus[node][:gpus]), mem),))
         taken: list[Part] = []
         for part in self._free_nodes():
             taken.append(part)
-            if sum(len(each.cores) for each in taken) >= cores and sum(len(each.gpus) for each in taken) >= gpus:
+            if (sum(len(each.cores) for each in taken) >= cores and sum(len(each.gpus) for each in taken) >= gpus
+                    and sum(each.mem for each in taken) >= mem):
                 return self._give(tuple(taken))
-        wanted = f'cores={cores}' + (f' and gpus={gpus}' if gpus else '')
-        best = max(zip(map(len, self._cores), map(len, self._gpus), strict=True))
+        numbers = {CORES: cores, GPUS: gpus, MEMORY: mem}
+        wanted = ' and '.join(f'{name}={number}' for name, number in numbers.items() if number)
+        best = max(zip(map(len, self._cores), map(len, self._gpus), self._mem, strict=True))
         raise ResourceError(f'{wanted} of the partition is more than the pilot has free on one node ({best[0]} cores, '
-                            f'{best[1]} GPUs) or on whole nodes')
+                            f'{best[1]} GPUs, {best[2]} MB) or on whole nodes')
+
+    def _share_memory(self, partitions: list[Parts]) -> list[Parts]:
+        """Add memory to the parts that have none: the free memory of their node in proportion to the cores."""
+        free = list(self._mem)
+        sharers = [len(cores) for cores in self._cores]
+        for part in chain.from_iterable(partitions):
+            sharers[part.node] += 0 if part.mem else len(part.cores)
+        shared = [tuple(part if part.mem else replace(part, mem=free[part.node] * len(part.cores) // sharers[part.node])
+                        for part in parts) for parts in partitions]
+        for before, after in zip(chain.from_iterable(partitions), chain.from_iterable(shared), strict=True):
+            self._mem[after.node] -= after.mem - before.mem
+        return shared
 
     def _give(self, parts: Parts) -> Parts:
         for part in parts:
             self._cores[part.node] = [core for core in self._cores[part.node] if core not in part.cores]
             self._gpus[part.node] = [gpu for gpu in self._gpus[part.node] if gpu not in part.gpus]
+            self._mem[part.node] -= part.mem
         return parts
 
 
@@ -132,7 +159,7 @@ def _part_of(node: Allocation, part: Part) -> Allocation:
     gpu_ids = node.gpu_ids or tuple(map(str, range(1 + max(gpus, default=-1))))
     return replace(
         node, cores_per_node=len(cores), gpus_per_node=len(gpus), smaller={},
-        mem_per_node=int(node.mem_per_node * share), lfs_per_node=int(node.lfs_per_node * share),
+        mem_per_node=part.mem, lfs_per_node=int(node.lfs_per_node * share),
         blocked_cores=(), blocked_gpus=(), domains=_domains(node.domains, cores, gpus),
         cpus=tuple(node.cpus[core] for core in cores) if node.cpus else (),
         gpu_ids=tuple(gpu_ids[gpu] for gpu in gpus))
@@ -154,9 +181,10 @@ def _tuples(value: Any) -> Any:
 
 
 def _whole_node(allocation: Allocation, node: int) -> Part:
-    """Return all cores and GPUs of a node that tasks may use."""
+    """Return all resources of a node that tasks may use."""
     cores, gpus = allocation.devices(node)
-    return Part(node, _usable(cores, allocation.blocked_cores), _usable(gpus, allocation.blocked_gpus))
+    return Part(node, _usable(cores, allocation.blocked_cores), _usable(gpus, allocation.blocked_gpus),
+                allocation.mem_per_node)
 
 
 def _usable(number: int, blocked: tuple[int, ...]) -> tuple[int, ...]:

@@ -64,7 +64,7 @@ class PilotSupervisor:
         self._allocation = allocate(request, config['platform'])
         self._divider = Divider(self._allocation)
         first = (self._divider.divide(config['partitions']) if isinstance(config['partitions'], int) else
-                 [self._divider.take(size) for size in config['partitions']])
+                 self._divider.take_all(config['partitions']))
         self._partitions: dict[int, Partition] = {}
         self._wanted: list[tuple[int, Mapping[str, int]]] = []   # partitions that wait for the end of others
         self._awaited = set(range(len(first)))   # partitions that are not active; if empty, the pilot is active

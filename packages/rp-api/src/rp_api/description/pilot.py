@@ -109,11 +109,13 @@ class PilotDescription(Description):
     - `nodes` (int, 0): number of whole nodes.
     - `backup_nodes` (int, 0): additional nodes to request, which replace broken ones when the pilot starts.
     - `cores`, `gpus` (int, 0): totals; they are rounded up to whole nodes.
-    - `memory` (int, 0): total memory to request from the batch system, in MB; 0 requests none.
+    - `memory` (int, 0): total memory to request from the batch system, in MB; 0 requests none, or the sum of the
+      partitions if they are the pilot's size and each names its memory.
     - `runtime` (int, 10): minutes, more than 0.
     - `partitions` (int or list of dicts, 0): parts of the pilot, each with its own agent: the number of equal
-      partitions, or the size of each, `{'nodes': 2}` or `{'cores': 4, 'gpus': 1}`. Resources beyond the listed sizes
-      remain for partitions that are added later (`Pilot.add_partition`). 0: the pilot is not divided.
+      partitions, or the size of each, `{'nodes': 2}` or `{'cores': 4, 'gpus': 1, 'memory': 2048}` (MB; by default, a
+      share in proportion to the cores). Resources beyond the listed sizes remain for partitions that are added later
+      (`Pilot.add_partition`). 0: the pilot is not divided.
 
     Batch job
 
@@ -175,7 +177,8 @@ class PilotDescription(Description):
             raise DescriptionError('PilotDescription.resource is not set, but it is needed: the label of a platform, '
                                    "such as 'local.localhost'")
         if isinstance(self.partitions, list) and not self.nodes and not self.cores:
-            self.update(whole(self.partitions))
+            found = whole(self.partitions)
+            self.update(found | {MEMORY: self.memory or found.get(MEMORY, 0)})
         if self.nodes:
             self._verify_whole_nodes()
             self._verify_partitions()
@@ -191,7 +194,7 @@ class PilotDescription(Description):
 
     def _verify_partitions(self) -> None:
         if self.partitions:
-            check_sizes(self.partitions, self.nodes, self.cores, self.gpus)
+            check_sizes(self.partitions, self.nodes, self.cores, self.gpus, self.memory)
 
     def _verify_whole_nodes(self) -> None:
         for name in (CORES, GPUS):

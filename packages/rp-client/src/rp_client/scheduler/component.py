@@ -161,10 +161,10 @@ class TaskScheduling(ClientComponent):
 def _need(task: Task) -> Need:
     described = task.sparse()
     return Need(described.get(names.PARTITION), described.get(names.RANKS, 1), described.get(names.CORES_PER_RANK, 1),
-                described.get(names.GPUS_PER_RANK, 0.0))
+                described.get(names.GPUS_PER_RANK, 0.0), described.get(names.MEM_PER_RANK, 0))
 
 
 def _place(partition: Partition) -> Place:
     details = partition.resource_details or {}
-    return Place(partition.number, *(details.get(name, 0) for name in ('cores', 'gpus', 'cores_per_node',
-                                                                      'gpus_per_node')))
+    sizes = [details.get(name, 0) for name in ('cores', 'gpus', 'cores_per_node', 'gpus_per_node', 'mem_per_node')]
+    return Place(partition.number, *sizes, sizes[-1] * len(details.get('node_list', ())))

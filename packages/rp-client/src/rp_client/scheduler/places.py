@@ -20,6 +20,8 @@ class Need(NamedTuple):
     """For each rank."""
     gpus: float = 0.0
     """For each rank."""
+    mem: int = 0
+    """MB for each rank."""
 
 
 class Place(NamedTuple):
@@ -30,11 +32,16 @@ class Place(NamedTuple):
     gpus: int
     cores_per_node: int
     gpus_per_node: int
+    mem_per_node: int
+    """MB of memory."""
+    mem: int
+    """MB of memory on all nodes."""
 
     def fits(self, need: Need) -> bool:
         """Return whether a task fits in the empty partition, as far as these numbers show."""
         return (need.ranks * need.cores <= self.cores and need.ranks * need.gpus <= self.gpus
-                and need.cores <= self.cores_per_node and ceil(need.gpus) <= self.gpus_per_node)
+                and need.cores <= self.cores_per_node and ceil(need.gpus) <= self.gpus_per_node
+                and need.ranks * need.mem <= self.mem and need.mem <= self.mem_per_node)
 
 
 class Load(NamedTuple):
