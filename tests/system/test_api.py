@@ -73,6 +73,9 @@ def test_session_uid_of_the_application(base: Path, monkeypatch: pytest.MonkeyPa
     with rp.Session(uid='my.session') as session:
         assert session.uid == 'my.session'
         assert session.path == f'{base}/my.session'
+    with pytest.warns(DeprecationWarning, match=r'use Session\(uid=\)') as warned, rp.Session(name='old') as session:
+        assert session.uid == 'old'
+    assert [warning.filename for warning in warned] == [__file__]
     monkeypatch.setenv('RADICAL_PILOT_SID_BASE', 'from.environment')
     with rp.Session() as session:
         assert re.fullmatch(r'from\.environment\.\d{4}', session.uid)
@@ -125,7 +128,7 @@ def test_session_cfg(base: Path) -> None:
     ({'cfg': 7}, TypeError, 'cfg'), ({'downlod': True}, ValueError, "'downlod'.*download, terminate, cleanup"),
     ({'orphan_timeout': -1}, ValueError, 'orphan_timeout'),
     ({'uid': 'a/b'}, ValueError, "'a/b'"), ({'uid': '..'}, ValueError, 'uid'), ({'uid': 'a b'}, ValueError, 'uid'),
-    ({'uid': 7}, ValueError, 'a string, not 7')])
+    ({'uid': 7}, ValueError, 'a string, not 7'), ({'uid': 'a', 'name': 'a'}, ValueError, "old name of uid.*'a'")])
 def test_session_refuses(base: Path, values: dict[str, Any], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         rp.Session(**values)

@@ -45,4 +45,4 @@ def test_worker_needs_its_master(raptor_id: str) -> None:
 
 
 def test_other_tasks_stay_as_they_are() -> None:
-    assert completed(executable='x') == TaskDescription({'executable': 'x'})
+    assert completed(executable='x') == TaskDescription({'executable': 'x', 'use_mpi': False})

@@ -64,7 +64,7 @@ def test_every_attribute_has_a_constant_and_is_documented() -> None:
 def test_the_default_of_every_attribute_is_valid() -> None:
     description = TaskDescription(DEFAULTS | {'executable': '/bin/true'})
     description.verify()
-    assert description.sparse() == {'executable': '/bin/true'}
+    assert description.sparse() == {'executable': '/bin/true', 'use_mpi': False}
 
 
 def test_keys_that_applications_set() -> None:
@@ -76,7 +76,7 @@ def test_keys_that_applications_set() -> None:
     description.ranks = '2'
     description.verify()
     assert description.sparse() == {'executable': '/bin/date', 'arguments': ['-u'], 'ranks': 2,
-                                    'environment': {'TZ': 'UTC', 'N': '1'}, 'metadata': {'a': [1]}}
+                                    'environment': {'TZ': 'UTC', 'N': '1'}, 'metadata': {'a': [1]}, 'use_mpi': True}
 
 
 @given(st.fixed_dictionaries({'executable': st.text(min_size=1)}, optional={
@@ -117,7 +117,7 @@ def test_modes_of_raptor_workers_are_not_known_here() -> None:
 def test_raptor_tasks_need_nothing(mode: str) -> None:
     description = TaskDescription({'mode': mode})
     description.verify()
-    assert description.sparse() == {'mode': mode}
+    assert description.sparse() == {'mode': mode, 'use_mpi': False}
 
 
 def test_an_empty_description_lacks_an_executable() -> None:
@@ -194,6 +194,17 @@ def test_values_in_range_are_taken(name: str, value: Any) -> None:
     assert verified(**{name: value})[name] == value
 
 
+@pytest.mark.parametrize(('values', 'use_mpi'), [
+    ({}, False), ({'ranks': 2}, True), ({'cpu_processes': 2}, True), ({'ranks': 2, 'use_mpi': None}, True),
+    ({'ranks': 2, 'use_mpi': False}, False), ({'use_mpi': True}, True)])
+def test_more_than_one_rank_uses_mpi(values: dict[str, Any], use_mpi: bool) -> None:
+    """What is only checked, to be sent, does not say so."""
+    assert verified(**values).use_mpi is use_mpi
+    checked = a_task(**values)
+    checked.check()
+    assert checked.use_mpi is values.get('use_mpi')
+
+
 @pytest.mark.parametrize(('name', 'given_value', 'kept'), [
     ('threading_type', 'openmp', 'OpenMP'), ('threading_type', c.POSIX, 'POSIX'), ('threading_type', c.MPI, ''),
     ('threading_type', '', ''), ('gpu_type', 'rocm', 'ROCm'),
@@ -257,7 +268,7 @@ def test_old_names_are_understood_and_stay_readable(old: str, new: str, value: A
 
 @pytest.mark.parametrize('name', ['cpu_process_type', 'gpu_threads', 'gpu_thread_type'])
 def test_names_without_effect_are_kept(name: str) -> None:
-    assert verified(**{name: 'MPI'}).sparse() == {'executable': '/bin/true', name: 'MPI'}
+    assert verified(**{name: 'MPI'}).sparse() == {'executable': '/bin/true', name: 'MPI', 'use_mpi': False}
 
 
 @pytest.mark.parametrize(('name', 'instead'), [('cores', 'cores_per_rank'), ('mpi', 'use_mpi')])

@@ -237,7 +237,8 @@ def test_what_cannot_be_called_is_refused(registry: Registry) -> None:
     (lambda: None, None, r'\(\) cannot be called with \(task, state\): too many positional arguments'),
     (lambda task: None, None, r'\(task\) cannot be called with \(task, state\): too many'),
     (lambda task, state, log: None, None, r"cannot be called with \(task, state\): missing a required argument: 'log'"),
-    (lambda task, state: None, 7, r'\(task, state\) cannot be called with \(task, state, cb_data\): too many'),
+    (lambda task: None, 7, r'\(task\) cannot be called with \(task, state, cb_data\): too many'),
+    (lambda task, state, log, x: None, 7, r'cannot be called with \(task, state, cb_data\): missing a required'),
     (lambda task, state, *, log: None, None, 'missing a required'),
 ])
 def test_what_cannot_be_called_like_that_is_refused(
@@ -254,6 +255,19 @@ def test_what_cannot_be_called_like_that_is_refused(
 def test_what_can_be_called_like_that_is_taken(registry: Registry, callback: Any, data: object) -> None:
     registry.add(callback, 'TASK_STATE', data)
     assert registry.select('TASK_STATE')
+
+
+@pytest.mark.parametrize('data', ['TASK_STATE', 7])
+def test_data_that_a_callback_does_not_take_is_left_out(
+        registry: Registry, caplog: pytest.LogCaptureFixture, data: object) -> None:
+    """Applications pass the metric in the place of the data."""
+    def callback(task: Any, state: str) -> None:
+        """A callback without data."""
+
+    registry.add(callback, 'TASK_STATE', data)
+    assert selected(registry, 'TASK_STATE') == [(callback, None, None)]
+    record, = caplog.records
+    assert f'takes (task, state) and no data: it is called without its cb_data, {data!r}' in record.getMessage()
 
 
 @pytest.mark.parametrize('bulk', [True, False])

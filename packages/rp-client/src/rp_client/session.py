@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -75,6 +76,7 @@ class Session:
         dburl: URL of a MongoDB (`mongodb://...`, `mongodb+srv://...`); default: RADICAL_PILOT_DBURL.
         orphan_timeout: Seconds that idle pilots wait for an application that died without closing the session; 0
             cancels them at once.
+        name: The old name of `uid`.
         **close_options: Defaults for the options of `close`.
 
     Raises:
@@ -86,11 +88,13 @@ class Session:
     """
 
     def __init__(self, proxy_url: str | None = None, uid: str | None = None, cfg: Mapping[str, Any] | None = None, *,
-                 dburl: str | None = None, orphan_timeout: float = 60.0, **close_options: bool) -> None:
+                 dburl: str | None = None, orphan_timeout: float = 60.0, name: str | None = None,
+                 **close_options: bool) -> None:
         distributions.check_upstream()
         limits.require_descriptors('a session', DESCRIPTORS)
         limits.require_threads('a session', THREADS, OF_HUB)
         self._close_options = _checked(close_options)
+        uid = _renamed(name, uid)
         config = _checked_config(cfg)
         if orphan_timeout < 0:
             raise ValueError(f'orphan_timeout is {orphan_timeout}, it must be 0 or more seconds')
@@ -462,6 +466,17 @@ def _checked_uid(uid: str) -> str:
     if allowed:
         raise ValueError(f'the uid of a session must be {allowed}, not {uid!r}')
     return uid
+
+
+def _renamed(name: str | None, uid: str | None) -> str | None:
+    """Return the uid of a session that may be given by its old name."""
+    if name is None:
+        return uid
+    if uid is not None:
+        raise ValueError(f'name is the old name of uid: leave it out, uid is {uid!r}')
+    # the frames of this function and of Session.__init__ are left out
+    warnings.warn('Session(name=) is deprecated, use Session(uid=)', DeprecationWarning, stacklevel=3)
+    return name
 
 
 def _checked_config(cfg: Mapping[str, Any] | None) -> Mapping[str, Any]:

@@ -80,6 +80,7 @@ class Task:
         """A copy of the task's description, with all attributes."""
         description = TaskDescription.from_sparse(self.sparse())
         description.uid = self._uid
+        description.derive()
         return description
 
     @property

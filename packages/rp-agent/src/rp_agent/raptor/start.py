@@ -50,7 +50,7 @@ def find_program(description: Description, environment: Mapping[str, str]) -> No
 def submitted(data: Mapping[str, Any], master: str) -> dict[str, Any]:
     """Return the checked description of a task that a master submits; raise ValueError if it is invalid."""
     description = TaskDescription(data)
-    description.verify()
+    description.check()
     mode = description.mode
     if mode not in SUBMITTED:
         raise DescriptionError(f'TaskDescription.mode is {mode!r}, but a master can have the agent run only '

@@ -45,7 +45,7 @@ ALLOCATION = 'local.allocation'
 
 
 def _service(value: Any) -> TaskDescription:
-    """Cast to a verified description of a service; a missing mode is set."""
+    """Cast to a checked description of a service; a missing mode is set."""
     if not isinstance(value, Mapping):
         raise CastError('a TaskDescription or a dict')
     service = value if isinstance(value, TaskDescription) else TaskDescription(value)
@@ -53,7 +53,7 @@ def _service(value: Any) -> TaskDescription:
         service = service | {'mode': c.AGENT_SERVICE}
     elif service.mode != c.AGENT_SERVICE:
         raise CastError(f'a TaskDescription of mode {c.AGENT_SERVICE!r}')
-    service.verify()
+    service.check()
     return service
 
 

@@ -239,7 +239,8 @@ class TaskDescription(Description):
     - `cores_per_rank` (int, 1): cores for each rank (hardware threads where a platform counts those), at least 1.
     - `gpus_per_rank` (float, 0.0): GPUs for each rank: a fraction of one GPU (0.25), or a whole number.
     - `lfs_per_rank`, `mem_per_rank` (int, 0): node-local storage and memory for each rank, in MB.
-    - `use_mpi` (bool, None): start the ranks as MPI processes; None does so if there is more than one.
+    - `use_mpi` (bool, None): start the ranks as MPI processes; None does so if there is more than one, and `verify`
+      sets it accordingly.
     - `threading_type` (str, ''): '', `POSIX` or `OpenMP`; OpenMP sets `OMP_NUM_THREADS` to `cores_per_rank`.
     - `gpu_type` (str, ''): '', `CUDA`, `ROCm` or `Intel`; determines the variable that lists each rank's GPUs:
       `CUDA_VISIBLE_DEVICES`, `ROCR_VISIBLE_DEVICES` or `ZE_AFFINITY_MASK`. The first two are empty for ranks without
@@ -307,6 +308,11 @@ class TaskDescription(Description):
         'cores': 'use "cores_per_rank" for threads, or "ranks" for processes',
         'mpi': 'use "ranks" for the number of MPI processes, with "use_mpi" for a single one',
     }
+
+    def derive(self) -> None:
+        """Set `use_mpi`, unless it is set: True for more than one rank."""
+        if self[USE_MPI] is None:
+            self[USE_MPI] = self[RANKS] > 1
 
     def _verify(self) -> None:
         mode = self.mode

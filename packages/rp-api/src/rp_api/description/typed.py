@@ -93,12 +93,20 @@ class Description(dict[str, Any]):
         return full
 
     def verify(self) -> None:
-        """Cast all values to the types of their attributes.
+        """Cast all values to the types of their attributes, and set attributes that follow from others.
 
         Raises:
             DescriptionError: A name is unknown, a value has a wrong type or is out of range, or attributes that are
                 needed are missing or contradict each other.
         """
+        self.check()
+        self.derive()
+
+    def derive(self) -> None:
+        """Set attributes that follow from others. Subclasses override this."""
+
+    def check(self) -> None:
+        """Cast all values as `verify` does, but derive none: a description that is sent stays small."""
         self._resolve_aliases()
         casts, checks, unset = self._casts, self._checks, []
         for name, value in self._stored():
@@ -115,7 +123,7 @@ class Description(dict[str, Any]):
         self._verify()
 
     def verify_alone(self, values: dict[str, Any]) -> bool:
-        """Verify single attributes; return False if one of them needs the complete `verify`.
+        """Verify single attributes; return False if one of them needs the complete `check`.
 
         `values` has the attributes; their cast values are set in it and in the description.
         """

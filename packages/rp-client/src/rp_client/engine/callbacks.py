@@ -140,11 +140,20 @@ class Registry:
             raise ValueError(f'metric {metric!r} is unknown, allowed are: {", ".join(self._metrics)}')
 
     def add(self, callback: Callable[..., Any], metric: str, data: Any = None, uid: str | None = None) -> Entry:
-        """Register a callback, for all entities or for one uid; raise `ValueError` if its signature does not fit."""
+        """Register a callback, for all entities or for one uid; raise `ValueError` if its signature does not fit.
+
+        A callback that does not take `data` is called without it, as by RADICAL-Pilot 1, where a metric that was passed
+        by position is taken for data.
+        """
         if not callable(callback):
             raise ValueError(f'callback {callback!r} cannot be called')
         self.check(metric)
-        _check_arguments(callback, arguments(*self._metrics[metric], data=None if data is None else 'cb_data'))
+        names = self._metrics[metric]
+        if data is not None and not _fits(callback, (*names, 'cb_data')) and _fits(callback, names):
+            _log.warning('callback %s takes (%s) and no data: it is called without its cb_data, %.80r',
+                         getattr(callback, '__qualname__', callback), ', '.join(names), data)
+            data = None
+        _check_arguments(callback, arguments(*names, data=None if data is None else 'cb_data'))
         # replaced, not changed in place: the event loop may be reading the list
         entry = metric, Registered(callback), data, uid
         self._entries = [*self._entries, entry]
@@ -173,6 +182,14 @@ class Registry:
     def select(self, metric: str) -> list[tuple[Registered, Any, str | None]]:
         """Return the callbacks for a metric, as (callback, data, uid)."""
         return [entry[1:] for entry in self._entries if entry[0] == metric]
+
+
+def _fits(callback: Callable[..., Any], names: Sequence[str]) -> bool:
+    try:
+        _check_arguments(callback, names)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_arguments(callback: Callable[..., Any], names: Sequence[str]) -> None:

@@ -95,7 +95,7 @@ def _for_master(description: TaskDescription, master: str) -> TaskDescription:
 def verified(description: TaskDescription, uid: str) -> TaskDescription:
     """Return a verified description; for RAPTOR masters and workers, a copy with defaults."""
     checked = description if isinstance(description, TaskDescription) else TaskDescription(description)
-    checked.verify()
+    checked.check()
     mode = checked.mode
     if mode in _SERVICES:
         raise DescriptionError(f'TaskDescription.mode of {uid} is {mode!r}, but services are not supported')

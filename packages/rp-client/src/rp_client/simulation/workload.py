@@ -103,7 +103,7 @@ def make_entry(values: Any, where: str) -> Entry:
         raise DescriptionError(f'{where}: {count} tasks cannot share the uid {described["uid"]!r}')
     try:
         described = TaskDescription({'executable': _EXECUTABLE, **described})
-        described.verify()
+        described.check()
         return Entry(_sparse(described), read_duration(duration), count)
     except DescriptionError as error:
         raise DescriptionError(f'{where}: {error}') from None

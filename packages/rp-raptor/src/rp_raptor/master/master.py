@@ -315,7 +315,7 @@ class Master:
         checked.uid = checked.uid or f'{self.uid}.worker.{next(self.__worker_numbers):04d}'
         checked.raptor_id = self.uid
         checked.sandbox = checked.sandbox or self.__sandbox
-        checked.verify()
+        checked.check()
         complete_worker(checked)
         plain: dict[str, Any] = codec.unpack(codec.pack(checked.as_dict()))
         return plain

@@ -324,7 +324,7 @@ def described(uid: str, description: Any, sandbox: str, origin: str) -> Task:
     checked = TaskDescription(description)
     checked.uid = checked.uid or uid
     checked.raptor_id = checked.raptor_id or ANY   # allows the modes that the master's workers define
-    checked.verify()
+    checked.check()
     task: Task = {'uid': checked.uid, 'description': codec.unpack(codec.pack(checked.as_dict())), 'origin': origin}
     task['sandbox'] = task['description'].get('sandbox') or f'{sandbox}/{checked.uid}'
     return task
