@@ -37,6 +37,9 @@ FLUSH = 1.0
 TASK_END_TIMEOUT = 8.0
 """Seconds until tasks that are still in the agent are given up when the pilot ends."""
 
+_STARTS = states.TASK.value(states.AGENT_EXECUTING_PENDING)
+"""Value of the state from which a task may have started."""
+
 
 class Agent:
     """An agent: the connection to its coordinator, its pipeline of components, and the end of its pilot."""
@@ -52,6 +55,8 @@ class Agent:
         self._interrupted = False
         self._runs = Runs(config) if config.get('requeue') else None
         self._ending: tuple[str, str] | None = None
+        self._returns = False            # whether tasks that have not started when the pilot ends are returned
+        self._unstarted: set[str] = set()   # these tasks, once the pilot ends
         self._drain_timer: Timer | None = None
         self.on_ending: Callable[[str, str], object] = lambda state, reason: None
         self._lifetime = Lifetime(config)
@@ -95,6 +100,8 @@ class Agent:
         self._ending = (state, reason)
         self.on_ending(state, reason)
         _log.info('the pilot ends as %s: %s', state, reason)
+        if self._returns:
+            self._unstarted = {task.uid for task in self._tasks.values() if _can_return(task)}
         for task in self._tasks.values():
             task.cancelled = True
         deadline = time.monotonic() + TASK_END_TIMEOUT
@@ -154,6 +161,8 @@ class Agent:
         self._tasks.update((task.uid, task) for task in tasks)
         self._count()
         if self._ending:
+            if self._returns:
+                self._unstarted.update(task.uid for task in tasks if _can_return(task))
             self._pipeline.refuse(tasks, f'{self.pilot} has ended')
             return
         late = [task for task in tasks if self._intake.cancelled(task.uid)]
@@ -190,6 +199,8 @@ class Agent:
         if name == 'cancel_tasks':
             self._intake.cancel(command['uids'])
             self._pipeline.cancel([self._tasks[uid] for uid in command['uids'] if uid in self._tasks])
+        elif name == 'return_unstarted':
+            self._returns = True
         elif name == 'cancel_pilot':
             self.finish(command.get('state', states.CANCELED), command['reason'])
         else:
@@ -218,6 +229,8 @@ class Agent:
         failed = self._ending is not None and self._ending[0] == states.FAILED
         for task in tasks:
             self._tasks.pop(task.uid, None)
+        if self._unstarted:
+            tasks = self._without_returned(tasks)
         if self._by_signal:
             tasks = self._after_signal(tasks)
         for task in tasks:
@@ -228,6 +241,15 @@ class Agent:
         self._link.left()
         if not self._tasks and self._drain_timer is not None:
             self._drained()
+
+    def _without_returned(self, tasks: Sequence[AgentTask]) -> list[AgentTask]:
+        """Return the tasks to report; the others have not started, and the client runs them elsewhere."""
+        returned, left = [], []
+        for task in tasks:
+            goes = task.uid in self._unstarted and task.target_state == states.CANCELED
+            (returned if goes else left).append(task)
+        self._reporter.drop(returned)
+        return left
 
     def _after_signal(self, tasks: Sequence[AgentTask]) -> list[AgentTask]:
         """Return the tasks whose end is final after a signal; the others run again if the job is started again.
@@ -278,10 +300,17 @@ class Agent:
             self._notices.append(f'{self.pilot} {reason}; it continues if the batch system starts its job again')
             self._link.report_last(states.PMGR_ACTIVE, self._resources(), self._loop.stop)
         else:   # with everything reported before: of several updates at once, the client may get only the last one
-            self._link.report_end(self._config, state, reason, self._resources(), self._by_signal)
+            kept = {'kept': [uid for uid in self._tasks if uid not in self._unstarted]} if self._returns else {}
+            self._link.report_end(self._config, state, reason, {**self._resources(), **kept}, self._by_signal)
 
     def _flush_traces(self) -> None:
         self._tracer.flush()
         self._pipeline.flush_traces()
         self._count()   # the number of tasks that are held back can change with time alone
         self._loop.call_later(FLUSH, self._flush_traces)
+
+
+def _can_return(task: AgentTask) -> bool:
+    """Return whether a task has not started, was not cancelled, and may run on another pilot."""
+    return (states.TASK.value(task.state) < _STARTS and not task.cancelled and task.target_state is None
+            and not task.description['pilot'] and not task.description['raptor_id'])

@@ -41,6 +41,7 @@ class Pilot:
         self._exception: str | None = None
         self._exception_detail: str | None = None
         self.reached: str | None = None   # the last state before a bad end
+        self.kept: list[str] | None = None   # after its end: tasks that its agent did not report, but may have started
         self.callbacks = Registry({PILOT_STATE: ('pilot', 'state')})
 
     def __repr__(self) -> str:
@@ -379,6 +380,7 @@ class Pilot:
         """Apply the info of an update."""
         self._resource_details = info.get('resource_details', self._resource_details)
         self._stdout = info.get('stdout', self._stdout)
+        self.kept = info.get('kept', self.kept)
         self._stderr = info.get('stderr', self._stderr)
         self._exception = info.get('exception', self._exception)
         self._exception_detail = info.get('exception_detail', self._exception_detail)

@@ -396,10 +396,10 @@ class Session:
         else:
             self._tell_end(pilot, [])
 
-    def partitions_changed(self, pilot: Pilot) -> None:
-        """Pass a change in the partitions of a pilot to the task managers; called in the loop."""
+    def places_changed(self, pilot: Pilot) -> None:
+        """Pass a change in the nodes or partitions of a pilot to the task managers; called in the loop."""
         for manager in list(self._tmgrs.values()):
-            manager.partitions_changed(pilot)
+            manager.places_changed(pilot)
 
     def _tell_end_without(self, pilot: Pilot, path: Path, error: BaseException) -> None:
         _log.error('the results in %s cannot be used: %s', path, sentence(error))

@@ -404,10 +404,10 @@ class TaskManager:
         self.update(mine)
         self._flow.pilot_ended(pilot, self._tasks.in_memory(), dead_end=self._dead_end(pilot))
 
-    def partitions_changed(self, pilot: Pilot) -> None:
-        """Use the present partitions of a pilot; called in the loop."""
+    def places_changed(self, pilot: Pilot) -> None:
+        """Use the present nodes and partitions of a pilot; called in the loop."""
         if pilot.uid in self._pilots:
-            self._flow.partitions_changed(pilot)
+            self._flow.places_changed(pilot)
 
     # attaching to a session: called in the loop
 

@@ -124,18 +124,16 @@ class Partitions:
         changes = [Change(self._known[uid], state, info) for uid, state, info in updates if uid in self._known]
         for partition, state, _ in self.tracker.apply(changes):
             if state == states.PMGR_ACTIVE:
-                self._session.partitions_changed(partition.whole)
+                self._session.places_changed(partition.whole)
             elif state in states.FINAL:
                 self._over([partition])
 
     def follow(self, pilot: Pilot, state: str) -> None:
         """Advance the partitions of a pilot with it, except to PMGR_ACTIVE, which their agents report."""
-        if not pilot.divided:
+        if not pilot.divided or state == states.PMGR_ACTIVE:
             return
         live = [partition for partition in pilot.partitions if partition.state not in states.FINAL]
-        if state == states.PMGR_ACTIVE:
-            self._session.partitions_changed(pilot)
-        elif state in states.FINAL:
+        if state in states.FINAL:
             reason = f'{pilot.uid} has ended as {state}' + (f': {pilot.exception}' if pilot.exception else '')
             info = {'reason': reason} if state != states.FAILED else {
                 'exception': reason, 'exception_detail': pilot.exception_detail}
@@ -159,7 +157,7 @@ class Partitions:
     def _over(self, partitions: list[Partition]) -> None:
         """Stop binding tasks to partitions that have ended, then handle the tasks that they left."""
         for pilot in {partition.whole.uid: partition.whole for partition in partitions}.values():
-            self._session.partitions_changed(pilot)
+            self._session.places_changed(pilot)
         for partition in partitions:
             self._session.pilot_left(partition)
 

@@ -122,6 +122,7 @@ class PilotFlow:
             _log_hint((change.info or {}).get('hint'))
             if notices and not real:
                 self._tracker.notice(pilot)   # callbacks may read the log, although the state is the same
+                self._session.places_changed(pilot)   # it has lost nodes, or its job was started again
             self._changed(real)
 
     def _postpone(self, change: Change) -> bool:
@@ -261,6 +262,8 @@ class PilotFlow:
             if state == states.PMGR_ACTIVE or state in states.FINAL:   # no component of the client records these
                 self._tracer.record('advance', pilot.uid, state)
             self._partitions.follow(pilot, state)
+            if state == states.PMGR_ACTIVE:
+                self._session.places_changed(pilot)
             if state in states.FINAL:
                 self._session.pilot_ended(pilot)
             if state == states.FAILED:   # a lost agent may still hold its resources

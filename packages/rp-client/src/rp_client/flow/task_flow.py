@@ -18,7 +18,7 @@ from rp_api.coordination.contract import BULK, UNBOUND, KnownTask, Submission, U
 from rp_client.engine.tracker import Change, Tracker
 from rp_client.pilot import Pilot
 from rp_client.raptor import RaptorMaster
-from rp_client.scheduler.component import TaskScheduling
+from rp_client.scheduler.component import RELEASED, TaskScheduling, active_places
 from rp_client.stager.input import TaskStagingInput
 from rp_client.stager.output import Finished, TaskStagingOutput
 from rp_client.task import Task
@@ -106,11 +106,19 @@ class TaskFlow:
         """Bind tasks to these pilots, too."""
         if pilots:
             self._dead_end = None
+            for pilot in pilots:
+                self._ask_for_return(pilot)
             self._scheduling.add_pilots(pilots)
 
-    def partitions_changed(self, pilot: Pilot) -> None:
-        """Bind tasks to the present partitions of a pilot only."""
-        self._scheduling.partitions_changed(pilot)
+    def places_changed(self, pilot: Pilot) -> None:
+        """Bind tasks to the present nodes or partitions of a pilot only."""
+        self._ask_for_return(pilot)
+        self._scheduling.places_changed(pilot)
+
+    def _ask_for_return(self, pilot: Pilot) -> None:
+        """Command active agents to return tasks that they have not started when they end; see `Pilot.kept`."""
+        for place in active_places(pilot) if self._scheduling.binds_late else ():
+            self._engine.connection.command(place.uid, {'cmd': 'return_unstarted'})
 
     def remove_pilots(self, uids: Sequence[str]) -> None:
         """Bind no more tasks to these pilots."""
@@ -122,7 +130,7 @@ class TaskFlow:
         by_state = _by_state(changes)
         if self._scheduling.counting:
             self._scheduling.left([task.uid for state, tasks in by_state.items()
-                                   if states.TASK.value(state) >= _LEFT_AGENT for task in tasks])
+                                   if states.TASK.value(state) >= RELEASED for task in tasks])
         if states.TMGR_STAGING_OUTPUT_PENDING in by_state:
             self._output.put([_left_agent(task, info) for task, state, info in changes
                               if state == states.TMGR_STAGING_OUTPUT_PENDING])
@@ -181,10 +189,11 @@ class TaskFlow:
 
     def pilot_ended(self, pilot: Pilot, tasks: Iterable[Task], *, dead_end: str | None) -> None:
         """Handle the tasks of a pilot that became final; `dead_end`: why no other pilot will run waiting tasks."""
-        self._outbox.pop(pilot, None)
+        unsent = self._outbox.pop(pilot, {})
         self._ended[pilot.uid] = _reason(pilot)
         self._left_by(pilot, [task for task in tasks
-                              if task.place == pilot.uid and states.TASK.value(task.state) < _LEFT_AGENT])
+                              if task.place == pilot.uid and states.TASK.value(task.state) < _LEFT_AGENT], unsent)
+        self._scheduling.places_changed(pilot)
         self._fail_those_for([pilot.uid], self._scheduling.waiting())
         self._fail_hopeless()
         if dead_end:
@@ -192,11 +201,12 @@ class TaskFlow:
             self._fail_waiting()
         self._pump()
 
-    def _left_by(self, pilot: Pilot, tasks: list[Task]) -> None:
-        """Schedule restartable tasks of a failed pilot again, and end the others."""
+    def _left_by(self, pilot: Pilot, tasks: list[Task], unsent: Collection[str]) -> None:
+        """Schedule tasks of a pilot again that it has not started, or that may be restarted, and end the others."""
         self._scheduling.remove_pilots([pilot.uid])   # the pilot's end may not have been processed yet
-        if pilot.state == states.FAILED:
-            again = {task.uid: task for task in tasks if _restartable(task)}
+        again = {task.uid: task for task in tasks if (pilot.state == states.FAILED and _restartable(task))
+                 or (self._scheduling.binds_late and self._is_unstarted(task, pilot, unsent))}
+        if again:
             # tasks in input staging come here again when it is complete
             self._again([task for uid, task in again.items() if not self._input.has(uid)])
             tasks = [task for task in tasks if task.uid not in again]
@@ -204,14 +214,24 @@ class TaskFlow:
         self._end(tasks, state, {'exception': f'{pilot.uid} ended before the task did: {_reason(pilot)}',
                                  'exception_detail': pilot.exception_detail})
 
+    def _is_unstarted(self, task: Task, pilot: Pilot, unsent: Collection[str]) -> bool:
+        """Return whether a task has certainly not started in a pilot that has ended, and may run in another one."""
+        if task.common.raptor_id or task.common.pilot:
+            return False
+        return (task.uid in unsent or self._input.has(task.uid)
+                or (pilot.kept is not None and task.uid not in pilot.kept))
+
     def _again(self, tasks: list[Task]) -> None:
+        self._scheduling.returned([task.uid for task in tasks])
         for task in tasks:
             task.bind(None)
         self._schedule_soon(tasks)
 
     def end_all(self, tasks: Iterable[Task], reason: str) -> None:
         """Set all tasks that are not final to CANCELED, without commands to agents."""
-        self._end([task for task in tasks if task.state not in states.FINAL], states.CANCELED, {'exception': reason})
+        live = [task for task in tasks if task.state not in states.FINAL]
+        self._scheduling.forget([task.uid for task in live if task.bound is None])
+        self._end(live, states.CANCELED, {'exception': reason})
 
     def close(self) -> None:
         """Close the components, without ending tasks."""
@@ -254,7 +274,7 @@ class TaskFlow:
             assert pilot is not None
             mine = list(row)
             if pilot.state in states.FINAL:
-                self._left_by(pilot, mine)
+                self._left_by(pilot, mine, [task.uid for task in mine])
                 continue
             self._outbox.setdefault(pilot, {}).update((task.uid, task) for task in mine)
             for task in mine if kept else ():

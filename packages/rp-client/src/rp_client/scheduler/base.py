@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
+
+from rp_client.scheduler.places import Need
+from rp_client.scheduler.room import Node
 
 
 class Request(NamedTuple):
@@ -24,25 +27,32 @@ class Binding(NamedTuple):
 class TaskScheduler(ABC):
     """Base class of task schedulers: binds tasks to pilots, and holds the tasks that cannot be bound yet.
 
-    A sub-class implements `choose`. It is instantiated without arguments, once for each task manager, and named by an
-    entry point in the group `radical_pilot.task_schedulers`.
+    It is instantiated without arguments, once for each task manager, and named by an entry point in the group
+    `radical_pilot.task_schedulers`. Its methods are called in the session's event loop; they must not block. Most
+    schedulers extend `EachTask`.
 
     Attributes:
+        follows: Whether `left` is called for tasks that have left their pilots, and agents that end return the tasks
+            that they have not started, to be submitted again.
         pilots: Uids of the pilots in use, in the order in which they were added.
         place: `place(pilot, task)` returns the place of a task in a pilot: the uid of the pilot, or of one of its
             partitions; empty if the pilot cannot take the task now.
         knows: `knows(partition)` returns whether a partition, named by its uid, can take tasks.
+        need: `need(task)` returns the resources that a task requests.
     """
+
+    follows = False
 
     def __init__(self) -> None:
         self._waiting: dict[str, Request] = {}
         self.pilots: list[str] = []
         self.place: Callable[[str, str], str] = lambda pilot, uid: pilot
         self.knows: Callable[[str], bool] = lambda partition: False
+        self.need: Callable[[str], Need] = lambda uid: Need()
 
     @property
     def waiting(self) -> Collection[Request]:
-        """The tasks that wait for a pilot, in the order of submission."""
+        """The tasks that wait for a pilot."""
         return self._waiting.values()
 
     def wanted(self, uid: str) -> str:
@@ -57,6 +67,7 @@ class TaskScheduler(ABC):
         request = self._waiting.get(uid)
         return request.pilot if request else ''
 
+    @abstractmethod
     def submit(self, requests: Iterable[Request]) -> list[Binding]:
         """Accept tasks, and bind those that can be bound now.
 
@@ -64,19 +75,16 @@ class TaskScheduler(ABC):
             requests: The tasks; those that cannot be bound wait.
 
         Returns:
-            The tasks that were bound.
+            The tasks that were bound, of these and of those that waited.
         """
-        new = list(requests)
-        self._waiting.update((request.uid, request) for request in new)
-        return self._bind(new)
 
+    @abstractmethod
     def retry(self) -> list[Binding]:
         """Bind the waiting tasks that can be bound now, after places have changed.
 
         Returns:
             The tasks that were bound.
         """
-        return self._bind(list(self._waiting.values()))
 
     def add_pilots(self, pilots: Iterable[str]) -> list[Binding]:
         """Add pilots, and bind waiting tasks to them.
@@ -110,11 +118,63 @@ class TaskScheduler(ABC):
         """
         return [uid for uid in uids if self._waiting.pop(uid, None) is not None]
 
+    # for schedulers that follow what becomes of tasks and pilots; the others do nothing here
+
+    def places_changed(self, pilot: str, places: Mapping[str, tuple[int, Sequence[Node]]], *,   # noqa: B027
+                       pending: bool) -> None:
+        """Note the places of a pilot that are active now; `retry` follows.
+
+        Args:
+            pilot: Uid of the pilot, which may be one that is not in use.
+            places: Number and nodes of the pilot, or of its active partitions, by uid.
+            pending: Whether the pilot, or a partition of it, is still to become active.
+        """
+
+    def restored(self, uid: str, place: str) -> None:   # noqa: B027
+        """Note a task that an earlier application has bound.
+
+        Args:
+            uid: Uid of the task.
+            place: Uid of its pilot or partition.
+        """
+
+    def left(self, uids: Iterable[str]) -> list[Binding]:
+        """Note tasks that need no resources of their pilot any more, and bind waiting tasks in their stead.
+
+        Args:
+            uids: Uids of the tasks; some may be unknown.
+
+        Returns:
+            The tasks that were bound.
+        """
+        return []
+
+    def returned(self, uids: Iterable[str]) -> None:   # noqa: B027
+        """Note tasks whose pilot has ended, and that are submitted again next.
+
+        Args:
+            uids: Uids of the tasks.
+        """
+
+
+class EachTask(TaskScheduler):
+    """Base class of task schedulers that choose a pilot for each task; a sub-class implements `choose`."""
+
+    def submit(self, requests: Iterable[Request]) -> list[Binding]:
+        """Accept tasks, and bind those that can be bound now."""
+        new = list(requests)
+        self._waiting.update((request.uid, request) for request in new)
+        return self._bind(new)
+
+    def retry(self) -> list[Binding]:
+        """Bind the waiting tasks that can be bound now, in the order of submission."""
+        return self._bind(list(self._waiting.values()))
+
     @abstractmethod
     def choose(self, uid: str) -> str:
         """Choose the place of a task that requests no particular pilot.
 
-        Called in the session's event loop, with at least one pilot in `pilots`; it must not block.
+        Called with at least one pilot in `pilots`.
 
         Args:
             uid: Uid of the task.

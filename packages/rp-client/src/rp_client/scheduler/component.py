@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from rp_api import states
-from rp_api.constants import RAPTOR_MASTER, TMGR_SCHEDULING_COMPONENT
+from rp_api.constants import RAPTOR_MASTER, RAPTOR_WORKER, TMGR_SCHEDULING_COMPONENT
 from rp_api.description import task as names
 from rp_api.partitions import partition_uid
+from rp_client.common_description import NOTHING, CommonDescription
 from rp_client.component import ClientComponent
 from rp_client.partition import Partition
 from rp_client.pilot import Pilot
 from rp_client.scheduler.base import Binding, Request, TaskScheduler
 from rp_client.scheduler.masters import Followers
 from rp_client.scheduler.places import Need, Place, Places
+from rp_client.scheduler.room import nodes_of
 from rp_client.task import Task
 from rp_profiling.write.tracer import Tracer
+
+RELEASED = states.TASK.value(states.AGENT_STAGING_OUTPUT_PENDING)
+"""Value of the first state in which a task needs no resources of its pilot any more."""
 
 
 class TaskScheduling(ClientComponent):
@@ -28,8 +34,9 @@ class TaskScheduling(ClientComponent):
         self._tasks = tasks
         self._pilots: dict[str, Pilot] = {}   # and partitions
         self._pilots_in_use: set[str] = set()
-        self._places = Places(lambda uid: _need(tasks[uid]))
-        scheduler.place, scheduler.knows = self._places.choose, self._places.has
+        self._places = Places(self._need)
+        scheduler.place, scheduler.knows, scheduler.need = self._places.choose, self._places.has, self._need
+        self._last_need: tuple[CommonDescription, Need] | None = None
         self._followers = Followers()
         self._on_waiting = on_waiting
         self._waiting = 0
@@ -58,17 +65,30 @@ class TaskScheduling(ClientComponent):
     def know(self, task: Task) -> None:
         """Register a restored task, which other tasks may have to follow."""
         self._followers.know(task)
-        if isinstance(task.bound, Partition) and task.state not in states.FINAL:
-            self._places.bound(task.uid, task.bound.uid)
+        if task.bound is not None and states.TASK.value(task.state) < RELEASED:
+            self._scheduler.restored(task.uid, task.bound.uid)
+            if isinstance(task.bound, Partition):
+                self._places.bound(task.uid, task.bound.uid)
 
     @property
     def counting(self) -> bool:
         """True if `left` has to be called for tasks that leave their pilots."""
-        return bool(self._places)
+        return self._scheduler.follows or bool(self._places)
 
-    def left(self, uids: Iterable[str]) -> None:
-        """Free the resources that these tasks used on their pilots."""
+    @property
+    def binds_late(self) -> bool:
+        """True if tasks that their pilot has not started are to be bound again when the pilot ends."""
+        return self._scheduler.follows
+
+    def left(self, uids: Sequence[str]) -> None:
+        """Free the resources that these tasks used on their pilots, and bind waiting tasks."""
         self._places.left(uids)
+        self._bound(self._scheduler.left(uids))
+
+    def returned(self, uids: Sequence[str]) -> None:
+        """Free the resources of tasks whose pilot has ended, and that are put again next."""
+        self._places.left(uids)
+        self._scheduler.returned(uids)
 
     def hopeless(self) -> list[tuple[Task, str]]:
         """Remove and return tasks that wait for a partition that has ended, with its uid."""
@@ -98,8 +118,7 @@ class TaskScheduling(ClientComponent):
         self._pilots.update(added)
         self._pilots_in_use.update(added)
         for pilot in added.values():
-            if pilot.divided:
-                self._update_places(pilot)
+            self._update_places(pilot)
         self._bound(self._scheduler.add_pilots(added))
 
     def remove_pilots(self, uids: Iterable[str]) -> None:
@@ -111,17 +130,28 @@ class TaskScheduling(ClientComponent):
                 self._places.forget(uid)
         self._scheduler.remove_pilots(gone)
 
-    def partitions_changed(self, pilot: Pilot) -> None:
-        """Bind tasks to the present partitions of a pilot only."""
+    def places_changed(self, pilot: Pilot) -> None:
+        """Bind tasks to the present nodes or partitions of a pilot only."""
         self._update_places(pilot)
         self._bound(self._scheduler.retry())
 
     def _update_places(self, pilot: Pilot) -> None:
-        active = pilot.partitions if pilot.state == states.PMGR_ACTIVE else []
-        places = {partition.uid: _place(partition) for partition in active if partition.state == states.PMGR_ACTIVE}
-        self._pilots.update((partition.uid, partition) for partition in pilot.partitions)
-        self._places.update(pilot.uid, places, [partition.number for partition in pilot.partitions
-                                                if partition.state in states.FINAL])
+        active = active_places(pilot)
+        if pilot.divided:
+            self._pilots.update((partition.uid, partition) for partition in pilot.partitions)
+            self._places.update(pilot.uid, {place.uid: _place(place) for place in active},
+                                [place.number for place in pilot.partitions if place.state in states.FINAL])
+        self._scheduler.places_changed(
+            pilot.uid, {place.uid: (getattr(place, 'number', 0), nodes_of(place.resource_details or {}))
+                        for place in active}, pending=_is_pending(pilot))
+
+    def _need(self, uid: str) -> Need:
+        task = self._tasks[uid]
+        if task.own != NOTHING:
+            return _need(task)
+        if self._last_need is None or self._last_need[0] is not task.common:   # consecutive tasks are mostly equal
+            self._last_need = task.common, _need(task)
+        return self._last_need[1]
 
     def waiting(self) -> list[Task]:
         """Return the tasks that wait for a pilot."""
@@ -158,10 +188,36 @@ class TaskScheduling(ClientComponent):
             self._on_waiting(waiting)
 
 
+def active_places(pilot: Pilot) -> list[Any]:
+    """Return the active partitions of a pilot, or the pilot itself if it is active and not divided."""
+    if pilot.state != states.PMGR_ACTIVE:
+        return []
+    return [place for place in (pilot.partitions if pilot.divided else [pilot]) if place.state == states.PMGR_ACTIVE]
+
+
+def _is_pending(pilot: Pilot) -> bool:
+    """Return whether a pilot, or one of its partitions, is still to become active."""
+    return any(place.state not in (*states.FINAL, states.PMGR_ACTIVE) for place in (pilot, *pilot.partitions))
+
+
 def _need(task: Task) -> Need:
     described = task.sparse()
-    return Need(described.get(names.PARTITION), described.get(names.RANKS, 1), described.get(names.CORES_PER_RANK, 1),
-                described.get(names.GPUS_PER_RANK, 0.0), described.get(names.MEM_PER_RANK, 0))
+    ranks = described.get(names.RANKS, 1)
+    return Need(described.get(names.PARTITION), ranks, described.get(names.CORES_PER_RANK, 1),
+                described.get(names.GPUS_PER_RANK, 0.0), described.get(names.MEM_PER_RANK, 0),
+                described.get(names.LFS_PER_RANK, 0), described.get(names.RANKS_PER_NODE) or 0,
+                ranks > 1 and described.get(names.USE_MPI) is False, described.get(names.PRIORITY, 0),
+                _is_counted(task, described.get(names.TAGS) or {}))
+
+
+def _is_counted(task: Task, tags: Mapping[str, Any]) -> bool:
+    """Return whether a task takes resources of its pilot as soon as they are free.
+
+    RAPTOR's calls run in workers. Tasks with bags wait in the agent until all tasks of the bag have arrived there.
+    """
+    if task.common.raptor_id and task.common.mode != RAPTOR_WORKER:
+        return False
+    return 'order' not in tags and not isinstance(tags.get('colocate'), Mapping)
 
 
 def _place(partition: Partition) -> Place:

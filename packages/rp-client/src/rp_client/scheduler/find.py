@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import cast
 
 from rp_api import extensions
-from rp_api.constants import SCHEDULER_ROUND_ROBIN
+from rp_api.constants import SCHEDULER_BACKFILLING, SCHEDULER_ROUND_ROBIN
 from rp_api.errors import PlatformError
 from rp_client.scheduler.base import TaskScheduler
 
 GROUP = 'radical_pilot.task_schedulers'
 
-_OWN = {SCHEDULER_ROUND_ROBIN: 'rp_client.scheduler.round_robin:RoundRobin'}
+_OWN = {SCHEDULER_ROUND_ROBIN: 'rp_client.scheduler.round_robin:RoundRobin',
+        SCHEDULER_BACKFILLING: 'rp_client.scheduler.backfilling:Backfilling'}
 
 
 def find(name: str) -> type[TaskScheduler]:

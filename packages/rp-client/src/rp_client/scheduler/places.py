@@ -19,9 +19,18 @@ class Need(NamedTuple):
     cores: int = 1
     """For each rank."""
     gpus: float = 0.0
-    """For each rank."""
+    """For each rank: part of a GPU, or a number of GPUs."""
     mem: int = 0
     """MB for each rank."""
+    lfs: int = 0
+    """MB of storage for each rank."""
+    per_node: int = 0
+    """Ranks on a node at most; 0 for no limit."""
+    one_node: bool = False
+    """Whether all ranks must be on the same node."""
+    priority: int = 0
+    counted: bool = True
+    """False for tasks that run inside of others, or that their agent holds back until other tasks arrive."""
 
 
 class Place(NamedTuple):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rp_client.scheduler.base import TaskScheduler
+from rp_client.scheduler.base import EachTask
 
 
-class RoundRobin(TaskScheduler):
+class RoundRobin(EachTask):
     """Binds tasks to all pilots in turn; a pilot that cannot take a task now is skipped."""
 
     def __init__(self) -> None:
