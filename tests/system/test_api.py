@@ -769,8 +769,28 @@ def test_submission_from_several_threads(shared: Run) -> None:
 def test_unknown_scheduler(session: rp.Session) -> None:
     with pytest.raises(ValueError, match=r"'magic'.*round_robin"):
         rp.TaskManager(session, scheduler='magic')
+    with pytest.raises(ValueError, match=r"'magic'.*round_robin"):
+        rp.TaskManager(session, {'scheduler': 'magic'})
+    assert session.list_task_managers() == []
+
+
+def test_scheduler(session: rp.Session) -> None:
+    """The argument comes before the configuration."""
     assert rp.TaskManager(session, scheduler=rp.SCHEDULER_ROUND_ROBIN).scheduler == 'round_robin'
-    assert session.list_task_managers() == ['tmgr.0000']
+    assert rp.TaskManager(session, {'scheduler': 'backfilling'}).scheduler == 'backfilling'
+    assert rp.TaskManager(session, {'scheduler': 'magic'}, 'backfilling').scheduler == 'backfilling'
+    assert {rp.TaskManager(session, cfg).scheduler for cfg in ('default', None, {}, {'other': 1})} == {'round_robin'}
+    odd: list[tuple[Any, Any]] = [(5, None), ({'scheduler': 5}, None), ('default', 5)]
+    for cfg, scheduler in odd:
+        with pytest.raises(TypeError, match='of a task manager is 5'):
+            rp.TaskManager(session, cfg, scheduler)
+
+
+def test_scheduler_with_a_bad_environment(session: rp.Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('RADICAL_PILOT_BF_OVERSUBSCRIPTION', 'some')
+    with pytest.raises(ValueError, match=r"RADICAL_PILOT_BF_OVERSUBSCRIPTION is 'some', it must be a percentage"):
+        rp.TaskManager(session, scheduler='backfilling')
+    assert session.list_task_managers() == []
 
 
 @pytest.mark.parametrize('manager', [rp.PilotManager, rp.TaskManager])

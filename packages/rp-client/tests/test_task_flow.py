@@ -11,12 +11,14 @@ import pytest
 from client_support import Engine, Events, Later, Manager, a_pilot, a_task
 
 from rp_api import states
-from rp_api.constants import TASK_STATE
+from rp_api.constants import RAPTOR_MASTER, RAPTOR_WORKER, TASK_FUNCTION, TASK_STATE
 from rp_api.coordination.contract import BULK, KnownTask, Update
 from rp_client.engine.callbacks import Registry, told
 from rp_client.engine.tracker import Change, Tracker
 from rp_client.flow.task_flow import ATTEMPTS, TaskFlow
 from rp_client.pilot import Pilot
+from rp_client.scheduler.backfilling import Backfilling
+from rp_client.scheduler.base import TaskScheduler
 from rp_client.scheduler.component import TaskScheduling
 from rp_client.scheduler.round_robin import RoundRobin
 from rp_client.stager.input import TaskStagingInput
@@ -30,7 +32,7 @@ LEFT = states.TMGR_STAGING_OUTPUT_PENDING
 class Site:
     """The components of a task manager, joined; nothing happens unless the test says so."""
 
-    def __init__(self, base: Path) -> None:
+    def __init__(self, base: Path, scheduler: TaskScheduler | None = None) -> None:
         self.base = base
         (base / 'client').mkdir()
         self.engine = Engine()
@@ -45,7 +47,7 @@ class Site:
         tracker = Tracker(states.TASK, TASK_STATE, registry, self)   # type: ignore[arg-type]
         self.flow = TaskFlow(
             'tmgr.0000', self.engine, tracker, self.events,   # type: ignore[arg-type]
-            TaskScheduling('0000', self.events, RoundRobin(), self.tasks, self.waiting.append),
+            TaskScheduling('0000', self.events, scheduler or RoundRobin(), self.tasks, self.waiting.append),
             TaskStagingInput('0000', self.events, self.later), TaskStagingOutput('0000', self.events, self.later))
 
     def pilot(self, uid: str = 'pilot.0000', state: str = states.PMGR_ACTIVE, *, add: bool = True) -> Pilot:
@@ -54,6 +56,14 @@ class Site:
         pilot._state = state
         if add:
             self.flow.add_pilots([pilot])
+        return pilot
+
+    def sized(self, uid: str, cores: int, state: str = states.PMGR_ACTIVE) -> Pilot:
+        """A pilot of one node with so many cores."""
+        pilot = self.pilot(uid, state, add=False)
+        devices = [{'index': index, 'occupation': 0.0} for index in range(cores)]
+        pilot._learn({'resource_details': {'node_list': [{'cores': devices, 'gpus': [], 'mem': 0, 'lfs': 0}]}})
+        self.flow.add_pilots([pilot])
         return pilot
 
     def make(self, *uids: str, **description: Any) -> list[Task]:
@@ -109,6 +119,12 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
+
+
+@pytest.fixture
+def late(tmp_path: Path) -> Site:
+    """One whose tasks are bound late."""
+    return Site(tmp_path, Backfilling())
 
 
 def are(tasks: Iterable[Task]) -> list[str]:
@@ -757,3 +773,111 @@ def test_forgotten_tasks_that_were_not_sent_never_are(site: Site) -> None:
     site.flow.forget(['a'])
     site.engine.have_room()
     assert site.connection.kept == ['b']
+
+
+# late binding
+
+RETURN = {'cmd': 'return_unstarted'}
+
+
+def test_pilots_get_what_they_can_run(late: Site) -> None:
+    """Tasks that wait are sent without a pilot, and bound when there is room."""
+    late.sized('pilot.1', 2)
+    tasks = late.submit_many(4)
+    assert late.connection.commands == [('pilot.1', RETURN)]
+    assert are(tasks) == [SENT] * 2 + [states.TMGR_SCHEDULING] * 2
+    assert late.connection.kept == ['task.000002', 'task.000003']
+    late.report(tasks[0], states.AGENT_STAGING_OUTPUT)   # its cores are free already
+    assert late.sent() == [('pilot.1', ['task.000000', 'task.000001']), ('pilot.1', ['task.000002'])]
+    late.report(tasks[0], states.DONE)
+    assert late.waiting == [2, 1]
+    late.report(tasks[1], LEFT, target_state=states.FAILED)
+    assert late.sent()[2:] == [('pilot.1', ['task.000003'])]
+
+
+def test_pilot_that_becomes_active_later(late: Site) -> None:
+    pilot = late.sized('pilot.1', 2, states.PMGR_ACTIVE_PENDING)
+    tasks = late.submit_many(3)
+    assert (late.sent(), late.connection.commands) == ([], [])
+    pilot._state = states.PMGR_ACTIVE
+    late.flow.places_changed(pilot)
+    assert late.connection.commands == [('pilot.1', RETURN)]
+    assert are(tasks) == [SENT] * 2 + [states.TMGR_SCHEDULING]
+
+
+@pytest.mark.parametrize('state', states.FINAL)
+def test_tasks_that_a_pilot_has_not_started_run_elsewhere(late: Site, state: str) -> None:
+    pilot = late.sized('pilot.1', 4)
+    tasks = late.submit_many(3)
+    (own,) = late.submit('own', pilot='pilot.1')
+    other = late.sized('pilot.2', 2)
+    pilot._learn({'kept': ['task.000001']})   # it may have started
+    late.end(pilot, state)
+    late.engine.loop.turn()
+    end = states.CANCELED if state == states.CANCELED else states.FAILED
+    assert are([*tasks, own]) == [SENT, end, SENT, end]
+    assert [task.bound for task in (tasks[0], tasks[2])] == [other, other]
+    assert late.sent()[-1] == ('pilot.2', ['task.000000', 'task.000002'])
+
+
+def test_agent_that_died_may_have_started_all_that_it_got(late: Site) -> None:
+    pilot = late.sized('pilot.1', 2)
+    sent = late.submit('sent')
+    late.connection.free = False
+    unsent = late.submit('unsent')
+    late.end(pilot)
+    late.engine.loop.turn()
+    assert are([*sent, *unsent]) == [states.FAILED, SENT]
+    assert unsent[0].bound is None
+    late.connection.free = True
+    late.sized('pilot.2', 1)
+    assert late.sent()[-1] == ('pilot.2', ['unsent'])
+
+
+def test_files_of_a_task_whose_pilot_ends_meanwhile(late: Site) -> None:
+    (late.base / 'client/in').touch()
+    pilot = late.sized('pilot.1', 1)
+    (task,) = late.submit('task.1', input_staging='in')
+    late.end(pilot, states.CANCELED)
+    late.later.work()
+    late.engine.loop.turn()
+    assert task.bound is None
+    late.sized('pilot.2', 1)
+    late.later.work()
+    assert late.sent()[-1] == ('pilot.2', ['task.1'])
+
+
+def test_cancelled_tasks_make_room(late: Site) -> None:
+    late.sized('pilot.1', 1)
+    late.connection.free = False
+    tasks = late.submit_many(3)
+    late.flow.cancel(tasks[:2])
+    assert are(tasks) == [states.CANCELED, states.CANCELED, SENT]
+
+
+def test_a_manager_that_closes_binds_no_more(late: Site) -> None:
+    late.sized('pilot.1', 1)
+    tasks = late.submit_many(3)
+    late.flow.end_all(tasks, 'closed')
+    assert set(are(tasks)) == {states.CANCELED}
+    assert [uids for _, uids in late.sent()] == [['task.000000']]
+
+
+def test_restored_tasks_take_their_room(late: Site) -> None:
+    pilot = late.sized('pilot.1', 2)
+    restored(late, 'task.1', states.AGENT_EXECUTING, pilot)
+    waiting = [restored(late, f'task.{number}', states.TMGR_SCHEDULING) for number in (2, 3)]
+    late.flow.resume()
+    late.engine.loop.turn()
+    assert are(waiting) == [SENT, states.TMGR_SCHEDULING]
+
+
+def test_raptor_follows_its_master(late: Site) -> None:
+    """Workers take cores, and calls run in workers."""
+    late.sized('pilot.1', 2)
+    late.submit('plain')
+    late.submit('master', mode=RAPTOR_MASTER, raptor_file='m.py', raptor_class='M')
+    calls = late.submit('call.1', 'call.2', mode=TASK_FUNCTION, function='f', raptor_id='master')
+    (worker,) = late.submit('worker', mode=RAPTOR_WORKER, raptor_id='master', ranks=1)
+    assert are(calls) == [SENT] * 2
+    assert worker.state == states.TMGR_SCHEDULING

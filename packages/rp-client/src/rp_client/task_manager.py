@@ -48,19 +48,21 @@ class TaskManager:
 
     Args:
         session: The session that the manager belongs to, and that closes it.
-        cfg: Accepted for compatibility, without effect.
-        scheduler: Name of the task scheduler that chooses pilots for tasks: `round_robin` (default), or an installed
-            extension.
+        cfg: A dict whose key `scheduler` names the task scheduler if the argument does not. Other keys, and names of
+            configurations, are accepted for compatibility, without effect.
+        scheduler: Name of the task scheduler that chooses pilots for tasks: `round_robin` (default), `backfilling`, or
+            an installed extension.
 
     Raises:
-        ValueError: The scheduler is unknown.
+        TypeError: `cfg` is neither a dict nor a name, or the scheduler is not a string.
+        ValueError: The scheduler is unknown, or an environment variable that configures it is not valid.
         RuntimeError: The session is closed.
     """
 
     def __init__(self, session: Session, cfg: str | Mapping[str, Any] | None = 'default',
                  scheduler: str | None = None, *, _uid: str = '') -> None:
-        self.scheduler = scheduler or constants.SCHEDULER_DEFAULT
-        scheduler_class = find(self.scheduler)
+        self.scheduler = _scheduler_name(cfg, scheduler)
+        task_scheduler = find(self.scheduler)()
         self._session = session
         self._engine = engine_of(session)
         self.uid = session.register_tmgr(self, _uid)
@@ -74,7 +76,7 @@ class TaskManager:
         self._board = self._tracker.board
         self._closed = False
         self._tracer = session.tracer(self.uid)
-        self._flow = self._make_flow(scheduler_class())
+        self._flow = self._make_flow(task_scheduler)
         self._engine.on_broken.append(self._board.broke)
         self._tracer.record('setup_done', uid=self.uid)
         if not _uid:
@@ -563,6 +565,15 @@ class TaskManager:
         self._flow.close()
         self._tracer.close()
         self._board.broke(CoordinationError('it was closed, and its pilots keep running'))
+
+
+def _scheduler_name(cfg: str | Mapping[str, Any] | None, scheduler: str | None) -> str:
+    if cfg is not None and not isinstance(cfg, str | Mapping):
+        raise TypeError(f'cfg of a task manager is {cfg!r}, it must be a dict or a name')
+    name = scheduler or (cfg.get('scheduler') if isinstance(cfg, Mapping) else None) or constants.SCHEDULER_DEFAULT
+    if not isinstance(name, str):
+        raise TypeError(f'the scheduler of a task manager is {name!r}, it must be the name of one')
+    return name
 
 
 def _metrics(metric: str | Sequence[str] | None) -> list[str]:

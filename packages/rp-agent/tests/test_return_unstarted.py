@@ -1,0 +1,31 @@
+"""An agent whose tasks may run elsewhere leaves those that it has not started unreported when it ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from agent_support import PILOT, real, uids
+
+from rp_api import states
+
+SLEEP = {'executable': 'sleep', 'arguments': ['100']}
+
+
+def test_tasks_that_have_not_started_are_not_reported(tmp_path: Path) -> None:
+    started, waiting, own = uids(2), uids(3, 2), uids(1, 5)
+    with real(tmp_path) as (application, agent):
+        application.submit(started, **SLEEP)
+        application.until_state(started, states.AGENT_EXECUTING)
+        application.submit(waiting, **SLEEP)
+        application.submit(own, **SLEEP, pilot=PILOT)
+        application.until_state([*waiting, *own], states.AGENT_SCHEDULING)
+        application.command(cmd='return_unstarted')
+        application.command(cmd='cancel_pilot', reason='cancelled')
+        assert agent.wait() == 0
+        application.until(lambda: application.pilots[-1].state == states.CANCELED, 'the end of the pilot')
+        ended = {uid for uid, update in application.tasks.items() if update.state == states.CANCELED
+                 or (update.info or {}).get('target_state') == states.CANCELED}
+        assert ended == {*started, *own}
+        last = application.pilots[-1].info
+        assert last is not None
+        assert last['kept'] == []

@@ -1,0 +1,62 @@
+"""Tasks that are bound late, with real agents: pilots of two sizes, one that never becomes active, one that ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from conftest import pilot_description, processes_with, wait_until
+
+import radical.pilot as rp
+
+
+def agent_of(pilot: rp.Pilot) -> int:
+    """The process of a pilot's agent; 0 if it has not been started."""
+    return next((pid for pid, command in processes_with(pilot.pilot_sandbox).items() if 'rp_agent.cli' in command), 0)
+
+
+def test_tasks_go_where_they_can_run(session: rp.Session, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('RADICAL_PILOT_BF_OVERSUBSCRIPTION', '100')
+    pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session, cfg={'scheduler': rp.SCHEDULER_BACKFILLING})
+    assert (tmgr.scheduler, rp.TaskManager(session, scheduler='backfilling').scheduler) == ('backfilling',) * 2
+    never = pmgr.submit_pilots(pilot_description(base, cores=8, exit_on_error=False))
+    os.kill(wait_until(lambda: agent_of(never)), signal.SIGSTOP)
+    large, small = pmgr.submit_pilots([pilot_description(base, cores=cores) for cores in (3, 1)])
+    tmgr.add_pilots([never, large, small])
+
+    def submit(count: int, command: str, cores: int = 1) -> list[rp.Task]:
+        return tmgr.submit_tasks([rp.TaskDescription({
+            'executable': '/bin/sh', 'arguments': ['-c', command], 'cores_per_rank': cores}) for _ in range(count)])
+
+    tasks = submit(60, 'sleep 0.1; echo $RP_PILOT_ID')
+    tmgr.wait_tasks([task.uid for task in tasks], timeout=60)
+    assert {task.state for task in tasks} == {rp.DONE}
+    where = Counter(task.stdout.strip() for task in tasks)
+    assert where.keys() == {large.uid, small.uid}
+    assert where[large.uid] > where[small.uid]
+    assert never.state != rp.PMGR_ACTIVE
+
+    # as many run as there are cores, as many wait in the agents, and one waits for both of them
+    tasks = submit(9, f'until [ -e {base}/go ]; do sleep 0.02; done; echo $RP_PILOT_ID')
+    (huge,) = submit(1, 'true', cores=5)
+    wait_until(lambda: Counter(task.state for task in tasks)[rp.AGENT_EXECUTING] == 4)
+    assert Counter(task.pilot for task in tasks) == {large.uid: 6, small.uid: 2, None: 1}
+    there = [task for task in tasks if task.pilot == large.uid]
+    started = [task for task in there if task.state == rp.AGENT_EXECUTING]
+    large.cancel()
+    (base / 'go').touch()
+    tmgr.wait_tasks([task.uid for task in tasks], timeout=60)
+    assert {task.uid for task in tasks if task.state == rp.CANCELED} == {task.uid for task in started}
+    others = [task for task in tasks if task not in started]
+    assert ({task.state for task in others}, {task.stdout for task in others}) == ({rp.DONE}, {f'{small.uid}\n'})
+    assert [task.attempts for task in there if task in others] == [2] * 3
+
+    # it could have run on the pilot that is still to come
+    assert huge.state == rp.TMGR_SCHEDULING
+    os.kill(agent_of(never), signal.SIGKILL)
+    assert huge.wait(timeout=60) == rp.FAILED
+    assert 'can never run' in str(huge.exception)
+    assert huge.pilot == small.uid
