@@ -18,23 +18,25 @@ from rp_profiling.catalogue import LEFT_OUT
 from rp_profiling.check import check_session
 from rp_profiling.draw.pictures import all_pictures
 from rp_profiling.draw.report import summary
-from rp_profiling.levels import FULL, OFF, STATES
+from rp_profiling.levels import DEFAULT, FULL, OFF, STATES
 from rp_profiling.read.files import text_of
 from rp_profiling.read.profile import read_profile
 from rp_profiling.read.trace import read_trace
-from rp_profiling.write.detail import EVERYTHING, Detail, chosen, switches
+from rp_profiling.write.detail import USUAL, Detail, chosen, switches
 from rp_profiling.write.tracer import HEADER, Tracer
 
 LESS = Detail(STATES)
-PACKED = Detail(FULL, True)
+PACKED = Detail(DEFAULT, True)
 
 # the choice
 
 
 @pytest.mark.parametrize(('choice', 'detail'), [
-    ('full', EVERYTHING),
-    ('TRUE', EVERYTHING),
-    ('anything', EVERYTHING),
+    ('default', USUAL),
+    ('full', Detail(FULL)),
+    ('full states', LESS),
+    ('TRUE', USUAL),
+    ('anything', USUAL),
     ('states', LESS),
     ('gzip', PACKED),
     (' States, GZIP,', Detail(STATES, True)),
@@ -42,7 +44,7 @@ PACKED = Detail(FULL, True)
     ('off', Detail(OFF)),
     ('off,gzip', Detail(OFF)),
     ('', Detail(OFF)),
-    (True, EVERYTHING),
+    (True, USUAL),
     (False, Detail(OFF)),
 ])
 def test_choices(choice: str | bool, detail: Detail) -> None:
@@ -51,9 +53,9 @@ def test_choices(choice: str | bool, detail: Detail) -> None:
 
 
 @pytest.mark.parametrize(('environ', 'detail'), [
-    ({}, EVERYTHING),
+    ({}, USUAL),
     ({'RADICAL_DEFAULT_PROFILE': 'False'}, Detail(OFF)),
-    ({'RADICAL_DEFAULT_PROFILE': 'False', 'RADICAL_PROFILE': 'TRUE'}, EVERYTHING),
+    ({'RADICAL_DEFAULT_PROFILE': 'False', 'RADICAL_PROFILE': 'TRUE'}, USUAL),
     ({'RADICAL_PROFILE': '0'}, Detail(OFF)),
     ({'RADICAL_PROFILE': '1', 'RADICAL_PILOT_PROFILE': 'off'}, Detail(OFF)),
     ({'RADICAL_PROFILE': 'no', 'RADICAL_PILOT_PROFILE': 'states'}, LESS),
@@ -68,7 +70,7 @@ def test_a_component_has_a_switch_of_its_own() -> None:
                'RADICAL_PILOT_PMGR_PROFILE': ''}
     assert switches(environ) == {'agent_executing': 'off', 'tmgr': 'states'}
     assert not chosen(environ, 'agent_executing.0003').on
-    assert chosen(environ, 'agent_scheduling.0000') == chosen(environ) == EVERYTHING
+    assert chosen(environ, 'agent_scheduling.0000') == chosen(environ) == USUAL
     assert chosen(environ, 'tmgr.0000') == LESS
     assert not chosen(environ | {'RADICAL_PROFILE': 'no'}, 'tmgr.0000').on, 'all are off'
     assert chosen(environ | {'RADICAL_PROFILE': 'gzip'}, 'tmgr.0000') == Detail(STATES, True)
@@ -83,8 +85,14 @@ def test_events_of_less_detail() -> None:
     assert LESS.records('advance')
     assert LESS.records('an event of an application')
     assert not LESS.records('launch_start')
-    assert EVERYTHING.records('launch_start')
+    assert USUAL.records('launch_start')
     assert not Detail(OFF).records('advance')
+
+
+def test_a_tracer_knows_whether_single_steps_are_wanted(tmp_path: Path) -> None:
+    found = [Tracer(tmp_path / 'x.prof', 'x', detail=Detail(level)).full_detail for level in (FULL, DEFAULT, STATES)]
+    assert found == [True, False, False]
+    assert not Tracer(None, 'x', detail=Detail(FULL)).full_detail
 
 
 # less events
@@ -127,7 +135,7 @@ def test_what_is_left_out_leaves_nothing_to_write(path: Path) -> None:
 
 
 def test_a_profile_with_all_events_says_nothing_of_its_detail(path: Path) -> None:
-    tracer = Tracer(path, 'agent_executing.0000', detail=EVERYTHING)
+    tracer = Tracer(path, 'agent_executing.0000', detail=USUAL)
     tracer.record('task_start')
     tracer.close()
     assert [row.event for row in read_profile(path)] == ['sync_abs', 'task_start', 'END']
@@ -218,7 +226,7 @@ def test_a_writer_that_is_killed_loses_what_it_has_not_written(path: Path) -> No
     writer = subprocess.Popen([sys.executable, '-c', f'''
 from rp_profiling.write.detail import Detail
 from rp_profiling.write.tracer import Tracer
-tracer = Tracer({str(path)!r}, 'agent_0', detail=Detail('full', True))
+tracer = Tracer({str(path)!r}, 'agent_0', detail=Detail('default', True))
 tracer.record_bulk('get', [str(number) for number in range(10_000)])
 tracer.flush()
 tracer.record('get', 'lost')
@@ -290,7 +298,7 @@ def test_all_stretches_of_lives_are_in_traces_of_less_detail() -> None:
 def test_an_event_that_was_left_out_is_asked_for_in_vain(tmp_path: Path) -> None:
     trace = read_trace(less(tmp_path, events_of()))
     for ask in (lambda: durations(trace, 'launch_start', 'rank_start'), lambda: rate(trace, 'last exec_stop', 1.0)):
-        with pytest.raises(ValueError, match=r'not in this trace, .*RADICAL_PILOT_PROFILE=full'):
+        with pytest.raises(ValueError, match=r'not in this trace, .*RADICAL_PILOT_PROFILE=default'):
             ask()
     assert len(durations(trace, 'app_start', 'app_stop')) == 0
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rp_profiling.catalogue import LEFT_OUT
 from rp_profiling.catalogue import STATES as MODELS
-from rp_profiling.levels import FULL, STATES
+from rp_profiling.levels import DEFAULT, STATES
 from rp_profiling.read.columns import TICKS
 from rp_profiling.read.trace import NEVER, Times, Trace
 
@@ -152,7 +152,7 @@ def _recorded(trace: Trace, name: str) -> Times:
     event = name.removeprefix('last ')
     if event in LEFT_OUT and trace.reduced.any() and not len(trace.rows_of(event)):
         raise ValueError(f'{event} is not in this trace, which has the detail {STATES!r}: record the session '
-                         f'with RADICAL_PILOT_PROFILE={FULL}')
+                         f'with RADICAL_PILOT_PROFILE={DEFAULT}')
     return times
 
 

@@ -24,7 +24,7 @@ from rp_profiling.catalogue.model import (
     Step,
 )
 from rp_profiling.catalogue.states import PILOT_STATES, STATES, TASK_STATES
-from rp_profiling.levels import FULL
+from rp_profiling.levels import STATES as LEAST
 
 __all__ = [
     'ALL_COMPONENTS', 'ALL_PROFILES', 'COMPONENTS', 'CONDITIONS', 'DETAILS', 'EVENTS', 'LEFT_OUT', 'ORDERS',
@@ -36,8 +36,8 @@ EVENTS: tuple[Event, ...] = (
     *common.EVENTS, *client.EVENTS, *coordination.EVENTS, *bootstrap.EVENTS, *agent.EVENTS)
 ORDERS: tuple[PartialOrder, ...] = (*common.ORDERS, *client.ORDERS, *bootstrap.ORDERS, *agent.ORDERS)
 
-LEFT_OUT = frozenset(each.name for each in EVENTS if each.detail == FULL)
-"""The names of the events that are recorded only with the detail `full`."""
+LEFT_OUT = frozenset(each.name for each in EVENTS if each.detail != LEAST)
+"""The names of the events that are not recorded with the detail `states`."""
 
 # the task manager's scheduler records only events of all components
 COMPONENTS: tuple[str, ...] = (*dict.fromkeys(each.component for each in EVENTS), 'TMGRSchedulingComponent')

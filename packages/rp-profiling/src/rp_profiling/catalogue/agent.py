@@ -6,9 +6,10 @@ from functools import partial
 from typing import Any
 
 from rp_profiling.catalogue.model import IN_USE, OWN, Event, PartialOrder, Recorder, alt, opt, seq, star
-from rp_profiling.levels import FULL, STATES
+from rp_profiling.levels import DEFAULT, FULL, STATES
 
 _DVM = 'dvm_id=%d'
+_AS_DVM = 'an instance of Flux is recorded as a DVM'
 # the stager reads the profile in the task's sandbox and may repeat its rows in its own profile
 _IN_TASK = ('task.*.prof', 'agent_staging_output.*.prof')
 _IN_STAGER = ('agent_staging_output.*.prof',)
@@ -16,11 +17,11 @@ _IN_STAGER = ('agent_staging_output.*.prof',)
 _agent = Recorder('agent_0', 'pilot', ('agent_0.prof',))
 # the executor starts DVMs
 _dvm = partial(_agent, msg=_DVM, condition='CFG-DVM', profiles=('agent_0.prof', 'agent_executing.*.prof'))
-_input = Recorder('AgentStagingInputComponent', 'task', ('agent_staging_input.*.prof',), FULL)
-_scheduling = Recorder('AgentSchedulingComponent', 'task', ('agent_scheduling.*.prof',), FULL)
+_input = Recorder('AgentStagingInputComponent', 'task', ('agent_staging_input.*.prof',), DEFAULT)
+_scheduling = Recorder('AgentSchedulingComponent', 'task', ('agent_scheduling.*.prof',), DEFAULT)
 _executing = Recorder('AgentExecutingComponent', 'task', ('agent_executing.*.prof',))
-_script = Recorder('AgentExecutingComponent', 'task', _IN_TASK, FULL)
-_output = Recorder('AgentStagingOutputComponent', 'task', _IN_STAGER, FULL)
+_script = Recorder('AgentExecutingComponent', 'task', _IN_TASK, DEFAULT)
+_output = Recorder('AgentStagingOutputComponent', 'task', _IN_STAGER, DEFAULT)
 
 
 def _reading(name: str, what: str, **kind: Any) -> tuple[Event, Event]:
@@ -39,10 +40,10 @@ _AGENT = (
     _agent('partition_stop', 'a partition has ended', msg='state', condition='PILOT', origin=OWN),
     _agent('sub_agent_stop', 'a sub-agent has ended', msg='its name', optional=True, origin=IN_USE),
     _agent('node_lost', 'a node of the pilot cannot be used any more', msg='its name', optional=True, origin=OWN),
-    _agent('flux_start', 'an instance of Flux is being started', condition='CFG', origin=IN_USE),
-    _agent('flux_start_ok', 'an instance of Flux can run tasks', condition='CFG', origin=IN_USE),
-    _agent('get', 'a bulk of tasks has come from the task manager', msg='bulk size: %d', detail=FULL),
-    _agent('get', 'a task has come from the task manager', uid='task', detail=FULL),
+    _agent('flux_start', 'an instance of Flux is being started', condition='CFG', origin=IN_USE, unrecorded=_AS_DVM),
+    _agent('flux_start_ok', 'an instance of Flux can run tasks', condition='CFG', origin=IN_USE, unrecorded=_AS_DVM),
+    _agent('get', 'a bulk of tasks has come from the task manager', msg='bulk size: %d', detail=DEFAULT),
+    _agent('get', 'a task has come from the task manager', uid='task', detail=DEFAULT),
     _dvm('dvm_start', 'the launch method starts a DVM'),
     _dvm('dvm_uri', 'the address of the DVM is known'),
     _dvm('dvm_ready', 'the DVM can run tasks'),
@@ -63,11 +64,11 @@ _SCHEDULING = (
 )
 
 _EXECUTING = (
-    _executing('task_start', 'work on the task begins', detail=FULL),
-    _executing('task_mkdir', 'the task sandbox is to be made', detail=FULL),
-    _executing('task_mkdir_done', 'the task sandbox has been made', detail=FULL),
+    _executing('task_start', 'work on the task begins', detail=DEFAULT),
+    _executing('task_mkdir', 'the task sandbox is to be made', detail=DEFAULT),
+    _executing('task_mkdir_done', 'the task sandbox has been made', detail=DEFAULT),
     _executing('task_run_start', 'the task is handed to the layer that runs it'),
-    _executing('task_run_ok', 'the layer that runs the task has taken it', detail=FULL),
+    _executing('task_run_ok', 'the layer that runs the task has taken it', detail=DEFAULT),
     _script('launch_start', 'launch script: starts'),
     _script('launch_pre', 'launch script: commands before the launch'),
     _script('launch_submit', 'launch script: the launch method is called'),
@@ -93,8 +94,8 @@ _EXECUTING = (
 _STAGING_OUT = (
     *_reading('stdout', 'standard output of the task'),
     *_reading('stderr', 'standard error of the task'),
-    *_reading('uprof', 'the profile of the task', condition='APP'),
-    *_reading('ofile', 'the list of files made by the task', optional=True, origin=IN_USE),
+    *_reading('uprof', 'the profile of a task whose sandbox is to be removed', condition='Task'),
+    *_reading('ofile', 'the list of files made by the task', optional=True, origin=IN_USE, detail=FULL),
     *_output.directives('staging_out', 'an output directive', 'start', 'skip', 'fail', 'stop', condition='Task-DS'),
 )
 

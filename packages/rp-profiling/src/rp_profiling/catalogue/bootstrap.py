@@ -29,22 +29,26 @@ EVENTS = (
     _boot('ve_activate_stop', 'the prepared virtual environment is active', condition='CFG-R'),
     _boot('bootstrap_0_ok', 'the agent has been started', optional=True, origin=IN_USE),
     *(
-        _boot(f'{name}_{end}', f'{what} {verb}', condition='CFG-R', origin=IN_USE)
-        for name, what in (
-            ('pre_bootstrap_0', 'running commands before the bootstrap'),
-            ('pre_bootstrap_2', 'running commands before the agent starts'),
-            ('untar', 'unpacking the files of the pilot'),
-            ('gtod', 'making the clock helper'),
+        _boot(f'{name}_{end}', f'{what} {verb}', condition='CFG-R', origin=IN_USE, unrecorded=unrecorded)
+        for name, what, unrecorded in (
+            ('pre_bootstrap_0', 'running commands before the bootstrap', ''),
+            ('pre_bootstrap_2', 'running commands before the agent starts',
+             'the shell that becomes the agent runs the commands'),
+            ('untar', 'unpacking the files of the pilot', ''),
+            ('gtod', 'making the clock helper', 'the agent writes the helper, a text'),
         )
         for end, verb in (('start', 'begins'), ('stop', 'is over'))
     ),
     _boot('killme', 'the bootstrapper is asked to end the pilot', condition='RUNTIME', origin=IN_USE),
     _boot('sigterm', 'the agent is sent SIGTERM', condition='RUNTIME', origin=IN_USE),
-    _boot('sigkill', 'the agent is sent SIGKILL', condition='RUNTIME', origin=IN_USE),
+    _boot('sigkill', 'the agent is sent SIGKILL', condition='RUNTIME', origin=IN_USE,
+          unrecorded='the bootstrapper gives the agent its time; the batch system kills both'),
     _boot('agent_gone', 'the agent has ended', condition='RUNTIME', origin=IN_USE),
-    _boot('agent_final', 'the final state of the agent is known', condition='RUNTIME', origin=IN_USE),
-    _boot('cleanup_start', 'the pilot sandbox is being removed', optional=True),
-    _boot('cleanup_stop', 'the pilot sandbox has been removed', optional=True),
+    _boot('agent_final', 'the final state of the agent is known', condition='RUNTIME', origin=IN_USE,
+          unrecorded='the agent itself reports its final state to the client'),
+    *(_boot(f'cleanup_{end}', f'the pilot sandbox {verb} removed',
+            unrecorded='the sandbox is removed together with this profile')
+      for end, verb in (('start', 'is being'), ('stop', 'has been'))),
     _boot('bootstrap_0_stop', 'the bootstrapper ends'),
 )
 

@@ -14,29 +14,31 @@ from rp_profiling.catalogue.model import (
     seq,
     star,
 )
-from rp_profiling.levels import FULL
+from rp_profiling.levels import DEFAULT, FULL
 
-_QUEUES = tuple(f'{name}_queue.get.*.prof' for name in (
-    'agent_scheduling', 'pmgr_launching', 'stager_request', 'tmgr_scheduling'))
-_ADVANCING = ('agent_0.prof', *(f'{name}.*.prof' for name in (
-    'agent_executing', 'agent_scheduling', 'agent_staging_input', 'agent_staging_output', 'pmgr', 'pmgr_launching',
-    'tmgr', 'tmgr_scheduling', 'tmgr_staging_input', 'tmgr_staging_output')))
-_RUNNING = (*_ADVANCING, 'stager.*.prof')
+_COMPONENTS = tuple(f'{name}.*.prof' for name in (
+    'agent_executing', 'agent_scheduling', 'agent_staging_input', 'agent_staging_output', 'pmgr_launching',
+    'tmgr_scheduling', 'tmgr_staging_input', 'tmgr_staging_output'))
+_ADVANCING = ('agent_0.prof', *_COMPONENTS, 'pmgr.*.prof', 'tmgr.*.prof')
+_PASSING_ON = tuple(name for name in _COMPONENTS if not name.startswith('tmgr_staging_output'))
 _STATE = 'state of the entity'
 
 _any = Recorder(ALL_COMPONENTS, uid='entity')
 _profile = Recorder(ALL_PROFILES, profiles=('*.prof',))
 
 EVENTS = (
-    _any('get', 'an entity reaches the component', state=_STATE, profiles=_QUEUES, detail=FULL),
+    _any('get', 'an entity reaches the component', state=_STATE, profiles=_COMPONENTS, detail=FULL),
     _any('advance', 'the component moves an entity to its next state', state=_STATE, profiles=_ADVANCING),
-    _any('publish', 'the state of an entity is published', state=_STATE, detail=FULL),
-    _any('put', 'an entity leaves the component', state=_STATE, msg='channel that it leaves through', detail=FULL),
-    _any('lost', 'an entity is dropped because its state does not belong to this component', state=_STATE),
-    _any('drop', 'an entity goes no further because its state is final', state=_STATE,
-         profiles=('tmgr_staging_output.*.prof',)),
-    _any('component_init', 'the component has started and prepares for work', uid='', profiles=_RUNNING),
-    _any('component_final', 'the component ends its work', uid='', profiles=_RUNNING),
+    _any('publish', 'the state of an entity is published', state=_STATE, profiles=_COMPONENTS, detail=FULL),
+    _any('put', 'an entity leaves the component', state=_STATE, msg='channel that it leaves through',
+         profiles=_PASSING_ON, detail=FULL),
+    _any('lost', 'an entity is dropped because its state does not belong to this component', state=_STATE,
+         unrecorded='a component gets only entities in the states that it takes'),
+    _any('drop', 'an entity was ended meanwhile and goes no further', state=_STATE,
+         profiles=('pmgr_launching.*.prof', 'tmgr_scheduling.*.prof', 'tmgr_staging_input.*.prof'), optional=True,
+         detail=DEFAULT),
+    _any('component_init', 'the component has started and prepares for work', uid='', profiles=_COMPONENTS),
+    _any('component_final', 'the component ends its work', uid='', profiles=_COMPONENTS),
     _any('add clone', 'a copy of a task is added, to put load on one component', uid='task clone', condition='CFG',
          origin=CLONES),
     _any('drop clone', 'a copy of a task is removed behind the component under load', uid='task clone',

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from rp_profiling.levels import FULL, STATES
+from rp_profiling.levels import DEFAULT, FULL, STATES
 
 # sources of events
 MODEL = 'event model'  # the event model in the documentation of RADICAL-Pilot
@@ -28,9 +28,10 @@ CLONES = 'advanced profiling'  # of the multiplication of tasks for load tests
 OWN = 'RADICAL-Pilot 2'  # of new parts
 ORIGINS = (MODEL, IN_USE, CLONES, OWN)
 
-# the detail STATES leaves out events of each task, file or message that neither states, nor utilisation, nor the
-# account of resources need
-DETAILS = (FULL, STATES)
+# DEFAULT leaves out the single steps between components of one process, which happen when `advance` is recorded, and
+# STATES also events of each task, file or message that neither states, nor utilisation, nor the account of resources
+# need
+DETAILS = (FULL, DEFAULT, STATES)
 
 ALL_COMPONENTS = 'All Components'
 ALL_PROFILES = 'All Profiles'
@@ -69,7 +70,8 @@ class Event:
 
     `profiles` are patterns of file names (`fnmatch`), `condition` is a key of `CONDITIONS` or empty, `optional` is true
     if ordinary runs may lack the event, `origin` is one of `ORIGINS`, `detail` the lowest of `DETAILS`
-    (`rp_profiling.write.detail`) that has the event.
+    (`rp_profiling.write.detail`) that has the event, `unrecorded` the reason why no part of this system records it;
+    traces of RADICAL-Pilot 1 may have it.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Event:
     optional: bool = False
     origin: str = MODEL
     detail: str = STATES
+    unrecorded: str = ''
 
     @property
     def is_family(self) -> bool:
@@ -201,12 +204,12 @@ class Recorder:
 
     def __call__(self, name: str, meaning: str, *, uid: str | None = None, state: str = '', msg: str = '',
                  condition: str = '', profiles: tuple[str, ...] | None = None, optional: bool = False,
-                 origin: str = MODEL, detail: str = '') -> Event:
+                 origin: str = MODEL, detail: str = '', unrecorded: str = '') -> Event:
         """Return an event of the component."""
         fields = Fields(self.uid if uid is None else uid, state, msg)
         return Event(name, self.component, meaning, fields, condition,
-                     profiles=self.profiles if profiles is None else profiles, optional=optional or bool(condition),
-                     origin=origin, detail=detail or self.detail)
+                     profiles=self.profiles if profiles is None else profiles, optional=optional or bool(condition or unrecorded),
+                     origin=origin, detail=detail or self.detail, unrecorded=unrecorded)
 
     def directives(self, name: str, what: str, *parts: str, condition: str, origin: str = MODEL) -> tuple[Event, ...]:
         """Return the events `<name>_<part>` of staging directives, for parts of `_PARTS`."""

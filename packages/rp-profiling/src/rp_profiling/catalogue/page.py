@@ -22,7 +22,7 @@ from rp_profiling.catalogue import (
     orders_of,
 )
 from rp_profiling.catalogue.model import MODEL
-from rp_profiling.levels import FULL
+from rp_profiling.levels import STATES as LEAST
 
 _HEAD = """# Events
 
@@ -36,10 +36,15 @@ Each row of a profile has `time,event,comp,thread,uid,state,msg`. The tables say
 where they are set, and which *file* has the event. A value above a table holds for all its rows. *Notes* are:
 
 - in brackets, the [condition](#conditions) for an event; events without one are in every ordinary run;
-- *full*: the event is left out if [less detail](../understand/tracing.md#less-detail-and-compression) is asked for;
+- *default*: the event is left out if [less detail](../understand/tracing.md#detail-and-compression) is asked for;
+- *full*: the event is recorded only if more detail is asked for;
 - *in use*: RADICAL-Pilot 1.103 records the event, but its event model lacks it;
 - *advanced profiling*: the event goes with clones of tasks;
-- *RADICAL-Pilot 2*: the event is new here.
+- *RADICAL-Pilot 2*: the event is new here;
+- *not recorded*: the event cannot happen here, for the given reason; traces of RADICAL-Pilot 1 may have it.
+
+Components call each other directly: there are no queues between them, and so no profiles of queues. The components
+themselves record `get` and `put`.
 """
 
 
@@ -64,8 +69,9 @@ def _component(component: str) -> str:
 def _event(event: Event) -> tuple[str, ...]:
     notes = (
         f'[{event.condition}]' if event.condition else '[optional]' if event.optional else '',
-        event.detail if event.detail == FULL else '',
+        '' if event.detail == LEAST else event.detail,
         '' if event.origin == MODEL else event.origin,
+        event.unrecorded and f'not recorded: {event.unrecorded}',
     )
     return (f'`{event.name}`', event.meaning, *event.fields, _files(event.profiles), ', '.join(filter(None, notes)))
 

@@ -1,8 +1,8 @@
 """Checks a trace against all partial orders of the catalogue.
 
 An order holds for each instance of its scope. If the instance is an entity that is DONE, or a process that has closed
-its profile, all of its events must be present, except for those that the detail leaves out; otherwise the events that
-are present must be in order.
+its profile, all of its events must be present, except for those that the detail leaves out and those that nothing
+records (`Event.unrecorded`); otherwise the events that are present must be in order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from rp_profiling.catalogue import ALL_COMPONENTS, ALL_PROFILES, LEFT_OUT, ORDERS, PartialOrder
+from rp_profiling.catalogue import ALL_COMPONENTS, ALL_PROFILES, LEFT_OUT, ORDERS, PartialOrder, events_of
 from rp_profiling.check.findings import LIMIT, Findings
 from rp_profiling.check.order import ANY, Automata, compile_order
 from rp_profiling.check.states import Known
@@ -76,11 +76,12 @@ class _Checker:
         self._report(order, automata, matcher, findings)
 
     def _left_out(self, order: PartialOrder) -> frozenset[str]:
-        """Return the events of an order that may be missing, as the component records with less detail."""
+        """Return the events of an order that may be missing: nothing records them, or less detail leaves them out."""
         reduced = self._trace.reduced[self._trace.writer_of_source]
         if order.component in NAMES:
             reduced = reduced & self._named(NAMES[order.component])
-        return LEFT_OUT if reduced.any() else frozenset()
+        unrecorded = frozenset(each.name for each in events_of(order.component) if each.unrecorded)
+        return unrecorded | LEFT_OUT if reduced.any() else unrecorded
 
     def _report(self, order: PartialOrder, automata: Automata, matcher: match.Matcher, findings: Findings) -> None:
         rule = f'order of {order.component}, per {order.scope}'

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from rp_profiling.levels import FULL, STATES
+from rp_profiling.levels import DEFAULT, STATES
 from rp_profiling.read import clock, epochs
 from rp_profiling.read.align import align
 from rp_profiling.read.columns import TICKS, Columns
@@ -108,7 +108,7 @@ class Trace:
 
     @cached_property
     def reduced(self) -> NDArray[np.bool_]:
-        """For each writer, whether it has left out the events that the catalogue has only with the detail `full`."""
+        """For each writer, whether it has left out the events that the catalogue does not have with the detail `states`."""
         return self._writers_of('trace_detail')
 
     def _writers_of(self, event: str) -> NDArray[np.bool_]:
@@ -274,7 +274,7 @@ def _read(files: Sequence[ProfileFile]) -> Trace:
         trace.remarks.append(f'{columns.torn} incomplete rows were skipped')
     if trace.reduced.any():
         trace.remarks.append(f'events were left out (detail {STATES!r}): the times of single steps, such as staging '
-                             f'directives and launchers, need RADICAL_PILOT_PROFILE={FULL}')
+                             f'directives and launchers, need RADICAL_PILOT_PROFILE={DEFAULT}')
     align(trace)
     return trace
 

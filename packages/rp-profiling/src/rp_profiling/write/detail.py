@@ -1,8 +1,11 @@
 """The detail of traces, as users choose it: the events that are recorded, and the compression of profiles.
 
-A choice consists of words, separated by commas or spaces: `full` (all events, the default), `states` (the events that
-the catalogue has at this level) or `off`, and `gzip`. The environment has it (`chosen`), and agents get it as text in
+A choice consists of words, separated by commas or spaces: `full` (all events), `default`, `states` (the events that the
+catalogue has at these levels) or `off`, and `gzip`. The environment has it (`chosen`), and agents get it as text in
 their configuration. Any other word switches profiles on, as in RADICAL-Pilot 1.
+
+A name that is left out with `states` is not recorded by any tracer. The events of `full` share names with events of
+`default`: components ask `Tracer.full_detail` before they record them.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import os
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from rp_profiling.levels import FULL, OFF, STATES
+from rp_profiling.levels import DEFAULT, FULL, OFF, STATES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,9 +27,9 @@ _SWITCH = r'RADICAL_PILOT_([A-Z0-9_]+)_PROFILE'
 
 
 class Detail(NamedTuple):
-    """The events that are recorded (`full`, `states` or `off`), and whether profiles are compressed."""
+    """The events that are recorded (`full`, `default`, `states` or `off`), and whether profiles are compressed."""
 
-    events: str = FULL
+    events: str = DEFAULT
     gzip: bool = False
 
     @classmethod
@@ -35,7 +38,7 @@ class Detail(NamedTuple):
         words = re.split(r'[\s,]+', str(choice).lower().strip(' ,'))
         if not _NO.isdisjoint(words):
             return cls(OFF)
-        return cls(STATES if STATES in words else FULL, _GZIP in words)
+        return cls(next((level for level in (STATES, FULL) if level in words), DEFAULT), _GZIP in words)
 
     def __str__(self) -> str:
         """Return a text that `parse` reads; empty if profiles are off."""
@@ -51,7 +54,7 @@ class Detail(NamedTuple):
         """The names of the events that are not recorded; all others are, including those of applications."""
         if self.events != STATES:
             return frozenset()
-        from rp_profiling.catalogue import LEFT_OUT  # most processes record all events
+        from rp_profiling.catalogue import LEFT_OUT  # most processes leave none out
 
         return LEFT_OUT
 
@@ -68,7 +71,7 @@ class Detail(NamedTuple):
         return detail._replace(gzip=detail.gzip or self.gzip)
 
 
-EVERYTHING = Detail()
+USUAL = Detail()
 
 
 def chosen(environ: Mapping[str, str] = os.environ, name: str = '') -> Detail:
@@ -82,7 +85,7 @@ def chosen(environ: Mapping[str, str] = os.environ, name: str = '') -> Detail:
         name: The name of a component.
     """
     values = (environ.get(variable, '').strip() for variable in _VARIABLES)
-    return Detail.parse(next(filter(None, values), FULL)).of_component(name, switches(environ))
+    return Detail.parse(next(filter(None, values), DEFAULT)).of_component(name, switches(environ))
 
 
 def switches(environ: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -21,7 +21,8 @@ import threading
 from time import time_ns
 from typing import TYPE_CHECKING
 
-from rp_profiling.write.detail import EVERYTHING, Detail
+from rp_profiling.levels import FULL
+from rp_profiling.write.detail import USUAL, Detail
 from rp_profiling.write.host_clock import HostClock
 from rp_profiling.write.rows import RowBuffer, clean, timestamp
 
@@ -41,8 +42,9 @@ class Tracer(RowBuffer):
     """Records the events of one component in one file.
 
     `enabled` is true while events are kept: false without a path or detail, after `close`, and after a failed write.
-    Several threads may use one tracer. The first flush creates the file and its directory; an existing file is
-    extended. Rows reach the file after some thousand events, by `flush` and by `close`.
+    `full_detail` is true if single steps of each entity are wanted, too. Several threads may use one tracer. The first
+    flush creates the file and its directory; an existing file is extended. Rows reach the file after some thousand
+    events, by `flush` and by `close`.
 
     Args:
         path: The profile; None for a tracer that records nothing.
@@ -52,13 +54,14 @@ class Tracer(RowBuffer):
         detail: The events that are recorded, and the compression.
     """
 
-    __slots__ = ('_clock', '_detail', '_file', '_lock', '_path', '_started', '_thread', '_waiting')
+    __slots__ = ('_clock', '_detail', '_file', '_lock', '_path', '_started', '_thread', '_waiting', 'full_detail')
 
     def __init__(self, path: str | os.PathLike[str] | None, comp: str, thread: str = 'MainThread',
-                 clock: HostClock | None = None, detail: Detail = EVERYTHING) -> None:
+                 clock: HostClock | None = None, detail: Detail = USUAL) -> None:
         super().__init__(comp, thread, path is not None and detail.on, detail.left_out)
         self._path = '' if path is None else os.fspath(path) + ('.gz' if detail.gzip else '')
         self._detail = detail
+        self.full_detail = path is not None and detail.events == FULL
         self._thread = thread
         self._started = self._time()
         self._clock = clock or HostClock()
