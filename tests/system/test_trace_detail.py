@@ -44,7 +44,7 @@ def finished(base: Path) -> Path:
     return Path(session.path)
 
 
-@pytest.mark.parametrize('choice', ['full', 'states', 'gzip', 'states,gzip'])
+@pytest.mark.parametrize('choice', ['default', 'states', 'gzip', 'states,gzip'])
 def test_all_processes_write_what_was_asked_for(choice: str, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('RADICAL_PILOT_PROFILE', choice)
     session = finished(base)
@@ -70,7 +70,7 @@ def test_less_is_analysed_as_well(choice: str, base: Path, monkeypatch: pytest.M
     assert 0 < used.spent['exec cmd'] < used.available
     for name, (start, stop) in TASK.items():
         assert len(durations(trace, start, stop)) == TASKS, name
-    with pytest.raises(ValueError, match='RADICAL_PILOT_PROFILE=full'):
+    with pytest.raises(ValueError, match='RADICAL_PILOT_PROFILE=default'):
         durations(trace, 'launch_start', 'rank_start')
     for action, said in (('check', 'profiles: 0 violations'), ('stats', 'exec cmd')):
         done = subprocess.run([sys.executable, '-m', 'rp_client.cli', 'trace', str(session), action],

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from rp_api.component import Component
+from rp_profiling.levels import FULL
+from rp_profiling.write.detail import Detail
 from rp_profiling.write.tracer import Tracer
 
 
@@ -23,8 +25,9 @@ class Passing(Component):
     """Hands on what it gets."""
 
     def put(self, tasks: list[Any]) -> None:
-        self.advance(tasks, 'PASSED')
-        self.output(tasks)
+        self.received(tasks)
+        self.advance(tasks, 'OUTPUT_PENDING')
+        self.forward(tasks)
 
 
 @pytest.fixture
@@ -48,27 +51,27 @@ def test_entities_get_the_state_before_it_is_published_and_the_bulk_goes_on(comp
     given: list[list[Any]] = []
 
     def advanced(tasks: Sequence[Any], state: str) -> None:
-        assert {task.state for task in tasks} == {'PASSED'}
+        assert {task.state for task in tasks} == {'OUTPUT_PENDING'}
         published.append(([task.uid for task in tasks], state))
 
     component.advanced = advanced
     component.output = given.append
     tasks = [Entity('a'), Entity('b')]
     component.put(tasks)
-    assert published == [(['a', 'b'], 'PASSED')]
+    assert published == [(['a', 'b'], 'OUTPUT_PENDING')]
     assert given == [tasks]
 
 
 def test_an_empty_bulk_is_not_published(component: Passing) -> None:
     published: list[object] = []
     component.advanced = lambda tasks, state: published.append(state)
-    component.advance([], 'PASSED')
+    component.advance([], 'OUTPUT_PENDING')
     assert published == []
 
 
 def test_a_component_that_is_not_wired_says_so(component: Passing) -> None:
     with pytest.raises(RuntimeError, match='not wired'):
-        component.advance([Entity('a')], 'PASSED')
+        component.advance([Entity('a')], 'OUTPUT_PENDING')
     with pytest.raises(RuntimeError, match='not wired'):
         component.output([])
 
@@ -84,8 +87,26 @@ def test_all_is_traced(component: Passing, profile: Path) -> None:
     component.put([Entity('a'), Entity('b')])
     component.close()
     assert rows(profile)[-5:] == [
-        ('component_init', 'passing.0000', ''), ('advance', 'a', 'PASSED'), ('advance', 'b', 'PASSED'),
+        ('component_init', 'passing.0000', ''), ('advance', 'a', 'OUTPUT_PENDING'), ('advance', 'b', 'OUTPUT_PENDING'),
         ('component_final', 'passing.0000', ''), ('END', '', '')]
+
+
+def test_single_steps_are_traced_if_all_detail_is_wanted(profile: Path) -> None:
+    component = Passing('passing.0000', Tracer(profile, 'passing.0000', detail=Detail(FULL)))
+    component.advanced = lambda tasks, state: None
+    component.output = lambda tasks: None
+    component.put([Entity('a')])
+    component.close()
+    assert rows(profile)[-6:-2] == [
+        ('get', 'a', 'NEW'), ('advance', 'a', 'OUTPUT_PENDING'), ('publish', 'a', 'OUTPUT_PENDING'),
+        ('put', 'a', 'OUTPUT_PENDING')]
+    assert 'a,OUTPUT_PENDING,output_queue\n' in profile.read_text()
+
+
+def test_entities_that_were_ended_meanwhile_are_traced(component: Passing, profile: Path) -> None:
+    component.dropped([Entity('a')])
+    component.close()
+    assert ('drop', 'a', 'NEW') in rows(profile)
 
 
 def test_close_can_be_repeated(component: Passing, profile: Path) -> None:

@@ -536,6 +536,10 @@ class One:
         return self._launcher
 
 
+ARRIVED, MADE = ('get', 'publish'), ('staging_in_start', 'staging_in_stop')
+"""Events of a pilot that reaches the component, and of its sandbox."""
+
+
 class Launching:
     """The component, and what comes of it."""
 
@@ -595,10 +599,11 @@ def test_pilots_are_launched(launching: Launching, tmp_path: Path) -> None:
     assert start.config == launching._common() | wanted | {'platform': platform}
     assert platform['cores_per_node'] == 7
     assert json.loads(json.dumps(start.config)) == start.config
-    assert launching.events.about('pilot.1') == ['submission_start']
+    assert launching.events.about('pilot.1') == [*ARRIVED, *MADE, 'submission_start']
     assert launching.component.launched('pilot.1') is first
     assert launching.states[1:] == [(states.PMGR_ACTIVE_PENDING, ['pilot.1'])]
-    assert launching.events.about('pilot.1') == ['submission_start', 'submission_stop']
+    assert launching.events.about('pilot.1') == [
+        *ARRIVED, *MADE, 'submission_start', 'submission_stop', 'publish', 'put']
     assert launching.failed == []
 
 
@@ -668,7 +673,8 @@ def test_files_come_first(launching: Launching, tmp_path: Path) -> None:
     launching.later.work()
     assert [start.uid for start in launching.launcher.starts] == ['pilot.2', 'pilot.1']
     assert Path(pilot.sandboxes.pilot, 'b').read_text() == 'data'
-    assert launching.events.about('pilot.1') == ['staging_in_start', 'staging_in_stop', 'submission_start']
+    assert launching.events.about('pilot.1') == [
+        *ARRIVED, *MADE, 'staging_in_start', 'staging_in_stop', 'submission_start']
 
 
 def test_files_that_are_not_there(launching: Launching, tmp_path: Path) -> None:
@@ -723,13 +729,14 @@ def test_sandbox_cannot_be_made(launching: Launching, tmp_path: Path) -> None:
     launching.put(a_pilot('pilot.1', tmp_path))
     assert f'{tmp_path}/resource' in launching.failed[0][1]
     assert launching.states == [(states.PMGR_LAUNCHING, ['pilot.1'])]
+    assert launching.events.about('pilot.1') == [*ARRIVED, 'staging_in_start', 'staging_in_fail']
 
 
 def test_agent_cannot_be_started(launching: Launching, tmp_path: Path) -> None:
     launching.put(a_pilot('pilot.1', tmp_path))
     launching.component.refused('pilot.1', 'No space left on device')
     assert launching.failed[0][1] == 'pilot.1 could not be launched: No space left on device'
-    assert launching.events.about('pilot.1') == ['submission_start']
+    assert launching.events.about('pilot.1') == [*ARRIVED, *MADE, 'submission_start']
 
 
 def test_cancelled_while_files_are_moved(launching: Launching, tmp_path: Path) -> None:

@@ -76,8 +76,7 @@ class Agent:
             left=self._left, broken=self._broken, advanced=self._advanced, master_up=self._master_is_up,
             moment=self._tracer.relate, nodes_lost=self._nodes_lost, knows=self._tasks.__contains__,
             sub_agent_stop=lambda name: self._tracer.record('sub_agent_stop', self.pilot, msg=name)))
-        self._link = CoordinatorLink(config, loop, self._unfinished, self.finish, lambda count: self._tracer.record(
-            'update_pushed', msg=f'bulk size: {count}'))
+        self._link = CoordinatorLink(config, loop, self._unfinished, self.finish, self._tracer)
         self._connection = self._link.connection
         self._reporter = self._link.reporter
         self._intake = Intake(self._connection.hold, self._allocation.cores)

@@ -14,5 +14,8 @@ class ClientComponent(Component):
     def advance(self, tasks: Sequence[Any], state: str) -> None:
         """Trace the state of a bulk, and pass it on."""
         if tasks:
-            self.tracer.record_bulk('advance', [task.uid for task in tasks], state)
+            uids = [task.uid for task in tasks]
+            self.tracer.record_bulk('advance', uids, state)
             self.advanced(tasks, state)
+            if self.traces_steps:
+                self.tracer.record_bulk('publish', uids, state)

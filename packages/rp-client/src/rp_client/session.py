@@ -108,6 +108,7 @@ class Session:
         self._tmgrs: dict[str, TaskManager] = {}
         self.uids = Uids()
         self._lock = threading.RLock()
+        self._config_lock = threading.Lock()
         self._closed = False
         self._closer: threading.Thread | None = None
         self._ended = threading.Event()
@@ -316,7 +317,12 @@ class Session:
         Raises:
             PlatformError: The platform, or its access schema, is unknown.
         """
-        return get_platform(resource, schema)
+        with self._config_lock:   # pairs of events do not overlap
+            self._tracer.record('config_parser_start', uid=self.uid)
+            try:
+                return get_platform(resource, schema)
+            finally:
+                self._tracer.record('config_parser_stop', uid=self.uid)
 
     def fetch_profiles(self, tgt: str | None = None) -> list[str]:
         """Copy the traces of all agents and tasks to `<tgt>/<pilot>/`.

@@ -38,7 +38,10 @@ def main() -> int:
             config = _prepare(stage_0)
             child.start(['/bin/sh', stage_2.FILE, AGENT], AGENT)
             _record('bootstrap_0_ok', config)
-            return child.wait()
+            try:
+                return child.wait()
+            finally:
+                _record('agent_gone', config)
     except BootstrapError as error:
         report(1, error)
         return error.code

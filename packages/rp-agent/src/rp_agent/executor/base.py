@@ -86,6 +86,7 @@ class BaseExecutor(Component, ABC):
         Args:
             tasks: Tasks with slots, in state AGENT_EXECUTING_PENDING.
         """
+        self.received(tasks)
         ready = []
         for task in tasks:
             if task.cancelled or self._stopping is not None:
@@ -226,7 +227,7 @@ class BaseExecutor(Component, ABC):
             self.sweep(uids)
         if tasks:
             self.advance(tasks, states.AGENT_STAGING_OUTPUT_PENDING)
-            self.output(tasks)
+            self.forward(tasks)
         if self._on_empty is not None and not self._uids() and not self._done:
             on_empty, self._on_empty = self._on_empty, None
             on_empty()

@@ -73,6 +73,7 @@ class Raptor(Component):
         if self._stopped is not None:
             self._refuse(tasks, self._stopped)
             return
+        self.received(tasks)
         ready, waiting = [], []
         for task in tasks:
             mode = task.description['mode']

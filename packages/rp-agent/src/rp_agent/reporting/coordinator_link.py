@@ -17,17 +17,18 @@ from rp_api.coordination.contract import Update
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
 from rp_api.system.host import host_id
+from rp_profiling.write.tracer import Tracer
 
 
 class CoordinatorLink:
     """The link of the agent or supervisor of a pilot to the coordinator.
 
     `finish(state, reason)` is called to end the pilot when the coordinator refuses it or does not return. `unfinished`
-    is that of `CoordinatorLoss`, `pushed` that of `Reporter`.
+    is that of `CoordinatorLoss`, `tracer` that of `Reporter`.
     """
 
     def __init__(self, config: Mapping[str, Any], loop: Loop, unfinished: Callable[[], bool],
-                 finish: Callable[[str, str], object], pushed: Callable[[int], object] = lambda count: None) -> None:
+                 finish: Callable[[str, str], object], tracer: Tracer | None = None) -> None:
         self._pilot: str = config['pilot']
         self._loop = loop
         self._finish = finish
@@ -37,7 +38,7 @@ class CoordinatorLink:
         """The reason of the coordinator if it refuses the pilot."""
         spool = ResultSpool(sandbox.updates(config))
         self.connection = agent_connection(loop, config['coordination'], self._pilot, config['agent_uid'])
-        self.reporter = Reporter(loop, self.connection, spool, pushed)
+        self.reporter = Reporter(loop, self.connection, spool, tracer)
         self._loss = CoordinatorLoss(loop, config['orphan_timeout'], unfinished, self._give_up)
         self.left = self._loss.left
         self.connection.on_lost = self._on_lost

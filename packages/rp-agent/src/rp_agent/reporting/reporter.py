@@ -6,7 +6,7 @@ memory and beyond a limit on disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -22,6 +22,7 @@ from rp_api.logger import logger
 from rp_api.loop.event_loop import Loop
 from rp_api.staging.location import acts_on_client
 from rp_api.wire import codec
+from rp_profiling.write.tracer import Tracer
 
 DELAY_PER_TASK = 1e-4
 """Seconds that an update may be delayed for each task in the agent: the delay stays a small part of the time that the
@@ -61,11 +62,11 @@ def delay(tasks: int, most: float = MAX_DELAY) -> float:
 class Reporter:
     """The unsent state changes and results of tasks; of several states of one task, only the last one is sent.
 
-    `pushed(count)` is called with the number of updates in each message.
+    `tracer` records each message, and with the detail `full` each update in it and its request.
     """
 
     def __init__(self, loop: Loop, connection: AgentConnection, spool: ResultSpool,
-                 pushed: Callable[[int], object] = lambda count: None) -> None:
+                 tracer: Tracer | None = None) -> None:
         self._loop = loop
         self._connection = connection
         self._spool = spool
@@ -82,7 +83,7 @@ class Reporter:
         self._kept = False
         self.tasks = 0
         """Number of tasks in the agent."""
-        self._pushed = pushed
+        self._tracer = tracer or Tracer(None, '')
         connection.on_room = self._on_room
 
     def changed(self, tasks: Sequence[AgentTask], state: str, info: dict[str, Any] | None = None) -> None:
@@ -90,6 +91,8 @@ class Reporter:
         if info is not None:
             self._infos.update((task.uid, info) for task in tasks)
             self._schedule()   # the application waits for it
+        if self._tracer.full_detail:
+            self._tracer.record_bulk('update_request', [task.uid for task in tasks], msg=state)
         self._states.add(map(_UID, tasks), state)
         self._schedule_states()
 
@@ -102,7 +105,9 @@ class Reporter:
         self.drop(tasks)
         for task in tasks if self._infos else ():
             self._infos.pop(task.uid, None)
-        self._finished += [packed(task) for task in tasks]
+        updates = [packed(task) for task in tasks]
+        self._trace_each('update_request', updates)
+        self._finished += updates
         self._size += sum([_size(task) for task in tasks])
         if self._size > self._limit and not self._connection.room:
             self._write_spool()
@@ -193,7 +198,12 @@ class Reporter:
 
     def _push(self, updates: list[Update]) -> None:
         self._connection.update_tasks(updates)
-        self._pushed(len(updates))
+        self._tracer.record('update_pushed', msg=f'bulk size: {len(updates)}')
+        self._trace_each('update_pushed', updates)
+
+    def _trace_each(self, event: str, updates: Sequence[Update]) -> None:
+        for update in updates if self._tracer.full_detail else ():
+            self._tracer.record(event, update.uid, msg=update.state)
 
     def _ripe(self) -> list[Update]:
         """Take the states that are due."""

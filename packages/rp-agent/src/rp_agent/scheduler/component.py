@@ -63,6 +63,7 @@ class Scheduler(Component):
 
     def put(self, tasks: list[AgentTask]) -> None:
         """Accept tasks, and place waiting tasks that fit."""
+        self.received(tasks)
         self.advance(tasks, states.AGENT_SCHEDULING)
         self.tracer.record_bulk('schedule_try', [task.uid for task in tasks if not task.cancelled])
         now = self._clock()
@@ -195,7 +196,7 @@ class Scheduler(Component):
                 self.tracer.record_each('schedule_ok', [
                     (task.uid, task.placement.trace() if task.placement is not None else '') for task in ready])
             self.advance(ready, states.AGENT_EXECUTING_PENDING)
-            self.output(ready)
+            self.forward(ready)
         self._set_alarm(self._reservation.update(now), now)
 
     def _try(self, now: float) -> list[AgentTask]:

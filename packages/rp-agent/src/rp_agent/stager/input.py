@@ -34,6 +34,7 @@ class StagerInput(Component):
 
     def put(self, tasks: list[AgentTask]) -> None:
         """Accept tasks and stage their input."""
+        self.received(tasks)
         self.advance(tasks, states.AGENT_STAGING_INPUT)
         ready: list[AgentTask] = []
         odd: list[AgentTask] = []
@@ -105,7 +106,7 @@ class StagerInput(Component):
     def _pass_on(self, tasks: list[AgentTask]) -> None:
         if tasks:
             self.advance(tasks, states.AGENT_SCHEDULING_PENDING)
-            self.output(tasks)
+            self.forward(tasks)
 
 
 def _cancelled(task: AgentTask, reason: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from rp_agent.stager.base import stage
@@ -26,6 +27,10 @@ TAIL = 1024
 """Maximum number of characters of standard output and error that are sent to the application."""
 
 _READ = ('staging_stdout_start', 'staging_stdout_stop', 'staging_stderr_start', 'staging_stderr_stop')
+_LISTED = ('staging_ofile_start', 'staging_ofile_stop')
+
+_CHUNK = 1 << 20
+"""Bytes of a task's profile that are copied at once."""
 
 
 class StagerOutput(Component):
@@ -43,6 +48,7 @@ class StagerOutput(Component):
 
     def put(self, tasks: list[AgentTask]) -> None:
         """Accept tasks that have run."""
+        self.received(tasks)
         self.advance(tasks, states.AGENT_STAGING_OUTPUT)
         ready = []
         missing = self._missing.of([task.sandbox for task in tasks if task.packed is not None])
@@ -79,14 +85,30 @@ class StagerOutput(Component):
                 stage(task, directives, self._sandboxes(task), self.tracer, 'staging_out')
             except (PilotError, OSError) as error:
                 task.fail(str(error), 'output staging failed')
+        if task.description['cleanup']:
+            self._keep_profile(task)
         if task.description['cleanup'] and not any(acts_on_client(each['action']) for each in directives):
             remove_sandbox(self._sandboxes(task))
         return task
+
+    def _keep_profile(self, task: AgentTask) -> None:
+        """Copy the profile of a task whose sandbox is to be removed, by this stager or the client."""
+        if not self.tracer.enabled:
+            return
+        with suppress(OSError), open_regular(f'{task.sandbox}/{task.uid}.prof') as file:
+            self.tracer.record('staging_uprof_start', task.uid)
+            try:
+                while rows := b''.join(file.readlines(_CHUNK)):
+                    self.tracer.copy(rows)
+            finally:
+                self.tracer.record('staging_uprof_stop', task.uid)
 
     def _collect(self, task: AgentTask) -> None:
         out, err, names = look(task.sandbox, task.uid)
         if task.exit_code is not None and OUTPUTS_KNOWN not in task.extra:   # the task has run
             self._read_outputs(task, out, err)
+        if self.tracer.full_detail:
+            self.tracer.record_many(task.uid, _LISTED)
         if names:
             task.output_files = _new_files(task, names)
 
@@ -106,7 +128,7 @@ class StagerOutput(Component):
     def _pass_on(self, tasks: list[AgentTask]) -> None:
         if tasks:
             self.advance(tasks, states.TMGR_STAGING_OUTPUT_PENDING)
-            self.output(tasks)
+            self.forward(tasks)
 
 
 def _path(task: AgentTask, name: str) -> str:

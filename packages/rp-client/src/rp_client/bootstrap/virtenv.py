@@ -263,7 +263,9 @@ def _install(options: argparse.Namespace, pip: list[str], *extra: str) -> None:
     """Install the requirements, only from the bundle if there is one."""
     source, wanted = ['--retries', '1', '--timeout', '10'], options.requirements
     if options.bundle:
+        _event(options, 'untar_start')
         wheels = _unpack(options)
+        _event(options, 'untar_stop')
         source = ['--no-index', '--find-links', wheels]
         if any(name.startswith('rp_raptor-') for name in os.listdir(wheels)):
             wanted = [*wanted, 'rp-raptor']

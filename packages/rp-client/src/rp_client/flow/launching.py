@@ -50,6 +50,7 @@ class PilotLaunching(ClientComponent):
         self._offload = offload
         self._reach = reach
         self._failed = failed
+        self.traces_steps = True   # pilots are few
         self._under_way: dict[str, Pilot] = {}
 
     def expect(self, launches: Sequence[Launch]) -> None:
@@ -61,7 +62,9 @@ class PilotLaunching(ClientComponent):
 
     def put(self, tasks: list[Launch]) -> None:
         """Accept pilots to launch."""
-        self.advance([launch.pilot for launch in tasks], states.PMGR_LAUNCHING)
+        pilots = [launch.pilot for launch in tasks]
+        self.received(pilots)
+        self.advance(pilots, states.PMGR_LAUNCHING)
         far: dict[str, list[Launch]] = {}
         near = []
         for launch in tasks:
@@ -76,10 +79,14 @@ class PilotLaunching(ClientComponent):
     def launched(self, uid: str) -> Pilot | None:
         """Advance a pilot whose agent, or job, was started, and return it; None if it is final."""
         pilot = self._under_way.pop(uid, None)
-        if pilot is None or pilot.state in states.FINAL:
+        if pilot is None:
+            return None
+        if pilot.state in states.FINAL:
+            self.dropped([pilot])
             return None
         self.tracer.record('submission_stop', uid=uid)
         self.advance([pilot], states.PMGR_ACTIVE_PENDING)
+        self.tracer.record('put', uid, pilot.state, msg=pilot.description['resource'])
         return pilot
 
     def refused(self, uid: str, reason: str) -> None:
@@ -135,11 +142,20 @@ class PilotLaunching(ClientComponent):
         pilot = launch.pilot
         try:
             if pilot.sandboxes.here:
-                make_sandboxes(pilot.sandboxes.session, pilot.sandboxes.pilot)
+                self._make_sandbox(pilot)
             stage(pilot, pilot.description['input_staging'], self.tracer, inwards=True)
         except Exception as error:   # fails this pilot only, although it may be raised in the loop
             return sentence(error)
         return None
+
+    def _make_sandbox(self, pilot: Pilot) -> None:
+        self.tracer.record('staging_in_start', pilot.uid)
+        try:
+            make_sandboxes(pilot.sandboxes.session, pilot.sandboxes.pilot)
+        except BaseException:
+            self.tracer.record('staging_in_fail', pilot.uid)
+            raise
+        self.tracer.record('staging_in_stop', pilot.uid)
 
     def _unprepared(self, launch: Launch, error: BaseException) -> None:
         self._fail(launch.pilot, sentence(error))
@@ -154,7 +170,9 @@ class PilotLaunching(ClientComponent):
         bulks: dict[Launcher, list[Start]] = {}
         for launch in launches:
             pilot = launch.pilot
-            if pilot.state not in states.FINAL:   # cancelled meanwhile
+            if pilot.state in states.FINAL:   # cancelled meanwhile
+                self.dropped([pilot])
+            else:
                 self._under_way[pilot.uid] = pilot
                 self.tracer.record('submission_start', uid=pilot.uid, msg=str(pilot.sandboxes.pilot))
                 bulks.setdefault(self._launcher(launch), []).append(

@@ -203,6 +203,7 @@ class PilotFlow:
     def _start(self, launches: list[Launch], accepted: Future[None]) -> None:
         accepted.set_result(None)
         live = [launch for launch in launches if launch.pilot.state not in states.FINAL]
+        self._launching.dropped(launch.pilot for launch in launches if launch.pilot.state in states.FINAL)
         if live:
             self._launching.put(live)
 

@@ -93,6 +93,8 @@ class TaskFlow:
 
     def _schedule(self, tasks: list[Task]) -> None:
         live = [task for task in tasks if task.state not in states.FINAL]
+        if len(live) < len(tasks):
+            self._scheduling.dropped(task for task in tasks if task.state in states.FINAL)
         self._scheduling.put(live)
         self._keep([task for task in live if task.bound is None])
         if self._ended:
@@ -306,6 +308,7 @@ class TaskFlow:
         for task in tasks:
             task.sent(bound=pilot is not None)
         self.sent += len(tasks)
+        self._tracer.record('put', self._tracer.comp, msg=f'bulk size: {len(tasks)}')
         ended = [Update(task.uid, task.state, {'exception': task.exception, 'reached': task.reached})
                  for task in tasks if task.state in states.FINAL] if pilot is None else []
         if ended:   # they ended before they were sent
@@ -343,10 +346,11 @@ class TaskFlow:
         if any(isinstance(task, RaptorMaster) for task, _, _ in real):
             self._fail_orphans()
 
-    def _trace_final(self, reached: Mapping[str, Sequence[Task]]) -> None:
+    def _trace_final(self, reached: Mapping[str, list[Task]]) -> None:
         for state in states.FINAL:
             if state in reached:
                 self._tracer.record_bulk('advance', [task.uid for task in reached[state]], state)
+                self._output.ended(reached[state], state)
 
 
 def _left_agent(task: Task, info: Mapping[str, Any] | None) -> Finished:

@@ -43,6 +43,7 @@ class TaskScheduling(ClientComponent):
 
     def put(self, tasks: list[Task]) -> None:
         """Accept tasks to bind."""
+        self.received(tasks)
         self.advance(tasks, states.TMGR_SCHEDULING)
         wanted, theirs = [], []
         for task in tasks:
@@ -175,7 +176,7 @@ class TaskScheduling(ClientComponent):
         self.advance(tasks, states.TMGR_STAGING_INPUT_PENDING)
         self._count()
         if tasks:
-            self.output(tasks)
+            self.forward(tasks)
         if tasks and self._followers:
             ready = self._followers.ready()
             if ready:

@@ -35,6 +35,7 @@ class TaskStagingInput(ClientComponent):
 
     def put(self, tasks: list[Task]) -> None:
         """Accept bound tasks."""
+        self.received(tasks)
         self.advance(tasks, states.TMGR_STAGING_INPUT)
         delayed = [task for task in tasks if task.common.stages_input]
         if delayed:
@@ -92,10 +93,11 @@ class TaskStagingInput(ClientComponent):
     def _staged(self, tasks: list[Task], errors: Errors) -> None:
         ready = []
         for task in tasks:
-            if self._busy.pop(task.uid, None) is None or task.state in states.FINAL:
-                continue   # it was cancelled, or its pilot or the session has ended meanwhile
+            if self._busy.pop(task.uid, None) is None:   # it was cancelled
+                self.dropped([task])
+                continue
             error = errors.get(task.uid)
-            if error is None:
+            if error is None or task.state in states.FINAL:   # its pilot or the session may have ended
                 ready.append(task)
             else:
                 self.failed(task, states.FAILED, {
@@ -103,7 +105,9 @@ class TaskStagingInput(ClientComponent):
         self._pass_on(ready)
 
     def _pass_on(self, tasks: list[Task]) -> None:
-        tasks = [task for task in tasks if task.state not in states.FINAL]
-        if tasks:
-            self.advance(tasks, states.AGENT_STAGING_INPUT_PENDING)
-            self.output(tasks)
+        live = [task for task in tasks if task.state not in states.FINAL]
+        if len(live) < len(tasks):
+            self.dropped(task for task in tasks if task.state in states.FINAL)
+        if live:
+            self.advance(live, states.AGENT_STAGING_INPUT_PENDING)
+            self.forward(live)

@@ -40,7 +40,9 @@ class TaskStagingOutput(ClientComponent):
 
     def put(self, tasks: list[Finished]) -> None:
         """Accept finished tasks."""
-        self.advance([finished.task for finished in tasks], states.TMGR_STAGING_OUTPUT)
+        entities = [finished.task for finished in tasks]
+        self.received(entities)
+        self.advance(entities, states.TMGR_STAGING_OUTPUT)
         jobs: list[_Job] = []
         ready = []
         for finished in tasks:
@@ -56,6 +58,11 @@ class TaskStagingOutput(ClientComponent):
             self._start(bulk)
         if ready:
             self.output(ready)
+
+    def ended(self, tasks: list[Task], state: str) -> None:
+        """Trace tasks that go no further, as their state is final."""
+        if self.traces_steps:
+            self.tracer.record_bulk('drop', [task.uid for task in tasks], state)
 
     def passed(self, tasks: list[Task]) -> None:
         """Trace tasks that the agent has finished, without output staging by the client."""

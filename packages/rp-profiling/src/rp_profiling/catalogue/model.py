@@ -208,7 +208,8 @@ class Recorder:
         """Return an event of the component."""
         fields = Fields(self.uid if uid is None else uid, state, msg)
         return Event(name, self.component, meaning, fields, condition,
-                     profiles=self.profiles if profiles is None else profiles, optional=optional or bool(condition or unrecorded),
+                     profiles=self.profiles if profiles is None else profiles,
+                     optional=optional or bool(condition or unrecorded),
                      origin=origin, detail=detail or self.detail, unrecorded=unrecorded)
 
     def directives(self, name: str, what: str, *parts: str, condition: str, origin: str = MODEL) -> tuple[Event, ...]:

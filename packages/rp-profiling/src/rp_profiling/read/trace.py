@@ -108,7 +108,7 @@ class Trace:
 
     @cached_property
     def reduced(self) -> NDArray[np.bool_]:
-        """For each writer, whether it has left out the events that the catalogue does not have with the detail `states`."""
+        """For each writer, whether it has recorded only the events of the detail `states`."""
         return self._writers_of('trace_detail')
 
     def _writers_of(self, event: str) -> NDArray[np.bool_]:

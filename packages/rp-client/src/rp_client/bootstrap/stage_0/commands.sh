@@ -2,6 +2,7 @@
 
 rp_run_commands() {
     test "$rp_pre_count" -gt 0 || return 0
+    rp_event pre_bootstrap_0_start
     rp_file=bootstrap_0.log
     command -v source > /dev/null 2>&1 || eval 'source() { . "$@"; }'
     rp_guard_with "$rp_patience"
@@ -15,6 +16,7 @@ rp_run_commands() {
     cd "$rp_sandbox" || rp_fail "$rp_exit_sandbox" "the sandbox $rp_sandbox is gone"
     rm -f bootstrap_0.log
     rp_file=
+    rp_event pre_bootstrap_0_stop
 }
 
 rp_run_line() {

@@ -16,7 +16,7 @@ rp_row() {
         rp_now=$(date +%s.%N)
         case $rp_now in *[!0-9.]*) rp_now=${rp_now%%.*}.0 ;; esac   # a date without %N
         printf '%s.%.7s,%s,bootstrap_0,MainThread,%s,,%s\n' "${rp_now%%.*}" "${rp_now#*.}0000000" "$1" "$2" "$3" \
-            >> bootstrap_0.prof
+            >> "$rp_sandbox/bootstrap_0.prof"
     } 2> /dev/null
 }
 
@@ -67,8 +67,10 @@ rp_at_exit() {
 # The signal trap, for a batch system that ends the job.
 rp_on_signal() {
     rp_told="the job was told to end (SIG$1) while $rp_doing"
+    rp_event killme
     if test -n "$rp_child"; then
         kill -TERM "$rp_child" 2> /dev/null
+        rp_event sigterm
     else
         rp_fail $((128 + $2)) "$rp_told" "$rp_file"
     fi
