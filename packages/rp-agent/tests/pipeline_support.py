@@ -37,6 +37,8 @@ class Agent:
         self.helpers = Helpers(self.loop)
         self.out: list[AgentTask] = []
         self.states: dict[str, list[str]] = {}
+        self.parts: list[tuple[str, str]] = []
+        """Traced events of the bridge, of components in other processes, and of sub-agents."""
         self.on_sub_agent_stop: Callable[[str], object] = lambda name: None
         self.on_left: Callable[[], object] = lambda: None
         self.on_state: Callable[[AgentTask, str], object] = lambda task, state: None
@@ -55,7 +57,7 @@ class Agent:
         self.config = config
         allocation = Allocation(('localhost',) * nodes, cores, 0, 0, 0)
         self.pipeline = Pipeline(config, self.loop, allocation, self.helpers.run, AgentPorts(
-            self._left, self._broken, self._advanced, sub_agent_stop=lambda name: self.on_sub_agent_stop(name)))
+            self._left, self._broken, self._advanced, trace_part=self._trace_part))
 
     def task(self, uid: str = 'task.000000', **description: Any) -> AgentTask:
         description = {'executable': '/bin/true', 'uid': uid} | description
@@ -89,6 +91,11 @@ class Agent:
         for pid in processes.sweep(belongs(self.config), signal.SIGKILL):   # a master is not a task that comes out
             with suppress(ChildProcessError):   # of a sub-agent, or reaped
                 os.waitpid(pid, 0)
+
+    def _trace_part(self, event: str, name: str) -> None:
+        self.parts.append((event, name))
+        if event == 'sub_agent_stop':
+            self.on_sub_agent_stop(name)
 
     def _broken(self, reason: str) -> None:
         self.broken.append(reason)

@@ -17,7 +17,7 @@ from rp_api.constants import COPY, LINK, MOVE, NON_FATAL, TARBALL, TRANSFER
 from rp_api.loop.offload import Done, Failed, Work
 from rp_api.staging import Sandboxes, expand
 from rp_api.staging.tarball import pack
-from rp_profiling.write.tracer import Tracer
+from rp_profiling.write.tracer import HEADER, Tracer
 
 Stager = TypeVar('Stager', StagerInput, StagerOutput)
 
@@ -50,16 +50,17 @@ class Site:
         self.client.mkdir()
         self.pilot.mkdir()
         self.events = Events()
+        self.tracer: Tracer = self.events
         self.out: list[list[str]] = []
         self.failed: list[AgentTask] = []
         self.states: list[tuple[str, list[str]]] = []
         self.waiting: list[tuple[Work, Done, Failed]] = []
 
     def input(self) -> StagerInput:
-        return self._wired(StagerInput('input', self.events, self.sandboxes, self._offload, self.failed.extend))
+        return self._wired(StagerInput('input', self.tracer, self.sandboxes, self._offload, self.failed.extend))
 
     def output(self) -> StagerOutput:
-        return self._wired(StagerOutput('output', self.events, self.sandboxes, self._offload))
+        return self._wired(StagerOutput('output', self.tracer, self.sandboxes, self._offload))
 
     def task(self, uid: str = 'task.000000', **description: Any) -> AgentTask:
         """A task as it comes over the wire."""
@@ -453,6 +454,32 @@ def test_cleanup(site: Site, state: str) -> None:
     assert not Path(task.sandbox).exists()
     assert (site.pilot / 'kept').read_text() == 'data'
     assert (task.stdout, task.output_files) == ('said', ['result'])
+
+
+@pytest.mark.parametrize('action', [COPY, TRANSFER])
+def test_the_profile_of_a_removed_sandbox_is_kept(site: Site, tmp_path: Path, action: str) -> None:
+    """Without lines that are no rows: the task may have written them."""
+    site.tracer = Tracer(tmp_path / 'output.prof', 'output')
+    task = site.ended(cleanup=True, output_staging={'source': 'result', 'target': 'pilot:///kept', 'action': action})
+    row = '1700000000.1234567,app_start,,MainThread,task.000000,AGENT_EXECUTING,mine\n'
+    Path(task.sandbox, 'result').touch()
+    Path(task.sandbox, 'task.000000.prof').write_text(f'{HEADER}\n{row}1.5,"odd,,,,,\n1.5,cut o')
+    stage_out(site, task)
+    site.tracer.close()
+    lines = Path(tmp_path / 'output.prof').read_text().splitlines(keepends=True)
+    assert row in lines
+    assert not [line for line in lines if 'odd' in line or 'cut' in line]
+    events = [line.split(',')[1] for line in lines]
+    assert events.index('staging_uprof_start') < events.index('app_start') < events.index('staging_uprof_stop')
+
+
+def test_the_profile_stays_in_a_sandbox_that_stays(site: Site, tmp_path: Path) -> None:
+    site.tracer = Tracer(tmp_path / 'output.prof', 'output')
+    task = site.ended(cleanup=True, sandbox='.')
+    Path(task.sandbox, 'task.000000.prof').touch()
+    stage_out(site, task)
+    site.tracer.close()
+    assert 'staging_uprof_start' not in Path(tmp_path / 'output.prof').read_text()
 
 
 def test_cleanup_is_left_to_the_client_that_needs_the_files(site: Site) -> None:

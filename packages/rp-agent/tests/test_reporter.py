@@ -16,7 +16,11 @@ from rp_api import states
 from rp_api.coordination import spool_file
 from rp_api.coordination.contract import AgentConnection, Update, packed_info
 from rp_api.wire import codec
+from rp_profiling.levels import DEFAULT, FULL
+from rp_profiling.read.profile import read_profile
+from rp_profiling.write.detail import Detail
 from rp_profiling.write.host_clock import Moment
+from rp_profiling.write.tracer import Tracer
 
 
 class Clock:
@@ -144,6 +148,23 @@ def test_only_the_last_state_of_a_task_is_sent(reporter: Reporter, clock: Clock,
         reporter.changed(tasks('a'), state)
     clock.pass_time()
     assert wire.sent == [[Update('a', states.AGENT_EXECUTING)]]
+
+
+@pytest.mark.parametrize('level', [DEFAULT, FULL])
+def test_messages_are_traced(clock: Clock, wire: Wire, path: Path, tmp_path: Path, level: str) -> None:
+    """With all detail also each request, and each update that was sent."""
+    tracer, loop = Tracer(tmp_path / 'agent_0.prof', 'agent_0', detail=Detail(level)), clock
+    reporter = Reporter(loop, wire, ResultSpool(str(path)), tracer)   # type: ignore[arg-type]
+    reporter.changed(tasks('a'), states.AGENT_SCHEDULING)
+    reporter.changed(tasks('a', 'b'), states.AGENT_EXECUTING)
+    clock.pass_time()
+    tracer.close()
+    rows = [(row.event, row.uid, row.msg) for row in read_profile(tmp_path / 'agent_0.prof')[1:-1]]
+    bulk = ('update_pushed', '', 'bulk size: 2')
+    assert rows == ([bulk] if level == DEFAULT else [
+        ('update_request', 'a', states.AGENT_SCHEDULING), ('update_request', 'a', states.AGENT_EXECUTING),
+        ('update_request', 'b', states.AGENT_EXECUTING), bulk, ('update_pushed', 'a', states.AGENT_EXECUTING),
+        ('update_pushed', 'b', states.AGENT_EXECUTING)])
 
 
 @pytest.mark.parametrize(('number', 'delay'), [(0, 0), (1, 0), (100, 100 * DELAY_PER_TASK),

@@ -15,6 +15,7 @@ import pytest
 from pipeline_support import ALL, SLEEP, Agent, nothing_left, sub_agent_pid
 
 from rp_agent.nodes import child, sub_agents
+from rp_agent.nodes.sub_agents import BRIDGE
 from rp_agent.pipeline import pipeline
 from rp_agent.task import AgentTask
 from rp_api import states
@@ -163,6 +164,10 @@ def test_orderly_end(make: Callable[..., Agent]) -> None:
     agent.loop.run()
     assert (agent.base / 'agent_1.err').read_text() == ''
     agent.pipeline.close()
+    parts = ['agent_executing.0002', 'agent_staging_output.0000', 'agent_staging_output.0001']
+    assert agent.parts == [
+        ('bridge_start', BRIDGE), *(('comp_start', uid) for uid in parts), *(('comp_stop', uid) for uid in parts),
+        ('sub_agent_stop', 'agent_1'), ('bridge_stop', BRIDGE)]
     traced: set[str] = set()
     for number in range(3):
         events = read_profile(agent.base / f'agent_executing.{number:04d}.prof')

@@ -75,7 +75,7 @@ class Agent:
         self._pipeline = Pipeline(config, loop, self._allocation, self._helpers.run, AgentPorts(
             left=self._left, broken=self._broken, advanced=self._advanced, master_up=self._master_is_up,
             moment=self._tracer.relate, nodes_lost=self._nodes_lost, knows=self._tasks.__contains__,
-            sub_agent_stop=lambda name: self._tracer.record('sub_agent_stop', self.pilot, msg=name)))
+            trace_part=self._trace_part))
         self._link = CoordinatorLink(config, loop, self._unfinished, self.finish, self._tracer)
         self._connection = self._link.connection
         self._reporter = self._link.reporter
@@ -150,6 +150,11 @@ class Agent:
             self._tracer.record('node_lost', self.pilot, msg=name)
         if self._ending is None:
             self._link.report_active(self._resources())
+
+    def _trace_part(self, event: str, name: str) -> None:
+        """Trace an event of a sub-agent, of a component in another process, or of the bridge to it."""
+        uid, msg = (self.pilot, name) if event == 'sub_agent_stop' else (name, '')
+        self._tracer.record(event, uid, msg=msg)
 
     # messages of the coordinator
 

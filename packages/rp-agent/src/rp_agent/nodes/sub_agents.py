@@ -48,6 +48,9 @@ START_TIMEOUT = 180.0
 END_TIMEOUT = 3.0
 """Seconds that sub-agents have to end by themselves."""
 
+BRIDGE = 'agent_0.bridge'
+"""The bridge in traces."""
+
 INSISTENCE = 0.5
 """Seconds between two signals to a child that does not end."""
 
@@ -71,12 +74,12 @@ class SubAgents:
     `ports` has the outputs of each kind of component. When a sub-agent dies, `dismiss(remote)` is called at once for
     each of its components, and `DRAIN` seconds later `ended(remote, tasks, reason)` with the tasks that died with it.
     `on_moment(message, when, name)` is called with clock readings of sub-agents and their time on this host's clock,
-    `on_stop(name)` for each sub-agent that has ended.
+    `trace(event, name)` with the starts and stops of the bridge, of components, and of sub-agents.
     """
 
     def __init__(self, config: Mapping[str, Any], loop: Loop, allocation: Allocation, on_nodes: Sequence[Instance],
                  ports: Mapping[str, ComponentPorts], dismiss: Dismiss, ended: Ended,
-                 on_moment: Callable[[str, int, str], object], on_stop: Callable[[str], object]) -> None:
+                 on_moment: Callable[[str, int, str], object], trace: Callable[[str, str], object]) -> None:
         self._config = config
         self._sandbox: str = config['pilot_sandbox']
         self._loop = loop
@@ -86,7 +89,7 @@ class SubAgents:
         self._dismiss = dismiss
         self._on_died = ended
         self._on_moment = on_moment
-        self._on_stop = on_stop
+        self._trace = trace
         self._heartbeat = layout.heartbeat(config['agent'])
         self._relays = relays_for(len(on_nodes))
         self._context: zmq.Context[Any] = zmq.Context()
@@ -96,6 +99,7 @@ class SubAgents:
                           nodes=len(on_nodes), relays=self._relays, interval=self._heartbeat.interval,
                           timeout=self._heartbeat.timeout, greeted=self._came, clock=HOST_CLOCK.reference,
                           moment=self._moment)
+        trace('bridge_start', BRIDGE)
         self._remotes: dict[str, Remote] = {}
         self._running: dict[str, SubAgent] = {}
         self._children: set[Child] = set()
@@ -166,6 +170,7 @@ class SubAgents:
         self._sweep(self._running.values())
         self._running.clear()
         self._root.close(0)
+        self._trace('bridge_stop', BRIDGE)
         self._gate.close()
         self._context.term()
 
@@ -190,6 +195,8 @@ class SubAgents:
                           each.node) for each in instances]
         self._root.expect(name)
         self._running[name] = SubAgent(name, remotes, child)
+        for remote in remotes:
+            self._trace('comp_start', remote.uid)
         self._remotes.update((remote.uid, remote) for remote in remotes)
         return remotes
 
@@ -248,8 +255,7 @@ class SubAgents:
         dead = [each for each in self._running.values() if each.child is child]
         if self._on_end is not None:
             for sub_agent in dead:
-                del self._running[sub_agent.name]
-                self._on_stop(sub_agent.name)
+                self._stopped(sub_agent)
             self._sweep(dead)
             self._check_end()
             return
@@ -258,12 +264,17 @@ class SubAgents:
 
     def _dead(self, sub_agent: SubAgent, reason: str) -> None:
         _log.error('%s', reason)
-        del self._running[sub_agent.name]
-        self._on_stop(sub_agent.name)
+        self._stopped(sub_agent)
         for remote in sub_agent.remotes:
             remote.leave()
             self._dismiss(remote)
         self._loop.call_later(DRAIN, self._lost, sub_agent, reason)
+
+    def _stopped(self, sub_agent: SubAgent) -> None:
+        del self._running[sub_agent.name]
+        for remote in sub_agent.remotes:
+            self._trace('comp_stop', remote.uid)
+        self._trace('sub_agent_stop', sub_agent.name)
 
     def _lost(self, sub_agent: SubAgent, reason: str) -> None:
         """Return the tasks that died with a sub-agent, whose last messages have arrived by now."""

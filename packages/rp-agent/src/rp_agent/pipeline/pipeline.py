@@ -61,8 +61,8 @@ class AgentPorts(NamedTuple):
     """Called with the positions of lost nodes and the reason."""
     moment: Callable[[str, int, str], object] = lambda message, when, name: None
     """Called with a clock reading of a sub-agent, its time on this host's clock, and the name of the sub-agent."""
-    sub_agent_stop: Callable[[str], object] = lambda name: None
-    """Called with the name of a sub-agent that has ended."""
+    trace_part: Callable[[str, str], object] = lambda event, name: None
+    """Called with an event of a sub-agent, a component in it, or the bridge to it, and with the name of that part."""
     master_up: Callable[[AgentTask, dict[str, str]], None] = lambda task, access: None
     """Called with the task of a RAPTOR master that is up, and the addresses to reach the master."""
     knows: Callable[[str], bool] = lambda uid: False
@@ -192,7 +192,7 @@ class Pipeline:
             return {}
         started = self._sub_agents = SubAgents(self._config, self._loop, allocation, on_nodes, self._component_ports,
                                                self._dismiss, self._on_died, self._ports.moment,
-                                               self._ports.sub_agent_stop)
+                                               self._ports.trace_part)
         try:
             remotes = [remote for name, instances in hosts.items() for remote in started.start(name, instances)]
             remotes += started.start_on_nodes() if on_nodes else []

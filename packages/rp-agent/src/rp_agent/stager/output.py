@@ -16,7 +16,7 @@ from rp_api.component import Component
 from rp_api.errors import PilotError
 from rp_api.loop.offload import Offload
 from rp_api.staging.location import Sandboxes, acts_on_client
-from rp_api.staging.run import remove_sandbox
+from rp_api.staging.run import is_removable, remove_sandbox
 from rp_api.system.readable import open_regular
 from rp_profiling.write.tracer import Tracer
 
@@ -93,7 +93,7 @@ class StagerOutput(Component):
 
     def _keep_profile(self, task: AgentTask) -> None:
         """Copy the profile of a task whose sandbox is to be removed, by this stager or the client."""
-        if not self.tracer.enabled:
+        if not self.tracer.enabled or not is_removable(self._sandboxes(task)):
             return
         with suppress(OSError), open_regular(f'{task.sandbox}/{task.uid}.prof') as file:
             self.tracer.record('staging_uprof_start', task.uid)

@@ -43,13 +43,15 @@ def run(uid: str, directives: Iterable[Directive], bases: tuple[str, str], sandb
     return targets
 
 
-def remove_sandbox(sandboxes: Sandboxes) -> None:
-    """Delete a task's sandbox if it lies in the pilot's sandbox; other directories may hold data of the user.
-
-    Files that cannot be deleted cause a warning.
-    """
+def is_removable(sandboxes: Sandboxes) -> bool:
+    """Return whether a task's sandbox lies in the pilot's sandbox; other directories may hold data of the user."""
     own, pilot = os.path.realpath(sandboxes.task), os.path.realpath(sandboxes.pilot)
-    if own == pilot or os.path.commonpath([own, pilot]) != pilot:
+    return own != pilot and os.path.commonpath([own, pilot]) == pilot
+
+
+def remove_sandbox(sandboxes: Sandboxes) -> None:
+    """Delete a task's sandbox if it is removable. Files that cannot be deleted cause a warning."""
+    if not is_removable(sandboxes):
         return
     try:
         remove(sandboxes.task)
