@@ -10,7 +10,9 @@ from conftest import Run, pilot_description, wait_until
 
 import radical.pilot as rp
 from rp_api import states
-from rp_profiling.catalogue import EVENTS
+from rp_api.errors import StagingError
+from rp_profiling.catalogue import ALL_PROFILES, EVENTS
+from rp_profiling.check import check_session
 from rp_profiling.read.files import profiles_below
 from rp_profiling.read.profile import read_profile
 
@@ -112,3 +114,59 @@ def test_clones_that_make_no_sense_fail_the_pilot(base: Path, session: rp.Sessio
     pilot = rp.PilotManager(session).submit_pilots(pilot_description(base, _config={'blowup_factor': {'Watcher': 2}}))
     assert pilot.wait(timeout=30) == rp.FAILED
     assert 'blowup_factor.Watcher is 2, allowed: 1: a running task cannot be cloned' in pilot.exception_detail
+
+
+ELSEWHERE = {
+    'bootstrap_0': 'pilots of batch systems',
+    'Coordination': 'reports of foreign agents',
+    ALL_PROFILES: 'clocks that differ, and less detail',
+}
+"""Components of which this session has no events, or not all, with what causes them."""
+
+OTHER_EVENTS = {
+    'partition_start', 'partition_ready', 'partition_stop', 'node_lost', 'dvm_start', 'dvm_uri', 'dvm_ready',
+    'dvm_stop', 'dvm_fail', 'add clone', 'drop clone', 'app_*'}
+"""Events of partitions, several nodes, DVMs, clones and applications, which this session does not have."""
+
+
+def test_the_events_of_most_features_are_in_the_traces(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all detail, and in order."""
+    monkeypatch.setenv('RADICAL_PILOT_PROFILE', 'full')
+    for name in ('in', 'packed', 'given'):
+        (base / name).write_text(name)
+    missing = {'source': '/nowhere/at/all', 'target': 'missing', 'flags': rp.NON_FATAL}
+    with rp.Session(cfg={'base': str(base)}) as session:
+        pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+        pilot = pmgr.submit_pilots(pilot_description(base, input_staging=[str(base / 'given')], _config={
+            'components': {'agent_staging_output': {'target': 'process'}}}))
+        (never,) = tmgr.submit_tasks([rp.TaskDescription({'executable': 'true'})])
+        tmgr.cancel_tasks(never.uid)
+        tmgr.add_pilots(pilot)
+        tasks = tmgr.submit_tasks([rp.TaskDescription(description) for description in (
+            {'executable': 'sh', 'arguments': ['-c', '$RP_PROF app_start; $RP_PROF app_stop'], 'cleanup': True,
+             'pre_exec': ['true']},
+            {'executable': 'touch', 'arguments': ['made'],
+             'input_staging': [str(base / 'in'), {'source': str(base / 'packed'), 'action': rp.TARBALL},
+                               {'source': 'pilot:///given', 'action': rp.COPY}, missing | {'action': rp.TRANSFER},
+                               missing | {'action': rp.LINK}],
+             'output_staging': [{'source': 'made', 'target': 'client:///made', 'action': rp.TRANSFER},
+                                {'source': 'made', 'target': 'pilot:///made', 'action': rp.COPY},
+                                missing | {'action': rp.TRANSFER}, missing | {'action': rp.COPY}]},
+            {'executable': 'sleep', 'arguments': ['60'], 'timeout': 0.2},
+            *[{'executable': 'sleep', 'arguments': ['0.2'], 'cores_per_rank': 4}] * 2)])
+        pilot.wait(state=rp.PMGR_ACTIVE, timeout=40)
+        pilot.stage_in(str(base / 'in'))
+        pilot.stage_out({'source': 'in', 'target': f'{base}/out'})
+        for stage in (pilot.stage_in, pilot.stage_out):
+            with pytest.raises(StagingError):
+                stage({'source': '/nowhere/at/all', 'target': '/nowhere/else'})
+        tmgr.wait_tasks(timeout=50)
+        assert [task.state for task in tasks] == [rp.DONE, rp.DONE, rp.CANCELED, rp.DONE, rp.DONE]
+        session.close(download=True)
+    found = {row.event for path in profiles_below(Path(session.path)) for row in read_profile(path)}
+    wanted = {each.name for each in EVENTS if not each.unrecorded and each.component not in ELSEWHERE} - OTHER_EVENTS
+    assert wanted - found == set()
+    assert {'app_start', 'app_stop', 'sync_abs', 'END'} <= found
+    assert {each.name for each in EVENTS if each.unrecorded} & found == set()
+    findings = check_session(Path(session.path))
+    assert not findings, str(findings)
