@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from rp_agent.components import layout
 from rp_agent.components.build import belongs
 from rp_agent.pipeline.pipeline import AgentPorts, Pipeline
 from rp_agent.resource_manager.base import Allocation
@@ -55,7 +56,8 @@ class Agent:
                   'cpus': (), 'gpu_ids': (), 'profile': profile, 'agent': settings or {},
                   'platform': {'agent_spawner': 'POPEN', 'agent_config': 'default', **platform}}
         self.config = config
-        allocation = Allocation(('localhost',) * nodes, cores, 0, 0, 0)
+        whole = Allocation(('localhost',) * nodes, cores, 0, 0, 0)
+        allocation = whole.reserve(layout.reserved_nodes(config['agent'], nodes))
         self.pipeline = Pipeline(config, self.loop, allocation, self.helpers.run, AgentPorts(
             self._left, self._broken, self._advanced, trace_part=self._trace_part))
 
@@ -128,6 +130,10 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     'everything in one sub-agent': {'agents': {'agent_1': {'target': 'local', 'components': {
         'agent_staging_input': {}, 'agent_executing': {'count': 2}, 'agent_staging_output': {}}}}},
 }
+
+ON_RESERVED: dict[str, Any] = {'components': {}, 'agents': {
+    'agent_1': {'target': 'node', 'components': {'agent_staging_input': {'count': 2}, 'agent_staging_output': {}}},
+    'agent_2': {'target': 'node', 'components': {'agent_executing': {}}}}}
 
 SLEEP: dict[str, Any] = {'executable': '/bin/sleep', 'arguments': ['100']}
 

@@ -103,7 +103,7 @@ def test_the_application_gets_to_see_what_there_is() -> None:
     assert details == codec.unpack(codec.pack(details)), 'plain data'
     assert len(details.pop('node_list')) == 2
     assert details == {'cores_per_node': 42, 'gpus_per_node': 6, 'mem_per_node': 500, 'lfs_per_node': 9,
-                       'threads_per_core': 1, 'requested_nodes': 2, 'cores': 84, 'gpus': 12}
+                       'threads_per_core': 1, 'requested_nodes': 2, 'agent_node_list': [], 'cores': 84, 'gpus': 12}
 
 
 # what the platform definition says about the architecture

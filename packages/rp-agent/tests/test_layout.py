@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rp_agent.components.layout import heartbeat, read
+from rp_agent.components.layout import heartbeat, read, reserved_nodes
 from rp_agent.components.names import (
     ANYWHERE,
     COMPONENTS,
@@ -96,8 +96,9 @@ def in_agent(**components: Any) -> dict[str, Any]:
     ({'agents': 2}, ['agents is 2', 'a dict']),
     ({'agents': {'agent_1': {}}}, ['agents.agent_1.components is {}', 'at least one']),
     ({'agents': {'agent_1': {'mode': 'x'}}}, ['agents.agent_1.mode is not known', 'target, components']),
-    ({'agents': {'agent_1': {'target': 'node', 'components': {EXECUTING: {}}}}}, [
-        "agents.agent_1.target is 'node'", "'local'"]),
+    ({'agents': {'agent_1': {'target': 'nodes', 'components': {EXECUTING: {}}}}}, [
+        "agents.agent_1.target is 'nodes'", "'local'", "'node'"]),
+    ({'agents': {'agent_n.0001': {'components': {EXECUTING: {}}}}}, ["agents is 'agent_n.0001'", 'unique names']),
     (in_agent(agent_scheduling={}), ['agents.agent_1.components has agent_scheduling', 'runs in Agent_0']),
     (in_agent(agent_executing={'count': 0}), ['agents.agent_1.components.agent_executing.count is 0', 'from 1']),
     (in_agent(agent_executing={'target': 'process'}), ['agent_executing.target is not known', 'allowed are: count']),
@@ -112,7 +113,7 @@ def in_agent(**components: Any) -> dict[str, Any]:
 ])
 def test_refused(settings: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(DescriptionError) as caught:
-        read(settings)
+        read(settings, nodes=2, elsewhere=[1])
     sentence = str(caught.value)
     assert sentence.startswith('agent configuration: ')
     assert [word for word in words if word not in sentence] == []
@@ -150,7 +151,7 @@ def test_every_other_host_has_an_executor() -> None:
     assert [tuple(each) for each in found.of(EXECUTING)] == [
         (EXECUTING, 'agent_executing.0000', INLINE, ANYWHERE),
         (EXECUTING, 'agent_executing.0001', 'agent_n.0001', 1), (EXECUTING, 'agent_executing.0002', 'agent_n.0003', 3)]
-    assert [each.node for each in found.on_nodes()] == [1, 3]
+    assert [each.position for each in found.on_nodes()] == [1, 3]
     assert found.hosts() == {}
 
 
@@ -158,6 +159,38 @@ def test_an_executor_on_each_node_if_that_is_asked_for() -> None:
     found = read(of_executing(target='node'), nodes=3)
     assert [(each.host, each.node) for each in found.of(EXECUTING)] == [
         (INLINE, ANYWHERE), ('agent_n.0000', 0), ('agent_n.0001', 1), ('agent_n.0002', 2)]
+
+
+ON_RESERVED: dict[str, Any] = {'agents': {
+    'agent_1': {'target': 'node', 'components': {STAGING_INPUT: {'count': 2}, STAGING_OUTPUT: {}}},
+    'agent_2': {'components': {STAGING_OUTPUT: {}}},
+    'agent_3': {'target': 'node', 'components': {EXECUTING: {}}}}}
+
+
+def test_sub_agents_on_nodes_of_their_own() -> None:
+    """An executor there starts nothing on the agent's host, which therefore has another one."""
+    found = read(ON_RESERVED, nodes=2, elsewhere=(1,))
+    assert [tuple(each) for each in found.of(EXECUTING)] == [
+        (EXECUTING, 'agent_executing.0000', 'agent_3', ANYWHERE),
+        (EXECUTING, 'agent_executing.0001', 'agent_n.0000', 0), (EXECUTING, 'agent_executing.0002', 'agent_n.0001', 1)]
+    assert [(each.name, each.position, [one.uid for one in each.instances]) for each in found.on_nodes()] == [
+        ('agent_n.0000', 0, ['agent_executing.0001']), ('agent_n.0001', 1, ['agent_executing.0002']),
+        ('agent_1', 2, ['agent_staging_input.0000', 'agent_staging_input.0001', 'agent_staging_output.0000']),
+        ('agent_3', 3, ['agent_executing.0000'])]
+    assert list(found.hosts()) == ['agent_2']
+
+
+def test_reserved_nodes() -> None:
+    assert reserved_nodes({}, 1) == 0
+    assert reserved_nodes(ON_RESERVED, 3) == 2
+
+
+@pytest.mark.parametrize('nodes', [1, 2])
+def test_a_node_is_left_for_tasks(nodes: int) -> None:
+    with pytest.raises(DescriptionError, match=(
+            fr"^agent configuration: agents has 2 with the target 'node' \(agent_1, agent_3\), allowed: at most "
+            fr'{nodes - 1} in a pilot with {nodes} node\(s\), as tasks need one, too$')):
+        reserved_nodes(ON_RESERVED, nodes)
 
 
 def test_heartbeat() -> None:

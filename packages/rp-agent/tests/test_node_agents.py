@@ -18,13 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_support import ALL, SLEEP, Agent, nothing_left, processes_of
+from pipeline_support import ALL, ON_RESERVED, SLEEP, Agent, nothing_left, processes_of
 
 from rp_agent.components.build import belongs
 from rp_agent.nodes.sub_agents import SubAgents
 from rp_agent.task import AgentTask
 from rp_api import states
+from rp_api.constants import COPY
 from rp_api.errors import PlatformError
+from rp_api.staging import expand
 
 ON_NODES = {'components': {'agent_executing': {'target': 'node'}}}
 PARENT: dict[str, Any] = {'executable': '/usr/bin/cut', 'arguments': ['-d ', '-f4', '/proc/self/stat']}
@@ -82,6 +84,33 @@ def test_each_node_starts_its_own_tasks(make: Callable[..., Agent]) -> None:
     assert {task.uid: agent.states[task.uid] for task in tasks} == {task.uid: ALL for task in tasks}
     assert [task.stdout.strip() for task in tasks] == [pids[where(task)] for task in tasks]
     assert {where(task) for task in tasks} == {0, 1, 2}
+
+
+def test_components_on_nodes_of_their_own(make: Callable[..., Agent]) -> None:
+    """No task runs on these nodes; an executor there starts the tasks on several nodes, each node its own tasks."""
+    agent = make(4, ON_RESERVED)
+    (agent.base / 'in').write_text('data')
+    staged = {'input_staging': expand({'source': 'pilot:///in', 'action': COPY}),
+              'output_staging': expand({'source': 'in', 'target': 'pilot:///out', 'action': COPY})}
+    tasks = [agent.task(f'task.{number}', **PARENT, **staged) for number in range(8)]
+    spread = agent.task('task.8', **SPREAD, **PARENT)
+    starters = [str(pid_on(agent.base, node)) for node in range(4)]
+    agent.run(*tasks, spread)
+    assert [str(task.exception) for task in [*tasks, spread] if task.target_state != states.DONE] == []
+    assert {where(task) for task in tasks} == {0, 1}
+    assert [task.stdout.strip() for task in tasks] == [starters[where(task)] for task in tasks]
+    assert set(spread.stdout.split()) == {starters[3]}
+    assert (agent.base / 'out').read_text() == 'data'
+
+
+def test_the_loss_of_a_node_with_the_last_executor_for_several_nodes(make: Callable[..., Agent]) -> None:
+    agent = make(4, ON_RESERVED)
+    task = agent.task(**SPREAD, **SLEEP)
+    once_running(agent, 1, lambda: os.kill(pid_on(agent.base, 3), signal.SIGKILL))
+    agent.until_broken = True
+    agent.run(task)
+    assert agent.broken[0].startswith('has lost its last agent_executing: sub-agent agent_2 ')
+    assert task.target_state == states.FAILED
 
 
 def test_what_spans_nodes_is_started_by_the_agent_itself(make: Callable[..., Agent]) -> None:

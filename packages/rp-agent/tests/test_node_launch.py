@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from rp_agent.components.layout import NodeHost
+from rp_agent.components.names import sub_agent_on
 from rp_agent.nodes import node_agent, node_launch
 from rp_agent.resource_manager.base import Allocation
 from rp_api.errors import PlatformError
@@ -31,7 +33,7 @@ def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def launches(sandbox: Path, *order: str, names: tuple[str, ...] = ('a', 'b', 'c'), **platform: Any) -> Any:
     allocation = Allocation(names, 8, 0, 0, 0, elsewhere=tuple(range(1, len(names))))
     return node_launch.launches({'launch_methods': {'order': [*order]}, **platform}, allocation,
-                                allocation.elsewhere, str(sandbox))
+                                [NodeHost(sub_agent_on(each), each, []) for each in allocation.elsewhere], str(sandbox))
 
 
 def test_one_launcher_for_all_nodes(sandbox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,7 +100,8 @@ def own(monkeypatch: pytest.MonkeyPatch, names: list[str], *arguments: str, mana
         'platform': {'resource_manager': manager}, 'environment': environment or {}, 'cpus': [7], 'gpu_ids': ['7'],
         'here': [0],
         'sub_agent': {'positions': positions, 'names': names,
-                      'uids': [f'agent_executing.{each:04d}' for each in positions], 'relays': 1,
+                      'hosted': [(sub_agent_on(each), [('agent_executing', f'agent_executing.{each:04d}')])
+                                 for each in positions], 'relays': 1, 'spread': True,
                       'host': host_id(), 'rank_variables': ['SLURM_PROCID'],
                       'threads': 1, 'devices': [10**6, [], 0], 'smaller': []} | (shared or {})},
         arguments)

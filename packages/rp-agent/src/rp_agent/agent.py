@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from rp_agent import sandbox
+from rp_agent.components import layout
 from rp_agent.components.build import HOST_CLOCK, make_tracer
 from rp_agent.components.killed import is_killed
 from rp_agent.launch_method.base import Setting
@@ -64,8 +65,9 @@ class Agent:
         self._tracer = make_tracer(config, uid)
         self._tracer.record('hostname', self.pilot, msg=os.uname().nodename)
         request = Request(config['nodes'], config['cores'], config['gpus'], config.get('backup_nodes', 0))
-        self._allocation = (from_plain(config['allocation']) if 'allocation' in config else
-                            allocate(request, config['platform']))
+        whole = (from_plain(config['allocation']) if 'allocation' in config else
+                 allocate(request, config['platform']))
+        self._allocation = whole.reserve(layout.reserved_nodes(config['agent'], len(whole.names)))
         self._tracer.record('resources', self.pilot, msg=self._allocation.trace())
         self._notices: list[str] = []
         if self._runs is not None and self._runs.earlier is not None:

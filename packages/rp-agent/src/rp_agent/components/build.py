@@ -18,7 +18,7 @@ from rp_profiling.write.detail import Detail
 from rp_profiling.write.host_clock import HostClock
 from rp_profiling.write.tracer import Tracer
 
-if TYPE_CHECKING:   # sub-agents on nodes have no stagers
+if TYPE_CHECKING:   # most sub-agents on nodes have no stagers
     from rp_agent.stager.input import StagerInput
     from rp_agent.stager.output import StagerOutput
     from rp_api.staging.location import Sandboxes

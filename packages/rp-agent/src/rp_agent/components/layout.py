@@ -4,7 +4,8 @@
         `count` instances in Agent_0's process ('inline') or in one process each ('process'). An executor with the
         target 'node' runs in a sub-agent on each node of the pilot, including the host of Agent_0
     agents              {name: {'target': 'local', 'components': {component: {'count': 1}}}}
-        sub-agents: processes that host components, on the machine of Agent_0 ('local')
+        sub-agents: processes that host components, on the machine of Agent_0 ('local') or on a node that is reserved
+        for it ('node')
     number_of_workers   {worker: count}
         old names of a component's `count`
     blowup_factor, drop_clones
@@ -14,9 +15,11 @@
 
 One bridge (`rp_api.tree.root`) connects Agent_0 and the instances in other processes, if there are any.
 
-Each node on another host than Agent_0's has a sub-agent with an executor by default. All other executors start tasks on
-Agent_0's host, and tasks on several nodes. A component that is not listed under `components` has one inline instance,
-unless a sub-agent has one. There is one scheduler, in Agent_0.
+The last nodes of the pilot are reserved for the sub-agents with the target 'node': one node each, in the order of the
+sub-agents, on which no tasks run. Each other node on another host than Agent_0's has a sub-agent with an executor by
+default. All other executors start tasks on Agent_0's host, and tasks on several nodes; if one of them is on a reserved
+node, Agent_0's host has a sub-agent with an executor, too. A component that is not listed under `components` has one
+inline instance, unless a sub-agent has one. There is one scheduler, in Agent_0.
 """
 
 from __future__ import annotations
@@ -62,9 +65,13 @@ class Instance(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """All instances; those of a component are in the order of their numbers."""
+    """All instances; those of a component are in the order of their numbers.
+
+    `reserved` has the names of the sub-agents on reserved nodes, by the positions of these nodes.
+    """
 
     instances: tuple[Instance, ...]
+    reserved: Mapping[int, str]
 
     def of(self, component: str) -> list[Instance]:
         """Return the instances of a component."""
@@ -73,14 +80,25 @@ class Layout(NamedTuple):
     def hosts(self) -> dict[str, list[Instance]]:
         """Return the other processes on Agent_0's host, by name, with the instances in each."""
         found: dict[str, list[Instance]] = {}
+        elsewhere = {INLINE, *self.reserved.values()}
         for instance in self.instances:
-            if instance.host != INLINE and instance.node == ANYWHERE:
+            if instance.host not in elsewhere and instance.node == ANYWHERE:
                 found.setdefault(instance.host, []).append(instance)
         return found
 
-    def on_nodes(self) -> list[Instance]:
-        """Return the executors that are bound to one node."""
-        return [instance for instance in self.instances if instance.node != ANYWHERE]
+    def on_nodes(self) -> list[NodeHost]:
+        """Return the sub-agents on nodes: first those with an executor that is bound to the node."""
+        bound = [NodeHost(each.host, each.node, [each]) for each in self.instances if each.node != ANYWHERE]
+        return bound + [NodeHost(name, position, [each for each in self.instances if each.host == name])
+                        for position, name in self.reserved.items()]
+
+
+class NodeHost(NamedTuple):
+    """A sub-agent on the node at a position, and the instances in it."""
+
+    name: str
+    position: int
+    instances: list[Instance]
 
 
 class Heartbeat(NamedTuple):
@@ -93,11 +111,13 @@ class Heartbeat(NamedTuple):
 def read(settings: Mapping[str, Any], nodes: int = 1, elsewhere: Iterable[int] = ()) -> Layout:
     """Return the layout that an agent's configuration asks for; raise DescriptionError if it is invalid.
 
-    The pilot has `nodes` nodes; those at the positions `elsewhere` are other hosts than Agent_0's.
+    The pilot has `nodes` nodes for tasks; those at the positions `elsewhere` are other hosts than Agent_0's. Reserved
+    nodes follow them (see `reserved_nodes`).
     """
     check_keys('', settings, _KEYS)
     here = _of_agent_0(settings)
-    agents = _sub_agents(mapping('agents', settings.get('agents', {})))
+    agents = _sub_agents(settings)
+    reserved = dict(enumerate(_on_reserved_nodes(settings), nodes))
     instances: list[Instance] = []
     for component in COMPONENTS:
         hosted = [name for name, counts in agents.items() for _ in range(counts.get(component, 0))]
@@ -109,9 +129,23 @@ def read(settings: Mapping[str, Any], nodes: int = 1, elsewhere: Iterable[int] =
         hosts = [uid if target == 'process' else INLINE for uid in uids[:count]] + hosted
         instances += [Instance(component, uid, host) for uid, host in zip(uids, hosts, strict=True)]
         if component == EXECUTING:
-            instances += _on_nodes(range(nodes) if target == 'node' else elsewhere, number)
+            everywhere = target == 'node' or not set(hosted).isdisjoint(reserved.values())
+            instances += _on_nodes(range(nodes) if everywhere else elsewhere, number)
     _check_names(agents, instances)
-    return Layout(tuple(instances))
+    return Layout(tuple(instances), reserved)
+
+
+def reserved_nodes(settings: Mapping[str, Any], nodes: int) -> int:
+    """Return how many of a pilot's nodes are reserved for sub-agents.
+
+    Raises DescriptionError if the configuration is invalid, or no node is left for tasks.
+    """
+    names = _on_reserved_nodes(settings)
+    if names and len(names) >= nodes:
+        raise DescriptionError(f"agent configuration: agents has {len(names)} with the target 'node' "
+                               f'({", ".join(names)}), allowed: at most {nodes - 1} in a pilot with {nodes} node(s), '
+                               'as tasks need one, too')
+    return len(names)
 
 
 def heartbeat(settings: Mapping[str, Any]) -> Heartbeat:
@@ -166,16 +200,22 @@ def _of_workers(settings: Mapping[str, Any], found: Mapping[str, tuple[int, str]
     return {_WORKERS[name]: (count, 'inline') for name, count in counts.items()}
 
 
-def _sub_agents(agents: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+def _on_reserved_nodes(settings: Mapping[str, Any]) -> list[str]:
+    """Return the names of the sub-agents that have a node of their own."""
+    agents = mapping('agents', settings.get('agents', {}))
+    return [name for name, options in agents.items() if mapping(f'agents.{name}', options).get('target') == 'node']
+
+
+def _sub_agents(settings: Mapping[str, Any]) -> dict[str, dict[str, int]]:
     """Return the number of each component in each sub-agent."""
     found = {}
-    for name, options in agents.items():
+    for name, options in mapping('agents', settings.get('agents', {})).items():
         where = f'agents.{name}'
         options = mapping(where, options)
         check_keys(f'{where}.', options, ('target', 'components'))
-        if options.get('target', 'local') != 'local':
-            raise wrong(f'{where}.target', options['target'], "'local', the host of the agent; other nodes have "
-                         'sub-agents by default')
+        if options.get('target', 'local') not in ('local', 'node'):
+            raise wrong(f'{where}.target', options['target'],
+                        "'local' (on the host of Agent_0) or 'node' (on a node that is reserved for it)")
         components = mapping(f'{where}.components', options.get('components', {}))
         if not components:
             raise wrong(f'{where}.components', {}, 'at least one component')
@@ -195,7 +235,8 @@ def _count_in(where: str, component: str, options: Any) -> int:
 
 def _check_names(agents: Iterable[str], instances: Iterable[Instance]) -> None:
     """Check the names of sub-agents, which also name files in the sandbox."""
-    taken = {'agent_0', *(instance.uid for instance in instances)}
+    taken = {'agent_0', *(instance.uid for instance in instances),
+             *(instance.host for instance in instances if instance.node != ANYWHERE)}
     for name in agents:
         if not _NAME.fullmatch(name) or name in taken:
             raise wrong('agents', name, "unique names of letters, digits, '_', '-' and '.'")

@@ -48,6 +48,11 @@ class InstancePool(Generic[AnyMember]):
         """Return all members that may have tasks."""
         return [*self.members, *self.leaving]
 
+    @property
+    def lost(self) -> bool:
+        """True if no member is left for tasks that need not go to a certain node."""
+        return not self.members and not self.leaving
+
     def that_have(self, tasks: Sequence[AgentTask]) -> list[AnyMember]:
         """Return the members that may have these tasks."""
         return self.all_members()

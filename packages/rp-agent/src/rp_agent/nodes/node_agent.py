@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from rp_agent.bootstrap.environment import is_of_a_process
-from rp_agent.components.names import EXECUTING, sub_agent_on
 from rp_api.errors import PlatformError
 from rp_api.system.host import host_id
 
@@ -24,9 +23,9 @@ def own_config(config: Mapping[str, Any], arguments: Sequence[str]) -> dict[str,
     shared = config['sub_agent']
     index = _index(config, int(arguments[0]) if arguments else None)
     position = shared['positions'][index]
-    own = shared | {'name': sub_agent_on(position), 'relay': index < shared['relays'],
-                    'instances': [(EXECUTING, shared['uids'][index])]}
-    here = None if config.get('here') is None else [position]
+    name, instances = shared['hosted'][index]
+    own = shared | {'name': name, 'relay': index < shared['relays'], 'instances': instances}
+    here = [position] if shared['spread'] else None   # else these are simulated nodes of one host
     found = dict(config) | {'sub_agent': own, 'here': here,
                             'environment': _environment(config['environment'], os.environ)}
     if host_id() == shared['host']:   # the agent has found the devices of this host
@@ -46,7 +45,7 @@ def _index(config: Mapping[str, Any], position: int | None) -> int:
     if position is not None:
         return int(shared['positions'].index(position))
     names = shared['names']
-    if len(set(names)) == len(names):   # else these are simulated nodes of one host
+    if len(set(names)) == len(names):   # else these are simulated nodes
         found = _by_name(config['platform'].get('resource_manager'), names)
         if found is not None:
             return found

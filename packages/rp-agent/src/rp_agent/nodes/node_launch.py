@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rp_agent.bootstrap import stage_2
-from rp_agent.components.names import sub_agent_on
+from rp_agent.components.layout import NodeHost
 from rp_agent.launch_method.base import Job, LaunchMethod, Rank, Setting
 from rp_agent.launch_method.find import detect_one
 from rp_agent.launch_method.system import System
@@ -46,16 +46,16 @@ class Launch:
     rank_variables: tuple[str, ...]
 
 
-def launches(platform: Mapping[str, Any], allocation: Allocation, positions: Sequence[int],
+def launches(platform: Mapping[str, Any], allocation: Allocation, hosts: Sequence[NodeHost],
              sandbox: str) -> list[Launch]:
-    """Return the launchers to start for sub-agents on these nodes.
+    """Return the launchers to start for these sub-agents.
 
     Writes the files of the launchers to the sandbox, and `bootstrap_2.sh` if no bootstrap has done so. Raises
     `PlatformError`, with all reasons, if no launch method can start the sub-agents.
     """
     # not exclusive, whatever the platform sets for tasks: these would all wait for the sub-agents to end
     setting = replace(Setting.of(allocation, platform), exclusive=False)
-    ranks = tuple(Rank(allocation.names[position], position) for position in positions)
+    ranks = tuple(Rank(allocation.names[host.position], host.position) for host in hosts)
     every = Job(NAME, sandbox, ranks, cores_per_rank=allocation.cores_per_node)
     single = [Job(f'{NAME}.{rank.index:04d}', sandbox, (rank,), cores_per_rank=allocation.cores_per_node)
               for rank in ranks]
@@ -65,9 +65,9 @@ def launches(platform: Mapping[str, Any], allocation: Allocation, positions: Seq
         path = os.path.join(sandbox, f'{NAME}.sh')
         with open(path, 'w', encoding='utf-8', errors='surrogateescape') as file:
             file.write(node_ends.script(program, method.rank_variables))
-        return [_launch(method, every, ('/bin/sh', path), tuple(positions))]
-    return [_launch(method, job, (*program, str(position)), (position,))
-            for job, position in zip(single, positions, strict=True)]
+        return [_launch(method, every, ('/bin/sh', path), hosts)]
+    return [_launch(method, job, (*program, str(host.position)), [host])
+            for job, host in zip(single, hosts, strict=True)]
 
 
 def write_config(config: Mapping[str, Any], sandbox: str) -> None:
@@ -118,7 +118,7 @@ def _choose(platform: Mapping[str, Any], setting: Setting, every: Job,
                         f'platform can start sub-agents there: {"; ".join(reasons)}')
 
 
-def _launch(method: LaunchMethod, job: Job, program: Sequence[str], positions: tuple[int, ...]) -> Launch:
+def _launch(method: LaunchMethod, job: Job, program: Sequence[str], hosts: Sequence[NodeHost]) -> Launch:
     command = method.command(job, program)
     for name, text in command.files.items():
         with open(os.path.join(job.sandbox, name), 'w', encoding='utf-8') as file:
@@ -126,8 +126,9 @@ def _launch(method: LaunchMethod, job: Job, program: Sequence[str], positions: t
     outer = (*method.rank_variables, *method.size_variables)
     environment = {name: value for name, value in os.environ.items() if name not in outer}
     environment |= method.environment | dict(command.environment)
-    name = sub_agent_on(positions[0]) if len(positions) == 1 else method.NAME
-    return Launch(name, positions, command.argv, environment, method.CANCEL, method.rank_variables)
+    name = hosts[0].name if len(hosts) == 1 else method.NAME
+    return Launch(name, tuple(host.position for host in hosts), command.argv, environment, method.CANCEL,
+                  method.rank_variables)
 
 
 def _script(sandbox: str) -> str:

@@ -147,7 +147,7 @@ class Host:
             self._say(uid, 'advance', state=state, uids=uids)
 
     def _done_with(self, uid: str, tasks: list[AgentTask]) -> None:
-        if self._on_node:
+        if self._on_node and uid in self._executors:
             tasks = self._held_back.hold(tasks, partial(self._leave, uid, 'output'))
         if tasks:
             self._leave(uid, 'output', tasks)

@@ -23,8 +23,8 @@ import zmq
 from rp_agent import network
 from rp_agent.components import layout
 from rp_agent.components.build import HOST_CLOCK, ComponentPorts, belongs
-from rp_agent.components.layout import Instance
-from rp_agent.components.names import ANYWHERE, EXECUTING
+from rp_agent.components.layout import Instance, NodeHost
+from rp_agent.components.names import EXECUTING
 from rp_agent.executor.launching.outcome import explain_code
 from rp_agent.nodes import node_agent, node_ends, node_launch
 from rp_agent.nodes.child import Child, address_beside, start_sub_agent
@@ -66,6 +66,8 @@ class SubAgent:
     remotes: list[Remote]
     child: Child
     """The sub-agent itself, or its launcher, which may have started others."""
+    on_node: bool
+    """True if a launcher has started it on a node."""
 
 
 class SubAgents:
@@ -77,13 +79,13 @@ class SubAgents:
     `trace(event, name)` with the starts and stops of the bridge, of components, and of sub-agents.
     """
 
-    def __init__(self, config: Mapping[str, Any], loop: Loop, allocation: Allocation, on_nodes: Sequence[Instance],
+    def __init__(self, config: Mapping[str, Any], loop: Loop, allocation: Allocation, on_nodes: Sequence[NodeHost],
                  ports: Mapping[str, ComponentPorts], dismiss: Dismiss, ended: Ended,
                  on_moment: Callable[[str, int, str], object], trace: Callable[[str, str], object]) -> None:
         self._config = config
         self._sandbox: str = config['pilot_sandbox']
         self._loop = loop
-        self._allocation = allocation
+        self._allocation = allocation.whole
         self._on_nodes = on_nodes
         self._ports = ports
         self._dismiss = dismiss
@@ -119,27 +121,28 @@ class SubAgents:
         return self._add(name, instances, child)
 
     def start_on_nodes(self) -> list[Remote]:
-        """Start the sub-agents on nodes and return the proxies of their executors.
+        """Start the sub-agents on nodes and return the proxies of their components.
 
         Raises `PlatformError` if no launch method can start them.
         """
-        instances = {each.node: each for each in self._on_nodes}
-        launches = node_launch.launches(self._config['platform'], self._allocation, list(instances), self._sandbox)
-        names = [self._allocation.names[position] for position in instances]
+        hosts = {each.position: each for each in self._on_nodes}
+        launches = node_launch.launches(self._config['platform'], self._allocation, self._on_nodes, self._sandbox)
+        names = [self._allocation.names[position] for position in hosts]
         keys = generate()
         self._gate.allow(keys.public)
         node_launch.write_config(node_agent.shared_config(self._config, self._access(keys) | {
-            'positions': list(instances), 'names': names,
-            'uids': [each.uid for each in self._on_nodes], 'relays': self._relays,
-            'rank_variables': launches[0].rank_variables, **_devices(self._allocation)}), self._sandbox)
+            'positions': list(hosts), 'names': names, 'spread': bool(self._allocation.elsewhere),
+            'hosted': [(each.name, [(one.component, one.uid) for one in each.instances]) for each in self._on_nodes],
+            'relays': self._relays, 'rank_variables': launches[0].rank_variables,
+            **_devices(self._allocation)}), self._sandbox)
         remotes: list[Remote] = []
         for launch in launches:
             child = node_launch.start(launch, self._sandbox)
             self._watch(child)
             if child.process.stdout is not None:
                 self._ends = node_ends.Reader(self._loop, child.process.stdout, child.output, names, self._told_end)
-            for each in (instances[position] for position in launch.positions):
-                remotes += self._add(each.host, [each], child)
+            for each in (hosts[position] for position in launch.positions):
+                remotes += self._add(each.name, each.instances, child, on_node=True)
         self._timers.append(self._loop.call_later(START_TIMEOUT, self._check_start))
         return remotes
 
@@ -190,11 +193,11 @@ class SubAgents:
                 'public': keys.public.decode(), 'secret': keys.secret.decode(), 'heartbeat': self._heartbeat,
                 'let_in': START_TIMEOUT}
 
-    def _add(self, name: str, instances: Sequence[Instance], child: Child) -> list[Remote]:
+    def _add(self, name: str, instances: Sequence[Instance], child: Child, *, on_node: bool = False) -> list[Remote]:
         remotes = [Remote(each.uid, each.component, partial(self._root.put, name), self._ports[each.component],
                           each.node) for each in instances]
         self._root.expect(name)
-        self._running[name] = SubAgent(name, remotes, child)
+        self._running[name] = SubAgent(name, remotes, child, on_node)
         for remote in remotes:
             self._trace('comp_start', remote.uid)
         self._remotes.update((remote.uid, remote) for remote in remotes)
@@ -205,8 +208,7 @@ class SubAgents:
         child.handle.watch(self._loop, partial(self._ended, child))
 
     def _check_start(self) -> None:
-        on_nodes = [each for each in self._running.values() if self._is_on_node(each)]
-        for sub_agent in [each for each in on_nodes if not each.remotes[0].came]:
+        for sub_agent in [each for each in self._running.values() if each.on_node and not each.remotes[0].came]:
             self._dead(sub_agent, f'sub-agent {sub_agent.name} has not started within {START_TIMEOUT:g} s'
                        f'{sub_agent.child.words()}')
 
@@ -232,7 +234,7 @@ class SubAgents:
 
     def _told_end(self, index: int, code: int) -> None:
         """Handle the last line of a sub-agent's script. The connection shows the end of one that has connected."""
-        sub_agent = self._running.get(self._on_nodes[index].host)
+        sub_agent = self._running.get(self._on_nodes[index].name)
         if self._on_end is not None or sub_agent is None or sub_agent.remotes[0].came:
             return
         self._dead(sub_agent, f'sub-agent {sub_agent.name} launched by {sub_agent.child.name} has ended before it was '
@@ -243,7 +245,7 @@ class SubAgents:
         sub_agent = self._running.get(name)
         if sub_agent is None:
             self._root.forget(name)
-        elif self._is_on_node(sub_agent):
+        elif sub_agent.on_node:
             self._dead(sub_agent, f'sub-agent {name} is lost: {why}{sub_agent.child.words()}')
         elif sub_agent.child in self._children:
             _log.error('sub-agent %s is killed: %s', name, why)
@@ -321,9 +323,6 @@ class SubAgents:
                 if remote.component == EXECUTING for uid in remote.tasks]
         if uids:
             processes.sweep({**belongs(self._config), 'RP_TASK_ID': uids}, signal.SIGKILL)
-
-    def _is_on_node(self, sub_agent: SubAgent) -> bool:
-        return sub_agent.remotes[0].node != ANYWHERE
 
     def _is_alone(self, sub_agent: SubAgent) -> bool:
         """Return whether the child of a sub-agent runs and belongs to no other sub-agent."""

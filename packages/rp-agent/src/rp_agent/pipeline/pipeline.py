@@ -330,7 +330,7 @@ class Pipeline:
         if remote.node != ANYWHERE:
             self._lose_node(remote, tasks, reason)
             return
-        if not pool.all_members():
+        if pool.lost:
             # first, so that no task is placed on resources that become free now
             self._ports.broken(f'has lost its last {remote.component}: {reason}')
             tasks, pool.unassigned = tasks + pool.unassigned, []

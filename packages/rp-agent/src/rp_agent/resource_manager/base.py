@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count, islice
 from typing import Any
 
@@ -55,7 +55,28 @@ class Allocation:
     facts: Mapping[str, str] = field(default_factory=dict)
     """Additional values for launch methods and the application."""
     hint: str = ''
-    """A sentence for the application about unused or shared resources; empty without a hint."""
+    """A sentence that tells the application about unused or shared resources; empty without a hint."""
+    unreserved: Allocation | None = None
+    """The allocation with the nodes that are reserved for sub-agents; None if no node is reserved."""
+
+    def reserve(self, number: int) -> Allocation:
+        """Return the allocation without its last `number` nodes, which `whole` still has at their positions."""
+        if not number:
+            return self
+        left = len(self.names) - number
+        return replace(self, names=self.names[:left], unreserved=self,
+                       smaller={position: devices for position, devices in self.smaller.items() if position < left},
+                       elsewhere=tuple(position for position in self.elsewhere if position < left))
+
+    @property
+    def whole(self) -> Allocation:
+        """The allocation with all nodes of the pilot, including reserved ones."""
+        return self.unreserved or self
+
+    @property
+    def reserved(self) -> range:
+        """Positions of the nodes that are reserved for sub-agents."""
+        return range(len(self.names), len(self.whole.names))
 
     @property
     def here(self) -> list[int] | None:
@@ -120,8 +141,9 @@ class Allocation:
         return {'node_list': nodes, 'cores_per_node': self.cores_per_node,
                 'gpus_per_node': self.gpus_per_node, 'mem_per_node': self.mem_per_node,
                 'lfs_per_node': self.lfs_per_node, 'threads_per_core': self.threads_per_core,
-                'requested_nodes': len(self.names), 'cores': _usable(nodes, 'cores'), 'gpus': _usable(nodes, 'gpus'),
-                **self.facts}
+                'requested_nodes': len(self.whole.names),
+                'agent_node_list': [self.whole.node(index) for index in self.reserved],
+                'cores': _usable(nodes, 'cores'), 'gpus': _usable(nodes, 'gpus'), **self.facts}
 
 
 def _devices(usable: int, blocked: tuple[int, ...]) -> list[dict[str, Any]]:
