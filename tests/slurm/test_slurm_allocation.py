@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from slurm_cluster import SlurmCluster
 
+from rp_profiling.read.profile import read_profile
+
 APPLICATION = '''
 import json, sys
 import radical.pilot as rp
@@ -79,3 +81,18 @@ def test_the_local_machine_says_that_there_is_more(slurm: SlurmCluster, base: Pa
     assert 'with 2 nodes, of which this pilot uses 1: the resource local.allocation uses all of them' in notice
     assert notice in said
     assert found['states'] == ['DONE']
+
+
+def test_the_agent_moves_to_the_first_node(slurm: SlurmCluster, base: Path) -> None:
+    """The application runs where the allocation was requested, the agent on its first node, stagers on the last one."""
+    stagers = {'target': 'node', 'components': {'agent_staging_input': {}, 'agent_staging_output': {}}}
+    ranks = {'executable': '/bin/sh', 'arguments': ['-c', 'echo $SLURMD_NODENAME'], 'ranks': 2, 'cores_per_rank': 8}
+    found, _ = run(slurm, base, ['--nodes=3', '--exclusive'], {
+        'resource': 'local.allocation', '_config': {'target': 'node', 'agents': {'stagers': stagers}}}, count=2,
+        description=ranks)
+    assert found['state'] == 'PMGR_ACTIVE', found
+    assert (len(found['nodes']), found['cores'], found['states']) == (2, 16, ['DONE']), found
+    assert [sorted(output) for output in found['outputs']] == [sorted(found['nodes'])] * 2
+    (sandbox,) = {path.parent for path in base.rglob('agent_0.prof')}
+    nodes = {row.msg for row in read_profile(sandbox / 'agent_0.prof') if row.event == 'sub_agent_stop'}
+    assert nodes == {'agent_n.0001', 'stagers'}   # the agent needs none on its own node

@@ -15,6 +15,7 @@ from conftest import processes_with, wait_until
 from slurm_cluster import SlurmCluster
 
 import radical.pilot as rp
+from rp_profiling.read.profile import read_profile
 
 
 @pytest.fixture
@@ -64,6 +65,33 @@ def test_devices_of_all_nodes(managers: Managers, base: Path) -> None:
                                                 gpus_per_rank=1, gpu_type=rp.CUDA))
     managers.tmgr.wait_tasks(timeout=40)
     assert sorted(task.stdout.strip() for task in tasks) == ['n1 0', 'n1 1', 'n2 0', 'n2 1']
+
+
+def test_components_on_nodes_of_their_own(managers: Managers, base: Path) -> None:
+    """Stagers and an executor have nodes on which no task runs; that executor launches what runs on several nodes."""
+    (base / 'in').write_text('data')
+    pilot = managers.active(cores=0, nodes=4, _config={'agents': {
+        'stagers': {'target': 'node', 'components': {'agent_staging_input': {'count': 2}, 'agent_staging_output': {}}},
+        'executor': {'target': 'node', 'components': {'agent_executing': {}}}}})
+    details = pilot.resource_details or {}
+    assert [node['name'] for node in details['node_list']] == ['n1', 'n2']
+    assert [node['name'] for node in details['agent_node_list']] == ['n3', 'n4']
+    assert (details['cores'], pilot.resources) == (16, {'cpu': 16, 'gpu': 4})
+    assert wait_until(lambda: sorted(sub_agents(pilot)) == ['n1', 'n2', 'n3', 'n4'])
+    tasks = managers.tmgr.submit_tasks([*together(
+        base, 16, 'echo $SLURMD_NODENAME ${SLURM_STEP_ID:-none}', input_staging=[
+            {'source': f'{base}/in', 'target': 'task:///in', 'action': rp.LINK}], output_staging=[
+            {'source': 'in', 'target': 'task:///out', 'action': rp.COPY}]), rp.TaskDescription({
+                'executable': '/bin/sh', 'arguments': ['-c', 'echo $SLURMD_NODENAME'], 'ranks': 16})])
+    managers.tmgr.wait_tasks(timeout=60)
+    assert {task.state for task in tasks} == {rp.DONE}, [task.exception for task in tasks]
+    *single, several = tasks
+    assert [task.stdout.split() for task in single] == [[(task.slots or [])[0]['node_name'], 'none'] for task in single]
+    assert sorted(several.stdout.split()) == ['n1'] * 8 + ['n2'] * 8
+    managers.session.close()
+    for name, uids in {'agent_staging_input.0000': single, 'agent_executing.0000': [several]}.items():
+        seen = {row.uid for row in read_profile(sandbox(pilot) / f'{name}.prof') if row.uid}
+        assert seen & {task.uid for task in uids}, name
 
 
 def test_a_lost_node_does_not_end_the_pilot(managers: Managers) -> None:

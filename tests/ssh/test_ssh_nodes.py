@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from batch_pilots import platform
+from conftest import processes_with, wait_until
 from pilot_run import run
 from remote_slurm import Remote
+
+from rp_profiling.read.profile import read_profile
 
 
 def test_tasks_run_on_both_hosts(remote: Remote, base: Path) -> None:
@@ -32,3 +35,30 @@ def test_a_host_that_is_not_reached(remote: Remote, base: Path) -> None:
     assert [(state, output.split()[0]) for state, output in told['tasks']] == [('DONE', 'h1')] * 4
     (err,) = Path(told['sandbox']).glob('agent_n.err')
     assert 'h9' in err.read_text()
+
+
+def test_the_agent_moves_to_the_first_node(remote: Remote, base: Path) -> None:
+    """The job starts on h1, which is not one of its nodes; nothing of the agent is left there but the launcher."""
+    nodes = base / 'nodes'
+    nodes.write_text('h2\nh2\n')
+    environ = remote.hosts.environ | platform(
+        base, 'fork://localhost/', 'TORQUE', cores_per_node=2, launch_methods={'order': ['SSH'], 'SSH': {}},
+        agent_config={'target': 'node'})
+    told = run(environ | {'PBS_JOBID': '1', 'PBS_NODEFILE': str(nodes)}, base, remote.prefix, 'cores=2')
+    assert told['state'] == 'PMGR_ACTIVE', told
+    assert [(state, output.split()[0]) for state, output in told['tasks']] == [('DONE', 'h2')] * 4, told
+    (trace,) = Path(told['sandbox']).glob('agent_0.prof')
+    assert [row.msg for row in read_profile(trace) if row.event == 'hostname'] == ['h2']
+    assert not list(Path(told['sandbox']).glob('*.cfg'))
+    wait_until(lambda: not processes_with(told['sandbox']))
+
+
+def test_the_agent_cannot_move(remote: Remote, base: Path) -> None:
+    nodes = base / 'nodes'
+    nodes.write_text('h9\n')
+    environ = remote.hosts.environ | platform(
+        base, 'fork://localhost/', 'TORQUE', launch_methods={'order': ['SSH'], 'SSH': {}},
+        agent_config={'target': 'node'})
+    told = run(environ | {'PBS_JOBID': '1', 'PBS_NODEFILE': str(nodes)}, base, remote.prefix, 'cores=1')
+    assert told['state'] == 'FAILED', told
+    assert 'the agent on h9, launched by SSH, ended with exit code 255; see ' in told['exception'] + told['detail']

@@ -77,7 +77,7 @@ def in_agent(**components: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(('settings', 'words'), [
-    ({'compnents': {}}, ['compnents is not known', 'components, agents, number_of_workers, heartbeat, spawner']),
+    ({'compnents': {}}, ['compnents is not known', 'components, agents, target, number_of_workers, heartbeat']),
     ({'components': []}, ['components is []', 'a dict']),
     ({'components': {'agent_thinking': {}}}, ["components is 'agent_thinking'", 'agent_executing']),
     ({'components': {EXECUTING: 3}}, ['components.agent_executing is 3', 'a dict']),
@@ -93,6 +93,7 @@ def in_agent(**components: Any) -> dict[str, Any]:
     ({'components': {STAGING_INPUT: {'target': 'node'}}}, ["agent_staging_input.target is 'node'", "'process'"]),
     ({'components': {SCHEDULING: {'count': 2}}}, ['components.agent_scheduling', 'one inline instance']),
     ({'components': {SCHEDULING: {'target': 'process'}}}, ['components.agent_scheduling', 'one inline instance']),
+    ({'target': 'login'}, ["target is 'login'", "'local'", "'node'"]),
     ({'agents': 2}, ['agents is 2', 'a dict']),
     ({'agents': {'agent_1': {}}}, ['agents.agent_1.components is {}', 'at least one']),
     ({'agents': {'agent_1': {'mode': 'x'}}}, ['agents.agent_1.mode is not known', 'target, components']),

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rp_agent.partitions.division import Divider, Part, Parts, allocation_of, as_plain, from_plain, is_part
+from rp_agent.partitions.division import Divider, Part, Parts, allocation_of, is_part
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.resource_manager.binding import some_gpu_ids
+from rp_agent.resource_manager.pilot import as_plain, from_plain
 from rp_api.errors import ResourceError
 
 

@@ -15,12 +15,10 @@ from rp_agent.components.build import HOST_CLOCK, make_tracer
 from rp_agent.components.killed import is_killed
 from rp_agent.launch_method.base import Setting
 from rp_agent.lifetime import Lifetime
-from rp_agent.partitions.division import from_plain
 from rp_agent.pipeline.pipeline import AgentPorts, Pipeline
 from rp_agent.reporting.coordinator_link import CoordinatorLink
 from rp_agent.reporting.task_intake import Intake
-from rp_agent.resource_manager.base import Request
-from rp_agent.resource_manager.systems.find import allocate
+from rp_agent.resource_manager.pilot import allocation_of
 from rp_agent.runs import Runs
 from rp_agent.task import AgentTask
 from rp_api import states
@@ -64,9 +62,7 @@ class Agent:
         uid: str = config['agent_uid']
         self._tracer = make_tracer(config, uid)
         self._tracer.record('hostname', self.pilot, msg=os.uname().nodename)
-        request = Request(config['nodes'], config['cores'], config['gpus'], config.get('backup_nodes', 0))
-        whole = (from_plain(config['allocation']) if 'allocation' in config else
-                 allocate(request, config['platform']))
+        whole = allocation_of(config)
         self._allocation = whole.reserve(layout.reserved_nodes(config['agent'], len(whole.names)))
         self._tracer.record('resources', self.pilot, msg=self._allocation.trace())
         self._notices: list[str] = []

@@ -27,6 +27,7 @@ from rp_profiling.write.tracer import Tracer
 
 if TYPE_CHECKING:   # only one of them is needed
     from rp_agent.agent import Agent
+    from rp_agent.nodes.relocation import RelocatedAgent
     from rp_agent.partitions.pilot_supervisor import PilotSupervisor
 
 _log = logging.getLogger('radical.pilot.agent')
@@ -117,8 +118,30 @@ def _run(config: dict[str, Any]) -> None:
 
 
 @contextmanager
-def _in_charge(config: dict[str, Any], loop: Loop) -> Iterator[Agent | PilotSupervisor]:
-    """Yield the agent of a pilot or of one partition, or the supervisor of a pilot with partitions."""
+def _in_charge(config: dict[str, Any], loop: Loop) -> Iterator[Agent | PilotSupervisor | RelocatedAgent]:
+    """Yield the agent of a pilot or of one partition, the supervisor of a pilot with partitions, or its launcher."""
+    if config.get('agent', {}).get('target') == 'node':
+        from rp_agent.nodes import relocation
+
+        if config.get('relocated'):
+            config = relocation.arrive(config)
+            with _on_the_spot(config, loop) as in_charge:
+                relocation.Watch(loop, in_charge.told_to_end)
+                yield in_charge
+            return
+        allocation = relocation.elsewhere(config)
+        if allocation is not None:
+            with closing(relocation.RelocatedAgent(config, loop, allocation)) as launched:
+                yield launched
+                launched.check()
+            return
+    with _on_the_spot(config, loop) as in_charge:
+        yield in_charge
+
+
+@contextmanager
+def _on_the_spot(config: dict[str, Any], loop: Loop) -> Iterator[Agent | PilotSupervisor]:
+    """Yield the agent of a pilot or of one partition, or the supervisor of a pilot with partitions, on this host."""
     if config.get('partitions'):
         from rp_agent.partitions.pilot_supervisor import PilotSupervisor
 

@@ -45,7 +45,7 @@ class Lifetime:
         self._batch = in_batch(config['platform'])
         seconds = limit(self._minutes, config['platform'])
         if self._batch:
-            seconds -= _age(os.getpgrp())
+            seconds -= job_age() + config.get('job_age', 0.0)   # before the agent was launched from another host
         self._end: float = time.monotonic() + seconds
 
     @property
@@ -65,6 +65,11 @@ class Lifetime:
         if self.left <= MARGIN:
             return states.DONE, self.over
         return states.FAILED, 'was told to end by a signal, before its runtime was over'
+
+
+def job_age() -> float:
+    """Return the seconds since the first process of the job on this host was started; 0 if it has ended."""
+    return _age(os.getpgrp())
 
 
 def _age(pid: int) -> float:

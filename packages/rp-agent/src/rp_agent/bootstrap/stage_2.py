@@ -1,6 +1,7 @@
 """Stage 2: the script `bootstrap_2.sh`, which starts agents and sub-agents in the environment of stage 0.
 
-`/bin/sh bootstrap_2.sh agent_0` runs the agent with the configuration `agent_0.cfg`. The name
+`/bin/sh bootstrap_2.sh agent_0` runs the agent with the configuration `agent_0.cfg`; the name `agent_0.node` runs it on
+a node to which `agent_0` has moved it (see `rp_agent.nodes.relocation`). The name
 `pilot.0000.0001/agent_0` runs the agent of that partition with the configuration in its directory. `agent_n CONFIG`,
 optionally with the position of the node, runs a sub-agent on a node (see `rp_agent.nodes.node_agent`). Any other name
 runs a sub-agent that reads its configuration from standard input.

@@ -3,6 +3,9 @@
     components          {component: {'count': 1, 'target': 'inline'}}
         `count` instances in Agent_0's process ('inline') or in one process each ('process'). An executor with the
         target 'node' runs in a sub-agent on each node of the pilot, including the host of Agent_0
+    target              'local'
+        the host of Agent_0: that on which the job starts ('local'), or the first node of the pilot ('node'; see
+        `nodes.relocation`)
     agents              {name: {'target': 'local', 'components': {component: {'count': 1}}}}
         sub-agents: processes that host components, on the machine of Agent_0 ('local') or on a node that is reserved
         for it ('node')
@@ -45,7 +48,7 @@ MOST = 1024
 
 _WORKERS = {'StageinWorker': STAGING_INPUT, 'ExecWorker': EXECUTING, 'StageoutWorker': STAGING_OUTPUT}
 _UPDATE_WORKER = 'UpdateWorker'
-_KEYS = ('components', 'agents', 'number_of_workers', 'heartbeat',
+_KEYS = ('components', 'agents', 'target', 'number_of_workers', 'heartbeat',
          'spawner', 'blowup_factor', 'drop_clones')   # the last ones are for executors and `task_copies`
 _INLINE_OR_PROCESS = "'inline' (in the agent's process) or 'process' (its own)"
 _TARGETS = _INLINE_OR_PROCESS, f"{_INLINE_OR_PROCESS} or 'node' (in a sub-agent on each node)"
@@ -115,6 +118,8 @@ def read(settings: Mapping[str, Any], nodes: int = 1, elsewhere: Iterable[int] =
     nodes follow them (see `reserved_nodes`).
     """
     check_keys('', settings, _KEYS)
+    if settings.get('target', 'local') not in ('local', 'node'):
+        raise wrong('target', settings['target'], "'local' (where the job starts) or 'node' (the pilot's first node)")
     here = _of_agent_0(settings)
     agents = _sub_agents(settings)
     reserved = dict(enumerate(_on_reserved_nodes(settings), nodes))

@@ -27,7 +27,7 @@ def own_config(config: Mapping[str, Any], arguments: Sequence[str]) -> dict[str,
     own = shared | {'name': name, 'relay': index < shared['relays'], 'instances': instances}
     here = [position] if shared['spread'] else None   # else these are simulated nodes of one host
     found = dict(config) | {'sub_agent': own, 'here': here,
-                            'environment': _environment(config['environment'], os.environ)}
+                            'environment': environment_on_node(config['environment'], os.environ)}
     if host_id() == shared['host']:   # the agent has found the devices of this host
         return found
     from rp_agent.resource_manager import binding
@@ -72,7 +72,7 @@ def _by_name(manager: str | None, names: Sequence[str]) -> int | None:
     return next((index for index, name in enumerate(names) if system.is_here(name)), None)
 
 
-def _environment(tasks: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+def environment_on_node(tasks: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     """Return the base environment of tasks: the same on all nodes, except for the name of the node."""
     found = {name: value for name, value in tasks.items() if not is_of_a_process(name)}
     return found | {name: own[name] for name in _OF_THE_NODE if name in own}

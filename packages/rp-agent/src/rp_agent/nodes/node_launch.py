@@ -53,21 +53,30 @@ def launches(platform: Mapping[str, Any], allocation: Allocation, hosts: Sequenc
     Writes the files of the launchers to the sandbox, and `bootstrap_2.sh` if no bootstrap has done so. Raises
     `PlatformError`, with all reasons, if no launch method can start the sub-agents.
     """
-    # not exclusive, whatever the platform sets for tasks: these would all wait for the sub-agents to end
-    setting = replace(Setting.of(allocation, platform), exclusive=False)
     ranks = tuple(Rank(allocation.names[host.position], host.position) for host in hosts)
     every = Job(NAME, sandbox, ranks, cores_per_rank=allocation.cores_per_node)
     single = [Job(f'{NAME}.{rank.index:04d}', sandbox, (rank,), cores_per_rank=allocation.cores_per_node)
               for rank in ranks]
-    method, together = _choose(platform, setting, every, single)
+    method, together = _choose(platform, _setting(platform, allocation), every, single)
     program = ('/bin/sh', _script(sandbox), NAME, os.path.join(sandbox, f'{NAME}.cfg'))
     if together:
         path = os.path.join(sandbox, f'{NAME}.sh')
         with open(path, 'w', encoding='utf-8', errors='surrogateescape') as file:
             file.write(node_ends.script(program, method.rank_variables))
-        return [_launch(method, every, ('/bin/sh', path), hosts)]
-    return [_launch(method, job, (*program, str(host.position)), [host])
+        name = hosts[0].name if len(hosts) == 1 else method.NAME
+        return [_launch(method, name, every, ('/bin/sh', path))]
+    return [_launch(method, host.name, job, (*program, str(host.position)))
             for job, host in zip(single, hosts, strict=True)]
+
+
+def launch_of_agent(platform: Mapping[str, Any], allocation: Allocation, name: str, sandbox: str) -> Launch:
+    """Return the launcher to start for the agent with the configuration `<name>.cfg` on the first node.
+
+    Raises `PlatformError`, with all reasons, if no launch method can start it.
+    """
+    job = Job(name, sandbox, (Rank(allocation.names[0], 0),), cores_per_rank=allocation.cores_per_node)
+    method, _ = _choose(platform, _setting(platform, allocation), job, [job])
+    return _launch(method, method.NAME, job, ('/bin/sh', _script(sandbox), name))
 
 
 def write_config(config: Mapping[str, Any], sandbox: str) -> None:
@@ -75,17 +84,17 @@ def write_config(config: Mapping[str, Any], sandbox: str) -> None:
     private.write_file(os.path.join(sandbox, f'{NAME}.cfg'), json.dumps(config).encode())
 
 
-def start(launch: Launch, sandbox: str) -> Child:
+def start(launch: Launch, sandbox: str, output: str = OUTPUT, stdin: int = subprocess.DEVNULL) -> Child:
     """Start a launcher; raise `PlatformError` if it cannot be started.
 
     Its output goes to a file, or, with several sub-agents, to a `node_ends.Reader`. The launcher stays in the agent's
     session, by which the executor recognises children that are not its own.
     """
-    output = os.path.join(sandbox, OUTPUT)
+    output = os.path.join(sandbox, output)
     with open(output, 'ab') as file:
         stdout = subprocess.PIPE if len(launch.positions) > 1 else file
         try:
-            process = subprocess.Popen(launch.argv, stdin=subprocess.DEVNULL, stdout=stdout, stderr=file, cwd=sandbox,
+            process = subprocess.Popen(launch.argv, stdin=stdin, stdout=stdout, stderr=file, cwd=sandbox,
                                        env=launch.environment)
         except OSError as error:
             raise PlatformError(f'sub-agents cannot be started by {launch.argv[0]}: {error.strerror}') from error
@@ -118,7 +127,12 @@ def _choose(platform: Mapping[str, Any], setting: Setting, every: Job,
                         f'platform can start sub-agents there: {"; ".join(reasons)}')
 
 
-def _launch(method: LaunchMethod, job: Job, program: Sequence[str], hosts: Sequence[NodeHost]) -> Launch:
+def _setting(platform: Mapping[str, Any], allocation: Allocation) -> Setting:
+    """Return the setting for agents: not exclusive, whatever the platform sets for tasks, which would all wait."""
+    return replace(Setting.of(allocation, platform), exclusive=False)
+
+
+def _launch(method: LaunchMethod, name: str, job: Job, program: Sequence[str]) -> Launch:
     command = method.command(job, program)
     for name, text in command.files.items():
         with open(os.path.join(job.sandbox, name), 'w', encoding='utf-8') as file:
@@ -126,8 +140,7 @@ def _launch(method: LaunchMethod, job: Job, program: Sequence[str], hosts: Seque
     outer = (*method.rank_variables, *method.size_variables)
     environment = {name: value for name, value in os.environ.items() if name not in outer}
     environment |= method.environment | dict(command.environment)
-    name = hosts[0].name if len(hosts) == 1 else method.NAME
-    return Launch(name, tuple(host.position for host in hosts), command.argv, environment, method.CANCEL,
+    return Launch(name, tuple(rank.index for rank in job.ranks), command.argv, environment, method.CANCEL,
                   method.rank_variables)
 
 

@@ -7,7 +7,7 @@ that its size names, otherwise a share of the free memory in proportion to its c
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import Any
 
@@ -163,21 +163,6 @@ def _part_of(node: Allocation, part: Part) -> Allocation:
         blocked_cores=(), blocked_gpus=(), domains=_domains(node.domains, cores, gpus),
         cpus=tuple(node.cpus[core] for core in cores) if node.cpus else (),
         gpu_ids=tuple(gpu_ids[gpu] for gpu in gpus))
-
-
-def as_plain(allocation: Allocation) -> dict[str, Any]:
-    """Return an allocation as plain data, for the configuration of an agent."""
-    return asdict(allocation) | {'smaller': list(allocation.smaller.items())}
-
-
-def from_plain(data: Mapping[str, Any]) -> Allocation:
-    """Return the allocation for the result of `as_plain`, also after a round trip through JSON."""
-    return Allocation(**{name: _tuples(value) for name, value in data.items()} | {
-        'smaller': dict(_tuples(data['smaller']))})
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
 
 
 def _whole_node(allocation: Allocation, node: int) -> Part:

@@ -22,12 +22,12 @@ from typing import Any
 from rp_agent.components.build import belongs, make_tracer
 from rp_agent.lifetime import Lifetime
 from rp_agent.partitions.control_channel import Message
-from rp_agent.partitions.division import Divider, Parts, allocation_of, as_plain, is_part
+from rp_agent.partitions.division import Divider, Parts, allocation_of, is_part
 from rp_agent.partitions.partition import AGENT, Partition
 from rp_agent.partitions.proxy_reporter import ProxyReporter
 from rp_agent.reporting.coordinator_link import CoordinatorLink
-from rp_agent.resource_manager.base import Request
-from rp_agent.resource_manager.systems.find import allocate
+from rp_agent.resource_manager.pilot import allocation_of as pilot_allocation
+from rp_agent.resource_manager.pilot import as_plain
 from rp_api import states
 from rp_api.coordination.contract import Update
 from rp_api.errors import ResourceError
@@ -60,8 +60,7 @@ class PilotSupervisor:
         self._lifetime = Lifetime(config)
         self._tracer = make_tracer(config, config['agent_uid'])
         self._tracer.record('hostname', self.pilot, msg=os.uname().nodename)
-        request = Request(config['nodes'], config['cores'], config['gpus'], config.get('backup_nodes', 0))
-        self._allocation = allocate(request, config['platform'])
+        self._allocation = pilot_allocation(config)
         self._divider = Divider(self._allocation)
         first = (self._divider.divide(config['partitions']) if isinstance(config['partitions'], int) else
                  self._divider.take_all(config['partitions']))

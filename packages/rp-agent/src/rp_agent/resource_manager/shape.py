@@ -57,16 +57,7 @@ class Shape:
             smaller={index: each for index, each in enumerate(devices) if each != (cores, gpus)},
             elsewhere=tuple(index for index, node in enumerate(nodes) if node is not own))
         here = next((index for index, node in enumerate(nodes) if node is own), None)
-        return found if here is None else self._bound(found, here)
-
-    def _bound(self, nodes: Allocation, here: int) -> Allocation:
-        """Return the allocation with the CPUs, domains and GPU names of the agent's node, at position `here`."""
-        all_cores, blocked, all_gpus = nodes.all_devices(here)
-        cpus, near = binding.of_this_host(all_cores, all_gpus, blocked, self._threads)
-        if here in nodes.smaller:
-            near = ()   # the domains of a smaller node do not apply to the others
-        return replace(nodes, cpus=cpus, domains=nodes.domains or near,
-                       gpu_ids=binding.gpu_ids(self._environ, all_gpus))
+        return found if here is None else bound(found, here, self._environ)
 
     def _cores_of(self, node: Node) -> Part:
         if not node.cores:
@@ -89,6 +80,15 @@ class Shape:
         """Return the smallest memory of all nodes, limited by the definition; the machine's if neither is known."""
         known = [self._platform.get('mem_per_node') or 0, *(node.mem for node in nodes)]
         return min(filter(None, known), default=0) or machine.usable_memory()
+
+
+def bound(nodes: Allocation, here: int, environ: Mapping[str, str]) -> Allocation:
+    """Return the allocation with the CPUs, domains and GPU names of the agent's node, at position `here`."""
+    all_cores, blocked, all_gpus = nodes.all_devices(here)
+    cpus, near = binding.of_this_host(all_cores, all_gpus, blocked, nodes.threads_per_core)
+    if here in nodes.smaller:
+        near = ()   # the domains of a smaller node do not apply to the others
+    return replace(nodes, cpus=cpus, domains=nodes.domains or near, gpu_ids=binding.gpu_ids(environ, all_gpus))
 
 
 def _part(defined: int, granted: int | None, blocked: tuple[int, ...]) -> Part:

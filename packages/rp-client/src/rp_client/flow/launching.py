@@ -68,7 +68,8 @@ class PilotLaunching(ClientComponent):
         far: dict[str, list[Launch]] = {}
         near = []
         for launch in tasks:
-            if self._launchers.assign(launch.pilot.uid, launch.platform).near:
+            self._launchers.assign(launch.pilot.uid, launch.platform)
+            if self._is_near(launch):
                 near.append(launch)
             else:
                 far.setdefault(launch.platform.job_manager_endpoint, []).append(launch)
@@ -185,6 +186,10 @@ class PilotLaunching(ClientComponent):
         if pilot.state not in states.FINAL:
             self._failed(pilot, f'{pilot.uid} could not be launched: {reason}', pilot.sandboxes.pilot)
 
+    def _is_near(self, launch: Launch) -> bool:
+        """Return whether the agent runs on this host; with the target 'node', it may move to a node of its job."""
+        return self._launcher(launch).near and launch.settings.get('target') != 'node'
+
     def _launcher(self, launch: Launch) -> Launcher:
         launcher = self._launchers.of(launch.pilot.uid)
         assert launcher is not None   # assigned in `put`
@@ -192,7 +197,7 @@ class PilotLaunching(ClientComponent):
 
     def _config(self, launch: Launch) -> dict[str, Any]:
         pilot, sandboxes, common = launch.pilot, launch.pilot.sandboxes, self._common()
-        if not self._launcher(launch).near:   # addresses on this host are of no use there
+        if not self._is_near(launch):   # addresses on this host are of no use there
             common['registry_address'] = common['coordination']['endpoint']
         return common | {name: pilot.described[name] for name in _WANTED} | {
             'pilot': pilot.uid, 'agent_uid': 'agent_0', 'agent': launch.settings, 'platform': launch.platform.as_dict(),
