@@ -48,7 +48,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
     'rp_client': (
         {'component', 'ids', 'settings', 'common_description', 'engine', 'bootstrap'},
         {'launcher', 'traces'},
-        {'task', 'pilot', 'partition', 'raptor', 'platform_check'},
+        {'task', 'pilot', 'partition', 'raptor', 'platform_check', 'report'},
         {'stager', 'scheduler'},
         {'flow', 'simulation'},
         {'pilot_manager', 'task_manager'},

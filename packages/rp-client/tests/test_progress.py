@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import Any
 
 import pytest
 from client_support import a_task
+from terminal_support import Terminal, assert_ended, opened
 
 from rp_api import states
 from rp_client import progress
@@ -171,65 +171,16 @@ def test_exception_inside(lines: Callable[[], list[str]]) -> None:
 
 # in a terminal
 
-class Terminal:
-    """A terminal in the place of standard error; what is written is read by a thread, as a person would."""
-
-    def __init__(self) -> None:
-        self._far, near = pty.openpty()
-        self._chunks: list[bytes] = []
-        self.stream = open(near, 'w', encoding='utf-8')   # noqa: SIM115
-        self._thread = threading.Thread(target=self._read)
-        self._thread.start()
-
-    @contextmanager
-    def shown(self, tmgr: Any, total: int, **options: bool) -> Iterator[None]:
-        """Progress in this terminal."""
-        with redirect_stderr(self.stream), shown(tmgr, total, **options):
-            yield
-
-    def text(self) -> str:
-        """All that was written, without what moves the cursor; the terminal is closed then."""
-        self.close()
-        return re.sub(r'\x1b\[[0-9;?]*[A-Za-z]', '', b''.join(self._chunks).decode())
-
-    def close(self) -> None:
-        if not self.stream.closed:
-            self.stream.close()
-            self._thread.join(30)
-            assert not self._thread.is_alive()
-            os.close(self._far)
-
-    def _read(self) -> None:
-        while True:
-            try:
-                chunk = os.read(self._far, 65536)
-            except OSError:   # nobody has the other end any more
-                return
-            self._chunks.append(chunk)
-
-
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
-    made = Terminal()
-    monkeypatch.setenv('TERM', 'xterm')
-    monkeypatch.setenv('COLUMNS', '100')
-    for name in ('NO_COLOR', 'TTY_COMPATIBLE', 'TTY_INTERACTIVE'):
-        monkeypatch.delenv(name, raising=False)
-    yield made
-    made.close()
-
-
-def assert_ended(threads: set[threading.Thread]) -> None:
-    """Fail if one of these threads does not end by itself."""
-    for thread in threads:
-        thread.join(30)
-        assert not thread.is_alive()
+    with opened(monkeypatch) as made:
+        yield made
 
 
 def test_bar(terminal: Terminal) -> None:
     threads = set(threading.enumerate())
     tmgr = Tasks(4)
-    with terminal.shown(tmgr, 4):
+    with redirect_stderr(terminal.stream), shown(tmgr, 4):
         tmgr.reach(states.AGENT_EXECUTING, *tmgr.tasks)
         tmgr.reach(states.DONE, *tmgr.tasks[:2])
         tmgr.reach(states.FAILED, tmgr.tasks[2])
@@ -245,7 +196,7 @@ def test_bar(terminal: Terminal) -> None:
 def test_bar_is_taken_down_by_an_exception(terminal: Terminal) -> None:
     threads = set(threading.enumerate())
     tmgr = Tasks(1)
-    with pytest.raises(ZeroDivisionError), terminal.shown(tmgr, 1):
+    with pytest.raises(ZeroDivisionError), redirect_stderr(terminal.stream), shown(tmgr, 1):
         raise ZeroDivisionError
     assert_ended(set(threading.enumerate()) - threads)
     assert '0/1' in terminal.text()
@@ -253,6 +204,22 @@ def test_bar_is_taken_down_by_an_exception(terminal: Terminal) -> None:
 
 def test_quiet_in_a_terminal(terminal: Terminal) -> None:
     tmgr = Tasks(1)
-    with terminal.shown(tmgr, 1, quiet=True):
+    with redirect_stderr(terminal.stream), shown(tmgr, 1, quiet=True):
         tmgr.reach(states.DONE, *tmgr.tasks)
     assert terminal.text() == ''
+
+
+def test_a_second_bar_is_plain(terminal: Terminal) -> None:
+    """A terminal has room for one."""
+    one, two = Tasks(1), Tasks(1)
+    with redirect_stderr(terminal.stream), shown(one, 1), shown(two, 1):
+        two.reach(states.DONE, *two.tasks)
+    assert 'tasks: 1/1 ended' in terminal.text()
+
+
+def test_what_the_application_prints_stays_where_it_goes(terminal: Terminal, tmp_path: Path) -> None:
+    with (open(tmp_path / 'out', 'w') as out, redirect_stdout(out), redirect_stderr(terminal.stream),
+          shown(Tasks(1), 1)):
+        print('a result')
+    assert (tmp_path / 'out').read_text() == 'a result\n'
+    assert 'a result' not in terminal.text()

@@ -57,6 +57,7 @@ class PilotManager:
         self._session = session
         self._engine = engine_of(session)
         self.uid = session.register_pmgr(self, _uid)
+        self._rep = session.report   # clients of RADICAL-Pilot 1 switch it off
         self._pilots: dict[str, Pilot] = {}
         self._callbacks = Registry({PILOT_STATE: told('pilot')})
         self._tracker = Tracker(states.PILOT, PILOT_STATE, self._callbacks, self._engine.dispatcher, owner=self.uid)
@@ -152,7 +153,8 @@ class PilotManager:
             RuntimeError: The session was closed or has failed.
         """
         pilots = self.get_pilots(uids)
-        self._board.wait([pilots] if isinstance(uids, str) else pilots, state, timeout)
+        with self._session.report.waiting('pilots') as show:
+            self._board.wait([pilots] if isinstance(uids, str) else pilots, state, timeout, show)
         return pilots.state if isinstance(uids, str) else [pilot.state for pilot in pilots]
 
     def cancel_pilots(self, uids: str | Iterable[str] | None = None, _timeout: float | None = None) -> None:

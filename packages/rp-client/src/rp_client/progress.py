@@ -1,4 +1,7 @@
-"""Progress of a set of tasks: a live bar in a terminal, otherwise plain lines."""
+"""Progress of a set of tasks: a live bar in a terminal, otherwise plain lines.
+
+Every wait in a terminal has a bar (see `report`); this one also covers the submission of tasks, and several waits.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rp_api import states
+from rp_client.report import TERMINAL, in_terminal
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -45,10 +49,11 @@ class TaskProgress:
     def __enter__(self) -> TaskProgress:
         if not self._quiet:
             self._before = {task.uid for task in self._tmgr.get_tasks() if task.state in states.FINAL}
-            self._open = True
-            if sys.stderr.isatty():
-                self._open_bar()
-            self._tmgr.register_callback(self._changed)
+            with self._lock:   # callbacks wait for the bar
+                self._tmgr.register_callback(self._changed)
+                self._open = True
+                if in_terminal() and TERMINAL.acquire(blocking=False):   # else another one is there
+                    self._open_bar()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
@@ -65,13 +70,15 @@ class TaskProgress:
             self._show(last=True)
         if self._progress is not None:
             self._progress.stop()
+            TERMINAL.release()
 
     def _open_bar(self) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
         self._progress = Progress(TextColumn('tasks'), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-                                  TextColumn('{task.description}'), console=Console(stderr=True))
+                                  TextColumn('{task.description}'), console=Console(stderr=True),
+                                  redirect_stdout=sys.stdout.isatty())   # a file gets what the application prints
         self._bar = self._progress.add_task('', total=self._total)
         self._progress.start()
 

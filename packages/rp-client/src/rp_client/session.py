@@ -28,6 +28,7 @@ from rp_client.engine import interrupts
 from rp_client.engine.engine import Engine
 from rp_client.flow.uids import Uids
 from rp_client.ids import session_directory
+from rp_client.report import Report
 from rp_client.settings import session_settings
 from rp_client.stager.fetch import LOGS, PROFILES, fetch
 from rp_client.traces import Traces
@@ -107,6 +108,7 @@ class Session:
         self._pmgrs: dict[str, PilotManager] = {}
         self._tmgrs: dict[str, TaskManager] = {}
         self.uids = Uids()
+        self.report = Report(self._all_pilots)
         self._lock = threading.RLock()
         self._config_lock = threading.Lock()
         self._closed = False
@@ -448,10 +450,12 @@ class Session:
     def _fetch(self, endings: Sequence[str], tgt: str | None) -> list[str]:
         self.engine.process.check()
         self._tracer.record('session_fetch_start', uid=self.uid)
-        pilots = [pilot for manager in list(self._pmgrs.values()) for pilot in manager.get_pilots()]
-        fetched = fetch(pilots, endings, Path(tgt or self.path))
+        fetched = fetch(self._all_pilots(), endings, Path(tgt or self.path))
         self._tracer.record('session_fetch_stop', uid=self.uid)
         return fetched
+
+    def _all_pilots(self) -> list[Pilot]:
+        return [pilot for manager in list(self._pmgrs.values()) for pilot in manager.get_pilots()]
 
 
 def _close_at_exit(close: weakref.WeakMethod[Any]) -> None:

@@ -294,7 +294,8 @@ class TaskManager:
         """Wait until each of these tasks has reached a state, for at most `timeout` seconds; see `wait_tasks`."""
         if not self._pilots and self._board.value(state) > _WITHOUT_PILOT:
             self._warn_of_no_pilot(tasks)
-        self._board.wait(tasks, state, timeout)
+        with self._session.report.waiting('tasks') as show:
+            self._board.wait(tasks, state, timeout, show)
 
     def _warn_of_no_pilot(self, tasks: Iterable[Task]) -> None:
         if any(task.bound is None and task.state not in states.FINAL for task in tasks):

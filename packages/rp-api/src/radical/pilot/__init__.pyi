@@ -65,6 +65,7 @@ from rp_api.states import UMGR_STAGING_OUTPUT_PENDING as UMGR_STAGING_OUTPUT_PEN
 from rp_client.partition import Partition as Partition
 from rp_client.pilot import Pilot as Pilot
 from rp_client.pilot_manager import PilotManager as PilotManager
+from rp_client.progress import TaskProgress as TaskProgress
 from rp_client.raptor import RaptorMaster as RaptorMaster
 from rp_client.raptor import RaptorWorker as RaptorWorker
 from rp_client.session import Session as Session

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from numbers import Real
 from typing import Protocol
 
@@ -19,6 +20,13 @@ from rp_api.system.owner_process import OwnerProcess
 
 LONGEST = 1.0
 """Seconds of one wait at most: Python handles a signal that arrives as a wait begins only at its end."""
+
+
+REFRESH = 0.5
+"""Seconds between two calls of a function that shows a wait."""
+
+Show = Callable[[int, int], object]
+"""Shows a wait, given the number of entities that have arrived and of all."""
 
 
 class Stateful(Protocol):
@@ -57,8 +65,12 @@ class Board:
         names = [wanted] if isinstance(wanted, str) else list(wanted)
         return min((self._model.value(name) for name in names), default=self._model.value(states.DONE))
 
-    def wait(self, entities: Sequence[Stateful], wanted: str | Iterable[str] | None, timeout: float | None) -> bool:
-        """Wait until all entities have reached a wanted state; return False after `timeout` seconds."""
+    def wait(self, entities: Sequence[Stateful], wanted: str | Iterable[str] | None, timeout: float | None,
+             show: Show | None = None) -> bool:
+        """Wait until all entities have reached a wanted state; return False after `timeout` seconds.
+
+        If the wait takes longer than `LONGEST`, `show` is called every `REFRESH` seconds.
+        """
         self._process.check()   # first: in a fork, a lock that another thread held is never released
         value = self.value(wanted)
         if not isinstance(timeout, Real | None):
@@ -71,7 +83,8 @@ class Board:
             self._waiters.append(waiter)
         try:
             if self._broken is None:
-                _wait(waiter.done, math.inf if timeout is None else timeout)
+                _wait(waiter.done, math.inf if timeout is None else timeout, show and partial(
+                    _show, show, waiter, len(entities)))
             if waiter.pending and self._broken is not None:
                 raise RuntimeError(f'the session cannot go on: {self._broken}') from self._broken
             return not waiter.pending
@@ -96,7 +109,13 @@ class Board:
                 waiter.done.set()
 
 
-def _wait(event: threading.Event, timeout: float) -> None:
-    end = time.monotonic() + timeout
-    while (left := end - time.monotonic()) > 0 and not event.wait(min(left, LONGEST)):
-        pass
+def _wait(event: threading.Event, timeout: float, show: Callable[[], object] | None) -> None:
+    end, longest = time.monotonic() + timeout, LONGEST
+    while (left := end - time.monotonic()) > 0 and not event.wait(min(left, longest)):
+        if show is not None and time.monotonic() < end:
+            show()
+            longest = REFRESH
+
+
+def _show(show: Show, waiter: _Waiter, total: int) -> None:
+    show(total - len(waiter.pending), total)
