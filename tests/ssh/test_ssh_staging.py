@@ -31,13 +31,14 @@ def test_files_there_and_back(managers: Managers, base: Path) -> None:
     assert sandbox(pilot).stat().st_mode & 0o777 == 0o700
     (task,) = managers.tmgr.submit_tasks([rp.TaskDescription({
         'executable': '/bin/sh', 'arguments': ['-c', 'cat a d/b* c "../of the pilot" >out; mkdir e; echo 1 >e/1'],
-        'input_staging': ['a', 'b* > d/', {'source': 'c', 'action': rp.TARBALL}],
-        'output_staging': ['out > result', 'e', f'{base}/*1 > found/']})])
+        'input_staging': ['a', 'b* > d/', {'source': 'c', 'action': rp.TARBALL}, f'sftp://localhost{base}/b2 > url/'],
+        'output_staging': ['out > result', 'e', f'{base}/*1 > found/', f'url/b2 > sftp://localhost{base}/sent/']})])
     managers.tmgr.wait_tasks(timeout=40)
     assert task.state == rp.DONE, (task.exception, task.stderr)
     assert (base / 'result').read_text() == 'a\nb1\nb2\nc\nof the pilot\n'
     assert (base / 'e' / '1').read_text() == '1\n'
     assert (base / 'found' / 'b1').exists()
+    assert (base / 'sent' / 'b2').read_text() == 'b2\n'
     assert pilot.stage_in({'source': 'a', 'target': 'pilot:///x/y', 'flags': rp.CREATE_PARENTS}) == [
         f'{pilot.sandboxes.pilot}/x/y']
     pilot.stage_out('x > back')

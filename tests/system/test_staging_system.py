@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 from conftest import Run, pilot_description, wait_until
@@ -265,10 +265,17 @@ def test_archives_stay_in_the_sandbox(shared: Run, client: Client) -> None:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Serves `/file`, and `/slow` when it is told to; everything else is missing."""
+    """Serves `/file`, and `/slow` when it is told to; keeps what is put; everything else is missing."""
 
     go = threading.Event()
     asked = threading.Event()
+
+    put: ClassVar[dict[str, bytes]] = {}
+
+    def do_PUT(self) -> None:
+        self.put[self.path] = self.rfile.read(int(self.headers['Content-Length']))
+        self.send_response(201)
+        self.end_headers()
 
     def do_GET(self) -> None:
         if self.path == '/slow':
@@ -304,6 +311,21 @@ def test_download(shared: Run, client: Client, web: str) -> None:
         copied(f'{web}/file', action=rp.DOWNLOAD), copied(f'{web}/file', 'deep/er', rp.DOWNLOAD),
         copied(f'file://{client.path}/local', action=rp.DOWNLOAD)])
     assert done(task).stdout == 'from the webfrom the weblocal'
+
+
+def test_files_from_and_to_the_web(shared: Run, web: str) -> None:
+    task = shared.one(**shell('cat file by_agent > all'), input_staging=[
+        f'{web}/file', copied(f'{web}/file', 'by_agent', rp.COPY)], output_staging=[
+            f'all > {web}/by/client', copied('all', f'{web}/by/agent/', rp.COPY)])
+    done(task)
+    assert Handler.put == dict.fromkeys(('/by/client', '/by/agent/all'), b'from the webfrom the web')
+
+
+def test_urls_are_refused_at_the_call(shared: Run) -> None:
+    with pytest.raises(DescriptionError, match=r"unknown scheme 'ftp'; known are client://, .*https://, scp://, sftp://"):
+        shared.tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true', 'input_staging': ['ftp://host/a']}))
+    with pytest.raises(DescriptionError, match='must not hold a password'):
+        shared.pilot.stage_in('sftp://me:word@host/a')
 
 
 def test_download_of_what_does_not_exist(shared: Run, web: str) -> None:

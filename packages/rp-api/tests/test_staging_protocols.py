@@ -51,8 +51,8 @@ def vault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def _forget() -> None:
-    protocol._others.cache_clear()
-    protocol.protocol.cache_clear()
+    for cached in (protocol._installed, protocol._transport, protocol.protocol):
+        cached.cache_clear()
 
 
 def test_it_is_carried_out(vault: Path, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from rp_api.component import Component
 from rp_api.errors import PilotError
 from rp_api.loop.offload import Offload
 from rp_api.staging.directive import Directive
+from rp_api.staging.interruption import interruptible
 from rp_api.staging.location import Sandboxes
 from rp_api.staging.protocol import protocol
 from rp_profiling.write.tracer import Tracer
@@ -75,7 +76,8 @@ class StagerInput(Component):
             packed = [directive for directive in directives if protocol(directive['action']).packed]
             if packed:
                 self._unpack(task, packed[0])
-            stage(task, directives, self._sandboxes(task), self.tracer, 'staging_in')
+            with interruptible(lambda: task.uid not in self._busy):   # cancelled
+                stage(task, directives, self._sandboxes(task), self.tracer, 'staging_in')
             task.extra['before'] = set(names(task))
         except (PilotError, OSError) as error:
             task.fail(str(error), 'input staging failed')

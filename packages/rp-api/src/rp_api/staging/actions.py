@@ -8,7 +8,7 @@ from collections.abc import Callable
 from rp_api.constants import DOWNLOAD
 from rp_api.errors import DescriptionError
 from rp_api.staging import files
-from rp_api.staging.protocol import Protocol
+from rp_api.staging.protocol import Protocol, schemes, transport
 
 
 class Copy(Protocol):
@@ -54,17 +54,9 @@ class Tarball(Transfer):
 
 
 class Download(Copy):
-    """Downloads files from the web to the platform; `file://` URLs are copied."""
-
-    schemes = frozenset(('http', 'https'))
+    """Fetches files of other hosts to the platform; `file://` URLs are copied."""
 
     def check(self, source: str, target: str) -> None:
-        if source.partition('://')[0].casefold() not in {*self.schemes, 'file'}:
-            raise DescriptionError(f'action {DOWNLOAD} needs an http, https or file URL, not {source!r}')
-
-    def stage(self, source: str, target: str, parents: bool) -> str:
-        if source.partition('://')[0].casefold() not in self.schemes:
-            return super().stage(source, target, parents)
-        from rp_api.staging.download import download  # importing network modules is slow
-
-        return download(source, target, parents)
+        if source.partition('://')[0].casefold() != 'file' and transport(source) is None:
+            raise DescriptionError(f'action {DOWNLOAD} needs a URL with one of the schemes file, '
+                                   f'{", ".join(schemes())}, not {source!r}')

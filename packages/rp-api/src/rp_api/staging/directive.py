@@ -61,8 +61,8 @@ def expand(directives: Any, counter: Iterator[int] | None = None) -> list[Direct
 
 
 def describe(sd: Mapping[str, Any]) -> str:
-    """Return the directive as one line of text for messages: `Transfer client:///a > task:///b`."""
-    return f'{sd["action"]} {sd["source"]} > {sd["target"]}'
+    """Return the directive as one line of text for messages, without secrets: `Transfer client:///a > task:///b`."""
+    return protocol.masked(f'{sd["action"]} {sd["source"]} > {sd["target"]}')
 
 
 def has_wildcard(name: str) -> bool:
@@ -81,6 +81,7 @@ def _expand(directive: Any, counter: Iterator[int]) -> Directive:
         action = DEFAULT_ACTION if given.get('action') is None else protocol.action(str(given['action']))
         _check_action(source, action)
         target = _target(given.get('target'), source)
+        _check_remote(source, target, action)
         protocol.protocol(action).check(source, target)
         return {
             'uid': str(given.get('uid') or f'sd.{next(counter):04d}'),
@@ -91,7 +92,7 @@ def _expand(directive: Any, counter: Iterator[int]) -> Directive:
             'priority': _priority(given.get('priority')),
         }
     except DescriptionError as error:
-        raise type(error)(f'staging directive {directive!r}: {error}') from None
+        raise type(error)(protocol.masked(f'staging directive {directive!r}: {error}')) from None
 
 
 def _parse(directive: Any) -> dict[str, str]:
@@ -141,14 +142,24 @@ def _check_action(source: str, action: str) -> None:
         raise DescriptionError(f'source {source!r} can only be fetched with action {needed}, not {action}')
 
 
+def _check_remote(source: str, target: str, action: str) -> None:
+    """Raise a DescriptionError if a URL of another host is invalid, or not possible with this action."""
+    found = protocol.transport(source) or protocol.transport(target)
+    if found is None:
+        return
+    if action not in protocol.REMOTE_ACTIONS:
+        raise DescriptionError(f'action {action} needs paths on one host; for URLs of other hosts there are '
+                               f'{", ".join(protocol.REMOTE_ACTIONS)}')
+    found.check(source, target)
+
+
 def _target(value: Any, source: str) -> str:
     """Return the target; by default the last part of the source, or '.' if that is a pattern."""
     if value is not None and value != '':
         return _location('target', value)
-    _, _, path = source.rpartition('://')
-    if protocol.owner(source):
-        path = re.split('[?#]', source.split('://', 1)[1])[0].partition('/')[2]
-    name = os.path.basename(path.rstrip('/'))
+    owner = protocol.owner(source)
+    remote = protocol.transport(source) or (protocol.protocol(owner) if owner else None)
+    name = remote.name(source) if remote else os.path.basename(source.rpartition('://')[2].rstrip('/'))
     if name in ('', '.', '..'):
         raise DescriptionError(f'target is required, since source {source!r} has no name')
     return '.' if has_wildcard(name) else name

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from rp_api.constants import CREATE_PARENTS, NON_FATAL
 from rp_api.errors import StagingError
 from rp_api.staging.directive import Directive, describe, has_wildcard
-from rp_api.staging.protocol import protocol
+from rp_api.staging.protocol import masked, performer
 
 # errors that concern the target, whichever of the two files the system names
 _TARGET_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
@@ -35,7 +35,7 @@ def perform(sd: Directive, source: str, target: str) -> str:
     path, and the reason.
     """
     with explained(sd, target):
-        return protocol(sd['action']).stage(source, target, bool(sd['flags'] & CREATE_PARENTS))
+        return performer(sd['action'], source, target).stage(source, target, bool(sd['flags'] & CREATE_PARENTS))
 
 
 def attempt(sd: Directive, source: str, target: str) -> StagingError | None:
@@ -57,7 +57,7 @@ def explained(sd: Directive, target: str) -> Iterator[None]:
     except OSError as error:
         at_target = error.errno in _TARGET_ERRORS or error.filename is None
         path = target if at_target else os.fsdecode(error.filename)
-        raise StagingError(describe(sd), path, error.strerror or str(error)) from error
+        raise StagingError(describe(sd), masked(path), masked(error.strerror or str(error))) from error
 
 
 def fault(number: int, path: str, reason: str = '') -> OSError:

@@ -12,11 +12,10 @@ import re
 from typing import Any, NamedTuple
 
 from rp_api.errors import DescriptionError
-from rp_api.staging.protocol import owner, protocol
+from rp_api.staging.protocol import masked, owner, protocol, schemes, transport
 
 _URL = re.compile(r'([A-Za-z][A-Za-z0-9+.-]*)://(.*)', re.DOTALL)
 _HOST = re.compile(r'localhost|[^/]*@[^/]*|[^/]*:[0-9]+')
-_WEB = ('http://', 'https://')
 
 
 class Sandboxes(NamedTuple):
@@ -50,7 +49,7 @@ def resolve(url: Any, base: str, sandboxes: Sandboxes) -> str:
 
     Args:
         url: A path, or a URL. A trailing slash is kept, since it marks a target directory; the root of a sandbox gets
-            one. URLs that belong to a protocol are returned unchanged.
+            one. URLs of other hosts are returned unchanged.
         base: The sandbox of relative paths and of `pwd://`.
         sandboxes: The directories of the URL schemes.
 
@@ -59,7 +58,7 @@ def resolve(url: Any, base: str, sandboxes: Sandboxes) -> str:
     """
     text = str(url)
     match = _URL.fullmatch(text)
-    if owner(text):
+    if owner(text) or transport(text):
         return text
     if match is None:
         return text if text.startswith('/') else _below(base, text, sandboxes, text)
@@ -71,10 +70,10 @@ def resolve(url: Any, base: str, sandboxes: Sandboxes) -> str:
 
 def _below(scheme: str, rest: str, sandboxes: Sandboxes, url: str) -> str:
     """Return the path below the sandbox of a scheme."""
+    root = _root(scheme, sandboxes, url)
     host = rest.partition('/')[0]
     if url != rest and _HOST.fullmatch(host):
-        raise DescriptionError(f'{url!r} must not name a host ({host!r}): {scheme}:///path')
-    root = _root(scheme, sandboxes, url)
+        raise DescriptionError(f'{masked(url)!r} must not name a host: {scheme}:///path')
     return os.path.join(root, rest.lstrip('/'))
 
 
@@ -84,8 +83,8 @@ def _root(scheme: str, sandboxes: Sandboxes, url: str) -> str:
         return os.path.join(_root('pilot', sandboxes, url), 'staging_area')
     name = 'task' if scheme == 'unit' else scheme
     if name not in Sandboxes._fields:
-        known = ', '.join([f'{each}://' for each in (*Sandboxes._fields, 'pwd', 'file')] + list(_WEB))
-        raise DescriptionError(f'{url!r} has an unknown scheme {scheme!r}; known are {known}')
+        known = ', '.join(f'{each}://' for each in (*Sandboxes._fields, 'pwd', 'file', *schemes()))
+        raise DescriptionError(f'{masked(url)!r} has an unknown scheme {scheme!r}; known are {known}')
     root: str = getattr(sandboxes, name)
     if not root:
         raise DescriptionError(f'{url!r} is not available here, since there is no {name} sandbox')

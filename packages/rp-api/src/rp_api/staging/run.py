@@ -9,7 +9,8 @@ from rp_api.errors import DescriptionError, StagingError
 from rp_api.logger import logger
 from rp_api.staging.directive import Directive, describe
 from rp_api.staging.files import attempt
-from rp_api.staging.location import Sandboxes, resolve
+from rp_api.staging.location import Sandboxes, acts_on_client, resolve
+from rp_api.staging.protocol import transport
 from rp_api.staging.trees import remove
 from rp_profiling.write.tracer import Tracer
 
@@ -62,10 +63,16 @@ def remove_sandbox(sandboxes: Sandboxes) -> None:
 
 
 def check_locations(directives: Iterable[Directive]) -> None:
-    """Raise `DescriptionError`, with the directive, for URLs that are invalid in all sandboxes."""
+    """Raise `DescriptionError`, with the directive, for URLs that are invalid in all sandboxes.
+
+    The same applies to URLs of other hosts that the client has to access and cannot, as it lacks a program or package.
+    """
     for directive in directives:
         try:
             for end in (directive['source'], directive['target']):
                 resolve(end, 'task', _ANYWHERE)
+                remote = transport(end)
+                if remote and acts_on_client(directive['action']) and (missing := remote.missing()):
+                    raise DescriptionError(missing)
         except DescriptionError as error:
             raise DescriptionError(f'staging directive [{describe(directive)}]: {error}') from None

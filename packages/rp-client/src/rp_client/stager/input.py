@@ -11,6 +11,7 @@ from rp_api.constants import TMGR_STAGING_INPUT_COMPONENT
 from rp_api.errors import sentence
 from rp_api.loop.offload import Offload
 from rp_api.staging.directive import Directive
+from rp_api.staging.interruption import interruptible
 from rp_api.staging.location import Sandboxes, resolve
 from rp_api.staging.protocol import protocol
 from rp_client.component import ClientComponent
@@ -74,7 +75,8 @@ class TaskStagingInput(ClientComponent):
         if packed:
             self._pack(task, sandbox.directives(packed, INWARDS), sandbox.sandboxes)
         single = [directive for directive in directives if not protocol(directive['action']).packed]
-        sandbox.run(task.uid, single, INWARDS, self.tracer, 'staging_in')
+        with interruptible(lambda: task.uid not in self._busy):   # cancelled
+            sandbox.run(task.uid, single, INWARDS, self.tracer, 'staging_in')
 
     def _pack(self, task: Task, directives: list[Directive], sandboxes: Sandboxes) -> None:
         """Pack the files of `TARBALL` directives into one archive, which the agent unpacks."""

@@ -21,13 +21,12 @@ from urllib.parse import urlsplit
 
 from rp_api.errors import PlatformError
 from rp_api.loop.process_handle import ProcessHandle
+from rp_api.system.ssh import OPTIONS
 
 TIMEOUT = 60.0
 """Seconds in which a script must end."""
 
 _LOGIN = 'exec /bin/sh -c "test -x /bin/bash && exec /bin/bash -l; exec /bin/sh -l"'
-_OPTIONS = ('-oBatchMode=yes', '-oConnectTimeout=15', '-oStrictHostKeyChecking=accept-new', '-oLogLevel=ERROR',
-            '-oServerAliveInterval=15', '-oServerAliveCountMax=4')
 _REAP_TIMEOUT = 2.0
 """Seconds to wait for the end of a shell after its input is closed."""
 
@@ -154,7 +153,7 @@ class Shell:
         program = self._target.program
         if not shutil.which(program):
             raise PlatformError(f'{program} is needed to reach {self.host}, and it is not installed here')
-        return [program, *_OPTIONS, *self._target.words]
+        return [program, *OPTIONS, *self._target.words]
 
     def _kill(self) -> None:
         process, self._process = self._process, None
