@@ -81,7 +81,7 @@ class Agent:
                 self.loop.call_soon(self.loop.stop)
 
         root._greeted = greeted
-        started._on_stop = _lost
+        started._trace = _lost
         self.loop.run()
         return time.monotonic() - begin
 
@@ -108,8 +108,9 @@ class Agent:
             self.loop.stop()
 
 
-def _lost(name: str) -> None:
-    sys.exit(f'{name} has ended')
+def _lost(event: str, name: str) -> None:
+    if event == 'sub_agent_stop':
+        sys.exit(f'{name} has ended')
 
 
 def start(work: Path, scale: float) -> Figures:
