@@ -292,6 +292,7 @@ class TestBrokenFiles:
         ({'shell': 'bin/ksh'}, "shell must be the name of a program or an absolute path, without white space, "
                                "not 'bin/ksh'"),
         ({'shell': 'bash -l'}, "shell must be the name of a program"),
+        ({'task_environment': {'A=B': 'c'}}, "no NUL characters, not 'A=B': 'c'"),
         ({'shell': '-c'}, "shell must be the name of a program"),
         ({'launch_methods': {'order': None}}, 'launch_methods'),
         ({'launch_methods': {'MPIRUN': 3}}, 'launch_methods.MPIRUN must be a dict'),

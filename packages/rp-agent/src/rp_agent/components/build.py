@@ -129,5 +129,6 @@ def pilot_context(config: Mapping[str, Any]) -> PilotContext:
 
 
 def _of_the_user(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the base environment of tasks: that of the job, which the bootstrap stores."""
-    return config.get('environment') or dict(os.environ)
+    """Return the base environment of tasks: that of the job, which the bootstrap stores, and that of the platform."""
+    found: dict[str, str] = config.get('environment') or dict(os.environ)
+    return found | config['platform'].get('task_environment', {})

@@ -27,6 +27,7 @@ from rp_agent.nodes.remote import Remote
 from rp_agent.nodes.sub_agents import SubAgents
 from rp_agent.pipeline import task_copies
 from rp_agent.pipeline.batching import Gather
+from rp_agent.pipeline.platform_commands import with_commands
 from rp_agent.pipeline.retry import may_run_again, reset
 from rp_agent.pipeline.task_copies import TaskCopies
 from rp_agent.raptor.task_kind import concerns_raptor
@@ -98,6 +99,7 @@ class Pipeline:
         uid = f'{SCHEDULING}.0000'
         self._scheduler = Scheduler(uid, make_tracer(config, uid), allocation, config, self._unplaced, loop.call_later)
         self._scheduler.advanced = self._advanced
+        self._schedule = with_commands(config['platform'], self._scheduler.put)
         self._local: list[Scheduler | Worker | Raptor] = [self._scheduler]
         self._task_copies = TaskCopies(config['agent'], self._scheduler.tracer, self._scheduler.release)
         self._pools = {component: self._pool(plan.of(component), remotes)
@@ -236,7 +238,7 @@ class Pipeline:
         entrance = self._task_copies.entrance
         to_output = Gather(self._loop, _entrance(outputs), lambda: self._in_hand).put
         self._to_input = entrance(STAGING_INPUT, self._inputs.put)
-        self._to_scheduler = entrance(SCHEDULING, self._scheduler.put)
+        self._to_scheduler = entrance(SCHEDULING, self._schedule)
         self._scheduler.output = entrance(EXECUTING, _entrance(self._executors))
         self._to_output = entrance(STAGING_OUTPUT, to_output)
         self._only_executor = cast('AnyExecutor | None', _only(self._executors))
@@ -248,7 +250,7 @@ class Pipeline:
         if self._raptor is None:
             from rp_agent.raptor.wiring import PipelinePorts, Wiring
 
-            ports = PipelinePorts(self.put, self._to_output, self._leave, self.cancel, self._scheduler.put,
+            ports = PipelinePorts(self.put, self._to_output, self._leave, self.cancel, self._schedule,
                                   self._advanced, self._ports.knows, self._ports.master_up)
             self._wiring = Wiring(self._config, self._loop, self._allocation, ports)
             self._raptor = self._wiring.raptor

@@ -182,6 +182,10 @@ class ResourceConfig(Record):
             self._verify_choice('default_schema', tuple(self.schemas))
         self._verify_launch_methods()
         self._verify_shell()
+        for name, value in self.task_environment.items():
+            if not name or '=' in name or '\0' in name + value:
+                raise DescriptionError(f'task_environment must have names without "=" and no NUL characters, not '
+                                       f'{name!r}: {value!r}')
         for name, (meaning, is_valid) in ARCHITECTURE.items():
             value = self.system_architecture.get(name)
             if value is not None and not is_valid(value):
