@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from conftest import pilot_description, processes_with, wait_until
 
 import radical.pilot as rp
@@ -67,3 +68,30 @@ def test_whole_nodes_and_exact_ones(session: rp.Session, base: Path) -> None:
     assert refused.exception == (
         f'{refused.uid} can never run on {exact.uid}: 1 ranks of 4 cores are requested, and the 1 node(s) of the pilot '
         f'hold 0 beside its master {masters[1].uid}, which leaves 3 of 4 cores')
+
+
+def test_definitions_that_the_application_changes(session: rp.Session, base: Path) -> None:
+    """Agents get the definition as it was when their pilot was submitted."""
+    pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+    config = session.get_resource_config('local.exact')
+    pilots = [pmgr.submit_pilots(pilot_description(base, cores=1))]
+    for label, cores in ('my.machine', 3), ('local.exact', 5):
+        config = rp.ResourceConfig(label, config)
+        config.cores_per_node = cores
+        config.mem_per_node = 100 * cores
+        session.add_resource_config(config)
+        config.cores_per_node = 100
+        pilots.append(pmgr.submit_pilots(pilot_description(base, resource=label, cores=1)))
+    with pytest.raises(ValueError, match=r'my\.machine: resource_manager is required'):
+        session.add_resource_config({'label': 'my.machine'})
+    assert {'my.machine', 'local.exact'}.issubset(session.list_resources())
+    assert session.rcfgs['my']['machine'].cores_per_node == 3
+    tmgr.add_pilots(pilots)
+    tasks = tmgr.submit_tasks([rp.TaskDescription({'executable': '/bin/sh', 'arguments': ['-c', 'echo $RP_RESOURCE'],
+                                                   'cores_per_rank': cores, 'pilot': pilot.uid})
+                               for cores, pilot in zip((1, 3, 5), pilots, strict=True)])
+    assert tmgr.wait_tasks(timeout=45) == [rp.DONE] * 3, [task.exception for task in tasks]
+    assert [task.stdout.strip() for task in tasks] == ['local.exact', 'my.machine', 'local.exact']
+    details = [pilot.resource_details or {} for pilot in pilots]
+    assert [found['cores'] for found in details] == [1, 3, 5]
+    assert [found['mem_per_node'] for found in details][1:] == [300, 500]

@@ -22,7 +22,7 @@ from rp_api.coordination.connect import coordinator
 from rp_api.coordination.contract import Update
 from rp_api.description.casts import path_part
 from rp_api.errors import CoordinationError, sentence
-from rp_api.platforms.load import get_platform, get_resource_configs, list_platforms
+from rp_api.platforms.registry import PlatformRegistry
 from rp_api.system import limits
 from rp_client.engine import interrupts
 from rp_client.engine.engine import Engine
@@ -107,6 +107,7 @@ class Session:
         self._metadata: dict[str, Any] = {}
         self._pmgrs: dict[str, PilotManager] = {}
         self._tmgrs: dict[str, TaskManager] = {}
+        self._platforms = PlatformRegistry()
         self.uids = Uids()
         self.report = Report(self._all_pilots)
         self._lock = threading.RLock()
@@ -181,7 +182,7 @@ class Session:
     @property
     def rcfgs(self) -> dict[str, Any]:
         """All platform definitions, by site and name: `rcfgs[site][name]`."""
-        return get_resource_configs()
+        return self._platforms.configs()
 
     def close(self, **options: bool) -> None:
         """End pilots, managers, hub and threads. Closing a closed session has no effect.
@@ -307,14 +308,15 @@ class Session:
 
     def list_resources(self) -> list[str]:
         """Return the labels of all platforms that are in service, sorted."""
-        return list_platforms()
+        return self._platforms.labels()
 
     def get_resource_config(self, resource: str, schema: str | None = None) -> ResourceConfig:
-        """Return the definition of a platform.
+        """Return a copy of the definition of a platform, which may be changed and added to the session.
 
         Args:
             resource: Label of the platform, such as `local.localhost`.
-            schema: Name of an access schema; default: the platform's default schema.
+            schema: Name of an access schema, whose endpoints the top level of the definition has; default: the
+                platform's default schema, or the endpoints that an added definition has at its top level.
 
         Raises:
             PlatformError: The platform, or its access schema, is unknown.
@@ -322,9 +324,30 @@ class Session:
         with self._config_lock:   # pairs of events do not overlap
             self._tracer.record('config_parser_start', uid=self.uid)
             try:
-                return get_platform(resource, schema)
+                return self._platforms.get(resource, schema)
             finally:
                 self._tracer.record('config_parser_stop', uid=self.uid)
+
+    def add_resource_config(self, config: ResourceConfig | Mapping[str, Any] | str | os.PathLike[str]) -> None:
+        """Add a platform definition, or replace the one with its label, for pilots that are submitted from now on.
+
+            config = session.get_resource_config('local.exact')
+            config.label, config.cores_per_node = 'local.small', 2
+            session.add_resource_config(config)
+
+        Later changes of `config` have no effect until it is added again. The definition applies to this session only,
+        and not after another application has attached to it. A pilot without `access_schema` uses the endpoints at the
+        top level of the definition, if there are any.
+
+        Args:
+            config: The definition, with a label; or the path of a JSON file `[resource_]<site>.json` with complete
+                definitions by name, whose labels are `<site>.<name>`.
+
+        Raises:
+            DescriptionError: A field is missing, unknown or not valid; the message names it.
+            PlatformError: The file cannot be read.
+        """
+        self._platforms.add(config)
 
     def fetch_profiles(self, tgt: str | None = None) -> list[str]:
         """Copy the traces of all agents and tasks to `<tgt>/<pilot>/`.

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rp_api.errors import DescriptionError, unknown_attribute
+from rp_api.errors import DescriptionError, attribute_type_error, unknown_attribute
 from rp_api.record import (
     CastError,
     Record,
@@ -106,9 +106,27 @@ class RaptorConfig(Record):
 
 
 class ResourceConfig(Record):
-    """The definition of a platform. The endpoints at its top level are those of the chosen access schema."""
+    """The definition of a platform. The endpoints at its top level are those of the chosen access schema.
+
+    Args:
+        from_dict: Values by field, or the label of the platform, as in `ResourceConfig(label, values)`.
+        values: Values by field, after a label.
+        fields: Further values.
+
+    Raises:
+        DescriptionError: A field is unknown, or its value has the wrong type.
+    """
 
     __slots__ = ()
+
+    def __init__(self, from_dict: str | Mapping[str, Any] | None = None, values: Mapping[str, Any] | None = None,
+                 **fields: Any) -> None:
+        if isinstance(from_dict, str):
+            super().__init__(values, **fields, label=from_dict)
+        elif values is None:
+            super().__init__(from_dict, **fields)
+        else:
+            raise attribute_type_error(f'ResourceConfig takes a label before other values, not {from_dict!r}')
 
     label: str = field(text, '')
     description: str = field(text, '')

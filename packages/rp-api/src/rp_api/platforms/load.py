@@ -44,7 +44,7 @@ def get_platform(label: str, schema: str | None = None) -> ResourceConfig:
         hint = suggestion(str(label), list_platforms(retired=True))
         raise PlatformError(f'platform {label!r} is not known{hint}')
     config = definitions[name]
-    _choose_schema(config, schema)
+    choose_schema(config, schema)
     return config
 
 
@@ -150,7 +150,7 @@ def _define(where: str, label: str, values: Any, verify: bool = False) -> Resour
     return config
 
 
-def _choose_schema(config: ResourceConfig, schema: str | None) -> None:
+def choose_schema(config: ResourceConfig, schema: str | None) -> None:
     """Merge the access schema to the top level of the definition."""
     chosen = schema or config.default_schema or next(iter(config.schemas), '')
     if schema and schema not in config.schemas:
