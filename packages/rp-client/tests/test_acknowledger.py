@@ -15,6 +15,7 @@ from rp_api.loop.event_loop import Loop
 from rp_client.engine import acknowledger
 from rp_client.engine.acknowledger import Acknowledger
 from rp_client.engine.callbacks import Dispatcher, Registry, told
+from rp_client.engine.submissions import Submission, Submissions
 from rp_client.engine.tracker import Tracker
 
 TIMEOUT = 30.0
@@ -27,7 +28,8 @@ class Site:
         self.loop = Loop()
         self.connection = Connection()
         self.dispatcher = Dispatcher('callbacks')
-        self.acknowledger = Acknowledger(self.loop, self.connection, self.dispatcher)
+        self.submissions = Submissions(self.loop, self.connection)
+        self.acknowledger = Acknowledger(self.loop, self.connection, self.dispatcher, self.submissions)
         self.registries = {owner: Registry({'TASK_STATE': told('task')}) for owner in ('one', 'two')}
         self.trackers = {owner: Tracker(states.TASK, 'TASK_STATE', registry, self.dispatcher, owner=owner)
                          for owner, registry in self.registries.items()}
@@ -110,6 +112,23 @@ def test_nothing_is_acknowledged_before_its_callback_has_returned(site: Site) ->
     go.set()
     site.run()
     assert acknowledged == [(['one'], first), (['one'], last)]
+
+
+def test_states_that_wait_for_the_return_of_a_submission_are_not_acknowledged(site: Site) -> None:
+    """They are as soon as it has returned, although nothing else happens."""
+    site.register('one', nothing)
+    before = site.happens()
+    site.run()
+    task = a_task()
+    submission = Submission(site.trackers['one'], [task])
+    site.submissions.hold(submission)
+    site.trackers['one'].advance([task], states.TMGR_SCHEDULING)
+    last = site.happens()
+    site.run()
+    assert site.connection.acknowledged == [(['one'], before)]
+    submission.returned = True
+    site.run()
+    assert site.connection.acknowledged == [(['one'], before), (['one'], last)]
 
 
 def test_a_callback_that_fails_was_told(site: Site) -> None:

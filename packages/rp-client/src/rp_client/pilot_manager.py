@@ -102,9 +102,11 @@ class PilotManager:
             raise ValueError('submit_pilots needs at least one pilot description')
         platform_of = cache(self._session.get_resource_config)   # reading it takes a while
         launches = self._register([self._prepare(description, platform_of) for description in wanted])
+        pilots = [launch.pilot for launch in launches]
         with suppress(TimeoutError):
-            self._engine.ask(lambda accepted: self._flow.submit(launches, accepted), ACCEPTANCE)
-        return launches[0].pilot if single else [launch.pilot for launch in launches]
+            self._engine.submit(self._tracker, pilots, lambda accepted: self._flow.submit(launches, accepted),
+                                ACCEPTANCE)
+        return pilots[0] if single else pilots
 
     def check_uid(self, uid: str) -> bool:
         """Return whether a uid is free: no pilot or partition of the session has it.

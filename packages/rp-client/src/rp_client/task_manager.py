@@ -472,7 +472,8 @@ class TaskManager:
 
     def _submit(self, tasks: list[Task]) -> None:
         try:
-            self._engine.ask(lambda accepted: self._flow.submit(tasks, accepted), ACCEPTANCE, lambda: self._flow.sent)
+            self._engine.submit(self._tracker, tasks, lambda accepted: self._flow.submit(tasks, accepted), ACCEPTANCE,
+                                lambda: self._flow.sent)
         except TimeoutError:
             _log.warning('%d tasks of %s are kept here until the coordinator, which is away or busy, takes them',
                          len(tasks), self.uid)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from rp_api.coordination.contract import ClientConnection, Mark
 from rp_api.loop.event_loop import Loop, Timer
 from rp_client.engine.callbacks import Dispatcher
+from rp_client.engine.submissions import Submissions
 from rp_client.engine.tracker import Tracker
 
 ROUND = 0.1
@@ -21,15 +22,17 @@ ROUND = 0.1
 class Acknowledger:
     """The acknowledger of all managers of a session; runs in the thread of the engine."""
 
-    def __init__(self, loop: Loop, connection: ClientConnection, dispatcher: Dispatcher) -> None:
+    def __init__(self, loop: Loop, connection: ClientConnection, dispatcher: Dispatcher,
+                 submissions: Submissions) -> None:
         self._loop = loop
         self._connection = connection
         self._dispatcher = dispatcher
+        self._submissions = submissions
         self._trackers: list[Tracker] = []
         self._timer: Timer | None = None
         self._under_way = False
         self._last: tuple[Sequence[str], Mark] = [], Mark()
-        connection.on_mark = self.soon
+        connection.on_mark = submissions.on_announced = self.soon
 
     def follow(self, tracker: Tracker) -> None:
         """Acknowledge the states of another tracker; may be called in any thread."""
@@ -55,8 +58,8 @@ class Acknowledger:
         self._send_mark()
 
     def _send_mark(self) -> None:
-        """Queue the present position of the connection behind all queued callbacks."""
-        news = self._owners(), self._connection.mark
+        """Queue the position up to which all states are announced behind all queued callbacks."""
+        news = self._owners(), self._submissions.mark
         if news[0] and news != self._last:
             self._last = news
             self._under_way = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout  # its own before Python 3.11
 from contextlib import suppress
@@ -22,6 +22,8 @@ from rp_api.system.owner_process import OwnerProcess
 from rp_client.engine import interrupts
 from rp_client.engine.acknowledger import Acknowledger
 from rp_client.engine.callbacks import Dispatcher
+from rp_client.engine.submissions import Submission, Submissions
+from rp_client.engine.tracker import Tracker
 
 _log = logging.getLogger('radical.pilot.engine')
 
@@ -73,7 +75,8 @@ class Engine:
         self._connected = True
         self.connection.on_refused = self._refused
         self.connection.on_room = self._room
-        self.acknowledger = Acknowledger(self.loop, self.connection, self.dispatcher)
+        self._submissions = Submissions(self.loop, self.connection)
+        self.acknowledger = Acknowledger(self.loop, self.connection, self.dispatcher, self._submissions)
         self.coordinator.watch(self.loop)
         thread = threading.Thread(target=self._run, name=f'{self._session}.engine', daemon=True)
         thread.start()
@@ -120,6 +123,20 @@ class Engine:
         finally:
             self._asked.discard(future)
 
+    def submit(self, tracker: Tracker, entities: Sequence[Any], start: Callable[[Future[None]], object], timeout: float,
+               progress: Callable[[], object] = lambda: None) -> None:
+        """Ask as `ask` does, and hold the callbacks of these new entities until the calling method has returned."""
+        submission = Submission(tracker, entities)
+
+        def begin(accepted: Future[None]) -> None:
+            self._submissions.hold(submission)
+            start(accepted)
+
+        try:
+            self.ask(start if self.dispatcher.inside else begin, timeout, progress)
+        finally:
+            submission.returned = True
+
     def settle(self, timeout: float) -> None:
         """Wait until the coordinator has received everything, for at most `timeout` seconds."""
         if self._broken is None:
@@ -154,6 +171,9 @@ class Engine:
         self.loop.close()
 
     def _end_thread(self, thread: threading.Thread, *, leave: bool) -> None:
+        if self._broken is None:
+            with suppress(CoordinationError):
+                self.run(self._submissions.announce_all)
         if leave:
             self._tell_the_rest(2.0)
             self.settle(2.0)
@@ -200,6 +220,7 @@ class Engine:
                 future.set_exception(CoordinationError(f'the session cannot go on: {error}'))
         for callback in self.on_broken:
             callback(error)
+        self._submissions.announce_all()
 
     def _room(self) -> None:
         for callback in list(self.on_room):

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rp_api import states
 from rp_api.errors import StateError, sentence
 from rp_client.engine.callbacks import Dispatcher, Entry, Registered, Registry, arguments, bulk_callbacks
 from rp_client.engine.waiting import Board
+
+if TYPE_CHECKING:
+    from rp_client.engine.submissions import Submission
 
 _log = logging.getLogger('radical.pilot.states')
 
@@ -50,6 +54,7 @@ class Tracker:
         self._bulk = bulk_callbacks()
         self._untold: dict[Any, str] = {}   # restored entities without a callback yet, with the last announced state
         self._has_told = False
+        self._held: dict[Any, Submission] = {}   # entities whose submission has not returned yet
         self.on_final: Callable[[Sequence[Any]], object] = lambda entities: None
         """Called with entities that have reached a final state."""
 
@@ -66,6 +71,17 @@ class Tracker:
     def forget(self, uids: Collection[str]) -> None:
         """Drop the states that are kept for callbacks of these uids."""
         self._untold = {entity: told for entity, told in self._untold.items() if entity.uid not in uids}
+
+    def hold(self, submission: Submission) -> None:
+        """Keep the announcements of the submission's entities until `announce_held`."""
+        self._held.update(dict.fromkeys(submission.entities, submission))
+
+    def announce_held(self, submission: Submission) -> None:
+        """Announce what was kept, in order."""
+        for entity in submission.entities:
+            self._held.pop(entity, None)
+        for row in submission.announced:
+            self._announce([row])
 
     def notice(self, entity: Any) -> None:
         """Announce the present state of an entity again, as other data has changed."""
@@ -187,11 +203,21 @@ class Tracker:
             return
         if self._untold:
             announced = _only(announced, lambda entity: entity not in self._untold)
+        if self._held:
+            announced = self._keep_held(announced)
         for callback, data, uid in callbacks:
             self._tell(callback, data, uid, announced)
         for entity, passed in _each(announced) if own else ():
             for callback, data, _ in entity.callbacks.select(self._metric) if entity.callbacks else ():
                 self._dispatcher.call_each(callback, _calls([([entity], passed)], data))
+
+    def _keep_held(self, announced: Announced) -> Announced:
+        """Keep the announcements of held entities, and return the others."""
+        others: Announced = []
+        for entities, passed in announced:
+            for submission, row in groupby(entities, self._held.get):
+                (others if submission is None else submission.announced).append((list(row), passed))
+        return others
 
     def _tell(self, callback: Registered, data: Any, uid: str | None, announced: Announced) -> None:
         if uid is not None:

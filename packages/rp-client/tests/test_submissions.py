@@ -1,0 +1,132 @@
+"""Callbacks for new entities wait until the call that submits them has returned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from client_support import Calls, Connection, a_task
+
+from rp_api import states
+from rp_api.coordination.contract import Mark
+from rp_api.loop.event_loop import Loop
+from rp_client.engine.callbacks import Dispatcher, Registry, told
+from rp_client.engine.submissions import Submission, Submissions
+from rp_client.engine.tracker import Tracker
+from rp_client.task import Task
+
+
+class Timers:
+    """Takes the place of the event loop: `pass_by` runs the timers of that moment."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], object]] = []
+
+    def call_later(self, _delay: float, callback: Callable[[], object]) -> object:
+        self.waiting.append(callback)
+        return callback
+
+    def pass_by(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        for callback in waiting:
+            callback()
+
+
+class Site:
+    """A tracker whose callbacks are written down: task and state, or tasks for a callback for bulks."""
+
+    def __init__(self) -> None:
+        self.timers, self.connection, self.calls = Timers(), Connection(), Calls()
+        self.submissions = Submissions(cast(Loop, self.timers), self.connection)
+        registry = Registry({'TASK_STATE': told('task')})
+        registry.add(lambda *args: None, 'TASK_STATE')
+        self.tracker = Tracker(states.TASK, 'TASK_STATE', registry, cast(Dispatcher, self.calls))
+
+    def submit(self, *tasks: Task) -> Submission:
+        submission = Submission(self.tracker, tasks)
+        self.submissions.hold(submission)
+        self.tracker.advance(tasks, states.TMGR_SCHEDULING_PENDING)
+        self.tracker.advance(tasks, states.TMGR_SCHEDULING)
+        return submission
+
+    @property
+    def seen(self) -> list[tuple[Any, ...]]:
+        return [args for _, *args in self.calls.made]   # type: ignore[misc]
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.delenv('RADICAL_PILOT_BULK_CB', raising=False)
+    return Site()
+
+
+FIRST = [states.TMGR_SCHEDULING_PENDING, states.TMGR_SCHEDULING]
+
+
+def test_states_are_told_after_the_return_and_not_at_once(site: Site) -> None:
+    """The application gets a moment in which it may store the result."""
+    task = a_task('a')
+    submission = site.submit(task)
+    for _ in range(3):
+        site.timers.pass_by()
+    assert site.seen == []
+    assert task.state == states.TMGR_SCHEDULING
+    submission.returned = True
+    site.timers.pass_by()
+    site.tracker.advance([task], states.TMGR_STAGING_INPUT_PENDING)
+    assert site.seen == []
+    site.timers.pass_by()
+    assert site.seen == [[task, state] for state in [*FIRST, states.TMGR_STAGING_INPUT_PENDING]]
+    site.tracker.advance([task], states.TMGR_STAGING_INPUT)
+    assert site.seen[-1] == [task, states.TMGR_STAGING_INPUT]
+    assert site.timers.waiting == []
+
+
+def test_other_tasks_do_not_wait(site: Site) -> None:
+    """Each submission waits for its own call, also where one bulk has tasks of several."""
+    old, one, two = a_task('old'), a_task('one'), a_task('two')
+    first, second = site.submit(one), site.submit(two)
+    site.tracker.advance([old, one, two], states.TMGR_STAGING_INPUT_PENDING)
+    assert {task for task, _ in site.seen} == {old}
+    for submission, task in ((second, two), (first, one)):
+        submission.returned = True
+        del site.calls.made[:]
+        for _ in range(3):
+            site.timers.pass_by()
+        assert site.seen == [[task, state] for state in [*FIRST, states.TMGR_STAGING_INPUT_PENDING]]
+
+
+def test_bulks_stay_bulks(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('RADICAL_PILOT_BULK_CB', 'TRUE')
+    site = Site()
+    tasks = [a_task(uid) for uid in 'abc']
+    site.submit(*tasks).returned = True
+    for _ in range(2):
+        site.timers.pass_by()
+    assert site.seen == [[tasks], [tasks]]
+
+
+def test_states_that_wait_are_not_acknowledged(site: Site) -> None:
+    announced: list[Mark] = []
+    site.submissions.on_announced = lambda: announced.append(site.submissions.mark)
+    submissions = []
+    for number in range(1, 4):
+        site.connection.reached = Mark(number, number)
+        submissions.append(site.submit(a_task(str(number))))
+    site.connection.reached = Mark(4, 4)
+    assert site.submissions.mark == Mark(1, 1)
+    for returned in (1, 0, 2):
+        submissions[returned].returned = True
+        for _ in range(2):
+            site.timers.pass_by()
+    assert announced == [Mark(1, 1), Mark(3, 3), Mark(4, 4)]
+
+
+def test_a_session_that_ends_tells_what_waits(site: Site) -> None:
+    task = a_task('a')
+    site.submit(task)
+    site.submissions.announce_all()
+    assert site.seen == [[task, state] for state in FIRST]
+    site.timers.pass_by()
+    assert (len(site.seen), site.timers.waiting) == (2, [])
