@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable
@@ -262,6 +263,48 @@ def test_waiting_in_callbacks(shared: Run, tmgr: rp.TaskManager) -> None:
     assert in_callback(tmgr, lambda task: other.wait(timeout=30)) == rp.DONE
     assert in_callback(tmgr, lambda task: tmgr.wait_tasks([task.uid, other.uid], timeout=30)) == [rp.DONE] * 2
     assert in_callback(tmgr, lambda task: shared.pilot.wait(rp.PMGR_ACTIVE, timeout=30)) == rp.PMGR_ACTIVE
+
+
+def test_no_state_is_told_before_the_submission_has_returned(shared: Run, base: Path) -> None:
+    """From several threads, singly and in bulks, and from callbacks; threads are switched as often as possible."""
+    tmgr = rp.TaskManager(shared.session)
+    heard, known, early = Heard(), set[str](), list[tuple[str, str]]()
+    more = iter(range(40))
+
+    def submit(descriptions: Any) -> None:
+        tasks = tmgr.submit_tasks(descriptions)
+        known.update(task.uid for task in (tasks if isinstance(tasks, list) else [tasks]))
+
+    def callback(task: rp.Task, state: str) -> None:
+        heard(task, state)
+        if task.uid not in known:
+            early.append((task.uid, state))
+        if state == rp.AGENT_EXECUTING and (number := next(more, None)) is not None:
+            submit([TRUE] * 5 if number % 2 else TRUE)
+
+    def work(number: int) -> None:
+        for _ in range(30):
+            submit([TRUE] * 40 if number == 0 else TRUE)
+
+    tmgr.register_callback(callback)
+    shared.tmgr.remove_pilots(shared.pilot.uid)
+    tmgr.add_pilots(shared.pilot)
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        wait_until(lambda: len(known) == 30 * 42 + 20 * 6 and heard.ends(*known), 60)
+    finally:
+        sys.setswitchinterval(interval)
+    assert known == set(tmgr.list_tasks()) == set(heard.states)
+    assert [uid for uid in known if heard.states[uid] != [*FORWARD, rp.DONE]] == []
+    assert early == []
+    tmgr.close()
+    shared.tmgr.add_pilots(shared.pilot)
 
 
 def test_submission_in_callbacks(shared: Run) -> None:
