@@ -32,7 +32,8 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'cli'},
     ),
     'rp_api': (
-        {'errors', 'constants', 'service_modes', 'logger', 'record', 'component', 'uid_set', 'trace_entities'},
+        {'errors', 'deprecated', 'constants', 'service_modes', 'logger', 'record', 'component', 'uid_set',
+         'trace_entities'},
         {'system', 'distributions', 'extensions'},
         {'states', 'resources', 'functions', 'partitions', 'blobs', 'simulation'},
         {'values', 'staging'},
@@ -52,7 +53,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'stager', 'scheduler'},
         {'flow', 'simulation'},
         {'pilot_manager', 'task_manager'},
-        {'progress', 'restore', 'session'},
+        {'progress', 'restore', 'session', 'joined'},
         {'cli'},
     ),
     'rp_agent': (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from rp_api import states
@@ -76,6 +77,11 @@ class PilotManager:
     def session(self) -> Session:
         """The session that the manager belongs to."""
         return self._session
+
+    @property
+    def cfg(self) -> SimpleNamespace:
+        """Settings of the session as attributes: `sid`, `base`, `path`, and the coordinator's address `reg_addr`."""
+        return SimpleNamespace(**self._session.cfg, reg_addr=self._session.reg_addr)
 
     def submit_pilots(self, descriptions: PilotDescription | Sequence[PilotDescription]) -> Any:
         """Submit pilots.

@@ -8,19 +8,17 @@ import logging
 import os
 import sys
 import threading
-import warnings
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rp_api import distributions, states
 from rp_api.coordination import spool_file
 from rp_api.coordination.connect import coordinator
 from rp_api.coordination.contract import Update
-from rp_api.description.casts import path_part
 from rp_api.errors import CoordinationError, sentence
 from rp_api.platforms.registry import PlatformRegistry
 from rp_api.system import limits
@@ -29,7 +27,7 @@ from rp_client.engine.engine import Engine
 from rp_client.flow.uids import Uids
 from rp_client.ids import session_directory
 from rp_client.report import Report
-from rp_client.settings import session_settings
+from rp_client.settings import checked_cfg, checked_close_options, checked_uid, session_settings
 from rp_client.stager.fetch import LOGS, PROFILES, fetch
 from rp_client.traces import Traces
 from rp_profiling.write.detail import chosen, switches
@@ -49,8 +47,6 @@ DESCRIPTORS = 80
 THREADS, OF_HUB = 4, 3
 """Threads of the client (event loop, callbacks, two of ZeroMQ), and of the hub, a process of the same user."""
 
-_CLOSE_OPTIONS = {'download': False, 'terminate': True, 'cleanup': True}
-_CFG_KEYS = ('base', 'path', 'client_sandbox', 'heartbeat', 'hub')
 
 
 class Session:
@@ -78,6 +74,8 @@ class Session:
         orphan_timeout: Seconds that idle pilots wait for an application that died without closing the session; 0
             cancels them at once.
         name: The old name of `uid`.
+        _role, _reg_addr: The role `Session._DEFAULT`, or the address of its coordinator, joins the session of that uid
+            that this process has open, see `JoinedSession`; no other arguments are allowed then.
         **close_options: Defaults for the options of `close`.
 
     Raises:
@@ -88,20 +86,37 @@ class Session:
         LimitError: The process may not open as many files, or start as many threads, as a session needs.
     """
 
+    _PRIMARY, _DEFAULT = 'primary', 'default'
+    """Roles of RADICAL-Pilot 1, of which the second joins a session."""
+
+    opened: ClassVar[weakref.WeakValueDictionary[str, Session]] = weakref.WeakValueDictionary()
+    """The sessions that this process has open."""
+
+    def __new__(cls, *_: Any, _role: str = _PRIMARY, _reg_addr: str | None = None, **__: Any) -> Session:
+        """Return a new object: with a registry address or the default role, for a session that is open already."""
+        if cls is Session and (_role == cls._DEFAULT or _reg_addr):
+            from rp_client.joined import JoinedSession
+
+            cls = JoinedSession
+        return super().__new__(cls)
+
     def __init__(self, proxy_url: str | None = None, uid: str | None = None, cfg: Mapping[str, Any] | None = None, *,
                  dburl: str | None = None, orphan_timeout: float = 60.0, name: str | None = None,
-                 **close_options: bool) -> None:
+                 _role: str = _PRIMARY, _reg_addr: str | None = None, **close_options: bool) -> None:
         distributions.check_upstream()
         limits.require_descriptors('a session', DESCRIPTORS)
         limits.require_threads('a session', THREADS, OF_HUB)
-        self._close_options = _checked(close_options)
-        uid = _renamed(name, uid)
-        config = _checked_config(cfg)
+        self._close_options = checked_close_options(close_options)
+        if _role != self._PRIMARY:
+            raise ValueError(f'_role is {_role!r}, allowed are: {self._PRIMARY}, {self._DEFAULT}')
+        self._role = _role
+        uid = checked_uid(uid, name)
+        config = checked_cfg(cfg)
         if orphan_timeout < 0:
             raise ValueError(f'orphan_timeout is {orphan_timeout}, it must be 0 or more seconds')
         settings = session_settings(config, dburl, proxy_url, orphan_timeout)
         self.base = str(Path(config.get('base') or os.environ.get('RADICAL_PILOT_BASE') or os.getcwd()).absolute())
-        self.uid, self.path = session_directory(self.base, _checked_uid(uid) if uid else None, config.get('path'))
+        self.uid, self.path = session_directory(self.base, uid, config.get('path'))
         self.client_sandbox = str(Path(config.get('client_sandbox') or os.getcwd()).absolute())
         self._orphan_timeout = orphan_timeout
         self._metadata: dict[str, Any] = {}
@@ -126,6 +141,7 @@ class Session:
             self._traces.discard()   # another application may have the session and write its profiles
             self.close(terminate=not self.attached, download=False)
             raise
+        self.opened[self.uid] = self
 
     def _open(self, *, fresh: bool) -> None:
         self.engine.open(fresh=fresh)
@@ -198,7 +214,7 @@ class Session:
         Raises:
             ValueError: An option is unknown.
         """
-        options = self._close_options | _checked(options)
+        options = self._close_options | checked_close_options(options)
         if not self.engine.process.here:   # a fork of the application: its parent owns the session
             return
         try:
@@ -229,6 +245,8 @@ class Session:
 
     def _close(self, *, leave: bool) -> None:
         self._tracer.record('session_close', uid=self.uid)
+        if self.opened.get(self.uid) is self:
+            del self.opened[self.uid]
         try:
             if leave:
                 self._leave_managers()
@@ -485,41 +503,6 @@ def _close_at_exit(close: weakref.WeakMethod[Any]) -> None:
     method = close()
     if method is not None:
         method()
-
-
-def _checked(options: Mapping[str, bool]) -> dict[str, bool]:
-    for name in options:
-        if name not in _CLOSE_OPTIONS:
-            raise ValueError(f'argument {name!r} is unknown; the options for closing are: {", ".join(_CLOSE_OPTIONS)}')
-    return dict(options)
-
-
-def _checked_uid(uid: str) -> str:
-    allowed = path_part(uid) if isinstance(uid, str) else 'a string'
-    if allowed:
-        raise ValueError(f'the uid of a session must be {allowed}, not {uid!r}')
-    return uid
-
-
-def _renamed(name: str | None, uid: str | None) -> str | None:
-    """Return the uid of a session that may be given by its old name."""
-    if name is None:
-        return uid
-    if uid is not None:
-        raise ValueError(f'name is the old name of uid: leave it out, uid is {uid!r}')
-    # the frames of this function and of Session.__init__ are left out
-    warnings.warn('Session(name=) is deprecated, use Session(uid=)', DeprecationWarning, stacklevel=3)
-    return name
-
-
-def _checked_config(cfg: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    config = cfg or {}
-    if not isinstance(config, Mapping):
-        raise TypeError(f'cfg is {cfg!r}, it must be a dict')
-    unknown = [key for key in config if key not in _CFG_KEYS]
-    if unknown:
-        raise ValueError(f'cfg key {unknown[0]!r} is unknown, allowed are: {", ".join(_CFG_KEYS)}')
-    return config
 
 
 def _select(known: Mapping[str, Any], uids: str | Iterable[str] | None) -> Any:

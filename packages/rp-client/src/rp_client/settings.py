@@ -1,4 +1,4 @@
-"""Coordinator settings from a session's arguments and the environment."""
+"""Checks of a session's arguments, and coordinator settings from them and the environment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from typing import Any
 
 from rp_api.coordination.contract import LEASE
 from rp_api.coordination.coordinator import Settings
+from rp_api.deprecated import warn_renamed
+from rp_api.description.casts import path_part
 
+_CLOSE_OPTIONS = ('download', 'terminate', 'cleanup')
+_CFG_KEYS = ('base', 'path', 'client_sandbox', 'heartbeat', 'hub')
 _DATABASES = ('mongodb://', 'mongodb+srv://')
 _HUBS = ('tcp://', 'ipc://')
 _HEARTBEAT = ('interval', 'timeout')
@@ -35,6 +39,38 @@ def session_settings(cfg: Mapping[str, Any], dburl: str | None, proxy_url: str |
         dburl=_url('dburl', dburl, _DATABASES), hub_url=_url('proxy_url', proxy_url, _HUBS),
         listen=_listen(hub.get('listen', '')), address=_url("cfg['hub']['address']", hub.get('address'), _HUBS),
         lease=_lease(_part(cfg, 'heartbeat', _HEARTBEAT)), orphan_timeout=orphan_timeout)
+
+
+def checked_uid(uid: str | None, name: str | None) -> str | None:
+    """Return the uid of a session, which may be given by its old name; raise `ValueError` if it is not valid."""
+    if name is not None:
+        if uid is not None:
+            raise ValueError(f'name is the old name of uid: leave it out, uid is {uid!r}')
+        warn_renamed('Session(name=)', 'Session(uid=)')
+        uid = name
+    allowed = None if not uid else path_part(uid) if isinstance(uid, str) else 'a string'
+    if allowed:
+        raise ValueError(f'the uid of a session must be {allowed}, not {uid!r}')
+    return uid or None
+
+
+def checked_cfg(cfg: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Return the `cfg` of a session; raise `TypeError` or `ValueError` if it is no dict, or has an unknown key."""
+    config = cfg or {}
+    if not isinstance(config, Mapping):
+        raise TypeError(f'cfg is {cfg!r}, it must be a dict')
+    unknown = [key for key in config if key not in _CFG_KEYS]
+    if unknown:
+        raise ValueError(f'cfg key {unknown[0]!r} is unknown, allowed are: {", ".join(_CFG_KEYS)}')
+    return config
+
+
+def checked_close_options(options: Mapping[str, bool]) -> dict[str, bool]:
+    """Return the options for closing a session; raise `ValueError` for an unknown one."""
+    for name in options:
+        if name not in _CLOSE_OPTIONS:
+            raise ValueError(f'argument {name!r} is unknown; the options for closing are: {", ".join(_CLOSE_OPTIONS)}')
+    return dict(options)
 
 
 def _part(cfg: Mapping[str, Any], name: str, keys: tuple[str, ...]) -> Mapping[str, Any]:
