@@ -45,7 +45,7 @@ class Site:
 
     def places(self, pilot: str, cores: int | Sequence[Node]) -> None:
         nodes = [Node(cores)] if isinstance(cores, int) else list(cores)
-        self.scheduler.places_changed(pilot, {pilot: (0, nodes)} if cores else {}, pending=not cores)
+        self.scheduler.places_changed(pilot, {pilot: (None, nodes)} if cores else {}, pending=not cores)
 
     def submit(self, count: int = 1, need: Need | None = None, pilot: str = '') -> list[str]:
         """Submit tasks, and return those that are bound then."""
@@ -144,6 +144,11 @@ def test_partitions_are_places() -> None:
     assert site.bound == {'t0': 'p0.1', 't1': 'p0.1', 't2': 'p0.0'}
     assert site.submit(1, pilot='p0') == []
     assert site.leave('t0') == ['t3']
+
+
+def test_a_pilot_that_is_not_divided_takes_tasks_for_any_partition() -> None:
+    """Its agent has the last word on them, as with other schedulers."""
+    assert Site(1).submit(1, Need(partition=3)) == ['t0']
 
 
 def test_calls_of_raptor_need_no_room() -> None:

@@ -834,6 +834,20 @@ def test_agent_that_died_may_have_started_all_that_it_got(late: Site) -> None:
     assert late.sent()[-1] == ('pilot.2', ['unsent'])
 
 
+def test_cancelled_task_does_not_run_elsewhere(late: Site) -> None:
+    """Its agent has ended before the command arrived."""
+    pilot = late.sized('pilot.1', 2)
+    late.sized('pilot.2', 2)
+    tasks = late.submit_many(4)
+    mine = [task for task in tasks if task.bound is pilot]
+    late.flow.cancel(mine[:1])
+    pilot._learn({'kept': []})
+    late.end(pilot, states.DONE)
+    assert [mine[0].state, mine[1].state] == [states.CANCELED, SENT]
+    late.engine.loop.turn()
+    assert mine[1].bound is None
+
+
 def test_files_of_a_task_whose_pilot_ends_meanwhile(late: Site) -> None:
     (late.base / 'client/in').touch()
     pilot = late.sized('pilot.1', 1)

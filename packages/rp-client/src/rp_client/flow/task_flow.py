@@ -60,6 +60,7 @@ class TaskFlow:
         self._finished_before: list[Finished] = []
         self._dead_end: str | None = None
         self._ended: dict[str, str] = {}
+        self._cancelled: set[str] = set()   # tasks that agents were commanded to cancel
         for component in (scheduling, staging_input, staging_output):
             component.advanced = tracker.advance
         scheduling.output = staging_input.put
@@ -176,6 +177,7 @@ class TaskFlow:
             if task.place and task.state not in states.FINAL:
                 commands.setdefault(task.place, []).append(uid)
         for pilot, uids in commands.items():
+            self._cancelled.update(uids)
             self._engine.connection.command(pilot, {'cmd': 'cancel_tasks', 'uids': uids})
         self._pump()
 
@@ -206,6 +208,9 @@ class TaskFlow:
     def _left_by(self, pilot: Pilot, tasks: list[Task], unsent: Collection[str]) -> None:
         """Schedule tasks of a pilot again that it has not started, or that may be restarted, and end the others."""
         self._scheduling.remove_pilots([pilot.uid])   # the pilot's end may not have been processed yet
+        cancelled = [task for task in tasks if task.uid in self._cancelled]
+        self._end(cancelled, states.CANCELED, {'exception': f'cancelled, and {pilot.uid} has ended'})
+        tasks = [task for task in tasks if task.state not in states.FINAL]
         again = {task.uid: task for task in tasks if (pilot.state == states.FAILED and _restartable(task))
                  or (self._scheduling.binds_late and self._is_unstarted(task, pilot, unsent))}
         if again:
@@ -349,8 +354,10 @@ class TaskFlow:
     def _trace_final(self, reached: Mapping[str, list[Task]]) -> None:
         for state in states.FINAL:
             if state in reached:
-                self._tracer.record_bulk('advance', [task.uid for task in reached[state]], state)
+                uids = [task.uid for task in reached[state]]
+                self._tracer.record_bulk('advance', uids, state)
                 self._output.ended(reached[state], state)
+                self._cancelled.difference_update(uids)
 
 
 def _left_agent(task: Task, info: Mapping[str, Any] | None) -> Finished:

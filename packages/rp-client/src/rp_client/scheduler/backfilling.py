@@ -36,7 +36,7 @@ class _Place(NamedTuple):
 
     pilot: str
     uid: str
-    number: int
+    number: int | None
     nodes: Sequence[Node]
     room: Room
 
@@ -104,8 +104,11 @@ class Backfilling(TaskScheduler):
     def submit(self, requests: Iterable[Request]) -> list[Binding]:
         """Accept tasks, and bind those that can run now."""
         changed: dict[_Kind, None] = {}
+        kind = _Kind('', Need())
         for request in requests:
-            kind = _Kind(request.pilot, self.need(request.uid))
+            need = self.need(request.uid)
+            if kind.need is not need or kind.wanted != request.pilot:   # consecutive tasks share it
+                kind = _Kind(request.pilot, need)
             if request.uid not in self._orders:
                 self._count += 1
                 self._orders[request.uid] = self._count
@@ -124,7 +127,8 @@ class Backfilling(TaskScheduler):
     def remove_pilots(self, pilots: Iterable[str]) -> None:
         """Remove pilots; the tasks that are bound to them stay there."""
         super().remove_pilots(pilots)
-        self._begin_passing(None)
+        if self._reserved and self._places[self._reserved].pilot not in self.pilots:
+            self._begin_passing(None)
 
     def forget(self, uids: Iterable[str]) -> list[str]:
         """Remove waiting tasks."""
@@ -134,7 +138,8 @@ class Backfilling(TaskScheduler):
             self._no_longer_waits(uid)
         return gone
 
-    def places_changed(self, pilot: str, places: Mapping[str, tuple[int, Sequence[Node]]], *, pending: bool) -> None:
+    def places_changed(self, pilot: str, places: Mapping[str, tuple[int | None, Sequence[Node]]], *,
+                       pending: bool) -> None:
         """Use the active places of a pilot, and count the tasks that are bound to them."""
         (self._pending.add if pending else self._pending.discard)(pilot)
         for uid in [place.uid for place in self._places.values() if place.pilot == pilot and place.uid not in places]:
@@ -216,7 +221,7 @@ class Backfilling(TaskScheduler):
         wanted, partition = kind.wanted, kind.need.partition
         return [place for place in (self._places[uid] for uid in places)
                 if place.pilot in self.pilots and (not wanted or wanted in (place.pilot, place.uid))
-                and (partition is None or partition == place.number)]
+                and (partition is None or place.number in (None, partition))]
 
     def _hopeless(self, kind: _Kind, places: Sequence[_Place]) -> bool:
         """Return whether no pilot in use can run tasks of a kind, and none that may is still to become active."""

@@ -120,13 +120,13 @@ class TaskScheduler(ABC):
 
     # for schedulers that follow what becomes of tasks and pilots; the others do nothing here
 
-    def places_changed(self, pilot: str, places: Mapping[str, tuple[int, Sequence[Node]]], *,   # noqa: B027
+    def places_changed(self, pilot: str, places: Mapping[str, tuple[int | None, Sequence[Node]]], *,   # noqa: B027
                        pending: bool) -> None:
         """Note the places of a pilot that are active now; `retry` follows.
 
         Args:
             pilot: Uid of the pilot, which may be one that is not in use.
-            places: Number and nodes of the pilot, or of its active partitions, by uid.
+            places: The nodes of the pilot, by its uid; or number and nodes of its active partitions, by theirs.
             pending: Whether the pilot, or a partition of it, is still to become active.
         """
 

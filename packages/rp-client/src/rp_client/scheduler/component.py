@@ -143,7 +143,7 @@ class TaskScheduling(ClientComponent):
             self._places.update(pilot.uid, {place.uid: _place(place) for place in active},
                                 [place.number for place in pilot.partitions if place.state in states.FINAL])
         self._scheduler.places_changed(
-            pilot.uid, {place.uid: (getattr(place, 'number', 0), nodes_of(place.resource_details or {}))
+            pilot.uid, {place.uid: (getattr(place, 'number', None), nodes_of(place.resource_details or {}))
                         for place in active}, pending=_is_pending(pilot))
 
     def _need(self, uid: str) -> Need:
