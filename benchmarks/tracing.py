@@ -32,9 +32,9 @@ from common import MEMORY, cpu_ticks, per_task, print_table, progress, run_tasks
 from tasks import named_children
 
 from rp_profiling.catalogue import LEFT_OUT
-from rp_profiling.levels import FULL, OFF, STATES
+from rp_profiling.levels import DEFAULT, OFF, STATES
 from rp_profiling.read.files import profiles_below
-from rp_profiling.write.detail import EVERYTHING, Detail
+from rp_profiling.write.detail import USUAL, Detail
 from rp_profiling.write.tracer import Tracer
 
 COMP = 'agent_executing.0000'
@@ -76,7 +76,7 @@ def with_record(path: Path) -> None:
     tracer.close()
 
 
-def with_record_many(path: Path, detail: Detail = EVERYTHING) -> None:
+def with_record_many(path: Path, detail: Detail = USUAL) -> None:
     tracer = Tracer(path, COMP, detail=detail)
     for _ in range(ROUNDS):
         for uid in UIDS:
@@ -84,7 +84,7 @@ def with_record_many(path: Path, detail: Detail = EVERYTHING) -> None:
     tracer.close()
 
 
-def with_record_bulk(path: Path, detail: Detail = EVERYTHING) -> None:
+def with_record_bulk(path: Path, detail: Detail = USUAL) -> None:
     tracer = Tracer(path, COMP, detail=detail)
     for _ in range(ROUNDS):
         for event in EVENTS:
@@ -112,8 +112,8 @@ CASES: dict[str, Callable[[Path], None]] = {
     '`record`, one event that is left out': with_record_left_out,
     f'`record_many`, {sum(event in LEFT_OUT for event in EVENTS)} of the {len(EVENTS)} left out':
         partial(with_record_many, detail=Detail(STATES)),
-    f'`record_many`, {len(EVENTS)} events of one uid, compressed': partial(with_record_many, detail=Detail(FULL, True)),
-    f'`record_bulk`, one event of {len(UIDS):,} uids, compressed': partial(with_record_bulk, detail=Detail(FULL, True)),
+    f'`record_many`, {len(EVENTS)} events of one uid, compressed': partial(with_record_many, detail=Detail(DEFAULT, True)),
+    f'`record_bulk`, one event of {len(UIDS):,} uids, compressed': partial(with_record_bulk, detail=Detail(DEFAULT, True)),
 }
 
 
@@ -213,7 +213,7 @@ def main() -> None:
     parser.add_argument('--pairs', type=int, default=7, help='of sessions')
     parser.add_argument('--count', type=int, default=20_000, help='tasks of a session')
     parser.add_argument('--turns', type=int, default=20, help='in which a session runs them')
-    parser.add_argument('--details', nargs=2, default=(FULL, OFF), metavar=('ONE', 'OTHER'),
+    parser.add_argument('--details', nargs=2, default=(DEFAULT, OFF), metavar=('ONE', 'OTHER'),
                         help='of the traces of the two sessions of a pair, as in RADICAL_PILOT_PROFILE')
     parser.add_argument('--work', default=MEMORY)
     parser.add_argument('--session', action='store_true', help=argparse.SUPPRESS)
