@@ -41,6 +41,7 @@ COMP = 'agent_executing.0000'
 EVENTS = ('task_start', 'exec_start', 'rank_start', 'launch_pre', 'launch_submit', 'exec_pre', 'rank_stop', 'exec_stop')
 UIDS = [f'task.{number:06d}' for number in range(1000)]
 ROUNDS = 10
+PACKED = Detail(DEFAULT, True)
 
 Figures = tuple[float, float]
 """Tasks per second, microseconds of CPU time per task."""
@@ -112,8 +113,8 @@ CASES: dict[str, Callable[[Path], None]] = {
     '`record`, one event that is left out': with_record_left_out,
     f'`record_many`, {sum(event in LEFT_OUT for event in EVENTS)} of the {len(EVENTS)} left out':
         partial(with_record_many, detail=Detail(STATES)),
-    f'`record_many`, {len(EVENTS)} events of one uid, compressed': partial(with_record_many, detail=Detail(DEFAULT, True)),
-    f'`record_bulk`, one event of {len(UIDS):,} uids, compressed': partial(with_record_bulk, detail=Detail(DEFAULT, True)),
+    f'`record_many`, {len(EVENTS)} events of one uid, compressed': partial(with_record_many, detail=PACKED),
+    f'`record_bulk`, one event of {len(UIDS):,} uids, compressed': partial(with_record_bulk, detail=PACKED),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -163,10 +164,17 @@ def test_the_events_of_most_features_are_in_the_traces(base: Path, monkeypatch: 
         tmgr.wait_tasks(timeout=50)
         assert [task.state for task in tasks] == [rp.DONE, rp.DONE, rp.CANCELED, rp.DONE, rp.DONE]
         session.close(download=True)
-    found = {row.event for path in profiles_below(Path(session.path)) for row in read_profile(path)}
+    files = defaultdict(set)
+    for path in profiles_below(Path(session.path)):
+        for row in read_profile(path):
+            files[row.event].add(path.name)
+    found = set(files)
     wanted = {each.name for each in EVENTS if not each.unrecorded and each.component not in ELSEWHERE} - OTHER_EVENTS
     assert wanted - found == set()
     assert {'app_start', 'app_stop', 'sync_abs', 'END'} <= found
     assert {each.name for each in EVENTS if each.unrecorded} & found == set()
+    patterns = {name: [pattern for each in EVENTS if each.covers(name) for pattern in each.profiles] for name in files}
+    assert {(name, file) for name, there in files.items() for file in there
+            if not any(fnmatch(file, pattern) for pattern in patterns[name])} == set()
     findings = check_session(Path(session.path))
     assert not findings, str(findings)

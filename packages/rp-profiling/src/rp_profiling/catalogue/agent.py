@@ -10,8 +10,8 @@ from rp_profiling.levels import DEFAULT, FULL, STATES
 
 _DVM = 'dvm_id=%d'
 _AS_DVM = 'an instance of Flux is recorded as a DVM'
-# the stager reads the profile in the task's sandbox and may repeat its rows in its own profile
-_IN_TASK = ('task.*.prof', 'agent_staging_output.*.prof')
+# the executor records the events of tasks without scripts, and the stager copies the profile of a removed sandbox
+_IN_TASK = ('task.*.prof', 'agent_executing.*.prof', 'agent_staging_output.*.prof')
 _IN_STAGER = ('agent_staging_output.*.prof',)
 
 _agent = Recorder('agent_0', 'pilot', ('agent_0.prof',))
@@ -85,7 +85,7 @@ _EXECUTING = (
     _script('launch_post', 'launch script: commands after the launch'),
     _script('launch_stop', 'launch script: ends'),
     _executing('task_run_stop', 'the layer that ran the task has returned it',
-               profiles=('agent_executing.*.prof', *_IN_STAGER)),
+               profiles=('agent_executing.*.prof',)),
     _executing('task_run_cancel_start', 'the task is being killed', condition='API'),
     _executing('task_run_cancel_stop', 'the task has been killed', condition='API'),
     _executing('task_timeout', 'the task has exceeded its timeout and is ended', condition='Task', origin=IN_USE),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from rp_profiling.catalogue.model import (
     ALL_COMPONENTS,
     ALL_PROFILES,
@@ -17,13 +19,14 @@ from rp_profiling.catalogue.model import (
 from rp_profiling.levels import DEFAULT, FULL
 
 _COMPONENTS = tuple(f'{name}.*.prof' for name in (
-    'agent_executing', 'agent_scheduling', 'agent_staging_input', 'agent_staging_output', 'pmgr_launching',
-    'tmgr_scheduling', 'tmgr_staging_input', 'tmgr_staging_output'))
-_ADVANCING = ('agent_0.prof', *_COMPONENTS, 'pmgr.*.prof', 'tmgr.*.prof')
-_PASSING_ON = tuple(name for name in _COMPONENTS if not name.startswith('tmgr_staging_output'))
+    'agent_executing', 'agent_raptor', 'agent_scheduling', 'agent_staging_input', 'agent_staging_output',
+    'pmgr_launching', 'tmgr_scheduling', 'tmgr_staging_input', 'tmgr_staging_output'))
+_ADVANCING = (*_COMPONENTS, 'pmgr.*.prof', 'tmgr.*.prof')
+_PASSING_ON = tuple(name for name in _COMPONENTS if not name.startswith(('agent_raptor', 'tmgr_staging_output')))
 _STATE = 'state of the entity'
 
 _any = Recorder(ALL_COMPONENTS, uid='entity')
+_part = partial(_any, profiles=('agent_0.prof',), optional=True, origin=IN_USE)
 _profile = Recorder(ALL_PROFILES, profiles=('*.prof',))
 
 EVENTS = (
@@ -43,10 +46,10 @@ EVENTS = (
          origin=CLONES),
     _any('drop clone', 'a copy of a task is removed behind the component under load', uid='task clone',
          condition='CFG', origin=CLONES),
-    _any('bridge_start', 'a bridge between components starts', uid='bridge', optional=True, origin=IN_USE),
-    _any('bridge_stop', 'a bridge between components ends', uid='bridge', optional=True, origin=IN_USE),
-    _any('comp_start', 'the process of a component starts', uid='component', optional=True, origin=IN_USE),
-    _any('comp_stop', 'the process of a component ends', uid='component', optional=True, origin=IN_USE),
+    _part('bridge_start', 'a bridge between components starts', uid='bridge'),
+    _part('bridge_stop', 'a bridge between components ends', uid='bridge'),
+    _part('comp_start', 'the process of a component starts', uid='component'),
+    _part('comp_stop', 'the process of a component ends', uid='component'),
     _profile('sync_rel', 'a moment that two profiles record with the same message; relates their clocks', uid='entity',
              msg='the moment, in the form of sync_abs', condition='INTERNAL', origin=IN_USE),
     _profile('sync_abs', 'relates the clock of this host to the reference of the session, or to absolute time',

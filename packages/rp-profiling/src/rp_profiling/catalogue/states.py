@@ -15,7 +15,6 @@ _TMGR = 'tmgr.*.prof'
 _TMGR_SCHEDULING = 'tmgr_scheduling.*.prof'
 _TMGR_INPUT = 'tmgr_staging_input.*.prof'
 _TMGR_OUTPUT = 'tmgr_staging_output.*.prof'
-_AGENT_0 = 'agent_0.prof'
 _AGENT_INPUT = 'agent_staging_input.*.prof'
 _AGENT_SCHEDULING = 'agent_scheduling.*.prof'
 _AGENT_EXECUTING = 'agent_executing.*.prof'
@@ -37,12 +36,12 @@ def _on_agent(name: str, component: str, action: str, *profiles: str) -> State:
 PILOT_STATES = (
     _pilot('NEW', 'Pilot Manager', '', 'the pilot is being made', _PMGR),
     _pilot('PMGR_LAUNCHING_PENDING', 'Pilot Manager', 'Launcher queue', 'waits to be submitted', _PMGR),
-    _pilot('PMGR_LAUNCHING', 'Pilot Manager', 'Pilot Launcher', 'goes to the batch system', _PMGR, _LAUNCHING),
-    _pilot('PMGR_ACTIVE_PENDING', 'LRM', '', 'is queued by the batch system, or boots', _PMGR, _LAUNCHING),
-    _pilot('PMGR_ACTIVE', 'LRM', '', 'holds its nodes and runs tasks', _PMGR, _LAUNCHING),
-    _pilot('DONE', 'Pilot Manager', '', 'ended as planned; final', _LAUNCHING),
-    _pilot('CANCELED', 'Pilot Manager', '', 'was cancelled; final', _LAUNCHING),
-    _pilot('FAILED', 'Pilot Manager', '', 'failed; final', _LAUNCHING),
+    _pilot('PMGR_LAUNCHING', 'Pilot Manager', 'Pilot Launcher', 'goes to the batch system', _LAUNCHING),
+    _pilot('PMGR_ACTIVE_PENDING', 'LRM', '', 'is queued by the batch system, or boots', _LAUNCHING),
+    _pilot('PMGR_ACTIVE', 'LRM', '', 'holds its nodes and runs tasks', _PMGR),
+    _pilot('DONE', 'Pilot Manager', '', 'ended as planned; final', _PMGR),
+    _pilot('CANCELED', 'Pilot Manager', '', 'was cancelled; final', _PMGR),
+    _pilot('FAILED', 'Pilot Manager', '', 'failed; final', _PMGR),
 )
 
 TASK_STATES = (
@@ -52,7 +51,7 @@ TASK_STATES = (
     _on_client('TMGR_STAGING_INPUT_PENDING', 'Stager In queue', 'waits for its input', _TMGR_SCHEDULING),
     _on_client('TMGR_STAGING_INPUT', 'Stager In', 'its input goes to the platform', _TMGR_INPUT),
     State('task', 'AGENT_STAGING_INPUT_PENDING', 'Agent', 'Stager In queue', 'waits for the agent',
-          ('client', 'agent'), (_TMGR_INPUT, _AGENT_0)),
+          ('client', 'agent'), (_TMGR_INPUT,)),
     _on_agent('AGENT_STAGING_INPUT', 'Stager In', 'its input goes into its sandbox', _AGENT_INPUT),
     _on_agent('AGENT_SCHEDULING_PENDING', 'Scheduler queue', 'waits for cores and GPUs', _AGENT_INPUT),
     _on_agent('AGENT_SCHEDULING', 'Scheduler', 'is being placed on cores and GPUs', _AGENT_SCHEDULING),
@@ -61,11 +60,11 @@ TASK_STATES = (
     _on_agent('AGENT_STAGING_OUTPUT_PENDING', 'Stager Out queue', 'has run, output waits', _AGENT_EXECUTING),
     _on_agent('AGENT_STAGING_OUTPUT', 'Stager Out', 'its output moves on the platform', _AGENT_OUTPUT),
     State('task', 'TMGR_STAGING_OUTPUT_PENDING', 'Task Manager', 'Stager Out queue', 'waits for the task manager',
-          _AGENT, (_AGENT_0, _AGENT_OUTPUT)),
+          _AGENT, (_AGENT_OUTPUT,)),
     _on_client('TMGR_STAGING_OUTPUT', 'Stager Out', 'its output goes to the targets of the client', _TMGR_OUTPUT),
-    _on_client('DONE', '', 'ended well; final', _TMGR_OUTPUT),
-    _on_client('CANCELED', '', 'was cancelled; final', _TMGR_OUTPUT),
-    _on_client('FAILED', '', 'failed; final', _TMGR_OUTPUT),
+    _on_client('DONE', '', 'ended well; final', _TMGR),
+    _on_client('CANCELED', '', 'was cancelled; final', _TMGR),
+    _on_client('FAILED', '', 'failed; final', _TMGR),
 )
 
 STATES = (*PILOT_STATES, *TASK_STATES)
