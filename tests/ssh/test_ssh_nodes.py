@@ -37,6 +37,24 @@ def test_a_host_that_is_not_reached(remote: Remote, base: Path) -> None:
     assert 'h9' in err.read_text()
 
 
+def test_components_on_a_host_of_their_own(remote: Remote, base: Path) -> None:
+    """h2 has a stager and the executor for tasks on several hosts; those on h1 start there, all the same."""
+    nodes = base / 'nodes'
+    nodes.write_text('h1\nh1\nh2\nh2\n')
+    environ = remote.hosts.environ | platform(
+        base, 'fork://localhost/', 'TORQUE', cores_per_node=2, launch_methods={'order': ['SSH'], 'SSH': {}},
+        agent_config={'agents': {'agent_1': {'target': 'node', 'components': {
+            'agent_staging_output': {}, 'agent_executing': {}}}}})
+    told = run(environ | {'PBS_JOBID': '1', 'PBS_NODEFILE': str(nodes)}, base, remote.prefix, 'cores=4')
+    assert told['state'] == 'PMGR_ACTIVE', told
+    assert [(state, output.split()[0]) for state, output in told['tasks']] == [('DONE', 'h1')] * 4, told
+    traces = {path.stem: {row.uid for row in read_profile(path) if row.uid.startswith('task.')}
+              for path in Path(told['sandbox']).glob('agent_*.prof')}
+    assert len(traces['agent_staging_output.0000']) == 4
+    assert not traces['agent_executing.0000']   # for tasks on several hosts
+    assert len(traces['agent_executing.0001']) == 4
+
+
 def test_the_agent_moves_to_the_first_node(remote: Remote, base: Path) -> None:
     """The job starts on h1, which is not one of its nodes; nothing of the agent is left there but the launcher."""
     nodes = base / 'nodes'

@@ -120,8 +120,9 @@ class Pilot:
     def resource_details(self) -> dict[str, Any] | None:
         """The resources that the agent found, as plain data; None before the pilot is active.
 
-        `node_list` has a dict for each node, `cores` and `gpus` are totals; `cores_per_node`, `gpus_per_node`,
-        `threads_per_core`, `mem_per_node` and `lfs_per_node` (both in MB) describe one node.
+        `node_list` has a dict for each node, `agent_node_list` for each node that is reserved for sub-agents, on which
+        no tasks run; `cores` and `gpus` are totals; `cores_per_node`, `gpus_per_node`, `threads_per_core`,
+        `mem_per_node` and `lfs_per_node` (both in MB) describe one node.
         """
         return self._resource_details
 

@@ -38,6 +38,8 @@ class ComponentPorts(NamedTuple):
     failed: Callable[[list[AgentTask]], None]
     """Takes tasks that skip the next component because they have failed or were cancelled."""
     advanced: Callable[[Sequence[AgentTask], str], None]
+    sweep_elsewhere: Callable[[str, Sequence[int]], object] = lambda uid, positions: None
+    """See `rp_agent.executor.launching.environment.NodePorts`."""
 
 
 class Builder:

@@ -23,6 +23,7 @@ from rp_agent.components.build import HOST_CLOCK, Builder, ComponentPorts, belon
 from rp_agent.components.killed import HeldBack
 from rp_agent.components.names import EXECUTING, STAGING_INPUT
 from rp_agent.components.pool import all_of
+from rp_agent.executor.launching.environment import NodePorts
 from rp_agent.executor.registry import AnyExecutor
 from rp_agent.lineage import become_subreaper, die_with_parent
 from rp_agent.nodes import guard
@@ -67,7 +68,7 @@ class Host:
         self._held_back = HeldBack(loop)
         self._context: zmq.Context[Any] = zmq.Context()
         keys = KeyPair(own['public'].encode(), own['secret'].encode())
-        builder = Builder(config, loop, self._helpers.run)
+        builder = Builder(config, loop, self._helpers.run, NodePorts(self._sweep_elsewhere))
         self._components: dict[str, Worker] = {}
         self._stagers: dict[str, StagerInput] = {}
         self._executors: dict[str, AnyExecutor] = {}
@@ -145,6 +146,10 @@ class Host:
                 found.setdefault(self._news.pop(task), []).append(task)
         for (uid, state), uids in found.items():
             self._say(uid, 'advance', state=state, uids=uids)
+
+    def _sweep_elsewhere(self, task: str, positions: Sequence[int]) -> None:
+        """Have the executors on these nodes kill the rest of a task whose launcher ran here."""
+        self._say(next(iter(self._executors)), 'sweep_elsewhere', uid=task, positions=list(positions))
 
     def _done_with(self, uid: str, tasks: list[AgentTask]) -> None:
         if self._on_node and uid in self._executors:

@@ -92,7 +92,7 @@ class Pipeline:
         self._builder = Builder(config, loop, offload,
                                 NodePorts(self._sweep, self._place_again, self._nodes_unusable))
         self._component_ports = {STAGING_INPUT: ComponentPorts(self._staged, self._leave, self._advanced),
-                                 EXECUTING: ComponentPorts(self._executed, self._leave, self._advanced),
+                                 EXECUTING: ComponentPorts(self._executed, self._leave, self._advanced, self._sweep),
                                  STAGING_OUTPUT: ComponentPorts(self._leave, self._leave, self._advanced)}
         self._sub_agents: SubAgents | None = None
         remotes = self._start(plan, allocation)
