@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 from pipeline_support import ALL, SLEEP, Agent, nothing_left, sub_agent_pid
 
+from rp_agent.components.build import ComponentPorts
 from rp_agent.nodes import child, sub_agents
+from rp_agent.nodes.remote import Remote
 from rp_agent.nodes.sub_agents import BRIDGE
 from rp_agent.pipeline import pipeline
 from rp_agent.task import AgentTask
@@ -290,3 +292,12 @@ def test_what_a_sub_agent_does_not_load() -> None:
               'rp_agent.launch_method.', 'rp_agent.components.layout', 'rp_agent.stager.',
               'rp_api.tree.parent_socket', 'rp_api.tree.relay', 'rp_api.tree.root', 'rp_api.staging')
     assert not [name for name in own if name.startswith(unused)]
+
+
+def test_the_rest_of_a_task_on_other_nodes_is_swept() -> None:
+    """What an executor in another process asks for; its own process cannot reach these nodes."""
+    swept: list[tuple[str, list[int]]] = []
+    ports = ComponentPorts(print, print, print, lambda uid, positions: swept.append((uid, list(positions))))
+    remote = Remote('agent_executing.0000', 'agent_executing', print, ports)
+    remote.receive({'component': remote.uid, 'op': 'sweep_elsewhere', 'uid': 'task.000000', 'positions': [1, 3]})
+    assert swept == [('task.000000', [1, 3])]
