@@ -62,6 +62,11 @@ def test_the_command_finds_the_sandbox_of_a_local_pilot(run: Run, tmp_path: Path
 ANALYTICS = """
 import json, os, sys
 import radical.analytics as ra
+import radical.pilot as rp
+METRICS = [
+    ['startup', ['boot', 'setup_1']], 'warm', ['prepare', ['exec_queue', 'exec_prep']],
+    ['launcher', ['exec_rp', 'exec_sh', 'term_sh', 'term_rp']], 'exec_cmd', 'unschedule', 'drain', 'idle', 'agent',
+    'term']
 session = ra.Session(sys.argv[1], 'radical.pilot')
 tasks = session.filter(etype='task', inplace=False)
 pilot, = session.get(etype='pilot')
@@ -73,7 +78,13 @@ print(json.dumps({
     'concurrency': max(n for _, n in tasks.concurrency(event=[{1: 'rank_start'}, {1: 'rank_stop'}], sampling=0.01)),
     'rate': len(tasks.rate(event={1: 'rank_start'}, sampling=0.5)),
     'cores': pilot.cfg['cores'], 'host': pilot.cfg['hostid'],
-    'utilisation': session.utilization(['exec_cmd', 'boot'])[3],
+    'utilisation': session.utilization(METRICS)[3],
+    'inconsistent': session.consistency(),
+    'children': len(session.describe('relations', ['pilot', 'task'])[pilot.uid]),
+    'runtime': session.filter(etype='pilot', inplace=False).duration(
+        event=rp.utils.PILOT_DURATIONS_DEBUG['p_agent_runtime']),
+    'series': sorted(ra.get_pilot_series(session, pilot, dict(zip(
+        ('pilot', 'task'), rp.utils.get_resource_transitions(pilot))), ['cpu'])[1]['cpu']),
 }))
 """
 
@@ -91,4 +102,9 @@ def test_radical_analytics_reads_a_session(run: Run, base: Path) -> None:
     assert 0 < found['scheduled'] < 60
     assert 1 <= found['concurrency'] <= 4
     assert found['rate'] >= 1
-    assert 0 < found['utilisation']['exec_cmd'] < 100
+    used = found['utilisation']
+    assert 0 < used['exec_cmd'] < 100
+    assert used['Other'] == pytest.approx(0, abs=0.01), used   # each core-second has one purpose
+    assert (found['inconsistent'], found['children']) == ([], TASKS)
+    assert 0 < found['runtime'] < 60
+    assert {'system', 'setup_1', 'idle', 'term', 'exec_queue', 'exec_cmd', 'unschedule'} <= set(found['series'])

@@ -11,7 +11,7 @@ import pytest
 from conftest import pilot_description
 
 import radical.pilot as rp
-from rp_api.analytics import get_session_profile
+from rp_api.analytics.session import get_session_profile
 from rp_profiling.analyse.durations import TASK, durations
 from rp_profiling.analyse.utilisation import Analysis
 from rp_profiling.catalogue import LEFT_OUT

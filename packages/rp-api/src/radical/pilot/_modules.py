@@ -20,12 +20,19 @@ _RESOURCES = """
     ResourceOccupation RO Slot RankRequirements Node NumaNode NodeList NumaNodeList NumaDomainMap NumaDomain"""
 _SERIALIZER = 'serialize_obj serialize_file serialize_bson deserialize_obj deserialize_file deserialize_bson'
 _PLATFORMS = 'get_resource_configs get_resource_config get_resource_fs_url get_resource_job_url'
-_ANALYTICS = """
-    PILOT_DURATIONS PILOT_DURATIONS_DEBUG PILOT_DURATIONS_DEBUG_SHORT
-    TASK_DURATIONS_DEFAULT TASK_DURATIONS_APP TASK_DURATIONS_DEBUG TASK_DURATIONS_DEBUG_SHORT
-    get_session_profile get_session_description get_provided_resources get_consumed_resources"""
 _MISC = {'rp_api.platforms.load': _PLATFORMS}
-_PROF_UTILS = {'rp_api.analytics': _ANALYTICS}
+_PROF_UTILS = {
+    'rp_api.analytics.durations': """
+        PILOT_DURATIONS PILOT_DURATIONS_DEBUG PILOT_DURATIONS_DEBUG_RU PILOT_DURATIONS_DEBUG_SHORT
+        TASK_DURATIONS_DEFAULT TASK_DURATIONS_APP
+        TASK_DURATIONS_DEBUG TASK_DURATIONS_DEBUG_RU TASK_DURATIONS_DEBUG_SHORT""",
+    'rp_api.analytics.session': """
+        get_session_profile get_session_description get_session_json get_hostmap get_hostmap_deprecated""",
+    'rp_api.analytics.completion': 'fix_profiles',
+    'rp_api.analytics.resources': """
+        get_provided_resources get_consumed_resources get_duration get_node_index cluster_resources""",
+    'rp_api.analytics.timelines': 'get_resource_transitions get_resource_timelines',
+}
 _SERIALIZERS = {'rp_api.functions': _SERIALIZER, 'rp_api.errors': 'SerializationError DeserializationError'}
 
 # each module, relative to radical.pilot: where its names are defined; `new=old` renames, `*` stands for all names

@@ -1,0 +1,219 @@
+"""The use of cores and GPUs over time, of sessions that radical.analytics has read.
+
+A box says that some devices were used for one purpose: `[start, stop, first device, last device]`, in seconds. The
+devices of a pilot are numbered over its nodes; those of the nodes that it reserves for sub-agents follow. Each device
+is used for one purpose at a time, unless tasks share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from rp_api.analytics.durations import EVENT, MSG, PILOT_DURATIONS, STATE, TASK_DURATIONS_DEFAULT, Stretch
+
+Box = list[float]
+"""Start and end time, first and last device."""
+
+Usage = dict[str, dict[str, list[Box]]]
+"""By purpose and uid, the boxes."""
+
+Spans = Sequence[tuple[float, float]]
+
+_KINDS = {'cpu': 'cores', 'gpu': 'gpus'}
+
+
+def get_provided_resources(session: Any, rtype: str = 'cpu') -> Usage:
+    """Return when each pilot of a session of radical.analytics had which devices.
+
+    Args:
+        session: The session.
+        rtype: The devices: `cpu` for cores, `gpu` for GPUs.
+
+    Returns:
+        By `total`, and by the uid of the pilot, its boxes.
+
+    Raises:
+        ValueError: `rtype` is neither of these.
+    """
+    kind = _kind(rtype)
+    found: Usage = {name: {} for name in PILOT_DURATIONS['provide']}
+    for pilot in session.get(etype='pilot'):
+        amount = _amount(pilot, kind) + len(_agent_devices(pilot, kind))
+        for name, stretch in PILOT_DURATIONS['provide'].items():
+            spans = pilot.ranges(event=stretch) or [[pilot.t_start, pilot.t_stop]]
+            found[name][pilot.uid] = [[*span, 0, amount - 1] for span in spans if amount]
+    return found
+
+
+def get_consumed_resources(session: Any, rtype: str = 'cpu', tdurations: Mapping[str, Any] | None = None) -> Usage:
+    """Return how each device was used over time in a session of radical.analytics, by purpose and entity.
+
+    The purposes of pilots are those of `PILOT_DURATIONS['consume']`, where the time in which a device of an active
+    pilot is free is divided: `warm` before the first task on it, `drain` after the last one, and `idle` between tasks,
+    or all the time without a task.
+
+    Args:
+        session: The session.
+        rtype: The devices: `cpu` for cores, `gpu` for GPUs.
+        tdurations: The purposes of tasks, by default `TASK_DURATIONS_DEFAULT`.
+
+    Returns:
+        For each purpose, by the uid of the pilot or task, its boxes.
+
+    Raises:
+        ValueError: `rtype` is neither of these.
+    """
+    kind = _kind(rtype)
+    table: Mapping[str, Stretch] = (tdurations or TASK_DURATIONS_DEFAULT)['consume']
+    found: Usage = {name: {} for name in (*PILOT_DURATIONS['consume'], 'warm', 'drain', *table)}
+    pilots = session.get(etype='pilot')
+    places = dict(_places(pilots, kind))
+    busy: dict[str, dict[int, list[tuple[float, float]]]] = {pilot.uid: {} for pilot in pilots}
+    for task in session.get(etype=['task', 'raptor.master', 'raptor.worker']):
+        owner, devices = places.get(task.cfg.get('pilot') or '', ('', 0, 0))[0], _devices(task.cfg, kind, places)
+        for name, stretch in table.items():
+            spans = task.ranges(event=stretch)
+            found[name][task.uid] = [[*span, *part] for span in spans for part in cluster_resources(devices)]
+        if owner:
+            spans = task.ranges(event=[{EVENT: 'schedule_ok'}, {EVENT: 'unschedule_stop'}])
+            for device in devices:
+                busy[owner].setdefault(device, []).extend((start, stop) for start, stop in spans)
+    for pilot in pilots:
+        for name, boxes in _of_pilot(pilot, kind, busy[pilot.uid]).items():
+            found[name][pilot.uid] = boxes
+    return found
+
+
+def get_duration(thing: Any, dur: Stretch) -> tuple[float, float] | tuple[None, None]:
+    """Return the first start and the last stop of a duration of an entity of radical.analytics.
+
+    Args:
+        thing: The pilot or task.
+        dur: The duration, from one of the tables.
+
+    Returns:
+        The two times, or two times None if one of the events did not happen.
+    """
+    starts, stops = (thing.timestamps(event=_events(each)) for each in dur)
+    return (starts[0], stops[-1]) if starts and stops else (None, None)
+
+
+def cluster_resources(resources: Iterable[int]) -> list[list[int]]:
+    """Return the ranges, `[first, last]`, of adjacent device numbers."""
+    found: list[list[int]] = []
+    for number in sorted(set(resources)):
+        if found and found[-1][1] + 1 == number:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return found
+
+
+def get_node_index(node_list: Sequence[Any], node_uid: int | str, pn: int) -> list[int]:
+    """Return the numbers of the first and the last device of a node.
+
+    Args:
+        node_list: The nodes of a pilot, as in its resource details.
+        node_uid: The index or the name of the node.
+        pn: How many devices each node has.
+
+    Raises:
+        ValueError: There is no such node.
+    """
+    for position, node in enumerate(node_list):
+        if node_uid in (node['index'], node['name']):
+            return [position * pn, position * pn + pn - 1]
+    raise ValueError(f'node_uid {node_uid!r} is none of the {len(node_list)} nodes in node_list')
+
+
+def _kind(rtype: str) -> str:
+    if rtype not in _KINDS:
+        raise ValueError(f"rtype must be 'cpu' or 'gpu', it is {rtype!r}")
+    return _KINDS[rtype]
+
+
+def _amount(pilot: Any, kind: str) -> int:
+    amount: int = pilot.cfg[kind]
+    return amount
+
+
+def _agent_devices(pilot: Any, kind: str) -> range:
+    """Return the numbers of the devices on nodes that are reserved for sub-agents."""
+    first = _amount(pilot, kind)
+    nodes = pilot.cfg['resource_details'].get('agent_node_list') or ()
+    return range(first, first + len(nodes) * pilot.cfg[f'{kind}_per_node'])
+
+
+def _events(event: Any) -> list[dict[int, Any]]:
+    return event if isinstance(event, list) else [event]
+
+
+def _of_pilot(pilot: Any, kind: str, busy: Mapping[int, Spans]) -> dict[str, list[Box]]:
+    """Return the boxes of a pilot by purpose; `busy` has the times at which tasks had each device."""
+    found: dict[str, list[Box]] = {name: [] for name in (*PILOT_DURATIONS['consume'], 'warm', 'drain')}
+    for purpose, devices, spans in _purposes(pilot, kind, busy):
+        found[purpose] += [[*span, *part] for span in spans if span[1] > span[0] for part in cluster_resources(devices)]
+    return found
+
+
+def _purposes(pilot: Any, kind: str, busy: Mapping[int, Spans]) -> Iterator[tuple[str, Iterable[int], Spans]]:
+    """Yield purposes, the devices that have it at the same times, and these times."""
+    agents = _agent_devices(pilot, kind)
+    own = range(_amount(pilot, kind))
+    for name in ('boot', 'setup_1'):
+        yield name, [*own, *agents], pilot.ranges(event=PILOT_DURATIONS['consume'][name])
+    active = pilot.timestamps(event={EVENT: 'state', STATE: 'PMGR_ACTIVE'})
+    if not active:
+        return
+    stop = max(pilot.timestamps(event={EVENT: 'bootstrap_0_stop'}), default=pilot.t_stop)
+    told = min([*pilot.timestamps(event={EVENT: 'cmd', MSG: 'cancel_pilot'}), stop])
+    yield 'agent', agents, [(active[0], told)]
+    yield 'term', agents, [(told, stop)]
+    alike: dict[tuple[tuple[float, float], ...], list[int]] = {}
+    for device in own:
+        alike.setdefault(tuple(_union(busy.get(device, ()))), []).append(device)
+    for spans, devices in alike.items():
+        last = min(max(told, spans[-1][1]), stop) if spans else told
+        yield 'term', devices, [(last, stop)]
+        if spans:
+            yield 'warm', devices, [(active[0], spans[0][0])]
+            yield 'drain', devices, [(spans[-1][1], told)]
+            yield 'idle', devices, [(one[1], other[0]) for one, other in pairwise(spans)]
+        else:
+            yield 'idle', devices, [(active[0], told)]
+
+
+def _union(spans: Spans) -> Iterator[tuple[float, float]]:
+    """Yield the times that are in any of the spans, in order."""
+    start = stop = None
+    for first, last in sorted(spans):
+        if stop is None or first > stop:
+            if start is not None and stop is not None:
+                yield start, stop
+            start, stop = first, last
+        else:
+            stop = max(stop, last)
+    if start is not None and stop is not None:
+        yield start, stop
+
+
+def _places(pilots: Iterable[Any], kind: str) -> Iterator[tuple[str, tuple[str, int, int]]]:
+    """Yield, for pilots and partitions, the pilot, the number of the first device in it, and the devices per node.
+
+    Partitions number their devices from 0 and do not record their location: they are assumed to be adjacent.
+    """
+    for pilot in pilots:
+        yield pilot.uid, (pilot.uid, 0, pilot.cfg[f'{kind}_per_node'])
+        first = 0
+        for uid, amounts in pilot.cfg['partitions'].items():
+            yield uid, (pilot.uid, first, amounts[f'{kind}_per_node'])
+            first += amounts[kind]
+
+
+def _devices(cfg: Mapping[str, Any], kind: str, places: Mapping[str, tuple[str, int, int]]) -> list[int]:
+    """Return the numbers of the devices of a task in its pilot."""
+    _, start, per_node = places.get(cfg.get('pilot') or '', ('', 0, 0))
+    return sorted({start + slot['node_index'] * per_node + device['index'] for slot in cfg.get('slots') or ()
+                   for device in slot[kind]})
