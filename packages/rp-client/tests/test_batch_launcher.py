@@ -348,12 +348,12 @@ def test_close(site: Site) -> None:
     ('', LocalLauncher), ('fork://localhost/', LocalLauncher), ('local://localhost', LocalLauncher),
     ('fork://host/', BatchLauncher), ('ssh://localhost/', BatchLauncher), ('gsissh://host/', BatchLauncher),
     ('slurm://localhost/', BatchLauncher), ('slurm+ssh://me@host:22/', BatchLauncher),
-    ('condor+gsissh://host/', BatchLauncher)])
+    ('condor+gsissh://host/', BatchLauncher), ('lgi://host/', BatchLauncher)])
 def test_choice(url: str, kind: type) -> None:
     assert launcher_class(a_platform(url)) is kind
 
 
-@pytest.mark.parametrize('url', ['psi_j://localhost/', 'psij+slurm://h', 'lgi://host/', 'fork+ssh://host/', 'nonsense'])
+@pytest.mark.parametrize('url', ['psi_j://localhost/', 'psij+slurm://h', 'fork+ssh://host/', 'nonsense'])
 def test_nobody_takes_it(url: str) -> None:
     with pytest.raises(PlatformError, match=r"job_manager_endpoint of site\.machine is '.*', and no launcher is for "
                                             r'that: local takes .* saga takes .* flux, .* slurm, torque'):

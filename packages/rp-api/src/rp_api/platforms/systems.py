@@ -57,6 +57,8 @@ BATCH_SYSTEMS = (   # in the order in which a process looks for its enclosing jo
     # a Flux instance inside a job of another batch system may have only some of the job's nodes
     BatchSystem('FLUX', f'{_AGENT}.flux:Flux', 'flux', f'{_CLIENT}.flux:Flux', 'FLUX_URI'),
     BatchSystem(scheme='condor', client=f'{_CLIENT}.condor:Condor', adaptor='condor.condorjob'),
+    # radical.saga has no adaptor for it: that is a module of another project
+    BatchSystem(scheme='lgi', client=f'{_CLIENT}.lgi:Lgi'),
 )
 """The batch systems of this project."""
 

@@ -18,9 +18,10 @@ from typing import Any
 from rp_api.errors import PlatformError
 from rp_client.launcher.batch.leftovers import copy_there, last_lines, place
 from rp_client.launcher.batch.retry import RETRY_TIME, Postponed
+from rp_client.launcher.batch.saga.jobs import SagaJobs
 from rp_client.launcher.batch.saga.service import SagaService, load_saga
 from rp_client.launcher.batch.shell import Result, Shell, ShellTimeoutError
-from rp_client.launcher.batch.systems.base import FINAL, GONE, Adapted, Status, Submitting
+from rp_client.launcher.batch.systems.base import FINAL, GONE, Adapted, Delegated, Status, Submitting
 from rp_client.launcher.batch.systems.registry import batch_system
 from rp_client.launcher.batch.systems.request import JobRequest
 
@@ -68,6 +69,7 @@ class Endpoint:
         self._shell = Shell(url)
         self._system = batch_system(url)
         self._service: SagaService | None = None
+        self._saga_jobs: SagaJobs | None = None
         self._not_open: PlatformError | None = None
         self._jobs: dict[str, _Job] = {}
         self._unsubmitted: set[str] = set()
@@ -205,6 +207,8 @@ class Endpoint:
         """Submit a job, and return its id."""
         request = JobRequest(**job['request'])
         system = self._system
+        if isinstance(system, Delegated):
+            return self._delegate().submit(system.description(request))
         if isinstance(system, Adapted):
             return self._opened().submit(system.description(request), system.amendments(request))
         assert isinstance(system, Submitting)
@@ -263,7 +267,13 @@ class Endpoint:
         names = [self._jobs[key].name for key in keys if key in self._jobs]
         if not names:
             return
-        self._shell.run(self._system.cancel(names))   # fails for jobs that have ended, which the next poll finds
+        self._cancel(names)   # fails for jobs that have ended, which the next poll finds
+
+    def _cancel(self, names: list[str]) -> None:
+        if isinstance(self._system, Delegated):
+            self._delegate().cancel(names)
+        else:
+            self._shell.run(self._system.cancel(names))
 
     def _do_check(self, key: str, script: str) -> None:
         """Run a script on the host, for a query about the platform."""
@@ -292,6 +302,8 @@ class Endpoint:
 
     def _statuses(self) -> dict[str, Status]:
         names = {job.name: job.sandbox for job in self._jobs.values()}
+        if isinstance(self._system, Delegated):
+            return self._delegate().statuses(names)
         found = _by_name(self._system.read(self._shell.run(self._system.ask(names)).output), names)
         missing = {name: directory for name, directory in names.items() if name not in found}
         if missing and (script := self._system.ask_history(missing)):
@@ -314,7 +326,7 @@ class Endpoint:
         jobs = list(jobs)
         if names := [job.name for job in jobs if job.status.stays]:
             with suppress(PlatformError):
-                self._shell.run(self._system.cancel(names))
+                self._cancel(names)
         try:
             files = last_lines(self._shell, [job.sandbox for job in jobs])
         except PlatformError:
@@ -330,6 +342,11 @@ class Endpoint:
         if self._service is None:
             self._service = SagaService(self.url, self._shell)
         return self._service
+
+    def _delegate(self) -> SagaJobs:
+        if self._saga_jobs is None:
+            self._saga_jobs = SagaJobs(self.url)
+        return self._saga_jobs
 
 
 def _said(output: str) -> str:

@@ -6,7 +6,6 @@ events into reports on pilots. The batch system reports the state of jobs, agent
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +20,9 @@ from rp_client.bootstrap import FAILED, Client, prepare, read_failure
 from rp_client.launcher.base import Context, End, Launcher, Start
 from rp_client.launcher.batch.job import check_request, job_request
 from rp_client.launcher.batch.owner import BatchProcess
+from rp_client.launcher.batch.saga.adaptors import require_adaptor, require_saga
 from rp_client.launcher.batch.shell import is_remote
-from rp_client.launcher.batch.systems.base import Adapted
+from rp_client.launcher.batch.systems.base import Adapted, Delegated
 from rp_client.launcher.batch.systems.registry import batch_system, is_known
 
 REAP_TIMEOUT = 2.0
@@ -68,8 +68,10 @@ class BatchLauncher(Launcher):
     def check(cls, platform: ResourceConfig, description: PilotDescription) -> None:
         url = platform.job_manager_endpoint
         system = batch_system(url)
-        if isinstance(system, Adapted):
-            _require_saga(url)
+        if isinstance(system, Delegated):
+            require_adaptor(url)
+        elif isinstance(system, Adapted):
+            require_saga(url)
         check_request(description, job_request(description, platform, '/', ['/bin/sh'], {}), system)
         bootstrap.check(platform)
 
@@ -284,8 +286,3 @@ def _expandable(path: str) -> str:
     if path == '~' or path.startswith('~/'):
         path = f'$HOME{path[1:]}'
     return path.replace('\\', '\\\\').replace('"', '\\"').replace('`', '\\`').replace('$(', '\\$(')
-
-
-def _require_saga(url: str) -> None:
-    if importlib.util.find_spec('radical') is None or importlib.util.find_spec('radical.saga') is None:
-        raise PlatformError(f'radical.saga is needed for {url} and is not installed: pip install "rp-client[saga]"')

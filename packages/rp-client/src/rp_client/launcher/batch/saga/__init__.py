@@ -1,4 +1,4 @@
-"""radical.saga as the submitter for batch systems without a native module; imported only in the launcher's process.
+"""radical.saga as the submitter for batch systems without a native module; imported only outside of the application.
 
-Imports `rp_client.launcher.batch.shell` and rp-api.
+Imports `rp_client.launcher.batch.shell`, `rp_client.launcher.batch.systems`, and rp-api.
 """

@@ -33,7 +33,7 @@ _opening = threading.Lock()
 def load_saga() -> None:
     """Import radical.saga and its adaptors for batch systems in advance, as that is slow.
 
-    Other adaptors, which take as long again, are not imported. Errors are reported by the services.
+    Other adaptors of radical.saga, which take as long again, are not imported. Errors are reported by the services.
     """
     with _opening, suppress(Exception):
         importlib.import_module('radical.saga.adaptors.cpi.job')   # some adaptors use it without importing it
@@ -51,8 +51,9 @@ def load_saga() -> None:
 
 
 def _is_ours(module: str) -> bool:
+    """Return whether an adaptor is of use: for a batch system, for credentials, or as that of another project."""
     kind = module.removeprefix('radical.saga.adaptors.')
-    return kind.startswith('context.') or kind in ADAPTORS.values()
+    return kind == module or kind.startswith(('context.', 'lgi.')) or kind in ADAPTORS.values()
 
 
 class SagaService:
@@ -113,10 +114,10 @@ def _checked(what: str, call: Any) -> Any:
     except PlatformError:
         raise
     except Exception as error:   # adaptors raise all kinds
-        raise PlatformError(f'radical.saga cannot {what}: {_sentence(error)}') from error
+        raise PlatformError(f'radical.saga cannot {what}: {sentence(error)}') from error
 
 
-def _sentence(error: BaseException) -> str:
+def sentence(error: BaseException) -> str:
     """Return the message of a radical.saga error, without traces and repetitions."""
     said = ' '.join(_SCRIPT.split(str(error), maxsplit=1)[0].split())
     return said[:1000] or type(error).__name__

@@ -257,6 +257,23 @@ class Adapted(BatchSystem):
         return []
 
 
+class Delegated(Adapted):
+    """A batch system whose jobs radical.saga submits, polls and cancels, by an adaptor of another project.
+
+    Its jobs are known to that adaptor alone, so that there are no scripts.
+    """
+
+    alive = 'true'
+
+    def ask(self, jobs: Mapping[str, str]) -> str:
+        """Return no script."""
+        return ''
+
+    def read(self, output: str) -> Mapping[str, Status]:
+        """Return no statuses."""
+        return {}
+
+
 def each(ids: Iterable[str], command: str) -> str:
     """Return a script that runs a command for each job id, and ignores errors about unknown jobs."""
     return f'for job in {words(ids)}; do {command} "$job" 2>/dev/null; done; true'
