@@ -79,13 +79,14 @@ def test_gpus_of_nodes_without_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert allocate(platform, cores=6) == Allocation(('localhost',) * 2, 4, 0, 8192, 0)
 
 
-def test_a_pilot_that_is_larger_than_the_machine_says_so() -> None:
-    system = System({})
-    for platform, wanted, shares in ((FAKE, Request(0, 1, 0), True), ({'fake_resources': True}, Request(0, 5, 0), True),
-                                     ({}, Request(0, 4, 0), False), ({}, Request(1, 0, 0), False)):
-        hint = fork.Fork().allocate(wanted, platform, system).hint
-        assert ('has 4 usable cores and the pilot has more' in hint) is shares
-        assert bool(hint) is shares
+@pytest.mark.parametrize(('platform', 'wanted', 'shares'), [
+    (FAKE, Request(0, 1, 0), True), ({'fake_resources': True}, Request(0, 5, 0), True), ({}, Request(0, 4, 0), False),
+    ({}, Request(1, 0, 0), False)])
+def test_a_pilot_that_is_larger_than_the_machine_says_so(platform: dict[str, Any], wanted: Request,
+                                                         shares: bool) -> None:
+    hint = fork.Fork().allocate(wanted, platform, System({})).hint
+    assert ('has 4 usable cores and the pilot has more' in hint) is shares
+    assert bool(hint) is shares
 
 
 def test_an_allocation_becomes_a_node_list() -> None:
