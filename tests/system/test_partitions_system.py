@@ -125,10 +125,10 @@ def test_shapes(site: Site) -> None:
     assert [partition.resource_details['mem_per_node'] == 100 for partition in pilot.partitions
             if partition.resource_details] == [False, True]
     assert {line.split()[1] for line in site.outputs(site.submit(4, mem_per_rank=101))} == {'0'}
-    for values, words in ({'cores_per_rank': 4}, '4 cores'), ({'mem_per_rank': 101, 'partition': 1}, '101 MB mem'):
-        (large,) = site.submit(1, **values)
-        assert large.wait(timeout=30) == rp.FAILED
-        assert words in str(large.exception)
+    large = [*site.submit(cores_per_rank=4), *site.submit(mem_per_rank=101, partition=1)]
+    for task, words in zip(large, ('4 cores', '101 MB mem'), strict=True):
+        assert task.wait(timeout=30) == rp.FAILED
+        assert words in str(task.exception)
 
 
 def test_partitions_come_and_go(site: Site) -> None:

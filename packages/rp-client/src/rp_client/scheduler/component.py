@@ -223,5 +223,7 @@ def _is_counted(task: Task, tags: Mapping[str, Any]) -> bool:
 
 def _place(partition: Partition) -> Place:
     details = partition.resource_details or {}
-    sizes = [details.get(name, 0) for name in ('cores', 'gpus', 'cores_per_node', 'gpus_per_node', 'mem_per_node')]
-    return Place(partition.number, *sizes, sizes[-1] * len(details.get('node_list', ())))
+    cores, gpus, cores_per_node, gpus_per_node, mem_per_node = (details.get(name, 0) for name in (
+        'cores', 'gpus', 'cores_per_node', 'gpus_per_node', 'mem_per_node'))
+    return Place(partition.number, cores, gpus, cores_per_node, gpus_per_node, mem_per_node,
+                 mem_per_node * len(details.get('node_list', ())))
