@@ -25,6 +25,7 @@ from typing import Any
 import common
 import zmq
 
+from rp_agent.components.layout import NodeHost
 from rp_agent.nodes import node_launch, sub_agents
 from rp_agent.nodes.node_launch import Launch
 from rp_agent.nodes.remote import with_tasks
@@ -181,10 +182,10 @@ def _counted() -> dict[str, int]:
     return count
 
 
-def _pretend(platform: Any, allocation: Allocation, positions: Sequence[int], sandbox: str) -> list[Launch]:
+def _pretend(platform: Any, allocation: Allocation, hosts: Sequence[NodeHost], sandbox: str) -> list[Launch]:
     """The process that stands for all sub-agents, as a launcher."""
     argv = (sys.executable, str(Path(__file__)), '--leaves', f'{sandbox}/agent_n.cfg')
-    return [Launch('leaves', tuple(positions), argv, dict(os.environ), (), ('RANK',))]
+    return [Launch('leaves', tuple(host.position for host in hosts), argv, dict(os.environ), (), ('RANK',))]
 
 
 class PretendedRelay:
@@ -237,8 +238,7 @@ def leaves(path: str) -> None:
     """Stand for all sub-agents of a configuration until the agent ends."""
     shared = json.loads(Path(path).read_text())['sub_agent']
     loop = Loop()
-    members = [(f'agent_n.{position:04d}', uid) for position, uid in zip(shared['positions'], shared['uids'],
-                                                                        strict=True)]
+    members = [(name, uid) for name, ((_, uid),) in shared['hosted']]
     relays = shared['relays'] or len(members)
     context: zmq.Context[Any] = zmq.Context()
     context.max_sockets = 16384

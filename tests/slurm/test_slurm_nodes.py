@@ -78,6 +78,14 @@ def test_components_on_nodes_of_their_own(managers: Managers, base: Path) -> Non
     assert [node['name'] for node in details['agent_node_list']] == ['n3', 'n4']
     assert (details['cores'], pilot.resources) == (16, {'cpu': 16, 'gpu': 4})
     assert wait_until(lambda: sorted(sub_agents(pilot)) == ['n1', 'n2', 'n3', 'n4'])
+    (long,) = managers.tmgr.submit_tasks([rp.TaskDescription({
+        'executable': '/bin/sh', 'arguments': ['-c', ': >begun.$RP_RANK; setsid sleep 600 </dev/null & wait'],
+        'ranks': 2, 'cores_per_rank': 8})])
+    assert wait_until(lambda: len(list(sandbox(pilot).glob(f'{long.uid}/begun.*'))) == 2)
+    long.cancel()
+    long.wait(timeout=40)
+    assert long.state == rp.CANCELED
+    assert wait_until(lambda: not processes_with(f'RP_TASK_ID={long.uid}'))   # on both nodes
     tasks = managers.tmgr.submit_tasks([*together(
         base, 16, 'echo $SLURMD_NODENAME ${SLURM_STEP_ID:-none}', input_staging=[
             {'source': f'{base}/in', 'target': 'task:///in', 'action': rp.LINK}], output_staging=[
@@ -88,14 +96,6 @@ def test_components_on_nodes_of_their_own(managers: Managers, base: Path) -> Non
     *single, several = tasks
     assert [task.stdout.split() for task in single] == [[(task.slots or [])[0]['node_name'], 'none'] for task in single]
     assert sorted(several.stdout.split()) == ['n1'] * 8 + ['n2'] * 8
-    (long,) = managers.tmgr.submit_tasks([rp.TaskDescription({
-        'executable': '/bin/sh', 'arguments': ['-c', ': >begun.$RP_RANK; setsid sleep 600 </dev/null & wait'],
-        'ranks': 2, 'cores_per_rank': 8})])
-    assert wait_until(lambda: len(list(sandbox(pilot).glob(f'{long.uid}/begun.*'))) == 2)
-    long.cancel()
-    long.wait(timeout=40)
-    assert long.state == rp.CANCELED
-    assert wait_until(lambda: not processes_with(f'RP_TASK_ID={long.uid}'))   # on both nodes
     managers.session.close()
     for name, uids in {'agent_staging_input.0000': single, 'agent_executing.0000': [several]}.items():
         seen = {row.uid for row in read_profile(sandbox(pilot) / f'{name}.prof') if row.uid}

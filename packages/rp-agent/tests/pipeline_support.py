@@ -57,7 +57,7 @@ class Agent:
                   'platform': {'agent_spawner': 'POPEN', 'agent_config': 'default', **platform}}
         self.config = config
         whole = Allocation(('localhost',) * nodes, cores, 0, 0, 0)
-        allocation = whole.reserve(layout.reserved_nodes(config['agent'], nodes))
+        allocation = whole.reserve(layout.reserved_nodes(settings or {}, nodes))
         self.pipeline = Pipeline(config, self.loop, allocation, self.helpers.run, AgentPorts(
             self._left, self._broken, self._advanced, trace_part=self._trace_part))
 

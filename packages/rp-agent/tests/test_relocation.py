@@ -100,13 +100,13 @@ def test_a_signal_to_the_process_that_has_launched_it(job: Callable[..., None], 
     with real(tmp_path, agent={key: value for key, value in JOB.items() if key != 'environment'}) as (app, agent):
         app.submit(uids(2))
         app.until_left(uids(2))
-        assert {app.tasks[uid].info['slots'][0]['node_name'] for uid in uids(2)} == {'h9'}
+        assert {(app.tasks[uid].info or {})['slots'][0]['node_name'] for uid in uids(2)} == {'h9'}
         app.submit(['long'], executable='/bin/sleep', arguments=['100'])
         app.until_state(['long'], states.AGENT_EXECUTING)
         agent.signal(number)
         assert agent.wait() == code
         app.until(lambda: app.pilots[-1].state == states.FAILED, 'the end of the pilot')
-        assert app.pilots[-1].info['reason'] == (
+        assert (app.pilots[-1].info or {})['reason'] == (
             'pilot.0000 was told to end by a signal, before its runtime was over')
     wait_until(lambda: not processes_of(str(tmp_path / 'pilot')), 'the end of all processes')
     if number == signal.SIGTERM:

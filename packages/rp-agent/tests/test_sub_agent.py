@@ -299,5 +299,5 @@ def test_the_rest_of_a_task_on_other_nodes_is_swept() -> None:
     swept: list[tuple[str, list[int]]] = []
     ports = ComponentPorts(print, print, print, lambda uid, positions: swept.append((uid, list(positions))))
     remote = Remote('agent_executing.0000', 'agent_executing', print, ports)
-    remote.receive({'component': remote.uid, 'op': 'sweep_elsewhere', 'uid': 'task.000000', 'positions': [1, 3]})
+    remote.receive({'component': remote.uid, 'op': 'sweep_elsewhere', 'task': 'task.000000', 'positions': [1, 3]})
     assert swept == [('task.000000', [1, 3])]

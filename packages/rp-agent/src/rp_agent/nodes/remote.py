@@ -6,7 +6,7 @@ to the component    `put` (tasks, see `wire`), `cancel` (uids), `sweep` (uids), 
                     `stop` (reason);
                     `end`, without a component, ends its process
 from the component  `advance` (state, uids), `output` and `failed` (tasks that leave), `stopped`, `sweep_elsewhere`
-                    (uid, positions of nodes)
+                    (task, positions of nodes)
 
 Tasks are a list in one item, which is packed as it is: searching for common parts takes longer than it saves. A task
 that leaves carries the state in which it is passed on. All items of one direction arrive in the order in which they
@@ -84,7 +84,7 @@ class Remote:
         elif op == 'stopped':
             self.emptied()
         elif op == 'sweep_elsewhere':
-            self._ports.sweep_elsewhere(item['uid'], item['positions'])
+            self._ports.sweep_elsewhere(item['task'], item['positions'])
         else:
             self._return([self._back(uid, filled_in) for uid, filled_in in item['tasks'] if uid in self.tasks], op)
 

@@ -149,7 +149,7 @@ class Host:
 
     def _sweep_elsewhere(self, task: str, positions: Sequence[int]) -> None:
         """Have the executors on these nodes kill the rest of a task whose launcher ran here."""
-        self._say(next(iter(self._executors)), 'sweep_elsewhere', uid=task, positions=list(positions))
+        self._say(next(iter(self._executors)), 'sweep_elsewhere', task=task, positions=list(positions))
 
     def _done_with(self, uid: str, tasks: list[AgentTask]) -> None:
         if self._on_node and uid in self._executors:
