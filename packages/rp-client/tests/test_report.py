@@ -42,11 +42,11 @@ def entities(count: int, kind: str, state: str) -> list[Any]:
     return [SimpleNamespace(uid=f'{kind}.{number:04d}', state=state, resource='local.exact') for number in range(count)]
 
 
-def wait(terminal: Terminal, report: Report, timeout: float = 0.1, what: str = 'tasks') -> bool:
-    """A wait for three tasks, of which one has ended."""
+def wait(terminal: Terminal, report: Report, timeout: float = 0.1, ended: int = 0) -> bool:
+    """A wait for three tasks, of which one has ended, as have others that the application does not hold."""
     tasks = entities(3, 'task', states.NEW)
     tasks[0].state = states.DONE
-    with redirect_stderr(terminal.stream), report.waiting(what) as show:
+    with redirect_stderr(terminal.stream), report.waiting('tasks', ended) as show:
         return Board(states.TASK).wait(tasks, None, timeout, show)
 
 
@@ -60,6 +60,11 @@ def test_pilots_and_a_bar(terminal: Terminal) -> None:
         assert words in text
     assert text.index('pilot.0001') < text.index('old.0000  DONE')   # the ones that matter come first
     assert text.rstrip('\r\n ') != '', 'something was shown'
+
+
+def test_tasks_that_have_ended_before_count(terminal: Terminal) -> None:
+    wait(terminal, Report(list), ended=5)
+    assert '6/8' in terminal.text()
 
 
 def test_it_is_erased_in_the_end(terminal: Terminal) -> None:

@@ -46,8 +46,10 @@ class Report:
         self._enabled = _is_wanted(os.environ)   # clients of RADICAL-Pilot 1 set it
 
     @contextmanager
-    def waiting(self, what: str) -> Iterator[Show | None]:
+    def waiting(self, what: str, ended: int = 0) -> Iterator[Show | None]:
         """Show a wait for `what`, which is `tasks` or `pilots`, for as long as the block lasts.
+
+        `ended` of them are final and not waited for.
 
         Yields a function that draws the report, given the number of those that have arrived and of all; None if there
         is nothing to show.
@@ -55,7 +57,7 @@ class Report:
         if not (self._enabled and in_terminal()):
             yield None
             return
-        display = _Display(self._pilots, what)
+        display = _Display(self._pilots, what, ended)
         try:
             yield display.show
         finally:
@@ -65,9 +67,10 @@ class Report:
 class _Display:
     """What is drawn in the terminal during one wait."""
 
-    def __init__(self, pilots: Callable[[], Sequence[Pilot]], what: str) -> None:
+    def __init__(self, pilots: Callable[[], Sequence[Pilot]], what: str, ended: int) -> None:
         self._pilots = pilots
         self._what = what
+        self._ended = ended
         self._live: Live | None = None
         self._progress: Progress | None = None
         self._bar: TaskID | None = None
@@ -82,7 +85,7 @@ class _Display:
             assert self._live is not None
             assert self._progress is not None
             assert self._bar is not None
-            self._progress.update(self._bar, completed=arrived)
+            self._progress.update(self._bar, completed=arrived + self._ended)
             self._live.update(self._group(), refresh=True)
 
     def close(self) -> None:
@@ -101,7 +104,7 @@ class _Display:
                           redirect_stdout=sys.stdout.isatty())   # a file gets what the application prints
         self._progress = Progress(TextColumn('{task.description}'), BarColumn(), MofNCompleteColumn(),
                                   TimeElapsedColumn(), auto_refresh=False)
-        self._bar = self._progress.add_task(self._what, total=total)
+        self._bar = self._progress.add_task(self._what, total=total + self._ended)
         self._live.start()
         self._live.console.show_cursor()   # a signal may end the program
 

@@ -287,14 +287,19 @@ class TaskManager:
         """
         wanted = [uids] if isinstance(uids, str) else list(self._tasks) if uids is None else uids
         found = self._look(wanted)
-        self.wait_for([task for task in found if isinstance(task, Task)], state, timeout)   # others are final
+        tasks = [task for task in found if isinstance(task, Task)]   # others are final
+        self.wait_for(tasks, state, timeout, len(found) - len(tasks))
         return found[0].state if isinstance(uids, str) else [task.state for task in found]
 
-    def wait_for(self, tasks: list[Task], state: str | Iterable[str] | None, timeout: float | None) -> None:
-        """Wait until each of these tasks has reached a state, for at most `timeout` seconds; see `wait_tasks`."""
+    def wait_for(self, tasks: list[Task], state: str | Iterable[str] | None, timeout: float | None,
+                 ended: int = 0) -> None:
+        """Wait until each of these tasks has reached a state, for at most `timeout` seconds; see `wait_tasks`.
+
+        `ended` is the number of further tasks to count in the report, which are final.
+        """
         if not self._pilots and self._board.value(state) > _WITHOUT_PILOT:
             self._warn_of_no_pilot(tasks)
-        with self._session.report.waiting('tasks') as show:
+        with self._session.report.waiting('tasks', ended) as show:
             self._board.wait(tasks, state, timeout, show)
 
     def _warn_of_no_pilot(self, tasks: Iterable[Task]) -> None:
