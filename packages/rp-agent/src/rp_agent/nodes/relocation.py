@@ -122,7 +122,9 @@ class RelocatedAgent:
             said = tail(self._child.output)
             lines = said.strip().splitlines()
             own = [line.removeprefix('rp-agent: ') for line in lines if line.startswith('rp-agent: ')] or lines or ['']
-            raise PlatformError(f'{said}\nthe agent on {self._node}, launched by {self._child.name}, '
+            # the bootstrap shows the last line as the reason
+            raise PlatformError(f'the agent has failed on {self._node}:\n{said.strip()}\n'
+                                f'the agent on {self._node}, launched by {self._child.name}, '
                                 f'{how_it_ended(self._code)}; see {self._child.output}: {own[-1]}')
 
     def close(self) -> None:
