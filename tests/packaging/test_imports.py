@@ -47,7 +47,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'analytics'},
     ),
     'rp_client': (
-        {'component', 'ids', 'settings', 'common_description', 'engine', 'bootstrap'},
+        {'component', 'ids', 'settings', 'old_names', 'common_description', 'engine', 'bootstrap'},
         {'launcher', 'traces'},
         {'task', 'pilot', 'partition', 'raptor', 'platform_check', 'report'},
         {'stager', 'scheduler'},

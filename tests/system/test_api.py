@@ -581,14 +581,16 @@ def test_task_life(shared: Run) -> None:
     assert [core['occupation'] for core in slot.cores] == [1.0]
     assert (slot.node_index, slot.node_name) == (0, 'localhost')
     assert isinstance(task.description, rp.TaskDescription)
-    assert task.description.as_dict() == before | {'uid': task.uid}
+    assert task.description.as_dict() == before | {'uid': task.uid, 'use_mpi': False}
     for text in (task.uid, rp.DONE):
         assert text in str(task)
         assert text in repr(task)
 
 
 def test_old_attribute_names_are_still_keys_after_submission(shared: Run) -> None:
-    task = shared.one(executable='/bin/true', cpu_threads=2, gpu_processes=1)
+    with pytest.warns(DeprecationWarning, match='use cores_per_rank'), \
+            pytest.warns(DeprecationWarning, match='use gpus_per_rank'):
+        task = shared.one(executable='/bin/true', cpu_threads=2, gpu_processes=1)
     assert task.state == rp.DONE
     assert (task.description['cores_per_rank'], task.description['gpu_processes']) == (2, 1)
     assert task.description.get('use_mpi') is None

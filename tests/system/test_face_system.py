@@ -206,7 +206,7 @@ for name in ('COPY LINK MOVE TRANSFER TARBALL DOWNLOAD DEFAULT_FLAGS CUDA OpenMP
              'RAPTOR_WORKER PythonTask pythontask RankRequirements Slot RO Node NodeList Pilot Partition Task '
              'WAIT_QUEUE_SIZE PILOT_STATE version version_detail version_short SCHEDULER_BACKFILLING FREE').split():
     assert hasattr(rp, name), name
-for name in ('LAUNCHING', 'Context', 'SCHEDULER_DIRECT_SUBMISSION'):
+for name in ('LAUNCHING', 'Context'):
     assert not hasattr(rp, name), name
 assert isinstance(rp.utils.serialize_bson({'a': 1}), str)
 assert rp.utils.deserialize_bson(rp.utils.serialize_bson({'a': 1})) == {'a': 1}

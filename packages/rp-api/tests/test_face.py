@@ -51,7 +51,6 @@ def test_all_constants_are_on_the_face() -> None:
 def test_all_states_are_on_the_face() -> None:
     assert set(states.PILOT.names) | set(states.TASK.names) <= set(TABLE)
     assert rp.FINAL == [rp.DONE, rp.FAILED, rp.CANCELED]
-    assert rp.UMGR_SCHEDULING is rp.TMGR_SCHEDULING
 
 
 def test_all_resources_are_on_the_face() -> None:

@@ -194,6 +194,7 @@ def test_values_in_range_are_taken(name: str, value: Any) -> None:
     assert verified(**{name: value})[name] == value
 
 
+@pytest.mark.filterwarnings('ignore:.* is deprecated, use :DeprecationWarning')
 @pytest.mark.parametrize(('values', 'use_mpi'), [
     ({}, False), ({'ranks': 2}, True), ({'cpu_processes': 2}, True), ({'ranks': 2, 'use_mpi': None}, True),
     ({'ranks': 2, 'use_mpi': False}, False), ({'use_mpi': True}, True)])
@@ -205,6 +206,7 @@ def test_more_than_one_rank_uses_mpi(values: dict[str, Any], use_mpi: bool) -> N
     assert checked.use_mpi is values.get('use_mpi')
 
 
+@pytest.mark.filterwarnings('ignore:.* is deprecated, use :DeprecationWarning')
 @pytest.mark.parametrize(('name', 'given_value', 'kept'), [
     ('threading_type', 'openmp', 'OpenMP'), ('threading_type', c.POSIX, 'POSIX'), ('threading_type', c.MPI, ''),
     ('threading_type', '', ''), ('gpu_type', 'rocm', 'ROCm'),
@@ -258,7 +260,8 @@ def test_slots_are_plain_on_the_wire() -> None:
 
 @pytest.mark.parametrize(('old', 'new', 'value', 'cast'), ALIASES)
 def test_old_names_are_understood_and_stay_readable(old: str, new: str, value: Any, cast: Any) -> None:
-    description = verified(**{old: value})
+    with pytest.warns(DeprecationWarning, match=f'^TaskDescription.{old} is deprecated, use {new}$'):
+        description = verified(**{old: value})
     for read in (description, TaskDescription.from_sparse(description.sparse())):
         assert read[new] == read[old] == getattr(read, old) == read.get(old) == cast
         assert old in read

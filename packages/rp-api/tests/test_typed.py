@@ -391,13 +391,16 @@ def test_errors_are_caught_by_the_classes_of_radical_utils(typeddict: Any) -> No
 
 def test_an_alias_becomes_its_attribute_and_stays_readable() -> None:
     meal = Meal({'people': '3'})
-    meal.verify()
+    with pytest.warns(DeprecationWarning, match=r'^Meal\.people is deprecated, use guests$') as warned:
+        meal.verify()
+    assert [warning.filename for warning in warned] == [__file__]
     assert (meal.guests, meal['people'], meal.people, meal.get('people')) == (3, 3, 3, 3)
     assert 'people' in meal
     assert 'people' not in [*meal, *meal.as_dict()]
     assert stored(meal) == {'guests': 3}
 
 
+@pytest.mark.filterwarnings('ignore:.* is deprecated, use :DeprecationWarning')
 def test_a_changed_copy_is_not_changed_back_by_an_alias() -> None:
     meal = Meal({'people': 3})
     meal.verify()
@@ -414,6 +417,7 @@ def test_an_unverified_alias_survives_the_wire() -> None:
     assert Meal.from_sparse(Meal({'people': 1}).sparse()).sparse() == {'people': 1}
 
 
+@pytest.mark.filterwarnings('ignore:.* is deprecated, use :DeprecationWarning')
 def test_the_latest_of_both_names_counts() -> None:
     meal = Meal({'people': 3, 'guests': 2})
     meal.verify()
@@ -433,6 +437,7 @@ def test_nothing_by_an_old_name_sets_nothing(nothing: Any) -> None:
     assert (meal.guests, meal.people) == (2, 2)
 
 
+@pytest.mark.filterwarnings('ignore:.* is deprecated, use :DeprecationWarning')
 def test_errors_name_the_old_name_that_was_used() -> None:
     with pytest.raises(AttributeTypeError, match=r'Meal\.people must be an integer'):
         Meal({'people': 'x'}).verify()

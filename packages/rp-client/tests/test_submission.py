@@ -61,6 +61,7 @@ def descriptions(draw: st.DrawFn) -> list[dict[str, Any]]:
             for _ in range(draw(st.integers(1, 6)))]
 
 
+@pytest.mark.filterwarnings('ignore:.* is deprecated, use :DeprecationWarning')
 @given(descriptions())
 def test_as_if_each_were_alone(given: list[dict[str, Any]]) -> None:
     packing = Packing()

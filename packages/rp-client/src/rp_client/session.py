@@ -26,6 +26,7 @@ from rp_client.engine import interrupts
 from rp_client.engine.engine import Engine
 from rp_client.flow.uids import Uids
 from rp_client.ids import session_directory
+from rp_client.old_names import OldMethods
 from rp_client.report import Report
 from rp_client.settings import checked_cfg, checked_close_options, checked_uid, session_settings
 from rp_client.stager.fetch import LOGS, PROFILES, fetch
@@ -49,7 +50,7 @@ THREADS, OF_HUB = 4, 3
 
 
 
-class Session:
+class Session(OldMethods):
     """The root object of an application: its managers, pilots and tasks, and the processes and threads they need.
 
     A session keeps its files in the directory `<base>/<uid>`. Opening a session that was not closed, because its

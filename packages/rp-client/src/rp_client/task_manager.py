@@ -22,6 +22,7 @@ from rp_client.engine.tracker import Change, Tracker
 from rp_client.flow.submission import Packing, pack_plain, plain, verified
 from rp_client.flow.task_flow import TaskFlow
 from rp_client.flow.task_store import HasState, TaskStore
+from rp_client.old_names import OldMethods
 from rp_client.pilot import Pilot
 from rp_client.raptor import Descriptions, RaptorMaster, RaptorWorker, kind_of, of_mode
 from rp_client.scheduler.base import TaskScheduler
@@ -43,7 +44,7 @@ ACCEPTANCE = 5.0
 """Seconds that a submission waits for a coordinator that makes no progress."""
 
 
-class TaskManager:
+class TaskManager(OldMethods):
     """Runs tasks on pilots.
 
     Args:

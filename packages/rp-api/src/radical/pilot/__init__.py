@@ -39,9 +39,7 @@ _SOURCES = {
         TMGR_SCHEDULING_PENDING TMGR_SCHEDULING TMGR_STAGING_INPUT_PENDING TMGR_STAGING_INPUT
         AGENT_STAGING_INPUT_PENDING AGENT_STAGING_INPUT AGENT_SCHEDULING_PENDING AGENT_SCHEDULING
         AGENT_EXECUTING_PENDING AGENT_EXECUTING AGENT_STAGING_OUTPUT_PENDING AGENT_STAGING_OUTPUT
-        TMGR_STAGING_OUTPUT_PENDING TMGR_STAGING_OUTPUT
-        UMGR_SCHEDULING_PENDING UMGR_SCHEDULING UMGR_STAGING_INPUT_PENDING UMGR_STAGING_INPUT
-        UMGR_STAGING_OUTPUT_PENDING UMGR_STAGING_OUTPUT""",
+        TMGR_STAGING_OUTPUT_PENDING TMGR_STAGING_OUTPUT""",
     ('rp-api', 'rp_api.constants'): """
         TASK_EXECUTABLE TASK_SERVICE TASK_FUNC TASK_FUNCTION TASK_METH TASK_METHOD TASK_EVAL TASK_EXEC TASK_PROC
         TASK_SHELL RAPTOR_MASTER RAPTOR_WORKER AGENT_SERVICE TASK_MODES
@@ -79,7 +77,7 @@ def __getattr__(name: str) -> object:
     if name == '__all__':
         return [entry for entry in __dir__() if not entry.startswith('_')]
     if name not in _TABLE:
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+        return _by_old_name(name)
     distribution, module = _TABLE[name]
     try:
         value = getattr(import_module(module), name)
@@ -92,6 +90,17 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f'{__name__}.{name}: {sentence}') from None
     globals()[name] = value
     return value
+
+
+def _by_old_name(name: str) -> object:
+    """Return the object that was called `name` in version 0, with a warning; raise AttributeError if there was none."""
+    try:
+        new = None if name.startswith('_') else import_module('rp_client.old_names').present_name(name)
+    except ModuleNotFoundError:   # rp-client is not installed
+        new = None
+    if new is None:
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+    return globals().get(new) or __getattr__(new)
 
 
 def __dir__() -> list[str]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, ClassVar, TypeVar
 
+from rp_api.deprecated import warn_renamed
 from rp_api.description.casts import Cast, Check, cast_for
 from rp_api.errors import AttributeUnknown, DescriptionError, attribute_type_error, unknown_attribute
 from rp_api.record import CastError, plain, suggestion
@@ -162,6 +163,7 @@ class Description(dict[str, Any]):
         for old in [name for name in dict.keys(self) if name in aliases]:
             value = dict.pop(self, old)
             if value:
+                warn_renamed(f'{type(self).__name__}.{old}', aliases[old])
                 self[aliases[old]] = self._cast(old, value)
 
     def _complaint(self, name: object) -> str:
