@@ -1,6 +1,6 @@
 """Compare the task schedulers: the time that many short tasks take on 16 local pilots, with real agents.
 
-    python benchmarks/backfilling.py [--tasks N] [--seconds S] [--pilots N] [--runs N] [--work DIR]
+    python benchmarks/backfilling.py [--tasks N] [--seconds S] [--pilots N] [--runs N] [--work DIR] [CASE ...]
 
 Cases, each with round robin and with backfilling (oversubscription 100 %), and each run in a fresh process:
 
@@ -92,7 +92,7 @@ def take_turns(options: argparse.Namespace) -> dict[tuple[str, str], list[Result
     """Return the results of all runs by case and scheduler."""
     results: dict[tuple[str, str], list[Result]] = {}
     for turn in range(options.runs):
-        for case in CASES:
+        for case in options.cases:
             timeout = options.timeout
             for scheduler in reversed(SCHEDULERS) if case == 'never' or turn % 2 else SCHEDULERS:
                 common.progress(f'run {turn + 1} of {options.runs}: {case}, {scheduler}')
@@ -120,6 +120,7 @@ def print_results(results: dict[tuple[str, str], list[Result]], options: argpars
 def main() -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument('cases', nargs='*', metavar='CASE', help=f'one of {", ".join(CASES)}; default: all')
     parser.add_argument('--tasks', type=int, default=20_000)
     parser.add_argument('--seconds', type=float, default=0.1, help='duration of each task')
     parser.add_argument('--pilots', type=int, default=16)
@@ -129,6 +130,9 @@ def main() -> int:
     parser.add_argument('--case', choices=CASES, help='run one case once, in this process, and print JSON')
     parser.add_argument('--scheduler', choices=SCHEDULERS, help='with --case')
     options = parser.parse_args()
+    options.cases = options.cases or list(CASES)
+    if unknown := set(options.cases).difference(CASES):
+        parser.error(f'there is no case {unknown.pop()!r}')
     if options.case:
         print(json.dumps(run(options.work, options.case, options.scheduler, options)))
         return 0

@@ -57,3 +57,11 @@ def test_sub_agents() -> None:
                            'tree'], check=True, stdout=subprocess.PIPE, text=True)
     figures = [line.split('|')[1].strip() for line in done.stdout.splitlines() if line.startswith('|')]
     assert {'start of 2 sub-agents / s', '160 nodes: messages per task'} <= set(figures)
+
+
+@pytest.mark.skipif(not os.path.isdir('/dev/shm'), reason='the benchmarks work in /dev/shm')
+def test_task_schedulers() -> None:
+    done = subprocess.run([sys.executable, BENCHMARKS / 'backfilling.py', '--tasks', '20', '--pilots', '2', '--runs',
+                           '1', 'sizes'], check=True, stdout=subprocess.PIPE, text=True)
+    cases = [tuple(line.split('|')[1:3]) for line in done.stdout.splitlines() if line.startswith('|')]
+    assert {(' sizes ', ' round_robin '), (' sizes ', ' backfilling ')} <= set(cases)

@@ -246,7 +246,8 @@ class Agent:
 
     def _without_returned(self, tasks: Sequence[AgentTask]) -> list[AgentTask]:
         """Return the tasks to report; the others have not started, and the client runs them elsewhere."""
-        returned, left = [], []
+        returned: list[AgentTask] = []
+        left: list[AgentTask] = []
         for task in tasks:
             goes = task.uid in self._unstarted and task.target_state == states.CANCELED
             (returned if goes else left).append(task)
