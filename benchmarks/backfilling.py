@@ -1,15 +1,16 @@
 """Compare the task schedulers: the time that many short tasks take on 16 local pilots, with real agents.
 
-    python benchmarks/backfilling.py [--tasks N] [--seconds S] [--pilots N] [--runs N] [--work DIR] [CASE ...]
+    python benchmarks/backfilling.py [--tasks N] [--seconds S] [--pilots N] [--cores N] [--runs N] [CASE ...]
 
 Cases, each with round robin and with backfilling (oversubscription 100 %), and each run in a fresh process:
 
-- equal: pilots of two cores
+- equal: pilots of one core (`--cores`)
 - sizes: pilots of 1 to 8 cores
-- never: pilots of two cores, one of which never becomes active: its agent is stopped
+- never: the same, but one of them never becomes active: its agent is stopped
 
 The two schedulers take turns. A ratio is the median of the ratios of each turn. In the case `never`, round robin gets
-twice the time of backfilling. All pilots are on this host, and have more cores together than it: tasks sleep.
+twice the time of backfilling. All pilots are on this host, and have more cores together than it: tasks sleep. With
+more cores, the CPU of the host limits both schedulers: a task costs 4 ms of it in all.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ TIMEOUT = 1800.0
 Result = dict[str, Any]
 
 
-def cores_of(case: str, pilots: int) -> list[int]:
+def cores_of(case: str, options: argparse.Namespace) -> list[int]:
     """Return the number of cores of each pilot."""
-    return [1 + number % 8 if case == 'sizes' else 2 for number in range(pilots)]
+    return [1 + number % 8 if case == 'sizes' else options.cores for number in range(options.pilots)]
 
 
 def run(work: str, case: str, scheduler: str, options: argparse.Namespace) -> Result:
@@ -45,7 +46,7 @@ def run(work: str, case: str, scheduler: str, options: argparse.Namespace) -> Re
         pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session, scheduler=scheduler)
         pilots = [pmgr.submit_pilots(rp.PilotDescription({
             'resource': 'local.exact', 'cores': cores, 'runtime': 60, 'sandbox': work, 'exit_on_error': False}))
-            for cores in cores_of(case, options.pilots)]
+            for cores in cores_of(case, options)]
         stopped = stop_agent(pilots[0]) if case == 'never' else 0
         active = pilots[1:] if stopped else pilots
         pmgr.wait_pilots([pilot.uid for pilot in active], rp.PMGR_ACTIVE)
@@ -83,8 +84,8 @@ def measure(case: str, scheduler: str, options: argparse.Namespace, timeout: flo
     with common.work_directory(options.work) as work:
         strangers = common.Strangers()
         result = common.fresh(__file__, work, '--case', case, '--scheduler', scheduler, '--tasks', str(options.tasks),
-                              '--seconds', str(options.seconds), '--pilots', str(options.pilots), '--timeout',
-                              str(timeout))
+                              '--seconds', str(options.seconds), '--pilots', str(options.pilots), '--cores',
+                              str(options.cores), '--timeout', str(timeout))
         return result | {'strangers': strangers.share()}
 
 
@@ -109,7 +110,7 @@ def print_results(results: dict[tuple[str, str], list[Result]], options: argpars
         times = [result['seconds'] for result in runs]
         against = statistics.median(time / result['seconds'] for time, result in zip(
             times, results[case, 'round_robin'], strict=True))
-        ideal = options.tasks * options.seconds / sum(cores_of(case, options.pilots)[1 if case == 'never' else 0:])
+        ideal = options.tasks * options.seconds / sum(cores_of(case, options)[1 if case == 'never' else 0:])
         rows.append([case, scheduler, *common.spread(times), common.number(ideal), common.number(against),
                      str(min(result['done'] for result in runs)), f'{runs[-1]["least"]} to {runs[-1]["most"]}',
                      f'{statistics.median(result["strangers"] for result in runs):.0f} %'])
@@ -124,6 +125,7 @@ def main() -> int:
     parser.add_argument('--tasks', type=int, default=20_000)
     parser.add_argument('--seconds', type=float, default=0.1, help='duration of each task')
     parser.add_argument('--pilots', type=int, default=16)
+    parser.add_argument('--cores', type=int, default=1, help='cores of each pilot, if they are equal')
     parser.add_argument('--runs', type=int, default=3)
     parser.add_argument('--work', default=common.MEMORY, help='directory for sessions and sandboxes')
     parser.add_argument('--timeout', type=float, default=TIMEOUT, help='seconds that each run may take')
