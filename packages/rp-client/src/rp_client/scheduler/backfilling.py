@@ -168,7 +168,8 @@ class Backfilling(TaskScheduler):
             place = self._unbind(uid)
             if place:
                 freed.setdefault(place, []).append(uid)
-                del self._orders[uid]
+            if uid not in self._waiting:
+                self._orders.pop(uid, None)
         places = self._free(freed)
         if self._released in self._places:
             places.append(self._released)
@@ -237,18 +238,23 @@ class Backfilling(TaskScheduler):
         if not places or not kinds:
             return []
         self._turn += 1
-        found = [(head, self._targets(kind, places)) for kind in list(kinds) if (head := self._head_of(kind))]
-        targets = {head.kind: target for head, target in found}
-        heads = [head for head, _ in found]
+        targets: dict[_Kind, _Targets] = {}
+        heads = [head for kind in list(kinds) if (head := self._head_of(kind))]
         heapify(heads)
         bound = []
         while heads:
             head = heads[0]
-            place = targets[head.kind].take(head.uid, '' if head == self._passed else self._reserved)
+            target = targets.get(head.kind)
+            if target is None:
+                target = targets[head.kind] = self._targets(head.kind, places)
+            place = target.take(head.uid, '' if head == self._passed else self._reserved)
             if not place:
                 heappop(heads)
-                if self._passed is None and targets[head.kind].fits:
+                if self._passed is None and target.fits:
                     self._begin_passing(head)
+                if all(self._places[uid].room.full for uid in places):
+                    heads = [head for head in heads if not head.kind.need.counted]
+                    heapify(heads)
                 continue
             self._move(head, place)
             bound.append(Binding(head.uid, place))

@@ -7,7 +7,7 @@ model counts how many tasks can run at once.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -118,7 +118,7 @@ class Room:
         self._limit = round(oversubscription / 100 * WHOLE)
         self._backlog = 0
         self._running: dict[str, tuple[Need, list[_Part]]] = {}
-        self._waiting: dict[Need, dict[str, None]] = {}
+        self._waiting: dict[Need, OrderedDict[str, None]] = {}   # its first key is found at once, unlike a dict's
         self._needs: dict[str, Need] = {}   # of waiting tasks
         self._capacities: dict[Need, int] = {}
         self._candidates = list(range(len(nodes)))
@@ -137,7 +137,7 @@ class Room:
     @property
     def full(self) -> bool:
         """True if no task that needs a core finds room, or may wait in the agent."""
-        return self.free_cores <= 0 and self._backlog >= self._limit
+        return self.free_cores <= 0 and self._backlog + WHOLE // max(1, self.cores) > self._limit
 
     def capacity(self, need: Need) -> int:
         """Return how many tasks with this need can run at once in the empty place."""
@@ -204,7 +204,7 @@ class Room:
 
     def _enqueue(self, uid: str, need: Need) -> None:
         self._backlog += self._share(need)
-        self._waiting.setdefault(need, {})[uid] = None
+        self._waiting.setdefault(need, OrderedDict())[uid] = None
         self._needs[uid] = need
 
     def _dequeue(self, uid: str) -> None:
@@ -218,7 +218,10 @@ class Room:
     def _promote(self) -> None:
         """Give free resources to waiting tasks, as the agent does."""
         for need, waiting in list(self._waiting.items()):
-            for uid in list(waiting):
+            if self.free_cores <= 0:
+                break
+            while waiting:
+                uid = next(iter(waiting))
                 if not self.take(uid, need):
                     break
                 self._dequeue(uid)
