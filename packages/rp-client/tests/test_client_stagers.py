@@ -258,6 +258,7 @@ def test_cancelled_while_its_files_are_moved(site: Site) -> None:
     done(result)
     assert len(site.failed) == 1
     assert site.out == []
+    assert site.events.about(task.uid)[-1] == 'drop'
 
 
 def test_cancelled_too_late(site: Site) -> None:
@@ -286,6 +287,7 @@ def test_ended_while_its_files_are_moved(site: Site, source: str, cancelled: boo
         stager.cancel([task.uid])
     site.later.work()
     assert (site.out, site.failed) == ([], [])
+    assert site.events.about(task.uid).count('drop') == 1
 
 
 # output
