@@ -85,7 +85,8 @@ def test_a_pilot(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     eventually(lambda: 'END' in (sandbox / 'bootstrap_0.prof').read_text())
     events = [row.event for row in read_profile(sandbox / 'bootstrap_0.prof')]
     assert [event for event in events if not event.startswith('ve_')] == [
-        'sync_abs', 'bootstrap_0_start', 'bootstrap_0_ok', 'bootstrap_0_stop', 'END']
+        'sync_abs', 'bootstrap_0_start', 'pre_bootstrap_0_start', 'pre_bootstrap_0_stop', 'bootstrap_0_ok', 'agent_gone',
+        'bootstrap_0_stop', 'END']
 
 
 def test_raptor(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,6 +103,10 @@ def test_stage_0_is_told_to_end(start: Start) -> None:
     pilot, _ = start()
     os.kill(process_of(pilot, 'bootstrap_0.sh'), signal.SIGTERM)
     assert pilot.wait(timeout=30) == rp.CANCELED
+    profile = Path(pilot.pilot_sandbox) / 'bootstrap_0.prof'
+    eventually(lambda: 'END' in profile.read_text())
+    events = [row.event for row in read_profile(profile)]
+    assert events[events.index('killme'):] == ['killme', 'sigterm', 'agent_gone', 'bootstrap_0_stop', 'END']
 
 
 def test_stage_0_is_killed(start: Start) -> None:

@@ -162,6 +162,7 @@ def test_bundle(site: Job, index: Path, tmp_path: Path) -> None:
     assert ran(site)['prefix'] == str(site.base / 've')
     assert list((site.base / 've').glob('lib/*/site-packages/rp_raptor'))
     assert not {'bootstrap_0.tar', 'bootstrap_0.wheels', 'bootstrap_0.log'} & set(os.listdir(site.sandbox))
+    assert [event for event in events(site) if event.startswith('untar')] == ['untar_start', 'untar_stop']
 
 
 def test_bundle_is_damaged(site: Job) -> None:
