@@ -85,8 +85,8 @@ def test_a_pilot(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     eventually(lambda: 'END' in (sandbox / 'bootstrap_0.prof').read_text())
     events = [row.event for row in read_profile(sandbox / 'bootstrap_0.prof')]
     assert [event for event in events if not event.startswith('ve_')] == [
-        'sync_abs', 'bootstrap_0_start', 'pre_bootstrap_0_start', 'pre_bootstrap_0_stop', 'bootstrap_0_ok', 'agent_gone',
-        'bootstrap_0_stop', 'END']
+        'sync_abs', 'bootstrap_0_start', 'pre_bootstrap_0_start', 'pre_bootstrap_0_stop', 'bootstrap_0_ok',
+        'agent_gone', 'bootstrap_0_stop', 'END']
 
 
 def test_raptor(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
