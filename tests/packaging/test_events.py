@@ -20,8 +20,9 @@ SIMULATIONS = {'rp_agent/simulation', 'rp_client/simulation'}
 
 # functions that get names of events: methods of tracers, and functions that pass the names on to these; and the
 # argument that has the names, or None if any may
-CALLS: dict[str, int | None] = {'record': 0, 'record_many': 1, 'record_bulk': 0, 'record_each': 0, '_own_row': 0, '_event': 1, 'trace': 0,
-         '_trace': 0, '_trace_each': 0, '_record': None}
+CALLS: dict[str, int | None] = {
+    'record': 0, 'record_many': 1, 'record_bulk': 0, 'record_each': 0, '_own_row': 0, '_event': 1, 'trace': 0,
+    '_trace': 0, '_trace_each': 0, '_record': None}
 IN_SCRIPTS: dict[str, int | None] = {'note': 0, 'lines': 0}
 """Such functions of the module that writes the scripts of tasks."""
 
