@@ -23,7 +23,8 @@ FACE = Path(rp.__file__).parent
 UPSTREAM = [
     'constants', 'pilot', 'pilot_description', 'pilot_manager', 'pytask', 'raptor', 'raptor.master', 'raptor.worker',
     'raptor.worker_default', 'raptor.worker_mpi', 'raptor_tasks', 'resource_config', 'session', 'staging_directives',
-    'states', 'task', 'task_description', 'task_manager', 'utils', 'utils.misc', 'utils.prof_utils', 'utils.serializer']
+    'states', 'task', 'task_description', 'task_manager', 'utils', 'utils.misc', 'utils.prof_utils', 'utils.serializer',
+    'utils.session']
 """The modules of RADICAL-Pilot 1.103 that hold names of its interface."""
 
 

@@ -20,14 +20,18 @@ _RESOURCES = """
     ResourceOccupation RO Slot RankRequirements Node NumaNode NodeList NumaNodeList NumaDomainMap NumaDomain"""
 _SERIALIZER = 'serialize_obj serialize_file serialize_bson deserialize_obj deserialize_file deserialize_bson'
 _PLATFORMS = 'get_resource_configs get_resource_config get_resource_fs_url get_resource_job_url'
-_MISC = {'rp_api.platforms.load': _PLATFORMS}
+_MISC = {
+    'rp_api.platforms.load': _PLATFORMS,
+    'rp_api.version_1': 'convert_slots_to_new convert_slots_to_old create_tar get_rusage tail',
+}
+_SESSION = {'rp_client.recorded': 'fetch_profiles fetch_logfiles fetch_filetype'}
 _PROF_UTILS = {
     'rp_api.analytics.durations': """
         PILOT_DURATIONS PILOT_DURATIONS_DEBUG PILOT_DURATIONS_DEBUG_RU PILOT_DURATIONS_DEBUG_SHORT
         TASK_DURATIONS_DEFAULT TASK_DURATIONS_APP
         TASK_DURATIONS_DEBUG TASK_DURATIONS_DEBUG_RU TASK_DURATIONS_DEBUG_SHORT""",
     'rp_api.analytics.session': """
-        get_session_profile get_session_description get_session_json get_hostmap get_hostmap_deprecated""",
+        get_session_profile get_session_description get_session_json fetch_json get_hostmap get_hostmap_deprecated""",
     'rp_api.analytics.completion': 'fix_profiles',
     'rp_api.analytics.resources': """
         get_provided_resources get_consumed_resources get_duration get_node_index cluster_resources""",
@@ -65,10 +69,11 @@ _TABLE: dict[str, dict[str, str]] = {
     'raptor.worker': {'rp_raptor.rank.worker': 'Worker'},
     'raptor.worker_default': {'rp_raptor.rank.worker': 'DefaultWorker'},
     'raptor.worker_mpi': {'rp_raptor.rank.worker': 'MPIWorker MPIWorkerRank'},
-    'utils': {**_MISC, **_PROF_UTILS, **_SERIALIZERS},
+    'utils': {**_MISC, **_PROF_UTILS, **_SERIALIZERS, **_SESSION},
     'utils.misc': _MISC,
     'utils.prof_utils': _PROF_UTILS,
     'utils.serializer': _SERIALIZERS,
+    'utils.session': _SESSION,
 }
 
 

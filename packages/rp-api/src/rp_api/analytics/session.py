@@ -138,6 +138,25 @@ def _directory(sid: str, src: str | None) -> Path:
     raise FileNotFoundError(f'there is no session {sid!r} in {" or ".join(map(str, places))}')
 
 
+def fetch_json(sid: str, tgt: str | None = None, skip_existing: bool = False) -> str:
+    """Write what `get_session_json` returns to a file, and return its path.
+
+    Args:
+        sid: The uid of a session below the working directory, or its directory.
+        tgt: The directory of the file `<uid>.json`; default: the working directory.
+        skip_existing: Keep the file if it exists.
+
+    Raises:
+        FileNotFoundError: There is no such session.
+    """
+    directory = _directory(sid, None)
+    path = Path(tgt or '').absolute() / f'{directory.name}.json'
+    if not (skip_existing and path.exists()):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(get_session_json(str(directory)), indent=2))
+    return str(path)
+
+
 def _spans(trace: Trace, zero: float) -> dict[str, tuple[float, float]]:
     """Return the times of the first and the last event of each pilot's agent."""
     from rp_profiling.read.columns import TICKS

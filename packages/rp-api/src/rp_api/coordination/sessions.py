@@ -127,6 +127,13 @@ def _pilots(directory: str | Path) -> Iterator[dict[str, Any]]:
         yield {'uid': uid, 'state': state, 'record': codec.unpack(record), **known(state, info)}
 
 
+def launches(directory: str | Path) -> dict[str, dict[str, Any]]:
+    """Return what the launcher has noted about each pilot, by uid, such as the `sandboxes` as the platform has them."""
+    with closing(database(directory)) as db:
+        rows = db.execute("SELECT key, value FROM notes WHERE key LIKE 'job.%'").fetchall()
+    return {key.removeprefix('job.'): codec.unpack(value) or {} for key, value in rows}
+
+
 def tasks(directory: str | Path) -> Iterator[dict[str, Any]]:
     """Yield the tasks of a session in the order of submission, with description, state and information."""
     with closing(database(directory)) as db:

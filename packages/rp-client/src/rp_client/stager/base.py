@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from rp_api.errors import PilotError
 from rp_api.staging import run
 from rp_api.staging.directive import Directive
 from rp_api.staging.location import Sandboxes, acts_on_client
-from rp_client.launcher.sandbox import make_sandboxes
-from rp_client.pilot import Pilot
+from rp_client.launcher.sandbox import PilotSandboxes, make_sandboxes
 from rp_client.task import Task
 from rp_profiling.write.tracer import Tracer
 
@@ -29,6 +28,18 @@ Errors = dict[str, BaseException]
 
 T = TypeVar('T')
 E = TypeVar('E', bound=Exception)
+
+
+class HasSandboxes(Protocol):
+    """A pilot, as far as its files are concerned."""
+
+    @property
+    def uid(self) -> str:
+        """The pilot's unique id."""
+
+    @property
+    def sandboxes(self) -> PilotSandboxes:
+        """The pilot's directories."""
 
 
 class Sandbox:
@@ -98,7 +109,7 @@ def bulks(things: Iterable[T], task_of: Callable[[T], Task]) -> Iterator[list[T]
 
 
 @contextmanager
-def pilot_files(pilot: Pilot | None) -> Iterator[Files]:
+def pilot_files(pilot: HasSandboxes | None) -> Iterator[Files]:
     """Open the files of a pilot and its tasks; raise `PilotError` if the client cannot access them."""
     assert pilot is not None
     known = pilot.sandboxes

@@ -11,11 +11,11 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from rp_api.errors import PilotError
 from rp_api.staging.directive import expand
-from rp_client.pilot import Pilot
-from rp_client.stager.base import OUTWARDS, pilot_files
+from rp_client.stager.base import OUTWARDS, HasSandboxes, pilot_files
 
 PROFILES = ('.prof', '.prof.gz')
 """File name endings of traces."""
@@ -26,13 +26,33 @@ LOGS = ('.log', '.out', '.err')
 _log = logging.getLogger('radical.pilot.session')
 
 
-def fetch(pilots: Iterable[Pilot], endings: Sequence[str], target: Path) -> list[str]:
+class Agent(Protocol):
+    """An agent with files."""
+
+    @property
+    def agent_sandbox(self) -> str:
+        """The directory of its files."""
+
+
+class Source(HasSandboxes, Protocol):
+    """A pilot with files: that of an application, or one that a session has recorded."""
+
+    @property
+    def launched(self) -> bool:
+        """Whether its agent, or its job, was started."""
+
+    @property
+    def partitions(self) -> Sequence[Agent]:
+        """The partitions, each with an agent of its own."""
+
+
+def fetch(pilots: Iterable[Source], endings: Sequence[str], target: Path, *, keep: bool = False) -> list[str]:
     """Copy files to `<target>/<pilot>/`, with their paths relative to the sandbox, and return the copies.
 
-    `PROFILES` copies the traces of agents and tasks, `LOGS` only the files of agents. Pilots that were never launched
-    are skipped.
+    `PROFILES` copies the traces of agents and tasks, other endings only the files of agents. Pilots that were never
+    launched are skipped. With `keep`, files that exist are returned and not replaced.
     """
-    hosts: dict[str, list[Pilot]] = {}
+    hosts: dict[str, list[Source]] = {}
     for pilot in pilots:
         if pilot.sandboxes.here:
             hosts.setdefault('', []).append(pilot)
@@ -41,13 +61,13 @@ def fetch(pilots: Iterable[Pilot], endings: Sequence[str], target: Path) -> list
     fetched: list[str] = []
     for together in hosts.values():
         try:
-            _fetch(together, endings, target, fetched)
+            _fetch(together, endings, target, fetched, keep=keep)
         except (PilotError, OSError) as error:
             _log.warning('traces and logs of %s are missing: %s', ', '.join(pilot.uid for pilot in together), error)
     return fetched
 
 
-def _fetch(pilots: Sequence[Pilot], endings: Sequence[str], target: Path, fetched: list[str]) -> None:
+def _fetch(pilots: Sequence[Source], endings: Sequence[str], target: Path, fetched: list[str], *, keep: bool) -> None:
     """Copy the files of pilots on one host."""
     wanted = {pilot: list(_patterns(pilot, endings)) for pilot in pilots}
     with pilot_files(pilots[0]) as files:
@@ -58,10 +78,11 @@ def _fetch(pilots: Sequence[Pilot], endings: Sequence[str], target: Path, fetche
             for pilot, patterns in wanted.items():
                 source = Path(files.of(pilot.sandboxes.pilot).sandboxes.task)
                 for path in _found(source, patterns):
-                    fetched.append(_copy(path, target / pilot.uid / path.relative_to(source)))  # noqa: PERF401 - kept on errors
+                    copy = target / pilot.uid / path.relative_to(source)
+                    fetched.append(str(copy) if keep and copy.exists() else _copy(path, copy))
 
 
-def _patterns(pilot: Pilot, endings: Sequence[str]) -> Iterator[str]:
+def _patterns(pilot: Source, endings: Sequence[str]) -> Iterator[str]:
     """Yield patterns for the files of a pilot, relative to its sandbox."""
     parts = [os.path.relpath(part.agent_sandbox, pilot.sandboxes.pilot) for part in pilot.partitions]
     for ending in endings:

@@ -3,6 +3,7 @@
 from radical.pilot.utils import misc as misc
 from radical.pilot.utils import prof_utils as prof_utils
 from radical.pilot.utils import serializer as serializer
+from radical.pilot.utils import session as session
 from rp_api.analytics.completion import fix_profiles as fix_profiles
 from rp_api.analytics.durations import PILOT_DURATIONS as PILOT_DURATIONS
 from rp_api.analytics.durations import PILOT_DURATIONS_DEBUG as PILOT_DURATIONS_DEBUG
@@ -18,6 +19,7 @@ from rp_api.analytics.resources import get_consumed_resources as get_consumed_re
 from rp_api.analytics.resources import get_duration as get_duration
 from rp_api.analytics.resources import get_node_index as get_node_index
 from rp_api.analytics.resources import get_provided_resources as get_provided_resources
+from rp_api.analytics.session import fetch_json as fetch_json
 from rp_api.analytics.session import get_hostmap as get_hostmap
 from rp_api.analytics.session import get_hostmap_deprecated as get_hostmap_deprecated
 from rp_api.analytics.session import get_session_description as get_session_description
@@ -37,3 +39,11 @@ from rp_api.platforms.load import get_resource_config as get_resource_config
 from rp_api.platforms.load import get_resource_configs as get_resource_configs
 from rp_api.platforms.load import get_resource_fs_url as get_resource_fs_url
 from rp_api.platforms.load import get_resource_job_url as get_resource_job_url
+from rp_api.version_1 import convert_slots_to_new as convert_slots_to_new
+from rp_api.version_1 import convert_slots_to_old as convert_slots_to_old
+from rp_api.version_1 import create_tar as create_tar
+from rp_api.version_1 import get_rusage as get_rusage
+from rp_api.version_1 import tail as tail
+from rp_client.recorded import fetch_filetype as fetch_filetype
+from rp_client.recorded import fetch_logfiles as fetch_logfiles
+from rp_client.recorded import fetch_profiles as fetch_profiles

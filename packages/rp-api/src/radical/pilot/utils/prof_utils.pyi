@@ -15,6 +15,7 @@ from rp_api.analytics.resources import get_consumed_resources as get_consumed_re
 from rp_api.analytics.resources import get_duration as get_duration
 from rp_api.analytics.resources import get_node_index as get_node_index
 from rp_api.analytics.resources import get_provided_resources as get_provided_resources
+from rp_api.analytics.session import fetch_json as fetch_json
 from rp_api.analytics.session import get_hostmap as get_hostmap
 from rp_api.analytics.session import get_hostmap_deprecated as get_hostmap_deprecated
 from rp_api.analytics.session import get_session_description as get_session_description
