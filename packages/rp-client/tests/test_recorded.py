@@ -6,6 +6,7 @@ import os
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from client_support import a_pilot
@@ -87,8 +88,13 @@ def test_existing_files_can_be_kept(session: Path, skip: bool) -> None:
 
 
 def test_pilots_are_reached_by_another_host(session: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-    monkeypatch.setattr(recorded, 'fetch', lambda pilots, *_, **__: asked.extend(pilots) or [])
+    asked: list[Any] = []
+
+    def fetch(pilots: list[Any], *_: object, keep: bool) -> list[str]:
+        asked.extend(pilots)
+        return []
+
+    monkeypatch.setattr(recorded, 'fetch', fetch)
     fetch_profiles(str(session), access='sftp://login/')
     assert [(pilot.sandboxes.here, pilot.sandboxes.endpoint) for pilot in asked] == [(False, 'sftp://login/')] * 2
     assert [pilot.launched for pilot in asked] == [True, False]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rp_api.errors import PilotError
 from rp_api.system import signals
@@ -21,10 +21,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: The command and its arguments; default: those of the process.
     """
-    signals.set_defaults(but=signals.OF_A_TERMINAL)
     words = list(sys.argv[1:] if arguments is None else arguments)
+    return guarded(f'rp {words[0]}' if words else 'rp', lambda: run(words))
+
+
+def guarded(name: str, action: Callable[[], int]) -> int:
+    """Run the action of a program, and return its exit code. Errors are printed as one sentence on standard error.
+
+    Args:
+        name: Name of the program, for the sentence.
+        action: Returns the exit code.
+    """
+    signals.set_defaults(but=signals.OF_A_TERMINAL)
     try:
-        code = _run(words)
+        code = action()
         sys.stdout.flush()
     except BrokenPipeError:   # the reader of the output has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -32,12 +42,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except (PilotError, OSError) as error:
-        print(f'rp {words[0]}: {error}', file=sys.stderr)
+        print(f'{name}: {error}', file=sys.stderr)
         return 1
     return code
 
 
-def _run(words: list[str]) -> int:
+def run(words: list[str]) -> int:
+    """Run a command, and return its exit code.
+
+    Args:
+        words: The command and its arguments.
+    """
     if not words:
         print(USAGE, file=sys.stderr)
         return 2
