@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import tarfile
 import threading
@@ -12,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import pytest
 from conftest import Run, pilot_description, wait_until
+from globus_service import THERE, globus_service
 
 import radical.pilot as rp
 from rp_api.errors import DescriptionError, StagingError
@@ -319,6 +321,27 @@ def test_files_from_and_to_the_web(shared: Run, web: str) -> None:
             f'all > {web}/by/client', copied('all', f'{web}/by/agent/', rp.COPY)])
     done(task)
     assert Handler.put == dict.fromkeys(('/by/client', '/by/agent/all'), b'from the webfrom the web')
+
+
+@pytest.mark.skipif(importlib.util.find_spec('globus_sdk') is None, reason='globus-sdk is not installed')
+def test_globus(shared: Run, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client copies both ways, and cancels the transfer of a task that is cancelled."""
+    for name in ('in', 'slow'):
+        client.write(f'there/{name}', name)
+    with globus_service(client.path / 'there') as service:
+        for name, value in service.environ.items():
+            monkeypatch.setenv(name, value)
+        task = shared.one(**shell('cat in in > out'), input_staging=[f'globus://{THERE}/in'],
+                          output_staging=[f'out > globus://{THERE}/sub/'])
+        done(task)
+        assert (client.path / 'there' / 'sub' / 'out').read_text() == 'inin'
+        service.outcomes['slow'] = {}
+        task = shared.tmgr.submit_tasks(rp.TaskDescription({
+            'executable': '/bin/true', 'input_staging': [f'globus://{THERE}/slow']}))
+        wait_until(lambda: len(service.tasks) == 3)
+        task.cancel()
+        assert task.wait(timeout=30) == rp.CANCELED
+        wait_until(lambda: list(service.tasks.values())[-1]['task']['status'] == 'FAILED')
 
 
 def test_urls_are_refused_at_the_call(shared: Run) -> None:

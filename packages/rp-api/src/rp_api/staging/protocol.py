@@ -21,8 +21,8 @@ GROUP = 'radical_pilot.staging_protocols'
 
 _OWN = {COPY: 'Copy', DOWNLOAD: 'Download', LINK: 'Link', MOVE: 'Move', TARBALL: 'Tarball', TRANSFER: 'Transfer'}
 _ACTIONS = {action.casefold(): action for action in STAGING_ACTIONS}
-_OWN_TRANSPORTS = {'gsisftp': 'ssh:Gsisftp', 'http': 'web:Web', 'https': 'web:Web', 'scp': 'ssh:Scp',
-                   'sftp': 'ssh:Sftp'}
+_OWN_TRANSPORTS = {'globus': 'globus:Globus', 'go': 'globus:Globus', 'gsisftp': 'ssh:Gsisftp', 'http': 'web:Web',
+                   'https': 'web:Web', 'scp': 'ssh:Scp', 'sftp': 'ssh:Sftp'}
 _SANDBOXES = frozenset(('client', 'endpoint', 'file', 'pilot', 'pwd', 'resource', 'session', 'staging', 'task', 'unit'))
 
 REMOTE_ACTIONS = (TRANSFER, COPY, DOWNLOAD)

@@ -62,7 +62,7 @@ def _temporary(target: str) -> Iterator[str]:
         yield directory
     except OSError as error:
         if str(error.filename).startswith(directory):
-            raise fault(error.errno or errno.EIO, target, error.strerror) from error
+            raise fault(error.errno or errno.EIO, target, error.strerror or '') from error
         raise
     finally:
         remove(directory)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from rp_api.errors import PlatformError
-from rp_client.launcher.batch.saga.service import sentence
+from rp_client.launcher.batch.saga.service import opening, sentence
 from rp_client.launcher.batch.systems.base import CANCELED, DONE, FAILED, QUEUED, RUNNING, Status
 
 T = TypeVar('T')
@@ -23,7 +23,8 @@ class SagaJobs:
         import radical.saga as rs
 
         self._saga = rs
-        self._service = _checked(f'open {url}', lambda: rs.job.Service(url))
+        with opening:
+            self._service = _checked(f'open {url}', lambda: rs.job.Service(url))
         self._jobs: dict[str, Any] = {}
 
     def submit(self, description: Mapping[str, Any]) -> str:

@@ -26,7 +26,7 @@ _CLEAN_UP = (r'&&\s*rm -f \$SCRIPTFILE', '; code=$?; rm -f $SCRIPTFILE; (exit $c
 _SCRIPT = re.compile(r'\s*[:.\[]?\s*(?:SCRIPTFILE=|Script(?: was)?: |Command: )')
 """The text before the submitted script in messages of adaptors."""
 
-_opening = threading.Lock()
+opening = threading.Lock()
 """Held while adaptors are imported and get their shell."""
 
 
@@ -35,7 +35,7 @@ def load_saga() -> None:
 
     Other adaptors of radical.saga, which take as long again, are not imported. Errors are reported by the services.
     """
-    with _opening, suppress(Exception):
+    with opening, suppress(Exception):
         importlib.import_module('radical.saga.adaptors.cpi.job')   # some adaptors use it without importing it
         engine = importlib.import_module('radical.saga.engine.engine').Engine
         load = engine._load_adaptors
@@ -61,7 +61,7 @@ class SagaService:
 
     def __init__(self, url: str, shell: Shell) -> None:
         self.url = url
-        with _opening:
+        with opening:
             self._service = _checked(f'open {url}', lambda: _open(url, shell))
         # the monitor thread polls each job separately
         monitor = getattr(self._service._adaptor, 'mt', None)
