@@ -15,8 +15,7 @@ from rp_api.errors import DescriptionError, StagingError
 from rp_api.staging import expand, perform
 from rp_api.staging.interruption import interruptible
 
-ODD = ['a b', "it's", 'say "hi"', 'naïve ☃', '-rf', '$HOME', '`id`', '100%25', 'a;b', '*', '~', '[x]',
-       'a\\b', '#c', '!d']
+ODD = ["it's \"☃\" $HOME `id` 100%25 a;b\\c,", '-rf', '[*?]', '~', '# x', '!x']
 
 
 @pytest.fixture(autouse=True)
@@ -170,7 +169,6 @@ def test_links_in_directories_are_not_lost_silently(here: Path, there: Path) -> 
 
 
 def test_cancelled_transfers_stop(here: Path, there: Path) -> None:
-    os.mkfifo(there / 'fifo')
     (there / 'a').write_text('a')
     with interruptible(lambda: True):
         assert fails(url(there / 'a'), here / 'b').reason == 'The transfer was interrupted'

@@ -13,6 +13,7 @@ import pytest
 from rp_api.constants import COPY, TRANSFER
 from rp_api.errors import DescriptionError, StagingError
 from rp_api.staging import expand, perform
+from rp_api.staging.interruption import interruptible
 from rp_api.staging.run import check_locations
 from rp_api.staging.ssh import Gsisftp, Place, Scp, Sftp
 from rp_api.system.ssh import OPTIONS
@@ -70,6 +71,16 @@ def test_a_pattern_is_fetched_by_gsisftp(programs: Path, tmp_path: Path) -> None
     [directive] = expand({'source': 'gsisftp://host/data/[ab] c*', 'target': f'{tmp_path}/in'})
     assert perform(directive, directive['source'], directive['target']) == f'{tmp_path}/in'
     assert (programs / 'gsisftp.batch').read_text() == 'get -rp /data/[ab]\\ c* .\n'
+
+
+def test_a_program_is_ended_when_its_task_is_cancelled(programs: Path, tmp_path: Path) -> None:
+    (programs / 'sftp').write_text(f'#!/bin/sh\necho $$ >{tmp_path}/pid\nexec /bin/sleep 100\n')
+    (programs / 'sftp').chmod(0o755)
+    [directive] = expand({'source': 'sftp://host/a', 'target': f'{tmp_path}/a'})
+    pid = tmp_path / 'pid'
+    with interruptible(lambda: pid.exists() and bool(pid.read_text())), pytest.raises(StagingError, match='interrupted'):
+        perform(directive, directive['source'], directive['target'])
+    assert not Path(f'/proc/{pid.read_text().strip()}').exists()
 
 
 def test_a_missing_program(programs: Path, tmp_path: Path) -> None:

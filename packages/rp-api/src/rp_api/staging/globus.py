@@ -100,7 +100,7 @@ class Globus(Transport):
         missing = self.missing()
         if missing:
             raise fault(errno.ENOSYS, source, missing)
-        with transferring(), _service(source) as client:
+        with _service(source) as client:
             _copy(client, Place.of(source), _target(client, target, self.name(source), parents), source)
         return target
 
@@ -137,7 +137,7 @@ def _service(url: str) -> Iterator[TransferClient]:
     from globus_sdk import GlobusAPIError, GlobusError, TransferClient
 
     try:
-        with _authorized() as authorizer, TransferClient(authorizer=authorizer) as client:
+        with transferring(), _authorized() as authorizer, TransferClient(authorizer=authorizer) as client:
             yield client
     except GlobusAPIError as error:
         raise fault(errno.EREMOTEIO, url, f'Globus: {error.message or error.text} ({error.code or error.http_status})'

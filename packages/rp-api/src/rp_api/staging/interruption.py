@@ -1,7 +1,8 @@
 """Interruption of transfers: when their task is cancelled, and when the process ends.
 
-A stager declares with `interruptible` when its work has become pointless. A transport runs its transfers in
-`transferring`, and asks `interrupted` again and again. The end of the process waits briefly for transfers to stop.
+A stager declares with `interruptible` when its work has become pointless. A transport asks `interrupted` again and
+again. If something outside of the process goes on otherwise, it does so in `transferring`, for whose end the process
+waits briefly before it ends itself.
 """
 
 from __future__ import annotations

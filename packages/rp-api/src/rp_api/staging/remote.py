@@ -13,7 +13,6 @@ from contextlib import contextmanager
 
 from rp_api.staging.directive import has_wildcard
 from rp_api.staging.files import copy, fault, matches, move, operate, prepare
-from rp_api.staging.interruption import transferring
 from rp_api.staging.protocol import Transport, masked
 from rp_api.staging.trees import remove
 
@@ -24,7 +23,7 @@ def fetch(transport: Transport, url: str, target: str, parents: bool) -> str:
     prepare(target, parents)
     several = transport.patterns and has_wildcard(transport.name(url))
     result = target
-    with _temporary(target) as directory, transferring():
+    with _temporary(target) as directory:
         transport.get(url, directory)
         for name in sorted(os.listdir(directory)):
             path, place = os.path.join(directory, name), os.path.join(target, '') if several else target
@@ -39,8 +38,7 @@ def send(transport: Transport, source: str, url: str, parents: bool) -> str:
     found = matches(source)
     for path in [source] if found is None else found:
         os.stat(path)   # reports a missing file with its path
-        with transferring():
-            transport.put(path.rstrip('/') or '/', url if found is None else f'{url.rstrip("/")}/', parents)
+        transport.put(path.rstrip('/') or '/', url if found is None else f'{url.rstrip("/")}/', parents)
     return url
 
 

@@ -22,7 +22,7 @@ from typing import IO, ClassVar, NamedTuple
 
 from rp_api.errors import DescriptionError
 from rp_api.staging.files import fault
-from rp_api.staging.interruption import check_interruption, interrupted
+from rp_api.staging.interruption import check_interruption, interrupted, transferring
 from rp_api.staging.protocol import Transport, masked, transport
 from rp_api.system.processes import exit_code, pidfd_open
 from rp_api.system.ssh import OPTIONS
@@ -154,9 +154,10 @@ class Sftp(Transport):
             batch.write(os.fsencode('\n'.join(commands) + '\n'))
             batch.seek(0)
             # in our session, as an agent takes children in other sessions for those of its tasks
-            process = subprocess.Popen(self.command(place), stdin=batch, stdout=subprocess.DEVNULL, stderr=messages,
-                                       cwd=directory)
-            code = _ended(process)
+            with transferring():
+                process = subprocess.Popen(self.command(place), stdin=batch, stdout=subprocess.DEVNULL, stderr=messages,
+                                           cwd=directory)
+                code = _ended(process)
             said = _end_of(messages)
         check_interruption(masked(f'{self.program}://{place.host}/{place.path}'))
         if code is None:
