@@ -154,10 +154,12 @@ class Handler(BaseHTTPRequestHandler):
 @contextmanager
 def globus_service(there: Path) -> Iterator[Service]:
     """A service whose other collection is a directory."""
-    handler = type('Own', (Handler,), {})
-    with ThreadingHTTPServer(('127.0.0.1', 0), handler) as server:
+    class Own(Handler):
+        pass
+
+    with ThreadingHTTPServer(('127.0.0.1', 0), Own) as server:
         service = Service(f'http://127.0.0.1:{server.server_port}', {HERE: Path('/'), THERE: there}, {}, [], {})
-        handler.service = service
+        Own.service = service
         thread = threading.Thread(target=server.serve_forever, args=[0.01])
         thread.start()
         try:

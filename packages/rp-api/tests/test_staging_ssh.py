@@ -78,7 +78,8 @@ def test_a_program_is_ended_when_its_task_is_cancelled(programs: Path, tmp_path:
     (programs / 'sftp').chmod(0o755)
     [directive] = expand({'source': 'sftp://host/a', 'target': f'{tmp_path}/a'})
     pid = tmp_path / 'pid'
-    with interruptible(lambda: pid.exists() and bool(pid.read_text())), pytest.raises(StagingError, match='interrupted'):
+    with pytest.raises(StagingError, match='interrupted'), interruptible(
+            lambda: pid.exists() and bool(pid.read_text())):
         perform(directive, directive['source'], directive['target'])
     assert not Path(f'/proc/{pid.read_text().strip()}').exists()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from rp_api.errors import PlatformError
 from rp_client.launcher.base import Start
 from rp_client.launcher.batch.launcher import BatchLauncher
 from rp_client.launcher.batch.saga import adaptors
+from rp_client.platform_check.reach import way
 
 URL = 'lgi://host/'
 
@@ -23,7 +25,7 @@ __all__ = ['site']   # a fixture
 @pytest.fixture(autouse=True)
 def _looked_up_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Adaptors are looked for once in a process; no configuration of the user counts."""
-    adaptors._adaptors.cache_clear()
+    monkeypatch.setattr(adaptors, '_adaptors', cache(adaptors._adaptors.__wrapped__))
     monkeypatch.setenv('RADICAL_CONFIG_USER_DIR', str(tmp_path))
 
 
@@ -62,6 +64,16 @@ def test_a_library_that_is_broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
         BatchLauncher.check(a_platform(URL), a_pilot())
 
 
+def test_platforms_that_cannot_be_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    platform = a_platform('lgi://localhost/')
+    monkeypatch.setattr(adaptors, '_adaptors', lambda: adaptors.Adaptors('1.0', [], ['lgi']))
+    with pytest.raises(PlatformError, match=r'only an adaptor of radical\.saga reaches: it cannot be checked'):
+        way(platform)
+    monkeypatch.setattr(adaptors, '_adaptors', lambda: adaptors.Adaptors('1.0', [], ['ssh']))
+    with pytest.raises(PlatformError, match=r'lgi://localhost/ needs an adaptor of radical\.saga'):
+        way(platform)
+
+
 def launch(site: Site, uid: str, script: str) -> None:
     site.launcher.launch([Start(uid, site.base / uid, {'script': script}, a_platform(URL), a_pilot(uid=uid))])
 
@@ -70,6 +82,7 @@ def launch(site: Site, uid: str, script: str) -> None:
 def test_jobs_of_an_adaptor(site: Site) -> None:
     """They are submitted, watched and cancelled."""
     BatchLauncher.check(a_platform(URL), a_pilot())
+    site.launcher.expect(a_platform(URL))
     launch(site, 'pilot.0', 'echo $TOLD; pwd')
     launch(site, 'pilot.1', 'echo no such module >&2; exit 3')
     launch(site, 'pilot.2', 'touch started; sleep 60')

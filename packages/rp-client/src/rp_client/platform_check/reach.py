@@ -9,7 +9,10 @@ from urllib.parse import urlsplit
 from rp_api.errors import PlatformError
 from rp_api.platforms.definition import ResourceConfig
 from rp_api.platforms.systems import submitter
+from rp_client.launcher.batch.saga.adaptors import require_adaptor
 from rp_client.launcher.batch.shell import target
+from rp_client.launcher.batch.systems.base import Delegated
+from rp_client.launcher.batch.systems.registry import batch_system
 
 CHECK_TIMEOUT = 120.0
 """Seconds in which the script must end."""
@@ -36,6 +39,10 @@ def way(config: ResourceConfig) -> Way:
         system = ''
     if system and not submitter(system):
         raise PlatformError(f'job_manager_endpoint is {url!r}: {parts.scheme!r} is not known')
+    if system and isinstance(batch_system(url), Delegated):
+        require_adaptor(url)
+        raise PlatformError(f'job_manager_endpoint is {url!r}, which only an adaptor of radical.saga reaches: it '
+                            'cannot be checked')
     if not hop:
         if parts.hostname not in (None, 'localhost'):
             raise PlatformError(f'job_manager_endpoint is {url!r}: {parts.hostname} can only be reached through ssh')
