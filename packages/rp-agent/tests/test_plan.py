@@ -80,8 +80,8 @@ def test_ranks_without_gpus_see_none(description: dict[str, Any]) -> None:
 
 
 def test_a_rank_without_gpus_beside_one_that_has_some_sees_none() -> None:
-    task = a_task(ranks=2, use_mpi=False, gpu_type='ROCm')
-    task.slots = [a_slot(1), a_slot()]
+    task = a_task(ranks=2, use_mpi=False, gpu_type='ROCm', slots=[a_slot(1), a_slot()])
+    task.slots = task.description['slots']
     launch_plan = planned(task, CUDA_VISIBLE_DEVICES='0,1')
     seen = [{name: env_of(launch_plan, rank).get(name) for name in ('CUDA_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES')}
             for rank in (0, 1)]

@@ -114,10 +114,11 @@ def test_a_platform_names_another_shell(stack: ExitStack, tmp_path: Path, name: 
 
 
 def test_tasks_with_commands_need_the_shell_of_the_platform(stack: ExitStack, tmp_path: Path) -> None:
-    harness = a_harness(stack, tmp_path, changes={'shell': 'none-such'})
-    harness.run(harness.task('plain'), harness.task('script', pre_exec=['true']))
+    harness = a_harness(stack, tmp_path, changes={'shell': 'none-such'},
+                        launchers=stack.enter_context(launchers(tmp_path)))
+    harness.run(harness.task('plain'), harness.task('ranks', ranks=2), harness.task('script', pre_exec=['true']))
     ended = {task.uid: (task.target_state, task.exception or '') for task in harness.out}
-    assert ended['plain'] == (states.DONE, '')
+    assert ended['plain'] == ended['ranks'] == (states.DONE, '')
     assert ended['script'][0] == states.FAILED
     assert f"shell 'none-such' of the platform definition is not on {os.uname().nodename}" in ended['script'][1]
 

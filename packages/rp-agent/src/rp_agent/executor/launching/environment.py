@@ -44,9 +44,9 @@ class PilotContext(NamedTuple):
     and event helpers, `detail` selects the events that tasks record; `base_env` is the user's environment. `cpus` maps
     the cores of a node to CPU numbers of the operating system; empty turns off core binding. `gpu_ids` are the names of
     its GPUs for the variables that make GPUs visible; empty if these are their indices. `shell` is the shell of the
-    platform definition, empty for the default. `launchers` are the launch
-    methods for tasks that the agent cannot start itself; None if there are none. If the agent has only a `partition` of
-    the pilot, its own files are in `agent_sandbox`. `ports` are for the executor.
+    platform definition, empty for the default. `launchers` are the launch methods for tasks that the agent cannot start
+    itself; None if there are none. If the agent has only a `partition` of the pilot, its own files are in
+    `agent_sandbox`. `ports` are for the executor.
     """
 
     session_id: str
@@ -117,7 +117,7 @@ class TaskEnvironment:
         self.programs = Programs(find)
         self._without_gpus = self.base | NO_GPUS
         self.shared = Variables(self._without_gpus)
-        """The variables of all tasks that use no GPUs."""
+        """The variables of all tasks that use no GPUs, nearly all tasks."""
         self._masks: dict[tuple[int, ...], bytes] = {}
 
     @cached_property
@@ -206,8 +206,8 @@ class TaskEnvironment:
 
 
 def uses_gpus(task: AgentTask) -> bool:
-    """Return whether any rank of a task has GPUs."""
-    return bool(task.description['gpus_per_rank']) or any(slot['gpus'] for slot in task.slots or ())
+    """Return whether ranks of a task may have GPUs: it asks for some, or for slots, which may have some."""
+    return bool(task.description['gpus_per_rank'] or task.description['slots'])
 
 
 def _places(task: AgentTask) -> str:

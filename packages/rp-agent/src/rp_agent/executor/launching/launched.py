@@ -22,6 +22,7 @@ from rp_agent.executor.processes.launch import Block
 from rp_agent.launch_method.base import Command, LaunchMethod, Rank
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import DVM, LAUNCH_INFO, AgentTask
+from rp_api.system.shell import FALLBACK
 from rp_profiling.write.detail import Detail
 
 
@@ -66,8 +67,10 @@ def compose(task: AgentTask, environment: TaskEnvironment, own: dict[str, str], 
         execute, rank_text = f'{task.uid}.exec.sh', ranks_of.script()
         program = rank_program.of_script(launchers.rank_program, f'{task.sandbox}/{execute}')
     command = method.command(job, program)
-    launch_text = script.launch_script(task, {**told, **method.environment, **command.environment},
-                                       _launch(command, stdio), environment.shell, detail=detail, hidden='')
+    commands = task.description['pre_launch'] or task.description['post_launch']
+    launch_text = script.launch_script(
+        task, {**told, **method.environment, **command.environment}, _launch(command, stdio),
+        environment.shell if commands else FALLBACK, detail=detail, hidden='')
     task.extra[LAUNCH_INFO] = {'launch_method': method.NAME, 'launch_command': shlex.join(command.argv)}
     return Launch(
         method.NAME, command.argv, launchers.variables(method, environment.base).block({**own, **command.environment}),
