@@ -200,10 +200,7 @@ class ResourceConfig(Record):
             self._verify_choice('default_schema', tuple(self.schemas))
         self._verify_launch_methods()
         self._verify_shell()
-        for name, value in self.task_environment.items():
-            if not name or '=' in name or '\0' in name + value:
-                raise DescriptionError(f'task_environment must have names without "=" and no NUL characters, not '
-                                       f'{name!r}: {value!r}')
+        self._verify_environment()
         for name, (meaning, is_valid) in ARCHITECTURE.items():
             value = self.system_architecture.get(name)
             if value is not None and not is_valid(value):
@@ -220,6 +217,12 @@ class ResourceConfig(Record):
         for name, options in self.launch_methods.items():
             if name != 'order' and not isinstance(options, Mapping):
                 raise DescriptionError(f'launch_methods.{name} must be a dict, not {options!r}')
+
+    def _verify_environment(self) -> None:
+        for name, value in self.task_environment.items():
+            if not name or '=' in name or '\0' in name + value:
+                raise DescriptionError(f'task_environment must have names without "=" and no NUL characters, not '
+                                       f'{name!r}: {value!r}')
 
     def _verify_shell(self) -> None:
         if self.shell and not (_SHELL.fullmatch(self.shell) and ('/' not in self.shell or os.path.isabs(self.shell))):
