@@ -126,7 +126,8 @@ def test_states_that_wait_for_the_return_of_a_submission_are_not_acknowledged(si
     last = site.happens()
     site.run()
     assert site.connection.acknowledged == [(['one'], before)]
-    submission.returned = True
+    submission.returned = 0.0
+    site.submissions.returns(submission)
     site.run()
     assert site.connection.acknowledged == [(['one'], before), (['one'], last)]
 

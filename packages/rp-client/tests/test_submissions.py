@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -15,6 +16,8 @@ from rp_client.engine.callbacks import Dispatcher, Registry, told
 from rp_client.engine.submissions import Submission, Submissions
 from rp_client.engine.tracker import Tracker
 from rp_client.task import Task
+
+LONG_AGO = 0.0
 
 
 class Timers:
@@ -48,6 +51,7 @@ class Site:
         self.submissions.hold(submission)
         self.tracker.advance(tasks, states.TMGR_SCHEDULING_PENDING)
         self.tracker.advance(tasks, states.TMGR_SCHEDULING)
+        self.submissions.returns(submission)
         return submission
 
     @property
@@ -72,10 +76,11 @@ def test_states_are_told_after_the_return_and_not_at_once(site: Site) -> None:
         site.timers.pass_by()
     assert site.seen == []
     assert task.state == states.TMGR_SCHEDULING
-    submission.returned = True
+    submission.returned = time.monotonic() + 1000
     site.timers.pass_by()
     site.tracker.advance([task], states.TMGR_STAGING_INPUT_PENDING)
     assert site.seen == []
+    submission.returned = LONG_AGO
     site.timers.pass_by()
     assert site.seen == [[task, state] for state in [*FIRST, states.TMGR_STAGING_INPUT_PENDING]]
     site.tracker.advance([task], states.TMGR_STAGING_INPUT)
@@ -90,10 +95,9 @@ def test_other_tasks_do_not_wait(site: Site) -> None:
     site.tracker.advance([old, one, two], states.TMGR_STAGING_INPUT_PENDING)
     assert {task for task, _ in site.seen} == {old}
     for submission, task in ((second, two), (first, one)):
-        submission.returned = True
+        submission.returned = LONG_AGO
         del site.calls.made[:]
-        for _ in range(3):
-            site.timers.pass_by()
+        site.timers.pass_by()
         assert site.seen == [[task, state] for state in [*FIRST, states.TMGR_STAGING_INPUT_PENDING]]
 
 
@@ -101,9 +105,8 @@ def test_bulks_stay_bulks(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('RADICAL_PILOT_BULK_CB', 'TRUE')
     site = Site()
     tasks = [a_task(uid) for uid in 'abc']
-    site.submit(*tasks).returned = True
-    for _ in range(2):
-        site.timers.pass_by()
+    site.submit(*tasks).returned = LONG_AGO
+    site.timers.pass_by()
     assert site.seen == [[tasks], [tasks]]
 
 
@@ -117,16 +120,27 @@ def test_states_that_wait_are_not_acknowledged(site: Site) -> None:
     site.connection.reached = Mark(4, 4)
     assert site.submissions.mark == Mark(1, 1)
     for returned in (1, 0, 2):
-        submissions[returned].returned = True
-        for _ in range(2):
-            site.timers.pass_by()
+        submissions[returned].returned = LONG_AGO
+        site.timers.pass_by()
     assert announced == [Mark(1, 1), Mark(3, 3), Mark(4, 4)]
 
 
 def test_a_session_that_ends_tells_what_waits(site: Site) -> None:
+    """Also of calls that have not returned, which may still say so later."""
     task = a_task('a')
-    site.submit(task)
+    submission = site.submit(task)
     site.submissions.announce_all()
     assert site.seen == [[task, state] for state in FIRST]
     site.timers.pass_by()
+    site.submissions.returns(submission)
     assert (len(site.seen), site.timers.waiting) == (2, [])
+
+
+def test_nothing_is_looked_for_before_the_coordinator_has_accepted(site: Site) -> None:
+    """Which may take seconds."""
+    submission = Submission(site.tracker, [a_task('a')])
+    site.submissions.hold(submission)
+    assert site.timers.waiting == []
+    for _ in range(2):   # the call has ended with an error, and was accepted later
+        site.submissions.returns(submission)
+    assert len(site.timers.waiting) == 1

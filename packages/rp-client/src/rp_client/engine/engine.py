@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout  # its own before Python 3.11
@@ -130,12 +131,17 @@ class Engine:
 
         def begin(accepted: Future[None]) -> None:
             self._submissions.hold(submission)
+            accepted.add_done_callback(lambda _: self._submissions.returns(submission))
             start(accepted)
 
         try:
             self.ask(start if self.dispatcher.inside else begin, timeout, progress)
+        except BaseException:   # it was not accepted, or an interruption came first
+            with suppress(CoordinationError):
+                self.call(self._submissions.returns, submission)
+            raise
         finally:
-            submission.returned = True
+            submission.returned = time.monotonic()
 
     def settle(self, timeout: float) -> None:
         """Wait until the coordinator has received everything, for at most `timeout` seconds."""

@@ -7,6 +7,8 @@ inside a callback needs no hold: the thread of the callbacks is busy until it ha
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,15 +25,14 @@ HEAD_START = 0.001
 class Submission:
     """A call that submits pilots or tasks, and the announcements that wait for its return."""
 
-    __slots__ = ('announced', 'due', 'entities', 'mark', 'returned', 'tracker')
+    __slots__ = ('announced', 'entities', 'mark', 'returned', 'tracker')
 
     def __init__(self, tracker: Tracker, entities: Sequence[Any]) -> None:
         self.tracker = tracker
         self.entities = entities
         self.announced: Announced = []
         self.mark = Mark()
-        self.returned = False   # set by the application's thread, which returns right after that
-        self.due = False
+        self.returned = math.inf   # the time, set by the application's thread as it returns
 
 
 class Submissions:
@@ -40,7 +41,8 @@ class Submissions:
     def __init__(self, loop: Loop, connection: ClientConnection) -> None:
         self._loop = loop
         self._connection = connection
-        self._held: list[Submission] = []   # the oldest first
+        self._held: dict[Submission, None] = {}   # the oldest first
+        self._returning: dict[Submission, None] = {}
         self._timer: Timer | None = None
         self.on_announced: Callable[[], object] = lambda: None
         """Called when callbacks are not held any more."""
@@ -48,35 +50,40 @@ class Submissions:
     @property
     def mark(self) -> Mark:
         """The last position of the connection whose states have all been announced."""
-        return self._held[0].mark if self._held else self._connection.mark
+        return next(iter(self._held)).mark if self._held else self._connection.mark
 
     def hold(self, submission: Submission) -> None:
         """Hold the callbacks of the entities of a submission until its call has returned."""
         submission.mark = self._connection.mark
         submission.tracker.hold(submission)
-        self._held.append(submission)
-        self._look_later()
+        self._held[submission] = None
+
+    def returns(self, submission: Submission) -> None:
+        """Watch for the return of a submission, which the application's thread can make from now on."""
+        if submission in self._held:
+            self._returning[submission] = None
+            self._look_later()
 
     def announce_all(self) -> None:
         """Announce all states that are held, as the session ends."""
-        held, self._held = self._held, []
-        for submission in held:
-            submission.tracker.announce_held(submission)
+        self._announce(list(self._held))
 
     def _look_later(self) -> None:
-        if self._timer is None and self._held:
-            self._timer = self._loop.call_later(HEAD_START, self._look)
+        if self._timer is None:
+            self._timer = self._loop.call_later(2 * HEAD_START, self._look)
 
     def _look(self) -> None:
-        """Announce the states of the submissions that had returned when this was called the last time."""
         self._timer = None
-        due = [submission for submission in self._held if submission.due]
+        latest = time.monotonic() - HEAD_START
+        due = [submission for submission in self._returning if submission.returned <= latest]
         if due:
-            self._held = [submission for submission in self._held if not submission.due]
-        for submission in self._held:
-            submission.due = submission.returned
-        for submission in due:
-            submission.tracker.announce_held(submission)
-        if due:
+            self._announce(due)
             self.on_announced()
-        self._look_later()
+        if self._returning:
+            self._look_later()
+
+    def _announce(self, submissions: Sequence[Submission]) -> None:
+        for submission in submissions:
+            del self._held[submission]
+            self._returning.pop(submission, None)
+            submission.tracker.announce_held(submission)
