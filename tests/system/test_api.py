@@ -593,7 +593,7 @@ def test_old_attribute_names_are_still_keys_after_submission(shared: Run) -> Non
         task = shared.one(executable='/bin/true', cpu_threads=2, gpu_processes=1)
     assert task.state == rp.DONE
     assert (task.description['cores_per_rank'], task.description['gpu_processes']) == (2, 1)
-    assert task.description.get('use_mpi') is None
+    assert task.description.get('use_mpi') is False
     assert len((task.slots or [])[0].cores) == 2
 
 

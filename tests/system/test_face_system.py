@@ -105,6 +105,7 @@ def test_getting_started(script: Script) -> None:
 
 CALLBACKS = '''
 import threading
+import warnings
 import radical.pilot as rp
 
 def pilot_state_cb(pilot, state):
@@ -156,7 +157,9 @@ with rp.Session(uid='my.test.session') as session:
     td = rp.TaskDescription(from_dict={'executable': 'true', 'name': 'adaptive', 'cpu_processes': 1, 'cpu_threads': 2,
                                        'cpu_process_type': rp.POSIX, 'cpu_thread_type': rp.OpenMP,
                                        'gpu_processes': 0, 'tags': {}, 'use_mpi': False})
-    tmgr.submit_tasks([td])
+    with warnings.catch_warnings():
+        warnings.simplefilter('ignore')   # it uses old names
+        tmgr.submit_tasks([td])
     while len(tmgr.list_tasks()) < 3:
         tmgr.wait_tasks()
     states = tmgr.wait_tasks(timeout=30)
@@ -185,6 +188,7 @@ def test_callbacks(script: Script) -> None:
 
 
 IMPORTS = '''
+import warnings
 import radical.pilot as rp
 import radical.pilot.utils as rpu
 import radical.pilot.states as rps
@@ -199,7 +203,10 @@ from unittest import mock
 assert rp.states.DONE == rps.DONE == DONE == 'DONE'
 assert rp.constants.TASK_STATE == rpc.TASK_STATE == rp.TASK_STATE
 assert rp.FINAL == [rp.DONE, rp.FAILED, rp.CANCELED]
-assert rp.UMGR_SCHEDULING is rp.TMGR_SCHEDULING
+with warnings.catch_warnings(record=True) as warned:
+    warnings.simplefilter('always')
+    assert rp.UMGR_SCHEDULING is rp.TMGR_SCHEDULING
+assert 'use TMGR_SCHEDULING' in str(warned[0].message)
 assert rp.RECURSIVE | rp.CREATE_PARENTS | rp.NON_FATAL == 7
 for name in ('COPY LINK MOVE TRANSFER TARBALL DOWNLOAD DEFAULT_FLAGS CUDA OpenMP POSIX MPI TASK_EXECUTABLE '
              'TASK_SERVICE TASK_FUNCTION TASK_FUNC TASK_METHOD TASK_EVAL TASK_EXEC TASK_PROC TASK_SHELL RAPTOR_MASTER '

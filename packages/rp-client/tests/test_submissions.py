@@ -55,8 +55,8 @@ class Site:
         return submission
 
     @property
-    def seen(self) -> list[tuple[Any, ...]]:
-        return [args for _, *args in self.calls.made]   # type: ignore[misc]
+    def seen(self) -> list[list[Any]]:
+        return [args for _, *args in self.calls.made]
 
 
 @pytest.fixture
