@@ -144,3 +144,18 @@ def test_nothing_is_looked_for_before_the_coordinator_has_accepted(site: Site) -
     for _ in range(2):   # the call has ended with an error, and was accepted later
         site.submissions.returns(submission)
     assert len(site.timers.waiting) == 1
+
+
+def test_what_else_happens_makes_the_loop_look(site: Site) -> None:
+    """The next submission does, and updates of agents do."""
+    one, two = a_task('one'), a_task('two')
+    first = site.submit(one)
+    site.submissions.look()
+    assert site.seen == []
+    first.returned = LONG_AGO
+    second = site.submit(two)
+    assert site.seen == [[one, state] for state in FIRST]
+    second.returned = LONG_AGO
+    site.submissions.look()
+    assert [task for task, _ in site.seen[2:]] == [two, two]
+    assert len(site.timers.waiting) == 1

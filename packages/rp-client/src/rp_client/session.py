@@ -462,6 +462,7 @@ class Session(OldMethods):
     # internals
 
     def _on_tasks(self, updates: list[Update]) -> None:
+        self.engine.submissions.look()   # no callback waits for the timer then
         for manager in list(self._tmgrs.values()):
             manager.update(updates)
 

@@ -76,8 +76,8 @@ class Engine:
         self._connected = True
         self.connection.on_refused = self._refused
         self.connection.on_room = self._room
-        self._submissions = Submissions(self.loop, self.connection)
-        self.acknowledger = Acknowledger(self.loop, self.connection, self.dispatcher, self._submissions)
+        self.submissions = Submissions(self.loop, self.connection)
+        self.acknowledger = Acknowledger(self.loop, self.connection, self.dispatcher, self.submissions)
         self.coordinator.watch(self.loop)
         thread = threading.Thread(target=self._run, name=f'{self._session}.engine', daemon=True)
         thread.start()
@@ -130,15 +130,15 @@ class Engine:
         submission = Submission(tracker, entities)
 
         def begin(accepted: Future[None]) -> None:
-            self._submissions.hold(submission)
-            accepted.add_done_callback(lambda _: self._submissions.returns(submission))
+            self.submissions.hold(submission)
+            accepted.add_done_callback(lambda _: self.submissions.returns(submission))
             start(accepted)
 
         try:
             self.ask(start if self.dispatcher.inside else begin, timeout, progress)
         except BaseException:   # it was not accepted, or an interruption came first
             with suppress(CoordinationError):
-                self.call(self._submissions.returns, submission)
+                self.call(self.submissions.returns, submission)
             raise
         finally:
             submission.returned = time.monotonic()
@@ -179,7 +179,7 @@ class Engine:
     def _end_thread(self, thread: threading.Thread, *, leave: bool) -> None:
         if self._broken is None:
             with suppress(CoordinationError):
-                self.run(self._submissions.announce_all)
+                self.run(self.submissions.announce_all)
         if leave:
             self._tell_the_rest(2.0)
             self.settle(2.0)
@@ -226,7 +226,7 @@ class Engine:
                 future.set_exception(CoordinationError(f'the session cannot go on: {error}'))
         for callback in self.on_broken:
             callback(error)
-        self._submissions.announce_all()
+        self.submissions.announce_all()
 
     def _room(self) -> None:
         for callback in list(self.on_room):

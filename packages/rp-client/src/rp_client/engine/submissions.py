@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 HEAD_START = 0.001
 """Seconds at least between the return of a call and its first callbacks, in which the application stores the result."""
 
+LOOK = 0.005
+"""Seconds after which the loop looks for returned calls, if nothing else makes it look earlier."""
+
 
 class Submission:
     """A call that submits pilots or tasks, and the announcements that wait for its return."""
@@ -54,6 +57,7 @@ class Submissions:
 
     def hold(self, submission: Submission) -> None:
         """Hold the callbacks of the entities of a submission until its call has returned."""
+        self.look()
         submission.mark = self._connection.mark
         submission.tracker.hold(submission)
         self._held[submission] = None
@@ -64,21 +68,27 @@ class Submissions:
             self._returning[submission] = None
             self._look_later()
 
+    def look(self) -> None:
+        """Announce the states of the submissions that have returned; called before new states are announced, too."""
+        if not self._returning:
+            return
+        latest = time.monotonic() - HEAD_START
+        due = [submission for submission in self._returning if submission.returned <= latest]
+        if due:
+            self._announce(due)
+            self.on_announced()
+
     def announce_all(self) -> None:
         """Announce all states that are held, as the session ends."""
         self._announce(list(self._held))
 
     def _look_later(self) -> None:
         if self._timer is None:
-            self._timer = self._loop.call_later(2 * HEAD_START, self._look)
+            self._timer = self._loop.call_later(LOOK, self._look_again)
 
-    def _look(self) -> None:
+    def _look_again(self) -> None:
         self._timer = None
-        latest = time.monotonic() - HEAD_START
-        due = [submission for submission in self._returning if submission.returned <= latest]
-        if due:
-            self._announce(due)
-            self.on_announced()
+        self.look()
         if self._returning:
             self._look_later()
 
