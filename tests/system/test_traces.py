@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Run, pilot_description, wait_until
@@ -143,7 +144,7 @@ def test_the_events_of_most_features_are_in_the_traces(base: Path, monkeypatch: 
         (never,) = tmgr.submit_tasks([rp.TaskDescription({'executable': 'true'})])
         tmgr.cancel_tasks(never.uid)
         tmgr.add_pilots(pilot)
-        tasks = tmgr.submit_tasks([rp.TaskDescription(description) for description in (
+        described: list[dict[str, Any]] = [
             {'executable': 'sh', 'arguments': ['-c', '$RP_PROF app_start; $RP_PROF app_stop'], 'cleanup': True,
              'pre_exec': ['true']},
             {'executable': 'touch', 'arguments': ['made'],
@@ -154,7 +155,8 @@ def test_the_events_of_most_features_are_in_the_traces(base: Path, monkeypatch: 
                                 {'source': 'made', 'target': 'pilot:///made', 'action': rp.COPY},
                                 missing | {'action': rp.TRANSFER}, missing | {'action': rp.COPY}]},
             {'executable': 'sleep', 'arguments': ['60'], 'timeout': 0.2},
-            *[{'executable': 'sleep', 'arguments': ['0.2'], 'cores_per_rank': 4}] * 2)])
+            *[{'executable': 'sleep', 'arguments': ['0.2'], 'cores_per_rank': 4}] * 2]
+        tasks = tmgr.submit_tasks([rp.TaskDescription(description) for description in described])
         pilot.wait(state=rp.PMGR_ACTIVE, timeout=40)
         pilot.stage_in(str(base / 'in'))
         pilot.stage_out({'source': 'in', 'target': f'{base}/out'})
