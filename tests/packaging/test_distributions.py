@@ -41,6 +41,10 @@ for name in 'Session', 'TaskManager':
         getattr(rp, name)
     except AttributeError as error:
         print(error)
+try:
+    from radical.pilot.task_manager import TaskManager
+except ModuleNotFoundError as error:
+    print(error)
 print(rp.TaskDescription({'executable': 'date'}).executable, rp.DONE, hasattr(rp, 'Session'))
 """
 
@@ -200,7 +204,8 @@ def test_alone_it_says_what_is_missing(alone: tuple[str, Env]) -> None:
         assert works == 'date DONE True'
     else:
         assert works == 'date DONE False'
-        assert [line.partition(':')[0] for line in missing] == ['radical.pilot.Session', 'radical.pilot.TaskManager']
+        assert [line.partition(':')[0] for line in missing] == [
+            'radical.pilot.Session', 'radical.pilot.TaskManager', 'radical.pilot.task_manager']
         assert all(line.endswith('pip install rp-client') for line in missing)
 
 
@@ -213,6 +218,8 @@ def test_client_without_agent_says_so_on_the_pilot(alone: tuple[str, Env]) -> No
 def test_program(full_env: Env) -> None:
     program = str(full_env.path / 'bin' / 'rp')
     assert 'List, show' in call([program, '--help'], full_env.path)
+    version = call([str(full_env.path / 'bin' / 'radical-pilot-version')], full_env.path).strip()
+    assert version == full_env.run('-c', 'import radical.pilot as rp; print(rp.version)').strip()
     assert {line.split()[0] for line in call([program, '--version'], full_env.path).splitlines()} == {*NEEDS, 'Python'}
     call([program, 'session', 'list'], full_env.path)
 
