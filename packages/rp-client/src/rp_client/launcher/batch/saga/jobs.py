@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 from rp_api.errors import PlatformError
@@ -33,14 +34,13 @@ class SagaJobs:
 
     def statuses(self, names: Iterable[str]) -> dict[str, Status]:
         """Return the statuses of jobs by their ids."""
-        found = {name: _checked(f'tell the state of job {name}', lambda name=name: _status(self._job(name)))
-                 for name in names}
+        found = {name: _checked(f'tell the state of job {name}', partial(self._status, name)) for name in names}
         return {name: status for name, status in found.items() if status is not None}
 
     def cancel(self, names: Iterable[str]) -> None:
         """Cancel jobs."""
         for name in names:
-            _checked(f'cancel job {name}', lambda name=name: self._job(name).cancel())
+            _checked(f'cancel job {name}', partial(self._cancel, name))
 
     def _submitted(self, description: Mapping[str, Any]) -> str:
         wanted = self._saga.job.Description()
@@ -51,6 +51,12 @@ class SagaJobs:
         name = str(job.id)
         self._jobs[name] = job
         return name
+
+    def _status(self, name: str) -> Status | None:
+        return _status(self._job(name))
+
+    def _cancel(self, name: str) -> None:
+        self._job(name).cancel()
 
     def _job(self, name: str) -> Any:
         """Return a job, which another process may have submitted."""
