@@ -49,4 +49,4 @@ def test_the_platform_names_the_shell_of_commands(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv('RP_SHELL', 'none-such')
     outcome = run_command('echo x', '', '')
     assert outcome.exit_code == 1
-    assert "the shell 'none-such' of the platform definition is not on" in outcome.exception[0]
+    assert "the shell 'none-such' of the platform definition is not on" in str(outcome.exception[0])
