@@ -67,8 +67,9 @@ def test_the_executor_shell_runs_scripts_in_bash(stack: ExitStack, tmp_path: Pat
     harness = a_harness(stack, tmp_path)
     Path(harness.context.pilot_sandbox).mkdir(parents=True)
     harness.executor.close()
-    harness.executor = made = ShellExecutor('agent_executing.0000', Tracer(None, 'x'), harness.loop, harness.context)
+    made = ShellExecutor('agent_executing.0000', Tracer(None, 'x'), harness.loop, harness.context)
     made.output, made.advanced = harness._take, lambda tasks, state: None
+    harness.executor = made   # type: ignore[assignment]
     harness.run(*(harness.task(kind, **description) for kind, description in SCRIPTED.items()))
     assert {task.uid: told(task) for task in harness.out} == SCRIPTED_TELLS
 

@@ -132,5 +132,6 @@ def pilot_context(config: Mapping[str, Any]) -> PilotContext:
 
 def _of_the_user(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the base environment of tasks: that of the job, which the bootstrap stores, and that of the platform."""
-    found: dict[str, str] = config.get('environment') or dict(os.environ)
-    return found | config['platform'].get('task_environment', {})
+    of_the_job: dict[str, str] = config.get('environment') or dict(os.environ)
+    of_the_platform: dict[str, str] = config['platform'].get('task_environment', {})
+    return of_the_job | of_the_platform

@@ -11,7 +11,7 @@ from typing import Any
 
 from rp_agent.task import AgentTask
 
-Put = Callable[[list[AgentTask]], object]
+Put = Callable[[list[AgentTask]], None]
 
 _STAGES = ('pre_launch', 'pre_exec', 'post_exec', 'post_launch')
 
