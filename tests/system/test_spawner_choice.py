@@ -23,7 +23,7 @@ def on(session: rp.Session, base: Path, monkeypatch: pytest.MonkeyPatch) -> Call
     def start(cores: int = 4, **settings: Any) -> Run:
         directory = base / '.radical' / 'pilot' / 'configs'
         directory.mkdir(parents=True)
-        (directory / 'resource_local.json').write_text(json.dumps({'localhost': settings}))
+        (directory / 'resource_local.json').write_text(json.dumps({'exact': settings}))
         monkeypatch.setenv('RADICAL_CONFIG_USER_DIR', str(base))
         pmgr, tmgr = rp.PilotManager(session=session), rp.TaskManager(session=session)
         pilot = pmgr.submit_pilots(pilot_description(base, cores=cores))
