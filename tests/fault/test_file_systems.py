@@ -79,7 +79,7 @@ def test_sandbox_without_space(base: Path, monkeypatch: pytest.MonkeyPatch, spaw
     """Tasks that get a directory, but cannot write to it, fail with the path and the reason; the agent goes on."""
     configs = base / '.radical' / 'pilot' / 'configs'
     configs.mkdir(parents=True)
-    (configs / 'resource_local.json').write_text(json.dumps({'localhost': {'agent_spawner': spawner}}))
+    (configs / 'resource_local.json').write_text(json.dumps({'exact': {'agent_spawner': spawner}}))
     monkeypatch.setenv('RADICAL_CONFIG_USER_DIR', str(base))
 
     def shell(command: str, **values: Any) -> rp.TaskDescription:

@@ -106,7 +106,7 @@ def simulated(base: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[rp.TaskMa
     """A task manager whose tasks run nothing."""
     configs = base / '.radical' / 'pilot' / 'configs'
     configs.mkdir(parents=True)
-    (configs / 'resource_local.json').write_text(json.dumps({'localhost': {'agent_spawner': 'SIMULATED'}}))
+    (configs / 'resource_local.json').write_text(json.dumps({'exact': {'agent_spawner': 'SIMULATED'}}))
     monkeypatch.setenv('RADICAL_CONFIG_USER_DIR', str(base))
     with rp.Session(cfg={'base': str(base)}) as session:
         pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)

@@ -83,7 +83,7 @@ def settings(base: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]
     def change(**fields: Any) -> None:
         directory = base / '.radical' / 'pilot' / 'configs'
         directory.mkdir(parents=True)
-        (directory / 'resource_local.json').write_text(json.dumps({'localhost': fields}))
+        (directory / 'resource_local.json').write_text(json.dumps({'exact': fields}))
         monkeypatch.setenv('RADICAL_CONFIG_USER_DIR', str(base))
 
     return change

@@ -566,9 +566,9 @@ def test_staging_to_and_from_a_running_pilot(shared: Run, client: Client) -> Non
 
 def test_files_of_the_bootstrap(shared: Run, client: Client) -> None:
     """Tasks stage them from the sandbox of every pilot, with a batch system or without."""
-    names = ['bootstrap_0.sh', 'bootstrap_0.prof']
-    task = shared.one(**shell('head -n 1 bootstrap_0.sh; grep -c bootstrap_0_start bootstrap_0.prof'),
-                      input_staging=[copied(f'pilot:///{name}', name, rp.COPY) for name in names])
+    names = {'bootstrap_0.sh': 'script', 'bootstrap_0.prof': 'trace'}
+    task = shared.one(**shell('head -n 1 script; grep -c bootstrap_0_start trace'),
+                      input_staging=[copied(f'pilot:///{name}', target, rp.COPY) for name, target in names.items()])
     assert done(task).stdout == '#!/bin/sh\n1\n'
 
 
