@@ -1,7 +1,8 @@
 """Adds to the events of a session those that the durations of radical.analytics start or stop at.
 
 Traces lack them for pilots without a bootstrapper, with less detail (`RADICAL_PILOT_PROFILE=states`), and of tasks that
-were interrupted. Recorded events are never changed.
+were interrupted. Recorded events are not changed, except that a pilot is active when its agent gets its first tasks,
+also if the client learns of it while they run.
 """
 
 from __future__ import annotations
@@ -78,11 +79,20 @@ def _missing(uid: str, history: list[Event], pilots: Mapping[str, tuple[float, f
     if not any(event[STATE] == states.NEW and event[NAME] == 'state' for event in history):
         yield _like(history[0], history[0][TIME], 'state', states.NEW)
     if uid in pilots:
+        _activate(history)
         yield from _bootstrap(history, names, *pilots[uid])
     elif 'schedule_ok' in names:
         ends = list(_interrupted(history))
         yield from ends
         yield from _left_out([*history, *ends])
+
+
+def _activate(history: list[Event]) -> None:
+    """Have a pilot become active no later than its agent gets tasks: resources are for startup until then."""
+    active = next((event for event in history if event[STATE] == states.PMGR_ACTIVE), None)
+    first = next((event[TIME] for event in history if event[NAME] == 'get' and event[STATE] == ''), None)
+    if active is not None and first is not None:
+        active[TIME] = min(active[TIME], first)
 
 
 def _bootstrap(history: list[Event], names: Iterable[str], start: float, stop: float) -> Iterator[Event]:

@@ -73,8 +73,10 @@ def get_consumed_resources(session: Any, rtype: str = 'cpu', tdurations: Mapping
     busy: dict[str, dict[int, list[tuple[float, float]]]] = {pilot.uid: {} for pilot in pilots}
     for task in session.get(etype=['task', 'raptor.master', 'raptor.worker']):
         owner, devices = places.get(task.cfg.get('pilot') or '', ('', 0, 0))[0], _devices(task.cfg, kind, places)
+        taken: list[tuple[float, float]] = []
         for name, stretch in table.items():
-            spans = task.ranges(event=stretch)
+            spans = list(_without(task.ranges(event=stretch), taken))
+            taken += spans
             found[name][task.uid] = [[*span, *part] for span in spans for part in cluster_resources(devices)]
         if owner:
             spans = task.ranges(event=[{EVENT: 'schedule_ok'}, {EVENT: 'unschedule_stop'}])
@@ -197,6 +199,18 @@ def _union(spans: Spans) -> Iterator[tuple[float, float]]:
             stop = max(stop, last)
     if start is not None and stop is not None:
         yield start, stop
+
+
+def _without(spans: Spans, taken: Spans) -> Iterator[tuple[float, float]]:
+    """Yield the times of `spans` that are not taken: when some ranks have ended, others still run."""
+    for first, last in spans:
+        for start, stop in sorted(taken):
+            if first < stop and start < last:
+                if first < start:
+                    yield first, start
+                first = max(first, stop)
+        if first < last:
+            yield first, last
 
 
 def _places(pilots: Iterable[Any], kind: str) -> Iterator[tuple[str, tuple[str, int, int]]]:
