@@ -61,6 +61,7 @@ SLURM = {'slurm-wlm': 'slurmctld', 'munge': 'munged'}
 SGE = {'gridengine-master': 'sge_qmaster', 'gridengine-exec': 'sge_execd', 'gridengine-client': 'qconf'}
 QUOTAS = {'btrfs-progs': 'mkfs.btrfs'}
 SHELLS = {'ksh': 'ksh', 'busybox': 'busybox'}  # that are /bin/sh somewhere
+DATABASE = {'postgresql': 'pg_config'}
 BROWSER = {'chromium': 'chromium'}  # reports are opened in it
 MPI = {'openmpi-bin': 'mpiexec.openmpi', 'libopenmpi-dev': 'mpicc.openmpi', 'mpich': 'mpiexec.mpich',
        'libmpich-dev': 'mpicc.mpich', 'rsh-redone-client': 'rsh-redone-rsh', 'rsh-redone-server': 'in.rshd'}
@@ -269,18 +270,40 @@ def more_tests(session: nox.Session) -> None:
     run_checked(session, 'debug', LAUNCHERS if run_asan(session) else EXTENSIONS)
     for version in OTHERS:
         session.notify(f'smoke({version})')
+    session.notify('compat', ['--short'])
 
 
 @nox.session
 @nox.parametrize('python', [nox.param(path, id=version) for version, path in OTHERS.items()])
 def smoke(session: nox.Session) -> None:
-    """System tests on the newest and the oldest other interpreter, a small part of all tests on the others."""
+    """System tests on the newest other interpreter, a small part of all tests on the others."""
     install_editable(session, *TEST_TOOLS, 'mpich', kind='quick')
-    newest, oldest = list(OTHERS.values())[-1], next(iter(OTHERS.values()))
-    more = ['tests/system', 'packages/rp-profiling'] if session.python in (newest, oldest) else []
+    newest = list(OTHERS.values())[-1]
+    more = ['tests/system', 'packages/rp-profiling'] if session.python == newest else []
     # one interpreter has run those with real workers and masters, and benchmarks, which take long
     run_tests(session, '-m', 'not fault and not packaging', '--ignore-glob=*/test_raptor*.py',
               '--ignore-glob=*/test_worker_*.py', '--ignore-glob=*/test_benchmarks.py', *SMALL, *more, *session.posargs)
+
+
+@nox.session
+def compat(session: nox.Session) -> None:
+    """Tests and examples of RADICAL-Pilot's clients, from the package index (`-- --short`: those that CI runs)."""
+    short = '--short' in session.posargs
+    # tests of Parsl need pytest 8
+    tools = ['mpich', *BUILD_TOOLS, 'wheel', 'pytest<9', 'pytest-asyncio', 'pytest-timeout']
+    install_editable(session)
+    session.install(*QUICKLY, './tests/compat/shim', *tools, '--requirement', 'tests/compat/clients.txt')
+    if not short:
+        install_debian(session, DATABASE)
+        session.install(*QUICKLY, '--requirement', 'tests/compat/qcfractal.txt')
+    sources = Path(session.cache_dir).resolve() / 'compat'
+    shutil.rmtree(sources, ignore_errors=True)
+    session.run('python', '-m', 'pip', 'download', '--quiet', '--no-deps', '--no-binary', ':all:',
+                '--no-build-isolation', '--dest', str(sources), '--requirement', 'tests/compat/clients.txt',
+                'radical.pilot==1.103.2')
+    for archive in sources.glob('*.tar.gz'):
+        shutil.unpack_archive(archive, sources, filter='data')
+    session.run('python', 'tests/compat/run.py', *session.posargs, str(sources))
 
 
 @nox.session
