@@ -33,7 +33,7 @@ def grow(work: str, case: str, count: int, bulk: int) -> dict[str, Any]:
 
     configs = Path(work, '.radical', 'pilot', 'configs')
     configs.mkdir(parents=True)
-    (configs / 'resource_local.json').write_text(json.dumps({'localhost': {'agent_spawner': 'SIMULATED'}}))
+    (configs / 'resource_local.json').write_text(json.dumps({'exact': {'agent_spawner': 'SIMULATED'}}))
     os.environ['RADICAL_CONFIG_USER_DIR'] = work
     kept = []
     with common.session(work, 1000) as (session, pilot, tmgr):

@@ -66,4 +66,4 @@ def test_partitions_of_several_nodes(managers: Managers) -> None:
 
 def test_more_than_the_job_has(managers: Managers) -> None:
     said = managers.failed(managers.submitted(cores=0, nodes=1, partitions=[{'cores': 6}, {'cores': 6}]))
-    assert 'cores=6 of the partition is more than the pilot has free on one node (2 cores, 2 GPUs)' in said
+    assert 'cores=6 of the partition is more than the pilot has free on one node (2 cores, 2 GPUs, ' in said

@@ -243,4 +243,4 @@ class Run:
         """Make the executor that the run wants that of the local machine."""
         path = self.directory / '.radical' / 'pilot' / 'configs' / 'resource_local.json'
         path.parent.mkdir(parents=True)
-        path.write_text(json.dumps({'localhost': {'agent_spawner': self.size.spawner}}))
+        path.write_text(json.dumps({'exact': {'agent_spawner': self.size.spawner}}))
