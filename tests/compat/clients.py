@@ -62,7 +62,7 @@ def _parsl(name: str, *arguments: str, **settings: Any) -> Check:
 
 
 def _psij(name: str, *arguments: str, **settings: Any) -> Check:
-    command = (*PYTEST, '--rootdir=.', name.partition(':')[0], *arguments)
+    command = (*PYTEST, '--rootdir=.', '-p', 'psij_fixtures', name.partition(':')[0], *arguments)
     return Check('PSI/J', f'tests/{name}', command, 'psij', 'tests', ('psij',), **settings)
 
 
