@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from agent_support import wait_until
 from pipeline_support import nothing_left, processes_of
 
 # a process with a guard, which runs something for a task that leaves a child, and is killed or ends
@@ -43,7 +44,8 @@ class Guarded:
 
 def test_what_is_left_when_the_whole_session_is_killed(tmp_path: Path) -> None:
     with Guarded(tmp_path, 0) as process:
-        assert len([line for line in processes_of(f'RP_PILOT_ID={tmp_path}').values() if line.startswith('sleep')]) == 2
+        wait_until(lambda: len([line for line in processes_of(f'RP_PILOT_ID={tmp_path}').values()
+                                if line.startswith('sleep')]) == 2, 'both children of the task')
         os.killpg(process.pid, signal.SIGKILL)
         assert process.wait(30) == -signal.SIGKILL
         nothing_left(str(tmp_path))
