@@ -61,15 +61,21 @@ def processes_of(mark: str) -> dict[int, str]:
     return found
 
 
-def left_behind(mark: str) -> list[str]:
-    """End the processes that go on five seconds after their program, and return their command lines."""
-    until = time.monotonic() + 5
-    while (found := processes_of(mark)) and time.monotonic() < until:
-        time.sleep(0.1)
+def end(mark: str) -> list[str]:
+    """End these processes, and return their command lines."""
+    found = processes_of(mark)
     for pid in found:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     return list(found.values())
+
+
+def left_behind(mark: str) -> list[str]:
+    """End the processes that go on five seconds after their program, and return their command lines."""
+    until = time.monotonic() + 5
+    while processes_of(mark) and time.monotonic() < until:
+        time.sleep(0.1)
+    return end(mark)
 
 
 def run(check: Check, sources: Path) -> Outcome:
@@ -87,7 +93,7 @@ def run(check: Check, sources: Path) -> Outcome:
             shutil.copytree(PROGRAMS / name, folder, dirs_exist_ok=True)
         environ = {name: value for name, value in os.environ.items() if not name.startswith(('RADICAL_', 'RP_'))}
         environ |= {'HOME': str(home), 'PWD': str(folder), 'TMPDIR': place, 'RADICAL_REPORT': 'FALSE',
-                    'COMPAT_PLACE': place, 'COMPAT_SOURCES': str(sources.resolve()),
+                    'COMPAT_RUN': str(os.getpid()), 'COMPAT_PLACE': place, 'COMPAT_SOURCES': str(sources.resolve()),
                     'PATH': os.pathsep.join([str(Path(sys.executable).parent), environ['PATH']]), **check.environ}
         start = time.monotonic()
         command = [sys.executable, *check.command]
@@ -112,6 +118,17 @@ def row(outcome: Outcome) -> str:
     return f'{check.client:<18} {check.name:<50} {word:<6} {outcome.seconds:5.0f} s  {outcome.said}'.rstrip()
 
 
+def show(outcome: Outcome, logs: Path | None) -> None:
+    """Print a row of the table, and the end of the output of what has not ended as it should."""
+    print(row(outcome), flush=True)
+    name = f'{outcome.check.client}-{outcome.check.name}'.replace('/', '-')
+    if logs:
+        logs.mkdir(parents=True, exist_ok=True)
+        (logs / f'{name}.log').write_text(outcome.output)
+    if not outcome.expected:
+        print(f'==== {name}\n{outcome.output[-3000:]}\n====', flush=True)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or '').partition('\n')[0])
     parser.add_argument('--short', action='store_true', help='run what CI runs')
@@ -125,15 +142,14 @@ def main() -> int:
         parser.error(f'no row contains any of {options.words}')
     outcomes = []
     with ThreadPoolExecutor(AT_A_TIME) as pool:
-        for outcome in pool.map(lambda check: run(check, options.sources), chosen):
-            print(row(outcome), flush=True)
-            outcomes.append(outcome)
-            name = f'{outcome.check.client}-{outcome.check.name}'.replace('/', '-')
-            if options.logs:
-                options.logs.mkdir(parents=True, exist_ok=True)
-                (options.logs / f'{name}.log').write_text(outcome.output)
-            if not outcome.expected:
-                print(f'==== {name}\n{outcome.output[-3000:]}\n====', flush=True)
+        try:
+            for outcome in pool.map(lambda check: run(check, options.sources), chosen):
+                outcomes.append(outcome)
+                show(outcome, options.logs)
+        except KeyboardInterrupt:
+            pool.shutdown(wait=False, cancel_futures=True)
+            end(f'COMPAT_RUN={os.getpid()}')
+            raise
     failed = [outcome for outcome in outcomes if not outcome.passed]
     print(f'{len(outcomes) - len(failed)} passed, {len(failed)} failed, '
           f'of which {sum(outcome.expected for outcome in failed)} for a known reason')
