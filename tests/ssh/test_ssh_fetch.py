@@ -63,7 +63,8 @@ def test_two_pilots_that_run(server: SshHosts, base: Path, monkeypatch: pytest.M
         log = Path(session.path, pilot.uid, 'agent_0.log').read_text()
         assert log
         assert Path(pilot.pilot_sandbox, 'agent_0.log').read_text().startswith(log)
-    assert caplog.messages == []
+    # the host of the tests may have fewer cores than the pilots, of which a process is told once
+    assert [message for message in caplog.messages if 'usable cores' not in message] == []
 
 
 def test_a_host_that_is_reached_by_gsissh(server: SshHosts, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
