@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from batch_pilots import use
 from ssh_hosts import SshHosts
+from staging_support import content, fails, stage
 
 import radical.pilot as rp
 from rp_api.constants import COPY, TRANSFER
-from rp_api.errors import DescriptionError, StagingError
-from rp_api.staging import expand, perform
+from rp_api.errors import DescriptionError
+from rp_api.staging import expand
 from rp_api.staging.interruption import interruptible
 
 ODD = ["it's \"☃\" $HOME `id` 100%25 a;b\\c,", '-rf', '[*?]', '~', '# x', '!x']
@@ -40,21 +41,6 @@ def here(tmp_path: Path) -> Path:
 
 def url(path: Path | str, scheme: str = 'sftp') -> str:
     return f'{scheme}://localhost{path}'
-
-
-def stage(source: str | Path, target: str | Path, **values: object) -> str:
-    [directive] = expand({'source': str(source), 'target': str(target)} | values)
-    return perform(directive, str(source), str(target))
-
-
-def fails(source: str | Path, target: str | Path, **values: object) -> StagingError:
-    with pytest.raises(StagingError) as caught:
-        stage(source, target, **values)
-    return caught.value
-
-
-def content(directory: Path) -> dict[str, str]:
-    return {str(path.relative_to(directory)): path.read_text() for path in directory.rglob('*') if path.is_file()}
 
 
 @pytest.mark.parametrize('scheme', ['sftp', 'scp', 'SFTP'])

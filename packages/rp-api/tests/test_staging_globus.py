@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 from globus_service import CLOSED, HERE, THERE, TOKEN, Service, globus_service
+from staging_support import content, fails, stage
 
 from rp_api.constants import COPY, TARBALL, TRANSFER
-from rp_api.errors import DescriptionError, StagingError
-from rp_api.staging import Sandboxes, expand, globus, perform, resolve
+from rp_api.errors import DescriptionError
+from rp_api.staging import Sandboxes, expand, globus, resolve
 from rp_api.staging.interruption import interruptible
 from rp_api.staging.run import check_locations
 
@@ -47,21 +48,6 @@ def here(tmp_path: Path) -> Path:
 
 def url(path: str, collection: str = THERE) -> str:
     return f'globus://{collection}/{path}'
-
-
-def stage(source: str | Path, target: str | Path, **values: object) -> str:
-    [directive] = expand({'source': str(source), 'target': str(target)} | values)
-    return perform(directive, str(source), str(target))
-
-
-def fails(source: str | Path, target: str | Path, **values: object) -> StagingError:
-    with pytest.raises(StagingError) as caught:
-        stage(source, target, **values)
-    return caught.value
-
-
-def content(directory: Path) -> dict[str, str]:
-    return {str(path.relative_to(directory)): path.read_text() for path in directory.rglob('*') if path.is_file()}
 
 
 @pytest.mark.parametrize('action', [TRANSFER, COPY])
