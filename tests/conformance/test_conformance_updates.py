@@ -115,6 +115,21 @@ def test_an_active_pilot_says_again_what_it_has(site: Site, client: Client) -> N
     assert heir.known_pilots['p0'].state == states.FAILED
 
 
+def test_a_running_task_reports_its_state_again_with_new_information(site: Site, client: Client) -> None:
+    agent = agent_with(site, client, ['a'])
+    for info in ({'info': 'first'}, None, {'info': 'second'}):
+        agent.do(agent.connection.update_tasks, [Update('a', states.AGENT_EXECUTING, info)])
+        agent.until_settled()
+    client.until(lambda: client.tasks and client.tasks[-1].info == {'info': 'second'})
+    agent.do(agent.connection.update_tasks, [Update('a', states.AGENT_SCHEDULING, {'waits_for': 'nothing'})])
+    agent.until_settled()
+    site.leave(client)
+    heir = site.client(recover=True)
+    heir.recovered()
+    known, = [task for task in heir.known_tasks.values() if task.uid == 'a']
+    assert (known.state, known.info) == (states.AGENT_EXECUTING, {'info': 'second'})
+
+
 def test_pilots_move_forward_and_the_last_word_counts(site: Site, client: Client) -> None:
     agent = site.agent('p0')
     for state in (states.PMGR_ACTIVE, states.PMGR_LAUNCHING, states.FAILED):

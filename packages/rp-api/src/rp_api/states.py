@@ -9,6 +9,8 @@ Rules of this module:
 - DONE, FAILED and CANCELED are final and share the highest number. A final state does not change, with two exceptions:
   CANCELED can be corrected to DONE or FAILED, because the report of the real end may arrive after a cancellation was
   recorded. A FAILED pilot can be corrected to any final state, because the report of the batch system takes precedence.
+- A state of `StateModel.repeated` may be reported again with new information, which replaces the earlier one: an active
+  pilot may lose nodes, a running service may move. It is not announced again.
 - All transitions use `StateModel.progress`. No other code compares states by name.
 
 The tables follow the state model in the documentation of RADICAL-Pilot. The value of a state constant is its name.
@@ -113,10 +115,12 @@ class StateModel:
     All results are computed on first use, so that each is one dictionary lookup. Agents do not use them.
     """
 
-    def __init__(self, name: str, rows: tuple[State, ...], corrections: tuple[tuple[str, str], ...]) -> None:
+    def __init__(self, name: str, rows: tuple[State, ...], corrections: tuple[tuple[str, str], ...],
+                 repeated: frozenset[str]) -> None:
         self.name = name
         self.rows = rows
         self.corrections = corrections
+        self.repeated = repeated
         self.values: Mapping[str | None, int] = {None: -1, **{row.name: row.value for row in rows}}
 
     @property
@@ -239,8 +243,8 @@ class StateModel:
             raise StateError(f'the state table of a {self.name} is broken: {complaint}')
 
 
-PILOT = StateModel('pilot', PILOT_STATES, _PILOT_LATE_END)
-TASK = StateModel('task', TASK_STATES, _LATE_END)
+PILOT = StateModel('pilot', PILOT_STATES, _PILOT_LATE_END, frozenset({PMGR_ACTIVE}))
+TASK = StateModel('task', TASK_STATES, _LATE_END, frozenset({AGENT_SCHEDULING, AGENT_EXECUTING}))
 
 
 def pilot_value(state: str | None) -> int:

@@ -5,7 +5,8 @@
   have no effect (states only move forward).
 - An update of a task counts only if it comes from the pilot that the task is bound to: a pilot that was declared lost,
   and returns when its tasks run on another pilot, changes nothing.
-- An active pilot may report the same state again with new information (for example after the loss of a node).
+- Some states may be reported again with new information, which replaces the earlier one (`StateModel.repeated`): that
+  of an active pilot after the loss of a node, for example.
 - Accepted data is kept until the session ends. A restarted backend delivers it again, also to a client that takes over
   the session of another one (`recover`).
 - A client receives changes, and acknowledges separately which of them its application has been notified of: for all

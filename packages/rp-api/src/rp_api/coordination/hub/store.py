@@ -39,11 +39,11 @@ CREATE TABLE IF NOT EXISTS peers (
 
 # A state only moves forward; the model lists the final states that a late report can correct.
 _FINAL = states.PILOT.value(states.DONE)
-# an active pilot may report its state again with new information: ?3 IS NOT NULL
 _UPDATE_PILOT = f"""
 UPDATE pilots SET state = ?1, value = ?2, info = coalesce(?3, info), {acknowledged.keep_told('pilots')}, changed = ?4,
 passed = CASE WHEN value < {_FINAL} THEN state ELSE passed END
-WHERE uid = ?5 AND (value < ?2 OR (value = ?2 AND ?2 < {_FINAL} AND ?3 IS NOT NULL)
+WHERE uid = ?5 AND (value < ?2 OR (state = ?1 AND ?1 IN ({', '.join(map(repr, states.PILOT.repeated))})
+                                    AND ?3 IS NOT NULL)
                     OR (state, ?1) IN (VALUES {', '.join(map(repr, states.PILOT.corrections))}))
 """
 

@@ -55,8 +55,9 @@ def _update(state: str, changed: str, condition: str = '') -> str:
     """
     value = states.TASK.value(state)
     corrected = ''.join(f" OR state = '{before}'" for before, after in states.TASK.corrections if after == state)
+    repeated = f' OR (value = {value} AND ?1 IS NOT NULL)' if state in states.TASK.repeated else ''
     return (f"UPDATE tasks SET state = '{state}', value = {value}, info = coalesce(?1, info), {keep_told('tasks')}, "
-            f'changed = {changed} WHERE uid = ?2 AND (value < {value}{corrected}){condition}')
+            f'changed = {changed} WHERE uid = ?2 AND (value < {value}{corrected}{repeated}){condition}')
 
 
 _UPDATE = {state: _update(state, '-?3') for state in states.TASK.names}

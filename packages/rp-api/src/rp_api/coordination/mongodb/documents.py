@@ -201,7 +201,7 @@ def forward(model: states.StateModel, update: Update) -> Document:
     if model.is_final(update.state):
         lasting = [final for final in states.FINAL if (final, update.state) not in model.corrections]
         return {'state': {'$nin': lasting}}
-    again = model is states.PILOT and update.info   # an active pilot may report its state again
+    again = update.info and update.state in model.repeated
     return {'value': {'$lte' if again else '$lt': model.value(update.state)}}
 
 

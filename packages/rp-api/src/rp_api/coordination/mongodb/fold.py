@@ -29,5 +29,5 @@ def counts(model: states.StateModel, current: str, target: str) -> bool:
 
 
 def _says_again(model: states.StateModel, known: Update, update: Update) -> bool:
-    """Return whether an active pilot reports its state again with new information."""
-    return model is states.PILOT and known.state == update.state and bool(update.info)
+    """Return whether an update repeats a state with new information."""
+    return known.state == update.state and update.state in model.repeated and bool(update.info)
