@@ -10,9 +10,11 @@ from dataclasses import asdict
 from typing import Any
 
 from rp_agent import sandbox
+from rp_agent.calls import Call, Calls, answer_task
 from rp_agent.components import layout
 from rp_agent.components.build import HOST_CLOCK, make_tracer
 from rp_agent.components.killed import is_killed
+from rp_agent.features import FeaturePorts, Features
 from rp_agent.launch_method.base import Setting
 from rp_agent.lifetime import Lifetime
 from rp_agent.pipeline.pipeline import AgentPorts, Pipeline
@@ -25,6 +27,7 @@ from rp_api import states
 from rp_api.coordination.contract import BULK
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.offload import Helpers
+from rp_api.pilot_calls import PILOT_RPC
 from rp_api.service_modes import SERVICE_MODES
 from rp_profiling.write.host_clock import Reading
 
@@ -73,12 +76,17 @@ class Agent:
         self._pipeline = Pipeline(config, loop, self._allocation, self._helpers.run, AgentPorts(
             left=self._left, broken=self._broken, advanced=self._advanced, master_up=self._master_is_up,
             moment=self._tracer.relate, nodes_lost=self._nodes_lost, knows=self._tasks.__contains__,
-            trace_part=self._trace_part))
+            trace_part=self._trace_part, waits=self._waits))
         self._link = CoordinatorLink(config, loop, self._unfinished, self.finish, self._tracer)
         self._connection = self._link.connection
         self._reporter = self._link.reporter
         self._intake = Intake(self._connection.hold, self._allocation.cores)
+        self._calls = Calls()
+        self._features = Features(FeaturePorts(
+            config, loop, self._helpers.run, self._allocation, self._calls, self._pipeline, self._on_tasks,
+            self._report, self.finish))
         self._connect()
+        self._features.start()
         if self._runs is not None and self._runs.earlier is not None:
             self._go_on(self._runs)
 
@@ -102,6 +110,8 @@ class Agent:
         for task in self._tasks.values():
             task.cancelled = True
         deadline = time.monotonic() + TASK_END_TIMEOUT
+        self._calls.cancel_all(f'{self.pilot} {reason}')
+        self._features.stop(f'{self.pilot} {reason}')
         self._pipeline.stop(f'{self.pilot} {reason}', lambda: self._drain(deadline))
 
     def when_known(self, callback: Callable[[], object]) -> None:
@@ -120,6 +130,7 @@ class Agent:
     def close(self) -> None:
         """Release all resources of the agent."""
         self._helpers.close(0)
+        self._features.close()
         self._link.close()
         self._pipeline.close()
         self._tracer.close()
@@ -175,8 +186,22 @@ class Agent:
         if odd:
             self._left(odd)
             tasks = [task for task in tasks if task.uid in self._tasks]
+        calls = [task for task in tasks if dict.get(task.description, 'mode') == PILOT_RPC]   # most have no mode
+        if calls:
+            tasks = [task for task in tasks if task not in calls]
+            for task in calls:
+                self._call(task)
         if tasks:
             self._pipeline.put(tasks)
+
+    def _call(self, task: AgentTask) -> None:
+        """Answer a call of the application."""
+        def answered(call: Call, value: Any, reason: str | None, detail: str) -> None:
+            answer_task(task, value, reason, detail)
+            self._left([task])
+
+        description = task.description
+        self._calls.call(task.uid, description['method'], description['args'], description['kwargs'], answered)
 
     def _task(self, description: dict[str, Any]) -> AgentTask:
         uid = description.pop('uid')   # the rest of a description may be shared by many tasks
@@ -200,7 +225,10 @@ class Agent:
         self._tracer.record('cmd', self.pilot, msg=f'{name} : {len(command.get("uids", ()))}')
         if name == 'cancel_tasks':
             self._intake.cancel(command['uids'])
+            self._calls.cancel(command['uids'], 'the call was cancelled')
             self._pipeline.cancel([self._tasks[uid] for uid in command['uids'] if uid in self._tasks])
+        elif name == 'call':   # commands overtake tasks, whose delivery may be suspended
+            self._on_tasks([command['task']])
         elif name == 'return_unstarted':
             self._returns = True
         elif name == 'cancel_pilot':
@@ -225,6 +253,15 @@ class Agent:
 
     def _master_is_up(self, task: AgentTask, access: dict[str, str]) -> None:
         self._reporter.changed([task], states.AGENT_EXECUTING, {'raptor': access})
+
+    def _report(self, task: AgentTask, info: dict[str, Any]) -> None:
+        """Report new information on a task that executes."""
+        self._reporter.changed([task], states.AGENT_EXECUTING, info)
+
+    def _waits(self, tasks: Sequence[AgentTask], text: str) -> None:
+        """Report what tasks wait for besides resources; nothing if the text is empty."""
+        _log.info('%s: waiting for %s', ', '.join([task.uid for task in tasks]), text or 'resources')
+        self._reporter.changed(tasks, states.AGENT_SCHEDULING, {'waits_for': text})
 
     def _left(self, tasks: Sequence[AgentTask]) -> None:
         """Report tasks that have left the last component."""

@@ -24,6 +24,9 @@ DVM = 'dvm'
 RANKS_PER_SLOT = 'ranks_per_slot'
 """Key in a task's `extra`: the number of ranks that share each of its slots."""
 
+VARIABLES = 'variables'
+"""Key in a task's `extra`: variables of its environment that come from what it needs, such as the services."""
+
 BLOCK = 'torus'
 """Key in a task's `extra`: its block on a torus, as `corner` (coordinates), `corner_node` (name) and `shape`."""
 

@@ -116,7 +116,7 @@ class StateModel:
     """
 
     def __init__(self, name: str, rows: tuple[State, ...], corrections: tuple[tuple[str, str], ...],
-                 repeated: frozenset[str]) -> None:
+                 repeated: frozenset[str] = frozenset()) -> None:
         self.name = name
         self.rows = rows
         self.corrections = corrections

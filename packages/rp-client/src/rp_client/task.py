@@ -164,6 +164,11 @@ class Task:
         return self._get('info')
 
     @property
+    def waits_for(self) -> str:
+        """The environment or service that the task waits for on its pilot, besides resources; empty if it does not."""
+        return str(self._get('waits_for') or '') if self._state == states.AGENT_SCHEDULING else ''
+
+    @property
     def launch_method(self) -> str | None:
         """The launch method that started the ranks, such as `MPIEXEC`; None if the agent started them itself."""
         return cast('str | None', self._get('launch_method'))

@@ -1,6 +1,7 @@
 """The pipeline of an agent: input stagers > scheduler > executors > output stagers.
 
-There is one scheduler, in this process. The other components may have several instances, here or in other processes
+Tasks that need an environment or a service pass a gate before the scheduler (`prerequisites.gate`). There is one
+scheduler, in this process. The other components may have several instances, here or in other processes
 (see `layout`). Instances in this process are connected by direct calls; to and from other processes, tasks travel as
 plain data (see `remote`). After their execution tasks return to this process, where the scheduler frees their
 resources.
@@ -30,6 +31,7 @@ from rp_agent.pipeline.batching import Gather
 from rp_agent.pipeline.platform_commands import with_commands
 from rp_agent.pipeline.retry import may_run_again, reset
 from rp_agent.pipeline.task_copies import TaskCopies
+from rp_agent.prerequisites.needs import has_needs
 from rp_agent.raptor.task_kind import concerns_raptor
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler.component import Scheduler
@@ -42,8 +44,11 @@ from rp_api.loop.offload import Offload
 
 if TYPE_CHECKING:
     from rp_agent.components.build import Worker
+    from rp_agent.prerequisites.gate import Gate
     from rp_agent.raptor.component import Raptor
     from rp_agent.raptor.wiring import Wiring
+
+GATE = 'agent_prerequisites.0000'
 
 STOP_TIMEOUT = 12.0
 """Seconds that executors in sub-agents have to end their tasks; longer than the time-outs of the executors."""
@@ -68,6 +73,8 @@ class AgentPorts(NamedTuple):
     """Called with the task of a RAPTOR master that is up, and the addresses to reach the master."""
     knows: Callable[[str], bool] = lambda uid: False
     """Returns whether the agent has a task of that uid."""
+    waits: Callable[[Sequence[AgentTask], str], None] = lambda tasks, text: None
+    """Called with tasks that wait for a prerequisite, and its description."""
 
 
 class Pipeline:
@@ -87,6 +94,7 @@ class Pipeline:
         self._held_back = HeldBack(loop) if in_batch(config['platform']) else None
         self._wiring: Wiring | None = None   # made for the first task that concerns RAPTOR
         self._raptor: Raptor | None = None
+        self._gate: Gate | None = None   # made for the first task that has to wait for more than resources
         plan = self._layout(allocation)
         sandbox.write_helpers(config['pilot_sandbox'])
         self._builder = Builder(config, loop, offload,
@@ -100,7 +108,7 @@ class Pipeline:
         self._scheduler = Scheduler(uid, make_tracer(config, uid), allocation, config, self._unplaced, loop.call_later)
         self._scheduler.advanced = self._advanced
         self._schedule = with_commands(config['platform'], self._scheduler.put)
-        self._local: list[Scheduler | Worker | Raptor] = [self._scheduler]
+        self._local: list[Scheduler | Worker | Raptor | Gate] = [self._scheduler]
         self._task_copies = TaskCopies(config['agent'], self._scheduler.tracer, self._scheduler.release)
         self._pools = {component: self._pool(plan.of(component), remotes)
                        for component in (STAGING_INPUT, EXECUTING, STAGING_OUTPUT)}
@@ -111,7 +119,20 @@ class Pipeline:
     @property
     def held_back(self) -> int:
         """Number of tasks that wait for other tasks to arrive or end, and not for resources."""
-        return self._scheduler.held_back + (self._raptor.held_back if self._raptor else 0)
+        others = (self._raptor, self._gate)
+        return self._scheduler.held_back + sum([other.held_back for other in others if other])
+
+    @property
+    def gate(self) -> Gate:
+        """The gate before the scheduler, for those who provide what tasks need; the first use makes it."""
+        if self._gate is None:
+            from rp_agent.prerequisites.gate import Gate, GatePorts
+
+            self._gate = Gate(GATE, make_tracer(self._config, GATE), GatePorts(self._leave, self._ports.waits))
+            self._gate.output = self._schedule
+            self._gate.advanced = self._advanced
+            self._local.append(self._gate)
+        return self._gate
 
     def put(self, tasks: list[AgentTask]) -> None:
         """Take new tasks."""
@@ -126,6 +147,8 @@ class Pipeline:
         for stager in self._inputs.all_members():
             stager.cancel(uids)
         self._scheduler.cancel(uids)
+        if self._gate:
+            self._gate.cancel(uids)
         if self._raptor:
             self._raptor.cancel(uids)
         for executor in self._executors.that_have(tasks):
@@ -150,6 +173,8 @@ class Pipeline:
             stager.cancel_all(reason)
         if self._raptor:
             self._raptor.stop(reason)
+        if self._gate:
+            self._gate.cancel_all(reason)
         self._scheduler.cancel_all(reason)
         if self._held_back:
             self._held_back.release()
@@ -238,7 +263,7 @@ class Pipeline:
         entrance = self._task_copies.entrance
         to_output = Gather(self._loop, _entrance(outputs), lambda: self._in_hand).put
         self._to_input = entrance(STAGING_INPUT, self._inputs.put)
-        self._to_scheduler = entrance(SCHEDULING, self._schedule)
+        self._to_scheduler = entrance(SCHEDULING, self._admit)
         self._scheduler.output = entrance(EXECUTING, _entrance(self._executors))
         self._to_output = entrance(STAGING_OUTPUT, to_output)
         self._only_executor = cast('AnyExecutor | None', _only(self._executors))
@@ -250,7 +275,7 @@ class Pipeline:
         if self._raptor is None:
             from rp_agent.raptor.wiring import PipelinePorts, Wiring
 
-            ports = PipelinePorts(self.put, self._to_output, self._leave, self.cancel, self._schedule,
+            ports = PipelinePorts(self.put, self._to_output, self._leave, self.cancel, self._admit,
                                   self._advanced, self._ports.knows, self._ports.master_up)
             self._wiring = Wiring(self._config, self._loop, self._allocation, ports)
             self._raptor = self._wiring.raptor
@@ -277,6 +302,18 @@ class Pipeline:
             self._with_raptor().put(theirs)
         if tasks:
             self._to_scheduler(tasks)
+
+    def _admit(self, tasks: list[AgentTask]) -> None:
+        """Pass tasks to the scheduler, those with prerequisites through the gate."""
+        if self._gate is not None and not self._gate.is_open:
+            self._gate.put(tasks)
+            return
+        needy = [task for task in tasks if has_needs(task)]
+        if needy:
+            self.gate.put(needy)
+            tasks = [] if len(needy) == len(tasks) else [task for task in tasks if not has_needs(task)]
+        if tasks:
+            self._schedule(tasks)
 
     def _unplaced(self, tasks: list[AgentTask]) -> None:
         """Take tasks that the scheduler has given up; the executor may have prepared their launch."""

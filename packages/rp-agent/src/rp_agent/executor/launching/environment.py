@@ -16,7 +16,7 @@ from typing import NamedTuple
 from rp_agent.executor.launching.launchers import NO_GPUS, VISIBLE_GPUS, Launchers
 from rp_agent.executor.processes.launch import Block, Variables, cpu_mask
 from rp_agent.lookup import Find, LaunchRefused, Programs, find_program
-from rp_agent.task import AgentTask
+from rp_agent.task import VARIABLES, AgentTask
 from rp_api.constants import RAPTOR_WORKER
 from rp_api.errors import PlatformError
 from rp_api.system.shell import find_shell
@@ -156,6 +156,8 @@ class TaskEnvironment:
             variables[SLOTS] = _places(task)
             if self.context.shell:
                 variables[SHELL] = self.context.shell
+        if VARIABLES in task.extra:
+            variables |= task.extra[VARIABLES]
         return variables
 
     def of_rank(self, task: AgentTask, rank: int) -> dict[str, str]:

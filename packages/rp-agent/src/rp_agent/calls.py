@@ -1,0 +1,99 @@
+"""Calls of the application to this agent, and the procedures that answer them (see `rp_api.pilot_calls`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from rp_agent.task import AgentTask
+from rp_api import states
+from rp_api.errors import sentence
+
+
+class Call:
+    """A call that is being answered, by exactly one `done` or `fail`; later ones have no effect.
+
+    `on_cancel` may be set to a function that ends the work on the call when its caller no longer waits.
+    """
+
+    def __init__(self, uid: str, name: str, args: Sequence[Any], kwargs: Mapping[str, Any],
+                 answered: Callable[[Call, Any, str | None, str], object]) -> None:
+        self.uid = uid
+        self.name = name
+        self.args = args
+        self.kwargs = kwargs
+        self.on_cancel: Callable[[], object] = lambda: None
+        self._answered = answered
+        self._open = True
+
+    def done(self, value: Any = None) -> None:
+        """Answer with a value, plain data."""
+        self._answer(value, None, '')
+
+    def fail(self, reason: str, detail: str = '') -> None:
+        """Answer with an error.
+
+        Args:
+            reason: The error, one sentence.
+            detail: The explanation for the user, such as the last lines of an output.
+        """
+        self._answer(None, reason, detail)
+
+    def _answer(self, value: Any, reason: str | None, detail: str) -> None:
+        if self._open:
+            self._open = False
+            self._answered(self, value, reason, detail)
+
+
+Procedure = Callable[[Call], object]
+"""Answers a call, at once or later; it must not block. An exception that it raises fails the call."""
+
+
+class Calls:
+    """The procedures by name, and the calls that are not answered yet."""
+
+    def __init__(self) -> None:
+        self._procedures: dict[str, Procedure] = {}
+        self._open: dict[str, Call] = {}
+
+    def register(self, name: str, procedure: Procedure) -> None:
+        """Register the procedure that answers the calls of that name."""
+        self._procedures[name] = procedure
+
+    def call(self, uid: str, name: str, args: Sequence[Any], kwargs: Mapping[str, Any],
+             answered: Callable[[Call, Any, str | None, str], object]) -> None:
+        """Start a call; `answered(call, value, reason, detail)` gets its value, or the reason why it failed."""
+        def ended(call: Call, value: Any, reason: str | None, detail: str) -> None:
+            self._open.pop(uid, None)
+            answered(call, value, reason, detail)
+
+        call = self._open[uid] = Call(uid, name, args, kwargs, ended)
+        procedure = self._procedures.get(name)
+        if procedure is None:
+            call.fail(f'the agent has no procedure {name!r}: it has {", ".join(sorted(self._procedures)) or "none"}')
+            return
+        try:
+            procedure(call)
+        except Exception as error:   # wrong arguments, most often
+            call.fail(sentence(error))
+
+    def cancel(self, uids: Iterable[str], reason: str) -> None:
+        """End the open ones of these calls with that reason; ignore all others."""
+        for uid in list(uids):
+            call = self._open.get(uid)
+            if call is not None:
+                call.on_cancel()
+                call.fail(reason)
+
+    def cancel_all(self, reason: str) -> None:
+        """End all open calls with that reason."""
+        self.cancel(self._open, reason)
+
+
+def answer_task(task: AgentTask, value: Any, reason: str | None, detail: str) -> None:
+    """Set the result of a task that is a call."""
+    if reason is not None:
+        task.fail(reason, detail)
+    else:
+        task.return_value = value
+        task.target_state = states.DONE

@@ -1,0 +1,65 @@
+"""The optional parts of an agent, such as environments and services: each is made when something first asks for it.
+
+Each part registers the calls that it answers, and provides what tasks wait for at the gate of the pipeline. Its modules
+are imported here in functions, so that agents without it do not load them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from rp_agent.calls import Calls
+from rp_agent.pipeline.pipeline import Pipeline
+from rp_agent.resource_manager.base import Allocation
+from rp_agent.task import AgentTask
+from rp_api.loop.event_loop import Loop
+from rp_api.loop.offload import Offload
+
+
+class FeaturePorts(NamedTuple):
+    """The agent, as its optional parts use it."""
+
+    config: Mapping[str, Any]
+    loop: Loop
+    offload: Offload
+    allocation: Allocation
+    calls: Calls
+    pipeline: Pipeline
+    enter: Callable[[list[dict[str, Any]]], None]
+    """Takes descriptions, each with its uid, of tasks that the agent itself runs."""
+    report: Callable[[AgentTask, dict[str, Any]], None]
+    """Sends new information on a task that executes to the application."""
+    finish: Callable[[str, str], None]
+    """Ends the pilot in a state, for a reason."""
+
+
+class Feature(Protocol):
+    """An optional part of the agent."""
+
+    def stop(self, reason: str) -> None:
+        """End all work, as the pilot ends."""
+
+    def close(self) -> None:
+        """Release all resources."""
+
+
+class Features:
+    """The optional parts of one agent."""
+
+    def __init__(self, ports: FeaturePorts) -> None:
+        self._ports = ports
+        self._parts: dict[str, Feature] = {}
+
+    def start(self) -> None:
+        """Make the parts that the pilot's description asks for."""
+
+    def stop(self, reason: str) -> None:
+        """End the work of all parts."""
+        for part in self._parts.values():
+            part.stop(reason)
+
+    def close(self) -> None:
+        """Release the resources of all parts."""
+        for part in self._parts.values():
+            part.close()

@@ -1,0 +1,191 @@
+"""The gate before the scheduler: tasks wait in AGENT_SCHEDULING until everything they need is provided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from rp_agent.prerequisites.needs import Need, needs_of
+from rp_agent.task import VARIABLES, AgentTask
+from rp_api import states
+from rp_api.component import Component
+from rp_profiling.write.tracer import Tracer
+
+Variables = Callable[[AgentTask], Mapping[str, str]]
+"""Returns the variables that a provider sets in the environment of a task, called when the task leaves the gate."""
+
+
+class GatePorts(NamedTuple):
+    """Callbacks of the gate."""
+
+    failed: Callable[[list[AgentTask]], None]
+    """Takes tasks that will never get what they need, and tasks that were cancelled while they waited."""
+    waits: Callable[[Sequence[AgentTask], str], None]
+    """Called with tasks that begin to wait, or wait for something else, and its description; empty if they go on."""
+
+
+class _Provided:
+    """The state of one need: provided with its variables, failed with a reason, or neither."""
+
+    __slots__ = ('detail', 'ready', 'reason', 'text', 'variables')
+
+    def __init__(self) -> None:
+        self.ready = False
+        self.variables: Variables | None = None
+        self.reason = ''
+        self.detail = ''
+        self.text = ''
+
+
+class Gate(Component):
+    """Holds tasks until their needs are provided; its `output` is the scheduler.
+
+    A need may be provided, withdrawn, or fail, at any time: before tasks wait for it, meanwhile, and afterwards.
+    """
+
+    def __init__(self, uid: str, tracer: Tracer, ports: GatePorts) -> None:
+        super().__init__(uid, tracer)
+        self._ports = ports
+        self._provided: dict[Need, _Provided] = {}
+        self._common: dict[Need, Callable[[AgentTask], bool]] = {}
+        self._waiting: dict[str, AgentTask] = {}
+        self._reported: dict[str, str] = {}
+        """The description of the need that each waiting task was last reported to wait for."""
+
+    @property
+    def held_back(self) -> int:
+        """Number of tasks that wait."""
+        return len(self._waiting)
+
+    @property
+    def is_open(self) -> bool:
+        """True if only tasks with needs of their own have to pass the gate."""
+        return not self._common
+
+    # tasks
+
+    def put(self, tasks: list[AgentTask]) -> None:
+        """Take tasks in AGENT_SCHEDULING_PENDING; those that need nothing more go on at once."""
+        self._waiting.update((task.uid, task) for task in tasks)
+        self._try(tasks)
+        new = [task for task in tasks if task.uid in self._waiting]
+        if new:
+            self.received(new)
+            self.advance(new, states.AGENT_SCHEDULING)
+            self._report(new)
+
+    def cancel(self, uids: Iterable[str]) -> None:
+        """Cancel the waiting ones of these tasks; ignore all others."""
+        self._give_up([self._waiting[uid] for uid in uids if uid in self._waiting],
+                      'cancelled while it waited for its prerequisites')
+
+    def cancel_all(self, reason: str) -> None:
+        """Cancel all waiting tasks."""
+        self._give_up(list(self._waiting.values()), reason)
+
+    # needs
+
+    def require(self, need: Need, concerns: Callable[[AgentTask], bool]) -> None:
+        """Make something a need of all further tasks for which `concerns` is true, until it is provided."""
+        self._common[need] = concerns
+
+    def expect(self, need: Need, text: str) -> None:
+        """Set the text that tells users why tasks still wait for this, such as `is being built`."""
+        self._of(need).text = text
+        self._report(self._waiting_for(need))
+
+    def provide(self, need: Need, variables: Variables | None = None) -> None:
+        """Let tasks go on that need this, with the variables of the provider in their environment."""
+        known = self._of(need)
+        known.ready, known.variables, known.reason, known.text = True, variables, '', ''
+        waiting = self._waiting_for(need)
+        self._common.pop(need, None)
+        self._try(waiting)
+
+    def withdraw(self, need: Need, text: str = '') -> None:
+        """Let later tasks wait for this again."""
+        known = self._of(need)
+        known.ready, known.text = False, text
+
+    def fail(self, need: Need, reason: str, detail: str) -> None:
+        """Fail the tasks that wait for this, and later ones until it is provided.
+
+        Args:
+            need: The need.
+            reason: The error, one sentence, which becomes the tasks' `exception`.
+            detail: The explanation for the user, such as the last lines of an output.
+        """
+        known = self._of(need)
+        known.ready, known.reason, known.detail = False, reason, detail
+        self._try(self._waiting_for(need))
+
+    def _of(self, need: Need) -> _Provided:
+        return self._provided.setdefault(need, _Provided())
+
+    def _needs(self, task: AgentTask) -> list[Need]:
+        return [*(need for need, concerns in self._common.items() if concerns(task)), *needs_of(task)]
+
+    def _waiting_for(self, need: Need) -> list[AgentTask]:
+        return [task for task in self._waiting.values() if need in self._needs(task)]
+
+    def _missing(self, task: AgentTask) -> Need | None:
+        """Return the first need of a task that is not provided."""
+        return next((need for need in self._needs(task) if not self._of(need).ready), None)
+
+    def _try(self, tasks: Iterable[AgentTask]) -> None:
+        """Let those tasks go on that miss nothing, fail those that will always miss something, report the others."""
+        ready, failed, others = [], [], []
+        for task in tasks:
+            missing = self._missing(task)
+            if missing is None:
+                ready.append(task)
+            elif self._of(missing).reason:
+                task.fail(self._of(missing).reason, self._of(missing).detail)
+                failed.append(task)
+            else:
+                others.append(task)
+        self._leave(ready, failed)
+        self._report([task for task in others if task.uid in self._reported])
+
+    def _leave(self, ready: list[AgentTask], failed: list[AgentTask]) -> None:
+        waited = [task for task in ready if task.uid in self._reported]
+        for task in (*ready, *failed):
+            self._waiting.pop(task.uid, None)
+            self._reported.pop(task.uid, None)
+        for task in ready:
+            self._set_variables(task)
+        if waited:
+            self._ports.waits(waited, '')
+        if ready:
+            self.output(ready)
+        if failed:
+            self._ports.failed(failed)
+
+    def _set_variables(self, task: AgentTask) -> None:
+        variables: dict[str, str] = {}
+        for need in needs_of(task):
+            provider = self._of(need).variables
+            if provider is not None:
+                variables |= provider(task)
+        if variables:
+            task.extra[VARIABLES] = variables
+
+    def _report(self, tasks: Iterable[AgentTask]) -> None:
+        """Tell the application what these tasks wait for, if it is something new."""
+        by_text: dict[str, list[AgentTask]] = {}
+        for task in tasks:
+            missing = self._missing(task)
+            assert missing is not None, f'{task.uid} waits for nothing'
+            text = self._of(missing).text
+            told = f'{missing} ({text})' if text else str(missing)
+            if self._reported.get(task.uid) != told:
+                self._reported[task.uid] = told
+                by_text.setdefault(told, []).append(task)
+        for told, group in by_text.items():
+            self._ports.waits(group, told)
+
+    def _give_up(self, tasks: list[AgentTask], reason: str) -> None:
+        for task in tasks:
+            task.target_state = states.CANCELED
+            task.exception = reason
+        self._leave([], tasks)

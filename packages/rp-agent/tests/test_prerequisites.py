@@ -1,0 +1,128 @@
+"""The gate before the scheduler: which tasks wait, what they are told, and how they leave."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rp_agent.prerequisites.gate import Gate, GatePorts
+from rp_agent.prerequisites.needs import ENVIRONMENT, PILOT, SERVICE, Need, has_needs
+from rp_agent.task import VARIABLES, AgentTask
+from rp_api import states
+from rp_profiling.write.tracer import Tracer
+
+NUMPY = Need(ENVIRONMENT, 'numpy')
+REDIS = Need(SERVICE, 'redis')
+
+
+class Around:
+    """A gate, the tasks that came out of it, and the texts that its tasks were reported with."""
+
+    def __init__(self) -> None:
+        self.out: list[str] = []
+        self.failed: dict[str, tuple[str | None, str | None]] = {}
+        self.texts: dict[str, list[str]] = {}
+        self.gate = Gate('gate', Tracer(None, 'gate'), GatePorts(self._failed, self._waits))
+        self.gate.output = lambda tasks: self.out.extend(task.uid for task in tasks)
+        self.gate.advanced = lambda tasks, state: None
+
+    def _failed(self, tasks: list[AgentTask]) -> None:
+        self.failed.update((task.uid, (task.target_state, task.exception)) for task in tasks)
+
+    def _waits(self, tasks: Any, text: str) -> None:
+        for task in tasks:
+            self.texts.setdefault(task.uid, []).append(text)
+
+    def put(self, uid: str, **description: Any) -> AgentTask:
+        task = AgentTask(uid, {'executable': '/bin/true', **description}, 'pilot.0000', '/nowhere')
+        self.gate.put([task])
+        return task
+
+
+def test_only_other_environments_and_services_are_needs() -> None:
+    def needs(**description: Any) -> bool:
+        return has_needs(AgentTask('t', description, 'p', '/nowhere'))
+
+    assert not needs()
+    assert not needs(named_env='rp')
+    assert not needs(named_env='', services=[])
+    assert needs(named_env='numpy')
+    assert needs(services=['redis'])
+
+
+def test_a_task_waits_for_everything_that_it_needs_and_says_for_what() -> None:
+    around = Around()
+    around.gate.expect(NUMPY, 'is being built')
+    task = around.put('t', named_env='numpy', services=['redis'])
+    assert (around.out, task.state, around.gate.held_back) == ([], states.AGENT_SCHEDULING, 1)
+    around.gate.provide(NUMPY)
+    assert around.out == []
+    around.gate.provide(REDIS, lambda task: {'RP_INFO_REDIS': f'for {task.uid}'})
+    assert around.out == ['t']
+    assert around.texts == {'t': ['environment numpy (is being built)', 'service redis', '']}
+    assert task.extra[VARIABLES] == {'RP_INFO_REDIS': 'for t'}
+    assert around.gate.held_back == 0
+
+
+def test_what_is_there_already_is_not_waited_for() -> None:
+    around = Around()
+    around.gate.provide(NUMPY)
+    around.put('t', named_env='numpy')
+    assert (around.out, around.texts) == (['t'], {})
+
+
+def test_a_need_that_is_withdrawn_is_waited_for_again() -> None:
+    around = Around()
+    around.gate.provide(REDIS)
+    around.gate.withdraw(REDIS, 'is started again')
+    around.put('t', services=['redis'])
+    assert (around.out, around.texts) == ([], {'t': ['service redis (is started again)']})
+    around.gate.provide(REDIS)
+    assert around.out == ['t']
+
+
+def test_tasks_fail_with_a_need_and_later_ones_too_until_it_is_provided() -> None:
+    around = Around()
+    early = around.put('early', named_env='numpy')
+    around.put('other', named_env='scipy')
+    around.gate.fail(NUMPY, 'no compiler', 'gcc: not found')
+    around.put('late', named_env='numpy')
+    assert around.failed == dict.fromkeys(['early', 'late'], (states.FAILED, 'no compiler'))
+    assert early.exception_detail == 'gcc: not found'
+    around.gate.provide(NUMPY)
+    around.put('again', named_env='numpy')
+    assert (around.out, around.gate.held_back) == (['again'], 1)
+
+
+def test_a_common_need_holds_those_tasks_that_it_concerns() -> None:
+    around = Around()
+    services = Need(PILOT, 'services')
+    around.gate.require(services, lambda task: task.uid != 'service')
+    held = around.gate.is_open
+    around.put('t')
+    around.put('service')
+    assert not held
+    assert (around.out, around.texts) == (['service'], {'t': ['pilot services']})
+    around.gate.provide(services)
+    assert around.gate.is_open
+    assert around.out == ['service', 't']
+
+
+def test_a_common_need_that_fails_fails_the_tasks_that_wait() -> None:
+    around = Around()
+    services = Need(PILOT, 'services')
+    around.gate.require(services, lambda task: True)
+    around.put('t')
+    around.gate.fail(services, 'redis has failed', '')
+    assert around.failed == {'t': (states.FAILED, 'redis has failed')}
+
+
+def test_waiting_tasks_are_cancelled() -> None:
+    around = Around()
+    for uid in 'abc':
+        around.put(uid, named_env='numpy')
+    around.gate.cancel(['a', 'unknown'])
+    assert around.failed == {'a': (states.CANCELED, 'cancelled while it waited for its prerequisites')}
+    around.gate.cancel_all('the pilot has ended')
+    assert around.failed['c'] == (states.CANCELED, 'the pilot has ended')
+    around.gate.provide(NUMPY)
+    assert (around.out, around.gate.held_back) == ([], 0)

@@ -1,0 +1,14 @@
+"""Calls of an application to an agent, which are tasks of a mode of their own.
+
+So a call is delivered once, is kept apart from others by its uid, survives the restart of a coordinator, and ends with
+its pilot. Its `method` is the name of the procedure, and `args` and `kwargs` are its arguments, plain data. Its result
+is the task's `return_value`, or the task fails. RAPTOR masters are called in the same way (`raptor_link.RPC`).
+
+The delivery of tasks may be suspended, but not that of commands. Therefore the client also sends each call as the
+command `{'cmd': 'call', 'task': description with uid}`; the one that arrives first counts.
+"""
+
+from __future__ import annotations
+
+PILOT_RPC = 'pilot.rpc'
+"""The mode of a task that calls a procedure of the agent."""
