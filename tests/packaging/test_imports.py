@@ -32,8 +32,8 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'cli'},
     ),
     'rp_api': (
-        {'errors', 'deprecated', 'constants', 'service_modes', 'logger', 'record', 'component', 'uid_set', 'pilot_calls',
-         'trace_entities'},
+        {'errors', 'deprecated', 'constants', 'service_modes', 'logger', 'record', 'component', 'uid_set',
+         'pilot_calls', 'trace_entities'},
         {'system', 'distributions', 'extensions'},
         {'states', 'resources', 'functions', 'partitions', 'blobs', 'simulation'},
         {'values', 'staging', 'version_1'},
