@@ -450,7 +450,8 @@ def some_bystanders() -> Iterator[Bystanders]:
 
 def number_of_a_rank_is_used_again(path: Path) -> None:
     """One rank has ended, its number is that of somebody else, and then the task is cancelled."""
-    command = r'echo \$\$ >>../pids.\$RP_RANK; test \$RP_RANK = 0 || while :; do sleep 1000; done'
+    # the other rank has no child: if its shell ended first, that would be a child of this process, the first one here
+    command = r'echo \$\$ >>../pids.\$RP_RANK; test \$RP_RANK = 0 || exec sleep 1000'
     for name, before in (('TERM', ''), ('KILL', "trap '' TERM; ")):
         place = path / name
         place.mkdir()
