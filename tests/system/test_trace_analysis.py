@@ -90,7 +90,8 @@ print(json.dumps({
 
 
 def test_radical_analytics_reads_a_session(run: Run, base: Path) -> None:
-    pytest.importorskip('radical.analytics')
+    if 'CI' not in os.environ:   # there it is installed
+        pytest.importorskip('radical.analytics')
     directory = finished(run)
     done = subprocess.run([sys.executable, '-W', 'ignore', '-c', ANALYTICS, directory], capture_output=True, text=True,
                           timeout=50, cwd=base)
