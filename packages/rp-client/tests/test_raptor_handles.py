@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -11,6 +12,7 @@ from rp_api import constants as c
 from rp_api import states
 from rp_api.description.task import TaskDescription
 from rp_api.errors import AttributeTypeError
+from rp_api.raptor_link import RPC
 from rp_client.common_description import listed
 from rp_client.raptor import RaptorMaster, RaptorWorker, kind_of, of_mode
 from rp_client.task import Task
@@ -22,14 +24,13 @@ ACCESS = {'address': 'a', 'server': 'b', 'public': 'c', 'secret': 'hidden'}
 class Answering(Manager):
     """A task manager whose masters answer."""
 
-    def __init__(self, state: str = states.DONE, **info: Any) -> None:
+    def __init__(self, answer: Any = None) -> None:
         super().__init__()
-        self.answer: Task = a_handle(Task, self, 'raptor.0000.rpc.0000')
-        self.answer._state = state
-        self.answer._learn(info)
+        self.answer = answer
+        self.session = SimpleNamespace(calls=SimpleNamespace(call=self.call))   # type: ignore[assignment]
 
-    def ask_master(self, *args: Any) -> Task:
-        self.calls.append(('ask_master', *args))
+    def call(self, *args: Any) -> Any:
+        self.calls.append(args)
         return self.answer
 
 
@@ -69,23 +70,17 @@ def test_tasks_that_are_submitted_are_for_this_master() -> None:
 
 
 def test_question() -> None:
-    manager = Answering(return_value=[1, 2])
+    manager = Answering([1, 2])
     master = a_handle(RaptorMaster, manager)
     with pytest.raises(RuntimeError, match='not bound to a pilot yet'):
         master.rpc('stop')
     master.bind(a_pilot())
-    assert master.rpc('do', 1, fast=True) == [1, 2]
-    assert manager.calls[-1] == ('ask_master', 'raptor.0000', 'do', (1,), {'fast': True})
+    assert master.rpc('do', 1, rpc_timeout=7, fast=True) == [1, 2]
+    assert manager.calls[-1] == ([master.bound], 'raptor.0000', {
+        'mode': RPC, 'raptor_id': 'raptor.0000', 'method': 'do', 'args': [1], 'kwargs': {'fast': True}}, 7)
     master._state = states.FAILED
     with pytest.raises(RuntimeError, match=r'raptor\.0000 is FAILED and answers no requests'):
         master.rpc('stop')
-
-
-def test_question_that_is_refused() -> None:
-    master = a_handle(RaptorMaster, Answering(states.FAILED, exception='no such command'))
-    master.bind(a_pilot())
-    with pytest.raises(RuntimeError, match=r'dance of raptor\.0000 failed: no such command'):
-        master.rpc('dance')
 
 
 def test_descriptions_in_any_number() -> None:

@@ -9,6 +9,7 @@ from rp_api import states
 from rp_api.constants import PILOT_STATE
 from rp_api.description.pilot import PilotDescription
 from rp_api.description.task import TaskDescription
+from rp_api.pilot_calls import PILOT_RPC
 from rp_client.engine.callbacks import Registry
 from rp_client.launcher.sandbox import PilotSandboxes
 
@@ -330,6 +331,34 @@ class Pilot:
         """
         wanted = [tds] if isinstance(tds, Mapping) else tds
         return self._attached().submit_raptors([self._mine(description) for description in wanted])
+
+    def rpc(self, cmd: str, *args: Any, rpc_addr: str | None = None, rpc_timeout: float | None = None,
+            **kwargs: Any) -> Any:
+        """Call a handler of the pilot's agent, or of a task on the pilot, and wait for its result.
+
+        The call waits until the pilot is active. It may be used in callbacks, and in several threads at a time. A pilot
+        with partitions is called in all partitions that have not ended; the result is that of the first one.
+
+        Args:
+            cmd: Name of the handler.
+            *args: Positional arguments, plain data.
+            rpc_addr: Uid of the RAPTOR master or task whose handler is called; default: any.
+            rpc_timeout: Seconds to wait at most; default: no limit.
+            **kwargs: Keyword arguments, plain data.
+
+        Returns:
+            The result, plain data.
+
+        Raises:
+            ValueError: An argument is not plain data, or `rpc_timeout` is not valid.
+            RuntimeError: The call failed, the handler is unknown, or the pilot has ended.
+            TimeoutError: The pilot has not answered in time; the call is cancelled.
+        """
+        self._pmgr.check_process()
+        places = [part for part in self.partitions if part.state not in states.FINAL] if self.divided else [self]
+        return self.session.calls.call(places or [self], self._uid, {
+            'mode': PILOT_RPC, 'name': rpc_addr or '', 'method': cmd, 'args': list(args), 'kwargs': kwargs},
+            rpc_timeout)
 
     def _attached(self) -> TaskManager:
         if self._tmgr is None:

@@ -8,6 +8,7 @@ from typing import Any
 from rp_api import constants as c
 from rp_api import states
 from rp_api.description.task import TaskDescription
+from rp_api.raptor_link import RPC
 from rp_client.common_description import listed
 from rp_client.task import Task
 
@@ -51,29 +52,30 @@ class RaptorMaster(Task):
         """
         return self._tmgr.submit_for(self._uid, listed(tds, 'task'))
 
-    def rpc(self, cmd: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of the master, and wait for its result.
+    def rpc(self, cmd: str, *args: Any, rpc_timeout: float | None = None, **kwargs: Any) -> Any:
+        """Call a handler of the master, and wait for its result; may be called in several threads at a time.
 
         Args:
-            cmd: Name of the method, such as `stop`.
+            cmd: Name of the handler, such as `stop`; the master registers others with `register_rpc_cb`.
             *args: Positional arguments, plain data.
+            rpc_timeout: Seconds to wait at most; default: no limit.
             **kwargs: Keyword arguments, plain data.
 
         Returns:
             The result, plain data.
 
         Raises:
+            ValueError: An argument is not plain data, or `rpc_timeout` is not valid.
             RuntimeError: The master has no pilot yet, the call failed, or the master has ended.
+            TimeoutError: The master has not answered in time.
         """
         self.check_process()
         if self._pilot is None:
             raise RuntimeError(f'{self._uid} is not bound to a pilot yet: wait until it is {states.AGENT_EXECUTING}')
         if self._state in states.FINAL:
             raise RuntimeError(f'{self._uid} is {self._state} and answers no requests')
-        answer = self._tmgr.ask_master(self._uid, cmd, args, kwargs)
-        if answer.state != states.DONE:
-            raise RuntimeError(f'{cmd} of {self._uid} failed: {answer.exception}')
-        return answer.return_value
+        return self.session.calls.call([self._pilot], self._uid, {
+            'mode': RPC, 'raptor_id': self._uid, 'method': cmd, 'args': list(args), 'kwargs': kwargs}, rpc_timeout)
 
     def check_process(self) -> None:
         """Raise `CoordinationError` in a fork of the application."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rp_api import states
 from rp_api.coordination.contract import KnownPilot, KnownTask, Page
+from rp_client.flow.calls import OWNER
 from rp_client.pilot import Pilot
 from rp_client.pilot_manager import PilotManager
 from rp_client.task_manager import TaskManager
@@ -40,6 +41,7 @@ class Restoration:
         self._pilots: dict[str, Pilot] = {}
         self._jobs: dict[str, dict[str, Any]] = {}
         self._left: set[str] = set()
+        self._calls: list[KnownTask] = []
 
     def start(self, done: Future[None]) -> None:
         """Request all records; `done` gets a result when the work has resumed."""
@@ -78,12 +80,15 @@ class Restoration:
         tmgr = self._tmgrs.get(known.owner)
         if tmgr is None:   # the manager was closed, or the task was forgotten
             self._session.uids.reserve_tasks([known.uid])
+            if known.owner == OWNER:
+                self._calls.append(known)
         else:
             task = tmgr.restore(known, self._pilots.get(known.pilot))
             if task.place and task.state not in states.FINAL:
                 self._left.add(task.place)
 
     def _resume(self) -> None:
+        self._session.calls.restore(self._calls, self._pilots)
         for tmgr in self._tmgrs.values():
             tmgr.resume()
         for pilot in self._pilots.values():

@@ -24,6 +24,7 @@ from rp_api.platforms.registry import PlatformRegistry
 from rp_api.system import limits
 from rp_client.engine import interrupts
 from rp_client.engine.engine import Engine
+from rp_client.flow.calls import Calls
 from rp_client.flow.uids import Uids
 from rp_client.ids import session_directory
 from rp_client.old_names import OldMethods
@@ -132,6 +133,7 @@ class Session(OldMethods):
         self._closer: threading.Thread | None = None
         self._ended = threading.Event()
         self.engine = Engine(self.uid, coordinator(self.uid, Path(self.path), settings))
+        self.calls = Calls(self.engine, self.uids)
         self._traces = Traces(self.uid, self.path, self.engine)
         self._tracer = self._traces.own
         self._at_exit = partial(_close_at_exit, weakref.WeakMethod(self.close))
@@ -246,6 +248,7 @@ class Session(OldMethods):
 
     def _close(self, *, leave: bool) -> None:
         self._tracer.record('session_close', uid=self.uid)
+        self.calls.close(f'{self.uid} is closed')
         if self.opened.get(self.uid) is self:
             del self.opened[self.uid]
         try:
@@ -456,6 +459,7 @@ class Session(OldMethods):
         self._tell_end(pilot, [])
 
     def _tell_end(self, pilot: Pilot, results: list[Update]) -> None:
+        self.calls.pilot_ended(pilot, results)
         for manager in list(self._tmgrs.values()):
             manager.pilot_ended(pilot, results)
 
@@ -463,6 +467,7 @@ class Session(OldMethods):
 
     def _on_tasks(self, updates: list[Update]) -> None:
         self.engine.submissions.look()   # no callback waits for the timer then
+        self.calls.update(updates)
         for manager in list(self._tmgrs.values()):
             manager.update(updates)
 

@@ -13,7 +13,6 @@ from rp_api.constants import TASK_STATE, WAIT_QUEUE_SIZE
 from rp_api.coordination.contract import BULK, KnownTask, Update
 from rp_api.description.task import TaskDescription
 from rp_api.errors import CoordinationError
-from rp_api.raptor_link import RPC
 from rp_api.wire import codec
 from rp_client.common_description import NOTHING, CommonDescription, listed
 from rp_client.engine.callbacks import Entry, Registry, arguments, told
@@ -143,6 +142,30 @@ class TaskManager(OldMethods):
         """Return the pilots in use."""
         return list(self._pilots.values())
 
+    def pilot_rpc(self, pid: str, cmd: str, *args: Any, rpc_addr: str | None = None, rpc_timeout: float | None = None,
+                  **kwargs: Any) -> Any:
+        """Call a handler of a pilot of this manager, and wait for its result; see `Pilot.rpc`.
+
+        Args:
+            pid: Uid of the pilot.
+            cmd: Name of the handler.
+            *args: Positional arguments, plain data.
+            rpc_addr: Uid of the RAPTOR master or task whose handler is called; default: any.
+            rpc_timeout: Seconds to wait at most; default: no limit.
+            **kwargs: Keyword arguments, plain data.
+
+        Returns:
+            The result, plain data.
+
+        Raises:
+            ValueError: The pilot was not added to this manager, or an argument is not valid.
+            RuntimeError: The call failed, or the pilot has ended.
+            TimeoutError: The pilot has not answered in time.
+        """
+        if pid not in self._pilots:
+            raise ValueError(f'pilot {pid} was not added to {self.uid}')
+        return self._pilots[pid].rpc(cmd, *args, rpc_addr=rpc_addr, rpc_timeout=rpc_timeout, **kwargs)
+
     def list_tasks(self) -> list[str]:
         """Return the uids of all tasks."""
         return list(self._tasks)
@@ -215,16 +238,6 @@ class TaskManager(OldMethods):
             sparse = plain(copy)
             tasks.append(RaptorWorker(self, uid, CommonDescription(sparse, pack_plain(sparse, uid))))
         return cast('list[RaptorWorker]', self._accept(tasks))
-
-    def ask_master(self, master: str, cmd: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Task:
-        """Send a request to a RAPTOR master, as a task of mode RPC, and return the task when it is final."""
-        self._check_open()
-        uid, = self._session.uids.of_tasks([None], f'{master}.rpc', 4)
-        sparse = {'mode': RPC, 'raptor_id': master, 'method': cmd, 'args': list(args), 'kwargs': dict(kwargs)}
-        task = Task(self, uid, CommonDescription(sparse, pack_plain(sparse, uid)))
-        self._accept([task])
-        task.wait()
-        return task
 
     def get_tasks(self, uids: str | Iterable[str] | None = None) -> Any:
         """Return tasks.
