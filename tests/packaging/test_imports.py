@@ -42,8 +42,8 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'loop', 'wire'},
         {'transport'},
         {'tree', 'raptor_link'},
-        {'raptor_defaults'},
-        {'coordination'},
+        {'raptor_defaults', 'pilot_endpoint'},
+        {'coordination', 'pilot_programs'},
         {'analytics'},
     ),
     'rp_client': (
@@ -66,6 +66,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'nodes', 'partitions'},
         {'prerequisites', 'raptor'},
         {'pipeline', 'calls'},
+        {'endpoint', 'local_tasks'},
         {'features'},
         {'agent', 'simulation'},
         {'cli', '__main__'},

@@ -28,7 +28,7 @@ def a_context(base: Path | str = '/base', *, detail: Detail = NO_TRACE, prof: st
         session_id=f'session.{os.getpid()}.{abs(hash(str(base)))}', pilot_id='pilot.0000', resource='local.exact',
         resource_sandbox=f'{base}', session_sandbox=f'{base}/session', pilot_sandbox=f'{base}/session/pilot.0000',
         registry_address='tcp://127.0.0.1:1', control_pub_address='tcp://127.0.0.1:2',
-        control_sub_address='tcp://127.0.0.1:3', gtod=f'{base}/gtod', prof=prof, detail=detail,
+        control_sub_address='tcp://127.0.0.1:3', gtod=f'{base}/gtod', prof=prof, ctrl='/ctrl', detail=detail,
         base_env={**BASE_ENV, **base_env})
 
 

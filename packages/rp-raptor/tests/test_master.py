@@ -585,8 +585,13 @@ def test_it_is_stopped_by_an_rpc(start: Start) -> None:
     master, agent = start()
     agent.tell('rpc', 1, 'dance', [], {})
     assert agent.heard('rpc_result')[:2] == [1, False]
-    agent.tell('rpc', 2, 'stop', [], {})
-    assert agent.heard('rpc_result', 2) == [2, True, None]
+    master.register_rpc_cb('double', lambda number: 2 * number)
+    agent.tell('rpc', 2, 'double', [21], {})
+    assert agent.heard('rpc_result', 2) == [2, True, 42]
+    agent.tell('rpc', 3, 'stop', [], {'now': True})
+    assert agent.heard('rpc_result', 3)[:2] == [3, False]
+    agent.tell('rpc', 4, 'stop', [], {})
+    assert agent.heard('rpc_result', 4) == [4, True, None]
     master.join()
     assert not os.path.exists(master_file(os.environ['RP_PILOT_SANDBOX'], UID))
 

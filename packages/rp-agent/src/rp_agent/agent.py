@@ -39,6 +39,8 @@ FLUSH = 1.0
 TASK_END_TIMEOUT = 8.0
 """Seconds until tasks that are still in the agent are given up when the pilot ends."""
 
+_OWN = 'agent.own'
+
 _STARTS = states.TASK.value(states.AGENT_EXECUTING_PENDING)
 """Value of the state from which a task may have started."""
 
@@ -82,9 +84,11 @@ class Agent:
         self._reporter = self._link.reporter
         self._intake = Intake(self._connection.hold, self._allocation.cores)
         self._calls = Calls()
+        self._own: dict[str, Callable[[AgentTask], object]] = {}   # tasks that only a part of the agent knows
         self._features = Features(FeaturePorts(
             config, loop, self._helpers.run, self._allocation, self._calls, self._pipeline, self._on_tasks,
-            self._report, self.finish))
+            self._report, self.finish, self._run_own, self._tasks.get, self._intake.has_seen, self._cancel))
+        self._endpoint = self._features.endpoint().address if config.get('enable_ep') else ''
         self._connect()
         self._features.start()
         if self._runs is not None and self._runs.earlier is not None:
@@ -147,7 +151,7 @@ class Agent:
 
     def _resources(self) -> dict[str, Any]:
         return {'resource_details': self._allocation.details(self._lost_nodes), 'notices': self._notices,
-                'hint': self._allocation.hint}
+                'hint': self._allocation.hint, 'endpoint': self._endpoint}
 
     def _nodes_lost(self, positions: Sequence[int], reason: str) -> None:
         """Report lost nodes; the pipeline handles their tasks."""
@@ -201,7 +205,13 @@ class Agent:
             self._left([task])
 
         description = task.description
-        self._calls.call(task.uid, description['method'], description['args'], description['kwargs'], answered)
+        self._calls.call(task.uid, description['method'], description['args'], description['kwargs'], answered,
+                         description['name'])
+
+    def _run_own(self, descriptions: list[dict[str, Any]], ended: Callable[[AgentTask], object]) -> None:
+        """Run tasks that the coordinator does not know; `ended` gets each at its end."""
+        self._own.update((description['uid'], ended) for description in descriptions)
+        self._on_tasks(descriptions)
 
     def _task(self, description: dict[str, Any]) -> AgentTask:
         uid = description.pop('uid')   # the rest of a description may be shared by many tasks
@@ -224,9 +234,7 @@ class Agent:
         name = command.get('cmd')
         self._tracer.record('cmd', self.pilot, msg=f'{name} : {len(command.get("uids", ()))}')
         if name == 'cancel_tasks':
-            self._intake.cancel(command['uids'])
-            self._calls.cancel(command['uids'], 'the call was cancelled')
-            self._pipeline.cancel([self._tasks[uid] for uid in command['uids'] if uid in self._tasks])
+            self._cancel(command['uids'])
         elif name == 'call':   # commands overtake tasks, whose delivery may be suspended
             self._on_tasks([command['task']])
         elif name == 'return_unstarted':
@@ -235,6 +243,11 @@ class Agent:
             self.finish(command.get('state', states.CANCELED), command['reason'])
         else:
             _log.error('command %r is unknown', name)
+
+    def _cancel(self, uids: Sequence[str]) -> None:
+        self._intake.cancel(uids)
+        self._calls.cancel(uids, 'the call was cancelled')
+        self._pipeline.cancel([self._tasks[uid] for uid in uids if uid in self._tasks])
 
     def _read_clock(self, reading: Reading) -> None:
         moment = HOST_CLOCK.read(reading)
@@ -245,6 +258,8 @@ class Agent:
     # events of the components
 
     def _advanced(self, tasks: Sequence[AgentTask], state: str) -> None:
+        if self._own:
+            tasks = [task for task in tasks if task.uid not in self._own]
         if self._runs is not None and state == states.AGENT_EXECUTING_PENDING:
             self._runs.note(tasks)
         self._reporter.changed(tasks, state)
@@ -276,10 +291,19 @@ class Agent:
             if failed and task.target_state == states.CANCELED:   # no user has cancelled it
                 task.target_state = states.FAILED
         self._count()
-        self._reporter.finished(tasks)
+        self._reporter.finished(self._without_own(tasks) if self._own else tasks)
         self._link.left()
         if not self._tasks and self._drain_timer is not None:
             self._drained()
+
+    def _without_own(self, tasks: Sequence[AgentTask]) -> list[AgentTask]:
+        """Return the tasks to report to the coordinator; the others are passed to those who have submitted them."""
+        for task in tasks:
+            ended = self._own.pop(task.uid, None)
+            if ended is not None:
+                task.extra[_OWN] = True
+                ended(task)
+        return [task for task in tasks if _OWN not in task.extra]
 
     def _without_returned(self, tasks: Sequence[AgentTask]) -> list[AgentTask]:
         """Return the tasks to report; the others have not started, and the client runs them elsewhere."""

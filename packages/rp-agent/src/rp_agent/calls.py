@@ -53,29 +53,51 @@ class Calls:
     """The procedures by name, and the calls that are not answered yet."""
 
     def __init__(self) -> None:
-        self._procedures: dict[str, Procedure] = {}
+        self._procedures: dict[str, dict[str, Procedure]] = {}   # by name and address
         self._open: dict[str, Call] = {}
 
-    def register(self, name: str, procedure: Procedure) -> None:
-        """Register the procedure that answers the calls of that name."""
-        self._procedures[name] = procedure
+    def register(self, name: str, procedure: Procedure, address: str = '') -> None:
+        """Register the procedure that answers the calls of that name: the agent's or, at an address, that of a task.
+
+        Raises ValueError if the agent has a procedure of the name already.
+        """
+        known = self._procedures.setdefault(name, {})
+        if address and '' in known:
+            raise ValueError(f'the agent itself answers {name!r}')
+        known[address] = procedure
+
+    def remove(self, name: str, address: str) -> None:
+        """Remove the procedure of a task that has ended."""
+        known = self._procedures.get(name, {})
+        known.pop(address, None)
+        if not known:
+            self._procedures.pop(name, None)
 
     def call(self, uid: str, name: str, args: Sequence[Any], kwargs: Mapping[str, Any],
-             answered: Callable[[Call, Any, str | None, str], object]) -> None:
-        """Start a call; `answered(call, value, reason, detail)` gets its value, or the reason why it failed."""
+             answered: Callable[[Call, Any, str | None, str], object], address: str = '') -> None:
+        """Start a call; `answered(call, value, reason, detail)` gets its value, or the reason why it failed.
+
+        Of the procedures that tasks have registered under one name, the address selects one; without, it is the first.
+        """
         def ended(call: Call, value: Any, reason: str | None, detail: str) -> None:
             self._open.pop(uid, None)
             answered(call, value, reason, detail)
 
         call = self._open[uid] = Call(uid, name, args, kwargs, ended)
-        procedure = self._procedures.get(name)
+        known = self._procedures.get(name, {})
+        procedure = known.get(address) or (None if address else next(iter(known.values()), None))
         if procedure is None:
-            call.fail(f'the agent has no procedure {name!r}: it has {", ".join(sorted(self._procedures)) or "none"}')
+            at = f' of {address}' if address else ''
+            call.fail(f'the agent has no procedure {name!r}{at}: it has {", ".join(self._names()) or "none"}')
             return
         try:
             procedure(call)
         except Exception as error:   # wrong arguments, most often
             call.fail(sentence(error))
+
+    def _names(self) -> list[str]:
+        return sorted(f'{name} of {address}' if address else name
+                      for name, known in self._procedures.items() for address in known)
 
     def cancel(self, uids: Iterable[str], reason: str) -> None:
         """End the open ones of these calls with that reason; ignore all others."""

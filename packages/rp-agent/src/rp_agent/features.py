@@ -6,8 +6,8 @@ are imported here in functions, so that agents without it do not load them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rp_agent.calls import Calls
 from rp_agent.pipeline.pipeline import Pipeline
@@ -15,6 +15,9 @@ from rp_agent.resource_manager.base import Allocation
 from rp_agent.task import AgentTask
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.offload import Offload
+
+if TYPE_CHECKING:
+    from rp_agent.endpoint import Endpoint
 
 
 class FeaturePorts(NamedTuple):
@@ -32,6 +35,15 @@ class FeaturePorts(NamedTuple):
     """Sends new information on a task that executes to the application."""
     finish: Callable[[str, str], None]
     """Ends the pilot in a state, for a reason."""
+    run_own: Callable[[list[dict[str, Any]], Callable[[AgentTask], object]], None]
+    """Takes descriptions, each with its uid, of tasks that the application does not know, and a function that gets each
+    of them at its end."""
+    find: Callable[[str], AgentTask | None]
+    """Returns the task of that uid that the agent has now."""
+    has_seen: Callable[[str], bool]
+    """Returns whether the agent has or had a task of that uid."""
+    cancel: Callable[[Sequence[str]], None]
+    """Cancels the tasks of these uids."""
 
 
 class Feature(Protocol):
@@ -50,9 +62,23 @@ class Features:
     def __init__(self, ports: FeaturePorts) -> None:
         self._ports = ports
         self._parts: dict[str, Feature] = {}
+        self._endpoint: Endpoint | None = None
 
     def start(self) -> None:
         """Make the parts that the pilot's description asks for."""
+
+    def endpoint(self) -> Endpoint:
+        """Return the endpoint for processes on the pilot's nodes, which the first call opens."""
+        if self._endpoint is None:
+            from rp_agent.endpoint import open_endpoint
+            from rp_agent.local_tasks import LocalPorts, LocalTasks
+
+            ports = self._ports
+            LocalTasks(ports.config['pilot'], LocalPorts(
+                ports.run_own, ports.find, ports.has_seen, ports.cancel, ports.finish)).register(ports.calls)
+            self._endpoint = self._parts['endpoint'] = open_endpoint(ports.config, ports.loop, ports.allocation,
+                                                                     ports.calls)
+        return self._endpoint
 
     def stop(self, reason: str) -> None:
         """End the work of all parts."""

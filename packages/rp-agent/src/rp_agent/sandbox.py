@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rp_agent.logs import LOG
 from rp_api.logger import logger
 from rp_api.system import agent_process, private
+from rp_api.system.host import python_program
 from rp_profiling.write.shell import gtod_script, task_event_script
 
 if TYPE_CHECKING:   # most processes of an agent never need it
@@ -39,14 +41,27 @@ def helpers(pilot_sandbox: str) -> tuple[str, str]:
     return os.path.join(pilot_sandbox, 'gtod'), os.path.join(pilot_sandbox, 'prof')
 
 
+def control(pilot_sandbox: str) -> str:
+    """Return the path of the program `$RP_CTRL`, by which tasks call the agent."""
+    return os.path.join(pilot_sandbox, 'ctrl')
+
+
 def write_helpers(pilot_sandbox: str) -> tuple[str, str]:
-    """Write these programs and return their paths."""
+    """Write these programs and return the paths of the first two."""
     paths = helpers(pilot_sandbox)
-    for path, text in zip(paths, (gtod_script(), task_event_script()), strict=True):
-        with open(path, 'w', encoding='ascii') as file:
+    texts = gtod_script(), task_event_script(), _control_script()
+    for path, text in zip((*paths, control(pilot_sandbox)), texts, strict=True):
+        with open(path, 'w', encoding='utf-8') as file:
             file.write(text)
         os.chmod(path, 0o755)
     return paths
+
+
+def _control_script() -> str:
+    """Return the script of `$RP_CTRL`, which runs in the environment of the agent, whatever that of the task is."""
+    own = os.environ.get('PYTHONPATH')
+    path = f'PYTHONPATH={shlex.quote(own)}; export PYTHONPATH' if own else 'unset PYTHONPATH'
+    return f'#!/bin/sh\nunset PYTHONHOME; {path}\nexec {shlex.join(python_program("rp_api.pilot_programs"))} "$@"\n'
 
 
 def of_task(config: Mapping[str, Any], uid: str, description: Mapping[str, Any]) -> str:

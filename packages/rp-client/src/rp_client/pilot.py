@@ -37,6 +37,7 @@ class Pilot:
         self._resource_details: dict[str, Any] | None = None
         self._nodelist: NodeList | None = None
         self._log: list[str] = []
+        self.endpoint = ''   # the address of its endpoint
         self._stdout = ''
         self._stderr = ''
         self._exception: str | None = None
@@ -279,6 +280,15 @@ class Pilot:
         self._pmgr.check_process()
         self.callbacks.remove(cb, [metric])
 
+    def rest_url(self) -> str | None:
+        """Return the address of the pilot's endpoint for processes on its nodes, see `rp.PilotEndpoint`.
+
+        It is None before the pilot is active, and without `enable_ep` in its description. For a pilot with partitions,
+        it is that of the first one that has not ended.
+        """
+        places = [part for part in self.partitions if part.state not in states.FINAL] if self.divided else [self]
+        return next((place.endpoint for place in places if place.endpoint), None)
+
     def attach_tmgr(self, tmgr: TaskManager) -> None:
         """Attach the pilot to a task manager.
 
@@ -410,6 +420,7 @@ class Pilot:
         """Apply the info of an update."""
         self._resource_details = info.get('resource_details', self._resource_details)
         self._stdout = info.get('stdout', self._stdout)
+        self.endpoint = info.get('endpoint', self.endpoint)
         self.kept = info.get('kept', self.kept)
         self._stderr = info.get('stderr', self._stderr)
         self._exception = info.get('exception', self._exception)

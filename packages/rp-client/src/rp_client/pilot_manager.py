@@ -33,7 +33,7 @@ from rp_client.pilot import Pilot
 if TYPE_CHECKING:
     from rp_client.session import Session
 
-_LATER = {'services': 'services', 'prepare_env': 'named environments', 'enable_ep': 'task submission endpoints',
+_LATER = {'services': 'services', 'prepare_env': 'named environments',
           'app_comm': 'application channels', 'reconfig_src': 'reconfiguration'}
 """Attributes that are refused because this version does not support them, and the features that they ask for."""
 

@@ -33,6 +33,10 @@ class Intake:
         """Return the tasks that have not arrived before: a coordinator may deliver a task again."""
         return [description for description in descriptions if self._seen.add(description['uid'])]
 
+    def has_seen(self, uid: str) -> bool:
+        """Return whether a task of that uid has arrived."""
+        return uid in self._seen
+
     def cancelled(self, uid: str) -> bool:
         """Return whether a task was cancelled before it arrived."""
         if uid not in self._cancelled:

@@ -46,7 +46,7 @@ ELSEWHERE = 'elsewhere'
 
 _PAGE = 4096
 
-_OWN = re.compile(r'hub\..*|.+\.(prof|log|out|err)|(rp\.session|pmgr|tmgr)\..*json|gtod|prof')
+_OWN = re.compile(r'hub\..*|.+\.(prof|log|out|err)|(rp\.session|pmgr|tmgr)\..*json|gtod|prof|ctrl')
 
 
 @dataclass(frozen=True)

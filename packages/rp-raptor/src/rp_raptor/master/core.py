@@ -25,6 +25,7 @@ from rp_raptor.master.agent_link import AgentLink
 from rp_raptor.master.connections import Peers
 from rp_raptor.master.hooks import Hooks
 from rp_raptor.master.local import LocalCaller
+from rp_raptor.master.procedures import STOP, Procedures, Request
 from rp_raptor.master.tasks import Filter, Task, Tasks, described
 from rp_raptor.master.workers import Workers
 from rp_raptor.wire.payload import encode_error, values_directory
@@ -77,6 +78,7 @@ class Core:
         self._taking = self._ending = False
         self._hooks = Hooks(f'{uid}.hooks')
         self._loop = Loop()
+        self.procedures = Procedures(uid, partial(self._loop.call_soon, self._answer))
         self._peers = Peers(self._loop, uid, _interface(access.address), beside(access.address), self, retries)
         self._router = self._peers.router
         self._agent = AgentLink(self._loop, self._peers.context, access, uid, self._peers.applications_access, self)
@@ -211,6 +213,7 @@ class Core:
     def _start_taking(self) -> None:
         if not self._ending:
             self._taking = True
+            self.procedures.open()
             self._ask()
 
     def _changed(self) -> None:
@@ -247,13 +250,18 @@ class Core:
             self._tasks.agent_state(uid, state, result)
 
     def on_rpc(self, number: int, command: str, args: list[Any], kwargs: dict[str, Any]) -> None:
-        """Handle a remote call: `stop` is the only one."""
-        if command != 'stop' or args or kwargs:
-            self._agent.send('rpc_result', number, False,
-                             f'{self.uid} cannot do {command!r:.60} with {short(args)} {short(kwargs)}, only stop()')
-            return
-        self._agent.send('rpc_result', number, True, None)
-        self._end('an application has stopped it')
+        """Handle a remote call: `stop`, or a registered procedure."""
+        if command != STOP:
+            self.procedures.call(Request(number, command, args, kwargs))
+        elif args or kwargs:
+            self._answer(number, False, f'{STOP} of {self.uid} takes no arguments, not {short(args)} {short(kwargs)}')
+        else:
+            self._answer(number, True, None)
+            self._end('an application has stopped it')
+
+    def _answer(self, number: int, good: bool, value: Any) -> None:
+        if not self._closed:
+            self._agent.send('rpc_result', number, good, value)
 
     def on_stop(self) -> None:
         """End, as the agent requests."""

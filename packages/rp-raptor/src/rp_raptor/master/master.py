@@ -103,6 +103,22 @@ class Master:
             state: AGENT_EXECUTING when all ranks are up, or the final state: DONE, FAILED, CANCELED.
         """
 
+    def register_rpc_cb(self, cmd: str, cb: Callable[..., Any]) -> None:
+        """Register a procedure that applications call with `RaptorMaster.rpc` and `Pilot.rpc`.
+
+        It is called as `cb(*args, **kwargs)` in a thread for each call, and returns plain data. What it raises, the
+        caller gets as RuntimeError. Calls that arrive before `start()` wait for it. Register the procedures before.
+
+        Args:
+            cmd: The name of the procedure.
+            cb: The procedure.
+
+        Raises:
+            ValueError: If the name is empty, or `stop`, which every master has.
+            TypeError: If `cb` is not callable.
+        """
+        self.__core.procedures.register(cmd, cb)
+
     # start and end
 
     @property

@@ -41,12 +41,12 @@ class PilotContext(NamedTuple):
     """The data that all tasks of a pilot share.
 
     `resource` is the label of the platform; sandboxes are absolute paths; `gtod` and `prof` are the paths of the clock
-    and event helpers, `detail` selects the events that tasks record; `base_env` is the user's environment. `cpus` maps
-    the cores of a node to CPU numbers of the operating system; empty turns off core binding. `gpu_ids` are the names of
-    its GPUs for the variables that make GPUs visible; empty if these are their indices. `shell` is the shell of the
-    platform definition, empty for the default. `launchers` are the launch methods for tasks that the agent cannot start
-    itself; None if there are none. If the agent has only a `partition` of the pilot, its own files are in
-    `agent_sandbox`. `ports` are for the executor.
+    and event helpers, `ctrl` that of the program that calls the agent, `detail` selects the events that tasks record;
+    `base_env` is the user's environment. `cpus` maps the cores of a node to CPU numbers of the operating system; empty
+    turns off core binding. `gpu_ids` are the names of its GPUs for the variables that make GPUs visible; empty if these
+    are their indices. `shell` is the shell of the platform definition, empty for the default. `launchers` are the
+    launch methods for tasks that the agent cannot start itself; None if there are none. If the agent has only a
+    `partition` of the pilot, its own files are in `agent_sandbox`. `ports` are for the executor.
     """
 
     session_id: str
@@ -69,6 +69,7 @@ class PilotContext(NamedTuple):
     agent_sandbox: str = ''
     partition: int | None = None
     ports: NodePorts = NodePorts()
+    ctrl: str = ''
 
     @property
     def belongs(self) -> dict[str, str]:
@@ -101,6 +102,7 @@ class PilotContext(NamedTuple):
             'RP_CONTROL_SUB_ADDRESS': self.control_sub_address,
             'RP_GTOD': self.gtod,
             'RP_PROF': self.prof,
+            'RP_CTRL': self.ctrl,
         }
 
 
