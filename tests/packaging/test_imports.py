@@ -65,6 +65,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'components', 'limits'},
         {'nodes', 'partitions'},
         {'prerequisites', 'raptor'},
+        {'services'},
         {'pipeline', 'calls'},
         {'endpoint', 'local_tasks'},
         {'features'},
