@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from rp_api import states
-from rp_api.constants import PILOT_STATE
+from rp_api.constants import PILOT_STATE, TASK_SERVICE
 from rp_api.coordination.contract import KnownPilot, Update
 from rp_api.description.pilot import PilotDescription
-from rp_api.errors import CoordinationError
+from rp_api.errors import CoordinationError, DescriptionError
 from rp_api.partitions import WHOLE
 from rp_api.platforms.definition import ResourceConfig
 from rp_api.platforms.load import filled
@@ -25,6 +25,7 @@ from rp_client.engine.tracker import Tracker
 from rp_client.flow.launching import Launch
 from rp_client.flow.partitions import Partitions, first_uids
 from rp_client.flow.pilot_flow import GRACE, PilotFlow
+from rp_client.flow.submission import agent_services
 from rp_client.launcher.launchers import launcher_class
 from rp_client.launcher.sandbox import PilotSandboxes, pilot_sandboxes
 from rp_client.launcher.settings import agent_settings
@@ -33,8 +34,7 @@ from rp_client.pilot import Pilot
 if TYPE_CHECKING:
     from rp_client.session import Session
 
-_LATER = {'services': 'services', 'prepare_env': 'named environments',
-          'app_comm': 'application channels', 'reconfig_src': 'reconfiguration'}
+_LATER = {'prepare_env': 'named environments', 'app_comm': 'application channels', 'reconfig_src': 'reconfiguration'}
 """Attributes that are refused because this version does not support them, and the features that they ask for."""
 
 _Prepared = tuple[PilotDescription, ResourceConfig, dict[str, Any], PilotSandboxes]
@@ -329,6 +329,12 @@ class PilotManager:
         platform = filled(platform, copy)
         uid = copy.uid or self._session.uids.new('pilot')
         copy.uid = uid
+        if copy.services:
+            if copy.partitions:
+                raise DescriptionError('PilotDescription.services and partitions are both set, but a pilot with '
+                                       'partitions has no services of its own: submit them as tasks of mode '
+                                       f'{TASK_SERVICE!r}')
+            agent_services(copy)   # raises an error before the pilot is submitted
         launcher = launcher_class(platform)
         launcher.check(platform, copy)
         sandboxes = pilot_sandboxes(self._session.client_sandbox, self._session.uid, uid, copy, platform,

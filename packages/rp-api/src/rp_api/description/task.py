@@ -58,6 +58,7 @@ RAPTOR_ID = 'raptor_id'
 RAPTOR_CLASS = 'raptor_class'
 RAPTOR_FILE = 'raptor_file'
 
+SERVICE = 'service'
 SERVICES = 'services'
 METADATA = 'metadata'
 TIMEOUT = 'timeout'
@@ -96,6 +97,8 @@ _NEEDED = {
     c.TASK_SHELL: COMMAND,
 }
 
+_SERVICE_MODES = (c.TASK_SERVICE, c.AGENT_SERVICE)
+
 # types of processes and threads that are accepted and change nothing
 _WITHOUT_EFFECT = (c.MPI, c.FUNC, c.SERIAL, c.GPU, c.GPU_MPI, c.GPU_OpenMP)
 
@@ -110,10 +113,21 @@ def _per_rank(value: Any) -> Any:
     return value if commands == value and isinstance(value, dict) else commands
 
 
+def _service(value: Any) -> dict[str, Any]:
+    """Cast to the settings of a service."""
+    from rp_api.description import service  # few tasks are services
+
+    return service.service(value) if value != {} else value
+
+
 def _uid(value: str) -> str | None:
     if value in RESERVED_UIDS:
         return f'none of the reserved words {", ".join(RESERVED_UIDS)}'
     return path_part(value)
+
+
+def _services(value: list[str]) -> str | None:
+    return None if all(value) else 'names or uids of services, which are not empty'
 
 
 def _gpus(value: float) -> str | None:
@@ -165,6 +179,7 @@ _ATTRIBUTES: dict[str, tuple[Any, Any]] = {
     RAPTOR_ID: (str, ''),
     RAPTOR_CLASS: (str, ''),
     RAPTOR_FILE: (str, ''),
+    SERVICE: (_service, {}),
     SERVICES: ([str], []),
     METADATA: ({str: Any}, {}),
     TIMEOUT: (float, 0.0),
@@ -257,10 +272,14 @@ class TaskDescription(Description):
     - `partition` (int, None): the partition of the pilot to run on.
     - `raptor_id` (str, ''): the uid of the RAPTOR master that executes the task; `*` for any.
     - `raptor_class`, `raptor_file` (str, ''): the class of a RAPTOR master or worker, and its Python file.
-    - `services` (list of str, []): uids of services; the task finds their information as `$RP_INFO_<UID>`.
+    - `service` (dict, {}): for services, the settings in docs/guides/services.md: `name`, `port`, `probe`, `liveness`,
+      `restart`, `info` and `router`.
+    - `services` (list of str, []): names or uids of services that the task waits for; it finds their information as
+      `$RP_INFO_<NAME>`, in capitals, with `_` for other characters.
     - `timeout` (float, 0.0): seconds after which the task is cancelled, counted from its launch, or from the start of
       its execution if `startup_timeout` is set; 0 means never.
-    - `startup_timeout` (float, 0.0): seconds within which execution must start; 0 means no limit.
+    - `startup_timeout` (float, 0.0): seconds within which execution must start, or a service must be ready; 0 means no
+      limit.
     - `restartable` (bool, False): allow the task to run again on another pilot when its pilot fails.
 
     Old names are accepted: `cpu_processes` (ranks), `cpu_threads` (cores_per_rank), `cpu_thread_type`
@@ -300,6 +319,7 @@ class TaskDescription(Description):
         LFS_PER_RANK: at_least(0),
         MEM_PER_RANK: at_least(0),
         PARTITION: at_least(0),
+        SERVICES: _services,
         TIMEOUT: at_least(0),
         STARTUP_TIMEOUT: at_least(0),
     }
@@ -319,12 +339,25 @@ class TaskDescription(Description):
         if mode not in c.TASK_MODES and not self.raptor_id:
             raise attribute_type_error(f'TaskDescription.mode must be one of {", ".join(map(repr, c.TASK_MODES))}, or, '
                                        f'with raptor_id, one that the workers have registered, not {mode!r}')
+        if mode in _SERVICE_MODES or dict.get(self, SERVICE):
+            self._verify_service()
         if mode == c.TASK_METHOD and not self[METHOD]:
             self[METHOD] = self[FUNCTION]
         needed = _NEEDED.get(mode)
         if needed and not self[needed]:
             raise DescriptionError(f'TaskDescription.{needed} is not set, but tasks of mode {mode!r} need it')
         self.verify_call()
+
+    def _verify_service(self) -> None:
+        from rp_api.description import service  # few tasks are services
+
+        if self.mode not in _SERVICE_MODES:
+            raise DescriptionError(f'TaskDescription.service is set, but the mode is {self.mode!r}: set the mode '
+                                   f'{c.TASK_SERVICE!r}')
+        if self.raptor_id:
+            raise DescriptionError(f'TaskDescription.raptor_id is {self.raptor_id!r}, but the agent runs services '
+                                   'itself: leave it unset')
+        service.check(dict.get(self, SERVICE) or {}, dict.get(self, INFO_PATTERN) or '')
 
     def verify_call(self) -> None:
         """Verify the combination of attributes of a function or method task; raise DescriptionError."""

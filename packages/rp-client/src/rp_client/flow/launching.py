@@ -13,6 +13,7 @@ from rp_api.errors import sentence
 from rp_api.loop.offload import Offload
 from rp_api.platforms.definition import ResourceConfig
 from rp_client.component import ClientComponent
+from rp_client.flow.submission import agent_services
 from rp_client.launcher.base import Launcher, Start
 from rp_client.launcher.launchers import Launchers
 from rp_client.launcher.sandbox import make_sandboxes
@@ -200,6 +201,7 @@ class PilotLaunching(ClientComponent):
         if not self._is_near(launch):   # addresses on this host are of no use there
             common['registry_address'] = common['coordination']['endpoint']
         return common | {name: pilot.described[name] for name in _WANTED} | {
+            'services': agent_services(pilot.described),
             'pilot': pilot.uid, 'agent_uid': 'agent_0', 'agent': launch.settings, 'platform': launch.platform.as_dict(),
             'client_sandbox': sandboxes.client, 'resource_sandbox': sandboxes.resource,
             'session_sandbox': sandboxes.session, 'pilot_sandbox': sandboxes.pilot}

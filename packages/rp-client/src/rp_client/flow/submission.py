@@ -10,10 +10,12 @@ from typing import Any
 
 from rp_api import constants as c
 from rp_api.description import task as names
+from rp_api.description.pilot import PilotDescription
 from rp_api.description.task import TaskDescription
 from rp_api.errors import DescriptionError, PilotError
 from rp_api.raptor_defaults import NAMED_ENV, complete
 from rp_api.staging.directive import expand
+from rp_api.staging.location import acts_on_client
 from rp_api.staging.run import check_locations
 from rp_api.wire import codec
 from rp_client.common_description import LOOKED_AT, NOTHING, CommonDescription
@@ -22,9 +24,9 @@ LARGEST = 16 << 20
 """Bytes of a task description at most."""
 
 _RAPTOR = (c.RAPTOR_MASTER, c.RAPTOR_WORKER)
-_SERVICES = (c.TASK_SERVICE, c.AGENT_SERVICE)
+_BY_AGENT = (c.TASK_EXECUTABLE, c.TASK_SERVICE, c.AGENT_SERVICE)
 
-_ALONE = LOOKED_AT | {names.NAMED_ENV, names.SERVICES, names.METHOD}
+_ALONE = LOOKED_AT | {names.NAMED_ENV, names.SERVICE, names.INFO_PATTERN, names.METHOD}
 """Attributes that require a complete verification if they differ from the description before."""
 
 _NEEDED = (names.EXECUTABLE, names.FUNCTION, names.CODE, names.COMMAND)
@@ -97,19 +99,42 @@ def verified(description: TaskDescription, uid: str) -> TaskDescription:
     checked = description if isinstance(description, TaskDescription) else TaskDescription(description)
     checked.check()
     mode = checked.mode
-    if mode in _SERVICES:
-        raise DescriptionError(f'TaskDescription.mode of {uid} is {mode!r}, but services are not supported')
     if mode in _RAPTOR:
         checked = TaskDescription(checked)
         complete(checked)
-    elif mode != c.TASK_EXECUTABLE and not checked.raptor_id:
+    elif mode not in _BY_AGENT and not checked.raptor_id:
         raise DescriptionError(f'TaskDescription.raptor_id of {uid} is not set, but tasks of mode {mode!r} are run by '
                                'RAPTOR workers: set the uid of a RAPTOR master, or "*" for any')
-    for name in ('named_env', 'services'):
-        if dict.get(checked, name) and not (mode in _RAPTOR and checked[name] == NAMED_ENV):
-            raise DescriptionError(f'TaskDescription.{name} of {uid} is {checked[name]!r}, but is not supported: '
-                                   'leave it unset')
+    if dict.get(checked, names.NAMED_ENV) and not (mode in _RAPTOR and checked.named_env == NAMED_ENV):
+        raise DescriptionError(f'TaskDescription.named_env of {uid} is {checked.named_env!r}, but is not supported: '
+                               'leave it unset')
     return checked
+
+
+def agent_services(pilot: PilotDescription) -> list[dict[str, Any]]:
+    """Return the services of a pilot as the agent gets them: plain data, each with a uid.
+
+    Raises:
+        DescriptionError: A service is not valid, or two have the same uid.
+    """
+    found = [_agent_service(pilot.uid, number, service) for number, service in enumerate(pilot.services)]
+    uids = [service['uid'] for service in found]
+    for uid in uids:
+        if uids.count(uid) > 1:
+            raise DescriptionError(f'PilotDescription.services has {uids.count(uid)} services with the uid {uid!r}')
+    return found
+
+
+def _agent_service(pilot: str, number: int, description: TaskDescription) -> dict[str, Any]:
+    """Return a service of a pilot as plain data; raise DescriptionError if it is not valid."""
+    uid = description.uid or f'{pilot}.service.{number:04d}'
+    sparse = plain(verified(description, uid))
+    pack_plain(sparse, uid)
+    for directive in [*sparse.get(names.INPUT_STAGING, ()), *sparse.get(names.OUTPUT_STAGING, ())]:
+        if acts_on_client(directive['action']):
+            raise DescriptionError(f'{uid} stages {directive["source"]!r} by the client, but the agent runs this '
+                                   'service: use PilotDescription.input_staging or Pilot.stage_in')
+    return {**sparse, 'uid': uid}
 
 
 def plain(description: TaskDescription) -> dict[str, Any]:
