@@ -24,6 +24,7 @@ from rp_agent.resource_manager.pilot import allocation_of
 from rp_agent.runs import Runs
 from rp_agent.task import AgentTask
 from rp_api import states
+from rp_api.constants import AGENT_SERVICE, TASK_SERVICE
 from rp_api.coordination.contract import BULK
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.offload import Helpers
@@ -190,11 +191,15 @@ class Agent:
         if odd:
             self._left(odd)
             tasks = [task for task in tasks if task.uid in self._tasks]
-        calls = [task for task in tasks if dict.get(task.description, 'mode') == PILOT_RPC]   # most have no mode
+        special = [task for task in tasks if 'mode' in task.description]   # most have none
+        calls = [task for task in special if task.description['mode'] == PILOT_RPC]
         if calls:
             tasks = [task for task in tasks if task not in calls]
             for task in calls:
                 self._call(task)
+        services = [task for task in special if task.description['mode'] in (TASK_SERVICE, AGENT_SERVICE)]
+        if services:
+            self._features.add_services(services)
         if tasks:
             self._pipeline.put(tasks)
 

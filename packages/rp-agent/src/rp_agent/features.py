@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from rp_agent.calls import Calls
+from rp_agent.calls import Call, Calls
 from rp_agent.pipeline.pipeline import Pipeline
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.task import AgentTask
@@ -18,6 +18,7 @@ from rp_api.loop.offload import Offload
 
 if TYPE_CHECKING:
     from rp_agent.endpoint import Endpoint
+    from rp_agent.services.supervisor import Supervisor
 
 
 class FeaturePorts(NamedTuple):
@@ -63,9 +64,19 @@ class Features:
         self._ports = ports
         self._parts: dict[str, Feature] = {}
         self._endpoint: Endpoint | None = None
+        self._supervisor: Supervisor | None = None
 
     def start(self) -> None:
         """Make the parts that the pilot's description asks for."""
+        self._ports.calls.register('register_service', self._register_service)
+        services = self._ports.config.get('services')
+        if services:
+            self._services().of_pilot([service['uid'] for service in services])
+            self._ports.enter([dict(service) for service in services])
+
+    def add_services(self, tasks: Sequence[AgentTask]) -> None:
+        """Take charge of service tasks that are about to enter the pipeline."""
+        self._services().add(tasks)
 
     def endpoint(self) -> Endpoint:
         """Return the endpoint for processes on the pilot's nodes, which the first call opens."""
@@ -89,3 +100,21 @@ class Features:
         """Release the resources of all parts."""
         for part in self._parts.values():
             part.close()
+
+    # services
+
+    def _services(self) -> Supervisor:
+        """Return the supervisor of service tasks, which the first call makes."""
+        if self._supervisor is None:
+            from rp_agent.services.supervisor import ServicePorts, Supervisor
+
+            ports, pipeline = self._ports, self._ports.pipeline
+            self._supervisor = self._parts['services'] = pipeline.supervisor = Supervisor(ports.loop, ServicePorts(
+                pipeline.gate, pipeline.end_run, pipeline.run_again, pipeline.stage_output, ports.report,
+                ports.finish))
+        return self._supervisor
+
+    def _register_service(self, call: Call) -> None:
+        """Register a service outside of the pilot: its uid, and the information for the tasks that use it."""
+        self._services().register(*call.args, **call.kwargs)
+        call.done()

@@ -1,7 +1,7 @@
 """The journal of started tasks, for pilots whose job the batch system may start again.
 
 A task is recorded before it starts, in a file that survives the loss of the node. The agent of the next run receives
-all tasks again that are not final; a recorded task may have run, and runs again only if it is `restartable`.
+all tasks again that are not final; a recorded task may have run, and runs again only if it is `restartable` or a service.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 from rp_agent import sandbox
 from rp_agent.task import AgentTask
+from rp_api.constants import AGENT_SERVICE, TASK_SERVICE
 from rp_api.coordination import spool_file
 from rp_api.coordination.contract import Update
 from rp_api.system import private
@@ -51,11 +52,11 @@ class Runs:
 
     def goes_on(self, task: AgentTask) -> bool:
         """Return whether a task that ends with this run runs again in the next one."""
-        return task.uid not in self._now or bool(task.description['restartable'])
+        return task.uid not in self._now or _is_restartable(task)
 
     def refuse(self, task: AgentTask) -> None:
         """Make a task fail if an earlier run has started it and it is not restartable."""
-        if task.uid in self._before and not task.description['restartable']:
+        if task.uid in self._before and not _is_restartable(task):
             task.fail(repr(RuntimeError(f'the job of {self._pilot} was started again after {task.uid} had started: '
                                         f'it is not restartable')), f'{self.told}; its earlier run may have been '
                       f'complete, and its files are in {task.sandbox}')
@@ -70,6 +71,11 @@ class Runs:
     def close(self) -> None:
         """Close the file."""
         os.close(self._fd)
+
+
+def _is_restartable(task: AgentTask) -> bool:
+    """Return whether a task that has started may start again; the tasks that need a service need it in each run."""
+    return bool(task.description['restartable']) or task.description['mode'] in (TASK_SERVICE, AGENT_SERVICE)
 
 
 def _read(path: str) -> frozenset[str]:

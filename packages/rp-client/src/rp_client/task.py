@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from rp_api import states
-from rp_api.constants import TASK_STATE
+from rp_api.constants import AGENT_SERVICE, TASK_SERVICE, TASK_STATE
 from rp_api.coordination.contract import PackedInfo, packed_info
 from rp_api.description.task import TaskDescription
 from rp_api.errors import DeserializationError
@@ -160,13 +160,17 @@ class Task:
 
     @property
     def info(self) -> Any:
-        """The information that a service printed and its `info_pattern` matched; None before."""
+        """The information on a service for its users; None while it is not ready, '' if it has none."""
         return self._get('info')
 
     @property
     def waits_for(self) -> str:
-        """The environment or service that the task waits for on its pilot, besides resources; empty if it does not."""
-        return str(self._get('waits_for') or '') if self._state == states.AGENT_SCHEDULING else ''
+        """The environment or service that the task waits for on its pilot, besides resources; empty if it does not.
+
+        For a service that is to be started again: when, and how it has ended.
+        """
+        waits = self._state in (states.AGENT_SCHEDULING, states.AGENT_EXECUTING)
+        return str(self._get('waits_for') or '') if waits else ''
 
     @property
     def launch_method(self) -> str | None:
@@ -253,6 +257,31 @@ class Task:
         """
         self._tmgr.wait_for([self], state, timeout)
         return self._state
+
+    def wait_info(self, timeout: float | None = None) -> str:
+        """Wait until a service is ready, and return the information for its users.
+
+        Args:
+            timeout: Seconds to wait at most; default: no limit.
+
+        Returns:
+            The information that its `info_pattern` matched or its `service['info']` describes; '' without either.
+
+        Raises:
+            TimeoutError: The service is not ready after `timeout` seconds.
+            RuntimeError: The service ended before it was ready, the task is no service, or the session was closed or
+                has failed.
+        """
+        mode = self.common.mode
+        if mode not in (TASK_SERVICE, AGENT_SERVICE):
+            raise RuntimeError(f'{self._uid} is no service, its mode is {mode!r}')
+        if not self._tmgr.wait_until(lambda: self.info is not None or self._state in states.FINAL, timeout):
+            raise TimeoutError(f'{self._uid} is not ready after {timeout:g} s, its state is {self._state}')
+        info = self.info
+        if info is None:
+            raise RuntimeError(f'{self._uid} ended as {self._state} before it was ready: '
+                               f'{self.exception or "there is no information on the reason"}')
+        return str(info)
 
     def cancel(self) -> None:
         """Request the cancellation of the task, and return at once. A final task is not affected."""

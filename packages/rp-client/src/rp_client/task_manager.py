@@ -316,6 +316,10 @@ class TaskManager(OldMethods):
         with self._session.report.waiting('tasks', ended) as show:
             self._board.wait(tasks, state, timeout, show)
 
+    def wait_until(self, condition: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait until a condition on tasks is true; return False after `timeout` seconds."""
+        return self._board.wait_until(condition, timeout)
+
     def _warn_of_no_pilot(self, tasks: Iterable[Task]) -> None:
         if any(task.bound is None and task.state not in states.FINAL for task in tasks):
             _log.warning('tasks are waited for, but %s has no pilot to run them on: see add_pilots', self.uid)

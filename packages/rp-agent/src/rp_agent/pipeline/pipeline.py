@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from rp_agent.prerequisites.gate import Gate
     from rp_agent.raptor.component import Raptor
     from rp_agent.raptor.wiring import Wiring
+    from rp_agent.services.supervisor import Supervisor
 
 GATE = 'agent_prerequisites.0000'
 
@@ -95,6 +96,8 @@ class Pipeline:
         self._wiring: Wiring | None = None   # made for the first task that concerns RAPTOR
         self._raptor: Raptor | None = None
         self._gate: Gate | None = None   # made for the first task that has to wait for more than resources
+        self.supervisor: Supervisor | None = None
+        """Follows service tasks, once there are some."""
         plan = self._layout(allocation)
         sandbox.write_helpers(config['pilot_sandbox'])
         self._builder = Builder(config, loop, offload,
@@ -151,8 +154,25 @@ class Pipeline:
             self._gate.cancel(uids)
         if self._raptor:
             self._raptor.cancel(uids)
+        if self.supervisor:
+            self.supervisor.cancel(uids)
         for executor in self._executors.that_have(tasks):
             executor.cancel(uids)
+
+    def end_run(self, task: AgentTask) -> None:
+        """End the processes of a service, which the supervisor then gets back."""
+        for executor in self._executors.that_have([task]):
+            executor.cancel([task.uid])
+
+    def run_again(self, task: AgentTask) -> None:
+        """Run a service again that the supervisor has got back."""
+        reset(task, started=False)
+        task.target_state = task.exit_code = task.exception = task.exception_detail = None
+        self._admit([task])
+
+    def stage_output(self, task: AgentTask) -> None:
+        """Let a service go that the supervisor has got back."""
+        self._to_output([task])
 
     def refuse(self, tasks: Sequence[AgentTask], reason: str) -> None:
         """End tasks that have not entered the pipeline as CANCELED."""
@@ -293,6 +313,8 @@ class Pipeline:
     def _advanced(self, tasks: Sequence[AgentTask], state: str) -> None:
         if self._raptor:
             tasks = self._raptor.visible(tasks, state)
+        if self.supervisor:
+            tasks = self.supervisor.visible(tasks, state)
         self._ports.advanced(self._task_copies.visible(tasks), state)
 
     def _staged(self, tasks: list[AgentTask]) -> None:
@@ -333,6 +355,8 @@ class Pipeline:
         self._scheduler.release(self._task_copies.with_slots(tasks))
         if self._raptor:
             tasks = [task for task in tasks if not self._raptor.comes_back(task)]
+        if self.supervisor:
+            tasks = [task for task in tasks if not self.supervisor.comes_back(task)]
         if tasks:
             self._to_output(tasks)
 
@@ -349,6 +373,8 @@ class Pipeline:
         if raptor:   # tasks that its masters have run (`packed`) come from itself
             tasks = [task for task in tasks if task.packed is not None or not raptor.comes_back(task)]
         self._in_hand -= len(tasks)
+        if self.supervisor:
+            self.supervisor.left(tasks)
         if raptor and raptor.has_own:
             tasks = [task for task in tasks if not raptor.was_own(task)]
         if tasks:

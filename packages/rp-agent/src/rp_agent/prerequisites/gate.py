@@ -103,9 +103,10 @@ class Gate(Component):
         self._try(waiting)
 
     def withdraw(self, need: Need, text: str = '') -> None:
-        """Let later tasks wait for this again."""
+        """Let later tasks wait for this again, also if it had failed."""
         known = self._of(need)
-        known.ready, known.text = False, text
+        known.ready, known.text, known.reason = False, text, ''
+        self._report(self._waiting_for(need))
 
     def fail(self, need: Need, reason: str, detail: str) -> None:
         """Fail the tasks that wait for this, and later ones until it is provided.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -76,6 +77,10 @@ class Registry:
             self._endpoints[name] = endpoint
             self._changed(name)
 
+    def endpoint(self, name: str) -> str:
+        """Return the address that was set for a service; '' without one."""
+        return self._endpoints.get(name, '')
+
     def info(self, name: str) -> str | None:
         """Return the information for the next user of a service: that of its healthy instances in turn.
 
@@ -103,4 +108,4 @@ class Registry:
 
 def variable(name: str) -> str:
     """Return the name of the environment variable that has the information of a service."""
-    return 'RP_INFO_' + name.upper().replace('.', '_').replace('-', '_')
+    return 'RP_INFO_' + re.sub(r'[^A-Z0-9_]', '_', name.upper())

@@ -163,6 +163,7 @@ class Tracker:
             self.board.changed(passed[-1], entities)
             if self._model.is_final(passed[-1]):
                 self.on_final(entities)
+        self.board.look()
 
     def _move(self, change: Change) -> tuple[Change, Sequence[str]]:
         """Apply a change, and return it with the states that its entity has passed.

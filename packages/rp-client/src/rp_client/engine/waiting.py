@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from numbers import Real
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rp_api import states
 from rp_api.system.owner_process import OwnerProcess
@@ -48,12 +48,18 @@ class _Waiter:
         self.done = threading.Event()
 
 
+class _Watcher(NamedTuple):
+    condition: Callable[[], bool]
+    done: threading.Event
+
+
 class Board:
-    """The threads that wait for states of one kind of entity."""
+    """The threads that wait for states, or for other data, of one kind of entity."""
 
     def __init__(self, model: states.StateModel) -> None:
         self._model = model
         self._waiters: list[_Waiter] = []
+        self._watchers: list[_Watcher] = []
         self._broken: BaseException | None = None
         self._process = OwnerProcess('the session')
         self.lock = threading.RLock()
@@ -92,6 +98,34 @@ class Board:
             with self.lock:
                 self._waiters.remove(waiter)
 
+    def wait_until(self, condition: Callable[[], bool], timeout: float | None) -> bool:
+        """Wait until a condition on entities is true; return False after `timeout` seconds.
+
+        It is evaluated after each bulk of changes, under the board's lock.
+        """
+        self._process.check()
+        watcher = _Watcher(condition, threading.Event())
+        with self.lock:
+            if condition():
+                return True
+            self._watchers.append(watcher)
+        try:
+            if self._broken is None:
+                _wait(watcher.done, math.inf if timeout is None else timeout, None)
+            met = condition()
+            if not met and self._broken is not None:
+                raise RuntimeError(f'the session cannot go on: {self._broken}') from self._broken
+            return met
+        finally:
+            with self.lock:
+                self._watchers.remove(watcher)
+
+    def look(self) -> None:
+        """Wake the threads whose conditions have become true; the caller holds the lock."""
+        for watcher in self._watchers:
+            if watcher.condition():
+                watcher.done.set()
+
     def changed(self, state: str, entities: Iterable[Stateful]) -> None:
         """Wake the threads that waited for these entities to reach this state; the caller holds the lock."""
         value = self._model.value(state)
@@ -105,7 +139,7 @@ class Board:
         """End all present and later waits with an error, as no state will change any more."""
         with self.lock:
             self._broken = error
-            for waiter in self._waiters:
+            for waiter in (*self._waiters, *self._watchers):
                 waiter.done.set()
 
 

@@ -1,0 +1,100 @@
+"""A service task in the agent: its settings, its current run, and the sentences about its end."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from rp_agent.executor.launching.outcome import explain_code
+from rp_agent.services.probes import Target
+from rp_agent.services.restarts import Restarts
+from rp_agent.services.watch import Watch
+from rp_agent.task import AgentTask
+from rp_api import states
+from rp_api.description.service import probe_of
+from rp_api.loop.event_loop import Timer
+from rp_api.system.readable import end_of
+
+_SHOWN = 1024
+"""Bytes of each output that a message quotes."""
+
+
+class ServiceTask:
+    """A task that is an instance of a service."""
+
+    def __init__(self, task: AgentTask) -> None:
+        description = task.description
+        settings: dict[str, Any] = description['service']
+        self.task = task
+        self.uid = task.uid
+        self.name: str = settings.get('name') or task.uid
+        self.probe = probe_of(settings, description['info_pattern'])
+        self.limit: float = description.pop('startup_timeout', 0.0)   # of the service, not of the processes
+        self.liveness: bool = settings.get('liveness', True)
+        self.restarts = Restarts(settings.get('restart'))
+        self.routed = settings.get('router') is not None
+        self.wanted_port: int | None = settings.get('port')
+        self.port = self.wanted_port or 0
+        self.watch: Watch | None = None
+        self.ready_since: float | None = None
+        """Time at which the current run became ready; None before."""
+        self.given_up = ''
+        """The reason why the current run is being ended; '' if it is not."""
+        self.executed = False
+        """True once a run has begun: later ones change no state of the task."""
+        self.pause: Timer | None = None
+        """Ends the pause before the next start; None without a pause."""
+        self.told = ''
+        """The information that the application has."""
+        self._info: str | None = settings.get('info')
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names by which tasks can ask for this instance: that of the service, and its uid."""
+        return (self.name,) if self.name == self.uid else (self.name, self.uid)
+
+    @property
+    def target(self) -> Target:
+        """The place of the current run."""
+        task, description = self.task, self.task.description
+        return Target(self.host, self.port, task.sandbox,
+                      os.path.join(task.sandbox, description['stdout'] or f'{task.uid}.out'),
+                      os.path.join(task.sandbox, description['stderr'] or f'{task.uid}.err'))
+
+    @property
+    def host(self) -> str:
+        """The name of the node of its first rank; '' before it is placed."""
+        slots = self.task.slots
+        return str(slots[0]['node_name']) if slots else ''
+
+    def info(self, found: str) -> str:
+        """Return the information for users, given what the probe has found."""
+        if self._info is not None:
+            return self._info.format(host=self.host, port=self.port)
+        if found or 'pattern' in self.probe:
+            return found
+        return f'{self.host}:{self.port}' if self.wanted_port is not None else ''
+
+    def end(self) -> str:
+        """Return how the last run has ended."""
+        if self.given_up:
+            return self.given_up
+        task = self.task
+        when = 'ended' if self.ready_since is not None else 'ended before it was ready'
+        if task.exit_code is not None:
+            return f'it {when}: {explain_code(task.exit_code, shell=False)}'
+        return f'it {when}: {task.exception_detail or task.exception or task.target_state}'
+
+    def fail(self, reason: str) -> None:
+        """Set FAILED as the state of the task, with the reason and the last lines of its outputs."""
+        self.task.target_state = None
+        self.task.fail(reason, '\n'.join([reason, *self._last_lines()]))
+
+    @property
+    def has_failed(self) -> bool:
+        """True if the last run was given up, or its task has failed."""
+        return bool(self.given_up) or self.task.target_state != states.DONE
+
+    def _last_lines(self) -> list[str]:
+        found = [(path, end_of(path, _SHOWN).decode(errors='replace')) for path in self.target[3:]]
+        return [f'{path} ends with:\n{text}' for path, text in found if text]

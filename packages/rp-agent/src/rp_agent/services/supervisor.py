@@ -1,0 +1,304 @@
+"""The supervisor of a pilot's service tasks: it watches them, starts them again, and tells their users where they are.
+
+Rules of this file:
+
+- A service is an ordinary task of the pipeline. The supervisor sees its states, and its end before the output stagers
+  do; a task that is started again goes back to the gate, and its later states are not reported.
+- The registry decides what users get. `_publish` passes each change of it to the gate and to the application.
+- A service ends for good when its policy allows no more restarts, when it is cancelled, and with the pilot.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from rp_agent.prerequisites.gate import Gate
+from rp_agent.prerequisites.needs import PILOT, SERVICE, Need
+from rp_agent.services.free_ports import free_port
+from rp_agent.services.instance import ServiceTask
+from rp_agent.services.probes import can_repeat, look_of, put_aside, signs
+from rp_agent.services.registry import Instance, Registry, variable
+from rp_agent.services.watch import Watch, WatchPorts
+from rp_agent.task import VARIABLES, AgentTask
+from rp_api import states
+from rp_api.errors import sentence
+from rp_api.loop.event_loop import Loop
+from rp_api.loop.offload import Helpers
+
+_log = logging.getLogger('radical.pilot.agent.services')
+
+PORT = 'RP_SERVICE_PORT'
+"""The variable with the port on which a service listens."""
+
+OF_PILOT = Need(PILOT, 'services')
+
+_URGENT = (1 << 31) - 1
+"""The priority of a service that is started again: it comes before the tasks that use it."""
+
+
+class ServicePorts(NamedTuple):
+    """Callbacks of the supervisor to the pipeline and the agent."""
+
+    gate: Gate
+    end: Callable[[AgentTask], None]
+    """Ends the run of a task; the task then comes back."""
+    again: Callable[[AgentTask], None]
+    """Runs a task again that came back."""
+    stage_output: Callable[[AgentTask], None]
+    """Takes a task that came back and does not run again."""
+    report: Callable[[AgentTask, dict[str, Any]], None]
+    """Sends information on a task to the application."""
+    finish: Callable[[str, str], None]
+    """Ends the pilot in a state, for a reason."""
+
+
+class Supervisor:
+    """The service tasks of a pilot, and the registry of their instances."""
+
+    def __init__(self, loop: Loop, ports: ServicePorts) -> None:
+        self._loop = loop
+        self._ports = ports
+        self._helpers = Helpers(loop)   # of its own: a look may wait for a host that does not answer
+        self._tasks: dict[str, ServiceTask] = {}
+        self._of_pilot: frozenset[str] = frozenset()
+        self._awaited: set[str] = set()
+        """Services of the pilot that were not ready yet."""
+        self._stopping = ''
+        self.registry = Registry()
+        self.registry.on_change(self._publish)
+
+    # services
+
+    def add(self, tasks: Iterable[AgentTask]) -> None:
+        """Take charge of service tasks that are about to enter the pipeline."""
+        for task in tasks:
+            service = self._tasks[task.uid] = ServiceTask(task)
+            for name in service.names:
+                if not self.registry.healthy(name):
+                    self._ports.gate.withdraw(Need(SERVICE, name), 'is starting')
+
+    def of_pilot(self, uids: Iterable[str]) -> None:
+        """Hold all other tasks until these services are ready; if one of them ends, so does the pilot."""
+        self._of_pilot = own = frozenset(uids)
+        self._awaited = set(own)
+        self._ports.gate.require(OF_PILOT, lambda task: task.uid not in own)
+        self._ports.gate.expect(OF_PILOT, 'are starting')
+
+    def register(self, uid: str, info: str) -> None:
+        """Add a service outside of the pilot, or change its information; raise ValueError if they are no texts."""
+        if not isinstance(uid, str) or not uid or not isinstance(info, str):
+            raise ValueError(f'a service has a uid and information, which are texts, not {uid!r} and {info!r}')
+        self.registry.put(Instance(uid, uid, info=info))
+
+    def stop(self, reason: str) -> None:
+        """Start and watch nothing more, as the pilot ends."""
+        self._stopping = reason
+        for service in list(self._tasks.values()):
+            self._unwatch(service)
+            self._end_pause(service, reason)
+
+    def close(self) -> None:
+        """Release all resources."""
+        self._helpers.close(0)
+
+    # calls from the pipeline
+
+    def visible(self, tasks: Sequence[AgentTask], state: str) -> Sequence[AgentTask]:
+        """Follow the states of services; return the tasks whose new state is reported."""
+        found = [(task, self._tasks.get(task.uid)) for task in tasks]
+        return [task for task, service in found if service is None or self._follow(service, state)]
+
+    def comes_back(self, task: AgentTask) -> bool:
+        """Handle the end of a run; return whether the supervisor keeps the task, to run it again."""
+        service = self._tasks.get(task.uid)
+        if service is None:
+            return False
+        ready = 0.0 if service.ready_since is None else time.monotonic() - service.ready_since
+        self._unwatch(service)
+        ended = task.target_state == states.CANCELED and not service.given_up   # by its timeout
+        if task.cancelled or self._stopping or ended:
+            return False
+        end = service.end()
+        delay = service.restarts.next(ready)
+        if delay is None:
+            self._conclude(service, end)
+            return False
+        self._pause(service, end, delay)
+        return True
+
+    def left(self, tasks: Sequence[AgentTask]) -> None:
+        """Handle the end of tasks that leave the pipeline."""
+        for task in tasks:
+            service = self._tasks.pop(task.uid, None)
+            if service is not None:
+                self._unwatch(service)
+                self._gone(service)
+
+    def cancel(self, uids: Iterable[str]) -> None:
+        """End those of these tasks that wait for their next start."""
+        for uid in uids:
+            if uid in self._tasks:
+                self._end_pause(self._tasks[uid], 'cancelled before its next start')
+
+    # one run
+
+    def _follow(self, service: ServiceTask, state: str) -> bool:
+        """Handle a state of a service; return whether it is reported."""
+        if state == states.AGENT_EXECUTING_PENDING:
+            self._equip(service)
+        shown = not service.executed
+        if state == states.AGENT_EXECUTING:
+            service.executed = True
+            self._begin(service)
+        return shown
+
+    def _equip(self, service: ServiceTask) -> None:
+        """Give a placed service its port."""
+        if service.wanted_port is None:
+            return
+        if service.wanted_port == 0:
+            service.port = free_port({each.port for each in self._tasks.values()})
+        variables = service.task.extra.get(VARIABLES, {})
+        service.task.extra[VARIABLES] = {**variables, PORT: str(service.port)}
+
+    def _begin(self, service: ServiceTask) -> None:
+        """Watch a run that starts."""
+        self._unwatch(service)   # that of a run which a lost node has ended
+        if self._stopping:
+            return
+        probe = service.probe
+        service.watch = Watch(
+            self._loop, self._helpers.run, look_of(probe, service.target), probe, limit=service.limit,
+            liveness=service.liveness and can_repeat(probe),
+            ports=WatchPorts(partial(self._ready, service), partial(self._give_up, service)))
+
+    def _ready(self, service: ServiceTask, found: str) -> None:
+        service.ready_since = time.monotonic()
+        instance = Instance(service.uid, service.name, service.host, service.port, service.info(found))
+        _log.info('%s is ready: %s', service.uid, instance.info)
+        self.registry.put(instance)
+        if service.uid in self._awaited:
+            self._awaited.remove(service.uid)
+            if not self._awaited:
+                self._ports.gate.provide(OF_PILOT)
+
+    def _is_ready(self, uid: str) -> bool:
+        instance = self.registry.instance(uid)
+        return instance is not None and instance.healthy
+
+    def _give_up(self, service: ServiceTask, reason: str) -> None:
+        _log.warning('%s is ended: %s', service.uid, reason)
+        service.given_up = reason
+        self.registry.withdraw(service.uid)
+        self._ports.end(service.task)
+
+    def _unwatch(self, service: ServiceTask) -> None:
+        """End the watch over a run that has ended, and withdraw the instance."""
+        if service.watch is not None:
+            service.watch.stop()
+            service.watch = None
+        self.registry.withdraw(service.uid)
+
+    # restarts
+
+    def _pause(self, service: ServiceTask, end: str, delay: float) -> None:
+        """Wait before the next start."""
+        restarts = service.restarts
+        text = f'restart {restarts.count} of {restarts.most} in {delay:g} s: {end}'
+        _log.warning('%s: %s', service.uid, text)
+        service.told = ''
+        self._ports.report(service.task, {'info': None, 'waits_for': text})
+        for name in service.names:
+            if not self.registry.healthy(name):
+                self._ports.gate.withdraw(Need(SERVICE, name), 'is started again')
+        service.pause = self._loop.call_later(delay, self._prepare, service)
+
+    def _prepare(self, service: ServiceTask) -> None:
+        """Remove what the probe would take for signs of the next run, then start it."""
+        self._helpers.run(partial(put_aside, signs(service.probe, service.target)),
+                          lambda _: self._again(service), lambda error: self._cannot_start(service, error))
+
+    def _again(self, service: ServiceTask) -> None:
+        if service.pause is not None:
+            service.pause = service.ready_since = None
+            service.given_up = ''
+            service.task.description['priority'] = _URGENT
+            self._ports.again(service.task)
+
+    def _cannot_start(self, service: ServiceTask, error: BaseException) -> None:
+        if service.pause is not None:
+            service.pause = None
+            self._conclude(service, f'it cannot be started again: {sentence(error)}')
+            self._ports.stage_output(service.task)
+
+    def _end_pause(self, service: ServiceTask, reason: str) -> None:
+        if service.pause is not None:
+            service.pause.cancel()
+            service.pause = None
+            service.task.target_state = states.CANCELED
+            service.task.exception = reason
+            self._ports.stage_output(service.task)
+
+    # the end of a service
+
+    def _conclude(self, service: ServiceTask, end: str) -> None:
+        """Set the outcome of a service that is not started again."""
+        never_ready = service.ready_since is None and 'runs' not in service.probe
+        if service.has_failed or service.restarts.most or never_ready:
+            after = f' after {service.restarts.count} restarts' if service.restarts.count else ''
+            service.fail(f'service {service.name} has failed{after}: {end}')
+
+    def _gone(self, service: ServiceTask) -> None:
+        """Tell the users of a service that this instance does not come back."""
+        task = service.task
+        reason = task.exception if task.target_state == states.FAILED else None
+        reason = reason or f'service {service.name} has ended as {task.target_state}'
+        detail = task.exception_detail or reason
+        self.registry.remove(service.uid)
+        for name in service.names:
+            if not any(name in each.names for each in self._tasks.values()) and not self.registry.healthy(name):
+                self._ports.gate.fail(Need(SERVICE, name), reason, detail)
+        if service.uid in self._of_pilot and not self._stopping and task.target_state != states.DONE:
+            _log.error('%s: %s', service.uid, detail)
+            self._ports.finish(states.FAILED, f'has lost its service {service.uid}: {reason}')
+
+    # users
+
+    def _publish(self, name: str) -> None:
+        """Tell the users of a service what the registry has for them."""
+        services = [each for each in self._tasks.values() if each.name == name]
+        if not services and not self.registry.instances(name):   # it has ended
+            return
+        self._offer(name, self._has(name, services), lambda: self.registry.info(name))
+        for service in services:
+            uid = service.uid
+            ready = self._is_ready(uid) and self._has(name, services)
+            if uid != name:
+                self._offer(uid, ready, partial(self._info_of, uid))
+            if ready and (told := self._info_of(uid)) != service.told:
+                service.told = told
+                self._ports.report(service.task, {'info': told, 'waits_for': ''})
+
+    def _has(self, name: str, services: Sequence[ServiceTask]) -> bool:
+        """Return whether users of a service can be served: it has an instance, and its router if it has one."""
+        routed = any(service.routed for service in services)
+        return bool(self.registry.healthy(name)) and (not routed or bool(self.registry.endpoint(name)))
+
+    def _info_of(self, uid: str) -> str:
+        """Return the information on one instance: its own, or the endpoint of its service."""
+        instance = self.registry.instance(uid)
+        assert instance is not None
+        return self.registry.endpoint(instance.name) or instance.info
+
+    def _offer(self, name: str, ready: bool, info: Callable[[], str | None]) -> None:
+        def variables(task: AgentTask) -> Mapping[str, str]:
+            return {variable(name): info() or ''}
+
+        if ready:
+            self._ports.gate.provide(Need(SERVICE, name), variables)
+        else:
+            self._ports.gate.withdraw(Need(SERVICE, name), 'is not ready')
