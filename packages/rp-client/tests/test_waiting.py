@@ -183,3 +183,34 @@ def test_what_was_reached_before_it_broke_was_reached(board: Board, waiters: Wai
         board.changed(thing.state, [thing])
         board.broke(ValueError('the hub is gone'))
     assert result.result(TIMEOUT)
+
+
+def test_a_condition_is_looked_at_after_each_change(board: Board) -> None:
+    thing = Thing('a')
+    found: list[bool] = []
+
+    def work() -> None:
+        found.append(board.wait_until(lambda: thing.state == states.DONE, TIMEOUT))
+
+    waiting = threading.Thread(target=work)
+    waiting.start()
+    while not board._watchers:
+        assert waiting.is_alive()
+    for state in (states.AGENT_EXECUTING, states.DONE):
+        with board.lock:
+            thing.state = state
+            board.look()
+    waiting.join(TIMEOUT)
+    assert found == [True]
+    assert not board._watchers
+
+
+def test_a_condition_that_is_true_is_not_waited_for(board: Board) -> None:
+    assert board.wait_until(lambda: True, 0)
+    assert not board.wait_until(lambda: False, 0)
+
+
+def test_the_end_of_the_session_ends_the_wait_for_a_condition(board: Board) -> None:
+    board.broke(OSError('gone'))
+    with pytest.raises(RuntimeError, match='gone'):
+        board.wait_until(lambda: False, None)

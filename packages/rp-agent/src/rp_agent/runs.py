@@ -1,7 +1,8 @@
 """The journal of started tasks, for pilots whose job the batch system may start again.
 
 A task is recorded before it starts, in a file that survives the loss of the node. The agent of the next run receives
-all tasks again that are not final; a recorded task may have run, and runs again only if it is `restartable` or a service.
+all tasks again that are not final; a recorded task may have run, and runs again only if it is `restartable` or a
+service.
 """
 
 from __future__ import annotations

@@ -139,8 +139,8 @@ class Board:
         """End all present and later waits with an error, as no state will change any more."""
         with self.lock:
             self._broken = error
-            for waiter in (*self._waiters, *self._watchers):
-                waiter.done.set()
+            for done in [each.done for each in self._waiters] + [each.done for each in self._watchers]:
+                done.set()
 
 
 def _wait(event: threading.Event, timeout: float, show: Callable[[], object] | None) -> None:
