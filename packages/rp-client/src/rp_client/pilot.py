@@ -342,6 +342,21 @@ class Pilot:
         wanted = [tds] if isinstance(tds, Mapping) else tds
         return self._attached().submit_raptors([self._mine(description) for description in wanted])
 
+    def register_service(self, uid: str, info: str) -> None:
+        """Register a service that does not run as a task of the pilot, or change its information.
+
+        Tasks of this pilot that have `uid` in their `services` wait until it is registered, and get the information as
+        `$RP_INFO_<UID>`.
+
+        Args:
+            uid: The name by which tasks ask for the service.
+            info: The information for them, such as a URL.
+
+        Raises:
+            RuntimeError: The pilot has ended, or its agent refuses the service.
+        """
+        self.rpc('register_service', uid, info)
+
     def rpc(self, cmd: str, *args: Any, rpc_addr: str | None = None, rpc_timeout: float | None = None,
             **kwargs: Any) -> Any:
         """Call a handler of the pilot's agent, or of a task on the pilot, and wait for its result.
