@@ -68,6 +68,20 @@ def test_the_deadline_does_not_concern_an_instance_that_is_ready() -> None:
     assert watched([GOOD, GOOD, GOOD, *[BAD] * 3], limit=0.3, liveness=True)[0] == 'ready: found'
 
 
+@pytest.mark.parametrize('liveness', [False, True])
+def test_an_instance_can_report_that_it_is_ready(liveness: bool) -> None:
+    loop, calls = Loop(), list[str]()
+    watch = Watch(loop, lambda *_: calls.append('look'), lambda: GOOD, {'interval': 30.0}, limit=60.0,
+                  liveness=liveness, ports=WatchPorts(calls.append, calls.append))
+    watch.signalled('here')
+    watch.signalled('moved')
+    loop.call_later(0.1, loop.stop)
+    loop.run()
+    watch.stop()
+    loop.close()
+    assert calls == ['here', 'moved']
+
+
 @pytest.mark.parametrize(('policy', 'ready', 'expected'), [
     (None, [0], [None]),
     ({'attempts': 3, 'delay': 0.5, 'factor': 2.0, 'limit': 30.0}, [0, 0, 0, 0], [0.5, 1.0, 2.0, None]),

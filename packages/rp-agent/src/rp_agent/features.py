@@ -69,6 +69,7 @@ class Features:
     def start(self) -> None:
         """Make the parts that the pilot's description asks for."""
         self._ports.calls.register('register_service', self._register_service)
+        self._ports.calls.register('service_signal', self._service_signal)
         services = self._ports.config.get('services')
         if services:
             self._services().of_pilot([service['uid'] for service in services])
@@ -117,4 +118,9 @@ class Features:
     def _register_service(self, call: Call) -> None:
         """Register a service outside of the pilot: its uid, and the information for the tasks that use it."""
         self._services().register(*call.args, **call.kwargs)
+        call.done()
+
+    def _service_signal(self, call: Call) -> None:
+        """Take the report of a service that it is ready: its uid, its information, and its name if it is new."""
+        self._services().signal(*call.args, **call.kwargs)
         call.done()

@@ -44,8 +44,8 @@ class ServiceTask:
         """True once a run has begun: later ones change no state of the task."""
         self.pause: Timer | None = None
         """Ends the pause before the next start; None without a pause."""
-        self.told = ''
-        """The information that the application has."""
+        self.told: str | None = None
+        """The information that the application has; None before the service is ready, and before it is so again."""
         self._info: str | None = settings.get('info')
 
     @property
@@ -71,7 +71,7 @@ class ServiceTask:
         """Return the information for users, given what the probe has found."""
         if self._info is not None:
             return self._info.format(host=self.host, port=self.port)
-        if found or 'pattern' in self.probe:
+        if found or 'pattern' in self.probe or 'signal' in self.probe:
             return found
         return f'{self.host}:{self.port}' if self.wanted_port is not None else ''
 

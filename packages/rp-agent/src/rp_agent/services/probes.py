@@ -53,6 +53,8 @@ def look_of(probe: Mapping[str, Any], target: Target) -> Look:
     if 'pattern' in probe:
         pattern = parse_pattern(probe['pattern'], 'pattern')
         return Lines(pattern_path(probe['pattern'], target), pattern.find).look
+    if 'signal' in probe:
+        return lambda: Seen(False, 'it has not called radical-pilot-service-signal')
     return lambda: Seen(True, '')
 
 

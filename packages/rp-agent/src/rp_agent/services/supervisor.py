@@ -94,6 +94,14 @@ class Supervisor:
             raise ValueError(f'a service has a uid and information, which are texts, not {uid!r} and {info!r}')
         self.registry.put(Instance(uid, uid, info=info))
 
+    def signal(self, uid: str, info: str = '', name: str = '') -> None:
+        """Take the report of a running service that it is ready, with its information, and its name if it is new."""
+        service = self._tasks.get(uid)
+        if service is None or service.watch is None:
+            raise ValueError(f'{uid} is no service of this pilot that runs')
+        service.name = name or service.name
+        service.watch.signalled(info)
+
     def stop(self, reason: str) -> None:
         """Start and watch nothing more, as the pilot ends."""
         self._stopping = reason
@@ -181,8 +189,12 @@ class Supervisor:
         instance = Instance(service.uid, service.name, service.host, service.port, service.info(found))
         _log.info('%s is ready: %s', service.uid, instance.info)
         self.registry.put(instance)
-        if service.uid in self._awaited:
-            self._awaited.remove(service.uid)
+        self._started(service.uid)
+
+    def _started(self, uid: str) -> None:
+        """Let the tasks of the application go on when the last service of the pilot is ready, or has ended well."""
+        if uid in self._awaited:
+            self._awaited.remove(uid)
             if not self._awaited:
                 self._ports.gate.provide(OF_PILOT)
 
@@ -210,8 +222,7 @@ class Supervisor:
         restarts = service.restarts
         text = f'restart {restarts.count} of {restarts.most} in {delay:g} s: {end}'
         _log.warning('%s: %s', service.uid, text)
-        service.told = ''
-        self._ports.report(service.task, {'info': None, 'waits_for': text})
+        self._tell(service, None, text)
         for name in service.names:
             if not self.registry.healthy(name):
                 self._ports.gate.withdraw(Need(SERVICE, name), 'is started again')
@@ -262,7 +273,9 @@ class Supervisor:
         for name in service.names:
             if not any(name in each.names for each in self._tasks.values()) and not self.registry.healthy(name):
                 self._ports.gate.fail(Need(SERVICE, name), reason, detail)
-        if service.uid in self._of_pilot and not self._stopping and task.target_state != states.DONE:
+        if task.target_state == states.DONE:
+            self._started(service.uid)
+        elif service.uid in self._of_pilot and not self._stopping:
             _log.error('%s: %s', service.uid, detail)
             self._ports.finish(states.FAILED, f'has lost its service {service.uid}: {reason}')
 
@@ -280,8 +293,13 @@ class Supervisor:
             if uid != name:
                 self._offer(uid, ready, partial(self._info_of, uid))
             if ready and (told := self._info_of(uid)) != service.told:
-                service.told = told
-                self._ports.report(service.task, {'info': told, 'waits_for': ''})
+                self._tell(service, told)
+
+    def _tell(self, service: ServiceTask, info: str | None, waits_for: str = '') -> None:
+        """Report the information on a service to the application, unless it is one of the pilot itself."""
+        service.told = info
+        if service.uid not in self._of_pilot:
+            self._ports.report(service.task, {'info': info, 'waits_for': waits_for})
 
     def _has(self, name: str, services: Sequence[ServiceTask]) -> bool:
         """Return whether users of a service can be served: it has an instance, and its router if it has one."""

@@ -30,7 +30,7 @@ class WatchPorts(NamedTuple):
     """Callbacks of a watch."""
 
     ready: Callable[[str], object]
-    """Called once, with the information that the probe has found."""
+    """Called with the information that the probe has found, or that the instance has reported."""
     given_up: Callable[[str], object]
     """Called once at most, with the reason, when the instance was not ready in time or works no more."""
 
@@ -66,6 +66,10 @@ class Watch:
         self._deadline = loop.call_later(limit, self._too_late) if limit > 0 else None
         self._timer: Timer = loop.call_later(self._delay, self._begin)
 
+    def signalled(self, text: str) -> None:
+        """Take a report of the instance itself that it is ready, with its information; it counts at any time."""
+        self._is_ready(text)
+
     def stop(self) -> None:
         """End the watch; no callback is called any more."""
         self._stopped = True
@@ -80,7 +84,7 @@ class Watch:
         self._seen(Seen(False, sentence(error)))
 
     def _seen(self, seen: Seen) -> None:
-        if self._stopped:
+        if self._stopped or (self._ready and not self._liveness):
             return
         if self._ready:
             self._alive(seen)
@@ -95,6 +99,7 @@ class Watch:
         self._ready = True
         if self._deadline is not None:
             self._deadline.cancel()
+        self._timer.cancel()
         if self._liveness:
             self._again(ALIVE * self._interval)
         self._ports.ready(text)

@@ -19,7 +19,7 @@ STDERR = 'stderr'
 FILE = 'file'
 
 _NAME = re.compile(r'[A-Za-z0-9_][A-Za-z0-9._-]*\Z')
-_KINDS = ('http', 'port', 'file', 'pattern', 'runs')
+_KINDS = ('http', 'port', 'file', 'pattern', 'signal', 'runs')
 _FIELDS = ('host', 'port')
 
 RESTART = {'attempts': 0, 'delay': 0.5, 'factor': 2.0, 'limit': 30.0}
@@ -64,7 +64,7 @@ def service(value: Any) -> dict[str, Any]:
 
 
 def probe_of(settings: Mapping[str, Any], info_pattern: str) -> dict[str, Any]:
-    """Return the complete probe of a service, which has exactly one of the keys http, port, file, pattern and runs.
+    """Return the complete probe of a service, which has exactly one key of `_KINDS`.
 
     Args:
         settings: The attribute `service` in normal form.
@@ -170,6 +170,7 @@ _PROBE_CASTS = {
     'port': _true,
     'file': _to(text, 'a path', lambda value: bool(value) and '\0' not in value),
     'pattern': _pattern,
+    'signal': _true,
     'runs': _true,
     'interval': _seconds,
     'timeout': _seconds,

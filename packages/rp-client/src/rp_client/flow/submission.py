@@ -68,6 +68,8 @@ class Packing:
         """Return whether the differences from the description before need no complete verification."""
         like = self._like
         assert like is not None
+        if names.SERVICES in own and self._common.raptor_id:
+            return False
         for name in _ALONE.intersection(own):
             value, other = own[name], like[name]
             if type(value) not in _SCALARS or type(value) is not type(other) or value != other:
@@ -105,6 +107,9 @@ def verified(description: TaskDescription, uid: str) -> TaskDescription:
     elif mode not in _BY_AGENT and not checked.raptor_id:
         raise DescriptionError(f'TaskDescription.raptor_id of {uid} is not set, but tasks of mode {mode!r} are run by '
                                'RAPTOR workers: set the uid of a RAPTOR master, or "*" for any')
+    if dict.get(checked, names.SERVICES) and mode not in (*_BY_AGENT, *_RAPTOR):
+        raise DescriptionError(f'TaskDescription.services of {uid} is {checked.services!r}, but tasks of mode {mode!r} '
+                               'run in RAPTOR workers: set the services of their worker or master')
     if dict.get(checked, names.NAMED_ENV) and not (mode in _RAPTOR and checked.named_env == NAMED_ENV):
         raise DescriptionError(f'TaskDescription.named_env of {uid} is {checked.named_env!r}, but is not supported: '
                                'leave it unset')

@@ -1,0 +1,29 @@
+"""A small HTTP server, which a service task runs: it answers requests with its process.
+
+It hangs after a request for /hang. Its argument is the number of seconds until it listens.
+"""
+
+import os
+import sys
+import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        if self.path == '/hang':
+            time.sleep(1000)
+        text = str(os.getpid()).encode()
+        self.send_response(200)
+        self.send_header('Content-Length', str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+
+print('begins', flush=True)
+time.sleep(float(sys.argv[1]))
+with HTTPServer(('127.0.0.1', int(os.environ['RP_SERVICE_PORT'])), Handler) as server:
+    print(f'listens at http://127.0.0.1:{server.server_port} as', os.getpid(), flush=True)
+    with open('ready', 'w') as file:
+        print(os.getpid(), file=file)
+    server.serve_forever()
