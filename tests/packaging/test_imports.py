@@ -63,7 +63,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'scheduler', 'stager', 'reporting', 'runs'},
         {'executor'},
         {'components', 'limits'},
-        {'nodes', 'partitions'},
+        {'environments', 'nodes', 'partitions'},
         {'prerequisites', 'raptor'},
         {'services'},
         {'pipeline', 'calls'},
