@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rp_agent.environments.published import Built
+from rp_agent.environments.published import Built, Files
+from rp_agent.logs import LOG
+from rp_api.description.environment import EnvSpec, normal_form
+from rp_api.logger import logger
 from rp_api.loop.event_loop import Loop
+from rp_api.loop.process_handle import ProcessHandle
+from rp_api.system import private, processes
+from rp_api.system.host import python_program
+from rp_api.system.readable import end_of
+
+MARK = 'RP_BUILDS_ENVIRONMENT'
+"""The variable with the name of the environment, in all processes that build it."""
+
+_TAIL = 2048
+"""Bytes of a builder's output that the report of a failure quotes."""
+
+_RUNS = 2
+"""Number of times that a builder is started if a signal kills it."""
 
 Done = Callable[[], object]
 Failed = Callable[[str, str], object]
@@ -16,22 +38,154 @@ Distribute = Callable[[Built, Done, Failed], None]
 """Copies an environment to the nodes, then calls back."""
 
 
-class Environments:
-    """Prepares environments, each once.
+class _Entry:
+    """An environment that is prepared: its specification, the callbacks that wait for it, and its builder."""
 
-    `config` is the agent's configuration, `base` the environment of tasks. `distribute` is called for each environment
-    that was built, before tasks may use it; None if tasks use it where it was built.
+    __slots__ = ('builder', 'failed', 'handle', 'name', 'ready', 'runs', 'spec', 'start_of_log', 'waiting')
+
+    def __init__(self, name: str, spec: EnvSpec) -> None:
+        self.name = name
+        self.spec = spec
+        self.waiting: list[tuple[Done, Failed]] = []
+        self.ready = False
+        self.builder: subprocess.Popen[bytes] | None = None
+        self.handle: ProcessHandle | None = None
+        self.runs = 0
+        self.start_of_log = 0
+
+
+class Environments:
+    """Prepares environments, each once, with at most one builder per core of this host.
+
+    `config` is the agent's configuration, `base` the whole environment of tasks, `belongs` the variables in it that
+    identify the pilot's processes, `pilot_sandbox` the sandbox that all agents of the pilot share. `distribute` is
+    called for each environment that was built, before tasks may use it; None if tasks use it where it was built.
     """
 
-    def __init__(self, config: Mapping[str, Any], loop: Loop, base: Mapping[str, str]) -> None:
-        self._config = config
+    def __init__(self, config: Mapping[str, Any], loop: Loop, base: Mapping[str, str], belongs: Mapping[str, str],
+                 pilot_sandbox: str, most: int | None = None) -> None:
         self._loop = loop
-        self._base = base
+        self._belongs = dict(belongs)
+        self._sandbox = pilot_sandbox
+        self._request = {'base': dict(base), 'shell': config['platform'].get('shell', ''),
+                         'pilot_sandbox': pilot_sandbox, 'resource_sandbox': config['resource_sandbox']}
+        self._most = most or len(os.sched_getaffinity(0))
+        self._entries: dict[str, _Entry] = {}
+        self._queue: deque[_Entry] = deque()
+        self._running: set[_Entry] = set()
         self.distribute: Distribute | None = None
 
     def prepare(self, name: str, spec: Mapping[str, Any], done: Done, failed: Failed) -> None:
-        """Prepare an environment, then call `done()` or `failed(reason, detail)`."""
-        raise NotImplementedError
+        """Prepare an environment, then call `done()` or `failed(reason, detail)`; raise DescriptionError.
+
+        An environment that exists is not built again. After a failure, the next call tries again.
+        """
+        wanted = normal_form(name, spec)
+        entry = self._entries.get(name)
+        if entry is None:
+            entry = self._entries[name] = _Entry(name, wanted)
+            self._queue.append(entry)
+        elif entry.spec != wanted:
+            failed(f'the environment {name!r} exists with another specification: choose another name',
+                   f'it was prepared as {json.dumps(entry.spec)}')
+            return
+        if entry.ready:
+            done()
+            return
+        entry.waiting.append((done, failed))
+        self._start_next()
+
+    def spec(self, name: str) -> EnvSpec | None:
+        """Return the specification of an environment; None if it is unknown."""
+        entry = self._entries.get(name)
+        return None if entry is None else entry.spec
 
     def close(self) -> None:
-        """Kill all builders."""
+        """Kill all builders and their tools."""
+        running, self._running = self._running, set()
+        self._queue.clear()
+        self._kill([entry.name for entry in running])
+        for entry in running:
+            self._reap(entry)
+
+    def _start_next(self) -> None:
+        while self._queue and len(self._running) < self._most:
+            entry = self._queue.popleft()
+            try:
+                self._start(entry)
+            except OSError as error:
+                self._failed(entry, f'the builder of the environment {entry.name!r} cannot be started: '
+                                    f'{error.strerror}', '')
+
+    def _start(self, entry: _Entry) -> None:
+        files = Files.of(self._sandbox, entry.name)
+        private.make_directory(os.path.dirname(files.log), readable=True)
+        with tempfile.TemporaryFile() as request, open(files.log, 'ab') as log:
+            entry.start_of_log = log.tell()
+            request.write(json.dumps({'name': entry.name, 'spec': entry.spec, **self._request}).encode())
+            request.seek(0)
+            # it stays in the agent's session, by which executors recognise children that are not theirs
+            entry.builder = subprocess.Popen(
+                python_program('rp_agent.environments.builder'), stdin=request, stdout=log, stderr=log,
+                env=os.environ | self._belongs | {MARK: entry.name})
+        entry.runs += 1
+        entry.handle = ProcessHandle.of_child(entry.builder.pid)
+        entry.handle.watch(self._loop, lambda: self._ended(entry))
+        self._running.add(entry)
+        logger(LOG).info('the environment %s is being built, see %s', entry.name, files.log)
+
+    def _ended(self, entry: _Entry) -> None:
+        self._running.discard(entry)
+        code = self._reap(entry)
+        files = Files.of(self._sandbox, entry.name)
+        if code == 0:
+            self._built(entry, Built.read(files))
+        elif code > 0:
+            self._failed(entry, *self._explain(entry, files, ''))
+        else:
+            self._kill([entry.name])   # its tools, which keep the lock
+            if entry.runs < _RUNS:
+                logger(LOG).warning('the builder of %s was killed by signal %d, it is started again', entry.name, -code)
+                self._queue.append(entry)
+            else:
+                self._failed(entry, *self._explain(entry, files, f'its builder was killed by signal {-code}'))
+        self._start_next()
+
+    def _explain(self, entry: _Entry, files: Files, reason: str) -> tuple[str, str]:
+        """Return the reason of a failure, and its details: the end of the builder's output."""
+        size = os.stat(files.log).st_size - entry.start_of_log
+        said = end_of(files.log, min(_TAIL, size)).decode(errors='replace').strip()
+        reason = reason or said.rpartition('\n')[2] or 'its builder gave no reason'
+        return (f'the environment {entry.name!r} cannot be built: {reason}',
+                f'see {files.log}' + (f'; its last lines:\n{said}' if said else ''))
+
+    def _built(self, entry: _Entry, built: Built) -> None:
+        if self.distribute is None:
+            self._ready(entry)
+        else:
+            self.distribute(built, lambda: self._ready(entry), lambda reason, detail: self._failed(
+                entry, reason, detail))
+
+    def _ready(self, entry: _Entry) -> None:
+        entry.ready = True
+        logger(LOG).info('the environment %s is ready', entry.name)
+        waiting, entry.waiting = entry.waiting, []
+        for done, _ in waiting:
+            done()
+
+    def _failed(self, entry: _Entry, reason: str, detail: str) -> None:
+        del self._entries[entry.name]
+        logger(LOG).error('%s; %s', reason, detail)
+        for _, failed in entry.waiting:
+            failed(reason, detail)
+
+    def _kill(self, names: list[str]) -> None:
+        if names:
+            processes.sweep({**self._belongs, MARK: names}, signal.SIGKILL)
+
+    def _reap(self, entry: _Entry) -> int:
+        """Wait for a builder that has ended or was killed, and return its exit code."""
+        assert entry.builder is not None
+        assert entry.handle is not None
+        entry.handle.close()
+        return entry.builder.wait()

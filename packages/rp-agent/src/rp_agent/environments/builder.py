@@ -1,0 +1,157 @@
+"""The builder: a program that builds one environment, or finds it built, and publishes its activation script.
+
+It reads a `Request` from standard input, and writes to the log of the environment; the last line says why it failed. An
+environment is built at the path where it is used, since it cannot be moved. The lock beside it records whether it is
+complete: a builder that finds an incomplete one removes it and starts again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from io import FileIO
+from typing import NamedTuple
+
+from rp_agent.bootstrap.environment import parse
+from rp_agent.environments import commands
+from rp_agent.environments.activation import activation_script, listing
+from rp_agent.environments.lock import BUILDING, COMPLETE, BuildLock, path_of
+from rp_agent.environments.published import Built, Files
+from rp_agent.environments.sources import BuildError, dependencies, digests
+from rp_agent.executor.launching.outcome import explain_code
+from rp_api.description.environment import BUILT, UV, EnvSpec, identity, is_pyproject
+from rp_api.errors import PilotError, sentence
+from rp_api.staging.trees import remove
+from rp_api.system import private
+from rp_api.system.shell import find_shell
+
+
+class Request(NamedTuple):
+    """The work of a builder: `base` is the environment of tasks, `shell` the shell of the platform definition."""
+
+    name: str
+    spec: EnvSpec
+    base: dict[str, str]
+    shell: str
+    pilot_sandbox: str
+    resource_sandbox: str
+
+
+def main() -> int:
+    """Build the requested environment; return the exit code."""
+    try:
+        build(Request(**json.load(sys.stdin)))
+    except (BuildError, PilotError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(sentence(error), file=sys.stderr)
+        return 1
+    return 0
+
+
+def build(request: Request) -> Built:
+    """Build an environment, or find it built, and publish it; raise BuildError, PilotError or OSError."""
+    os.chdir(request.pilot_sandbox)
+    files = Files.of(request.pilot_sandbox, request.name)
+    spec = request.spec
+    found = identity(spec, {**digests(spec), 'machine': os.uname().machine})
+    path = ''
+    if spec['type'] in BUILT:
+        path = _place(request, files, found)
+        before, after = _in_place(request, path, found)
+        if path != files.directory:
+            _link(path, files.directory)
+    else:
+        before, after = _run(request, path, None, ())
+    built = Built(request.name, spec, found, path)
+    private.write_file(files.variables, os.fsencode(listing(after)))
+    built.write(files)
+    private.write_file(files.script, os.fsencode(activation_script(before, after)))
+    return built
+
+
+def _place(request: Request, files: Files, found: str) -> str:
+    """Return the absolute path of the environment's directory."""
+    spec = request.spec
+    if spec['path']:
+        return os.path.abspath(spec['path'])
+    if not spec['keep']:
+        return files.directory
+    # others can write to the directory of all sessions
+    base = spec['keep'] if isinstance(spec['keep'], str) else f'{request.resource_sandbox}/env.{os.getuid()}'
+    private.make_directory(base, readable=True)
+    return os.path.join(base, f'{spec["type"]}.{found[:16]}')
+
+
+def _in_place(request: Request, path: str, found: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Build an environment unless it exists, and return the variables before and after its activation."""
+    # in this order: a builder creates the lock first
+    if os.path.exists(path) and not os.path.exists(path_of(path)):
+        return _run(request, path, None, ())   # it was not built by a pilot
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with BuildLock(path, alone=not request.spec['keep'] and not request.spec['path']) as lock:
+        state, known = lock.read()
+        if state == COMPLETE and os.path.isdir(path):
+            if known != found:
+                raise BuildError(f'{path} has an environment that another specification describes: choose another '
+                                 f'path, or remove {path} and {path_of(path)}')
+            return _run(request, path, None, ())
+        lock.write(BUILDING, found)
+        with suppress(FileNotFoundError):
+            remove(path)
+        variables = _run(request, path, _requirements(request.spec), (lock.fd,))
+        lock.write(COMPLETE, found)
+        return variables
+
+
+def _requirements(spec: EnvSpec) -> list[str]:
+    listed = {entry: dependencies(entry) for entry in spec['setup'] if is_pyproject(entry) and spec['type'] != UV}
+    return commands.requirements_words(spec, listed)
+
+
+def _run(request: Request, path: str, requirements: list[str] | None,
+         inherited: tuple[int, ...]) -> tuple[dict[str, str], dict[str, str]]:
+    """Run the script of an environment, and return the variables before and after its activation."""
+    with ExitStack() as stack:
+        before, after, reason, text = [stack.enter_context(FileIO(os.memfd_create(name), 'w+'))
+                                       for name in ('before', 'after', 'reason', 'script')]
+        text.write(os.fsencode(commands.script(request.spec, path, requirements,
+                                               *map(_path_of, (before, after, reason)))))
+        shell = find_shell(request.shell, request.base.get('PATH', os.defpath))
+        code = subprocess.run([shell, _path_of(text)], stdin=subprocess.DEVNULL, check=False,
+                              env=_environment(request.base),
+                              pass_fds=(*(file.fileno() for file in (before, after, reason, text)), *inherited),
+                              ).returncode
+        if code:
+            raise BuildError(_content(reason).decode(errors='replace').strip() or explain_code(code, shell=True))
+        return parse(_content(before)), parse(_content(after))
+
+
+def _environment(base: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of the tools: that of tasks, and the variables that mark processes of this builder."""
+    return {**base, **{name: value for name, value in os.environ.items() if name.startswith('RP_')},
+            'PWD': os.getcwd()}
+
+
+def _path_of(file: FileIO) -> str:
+    return f'/proc/self/fd/{file.fileno()}'
+
+
+def _content(file: FileIO) -> bytes:
+    file.seek(0)
+    return file.read()
+
+
+def _link(path: str, link: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(link)
+    os.symlink(path, link)
+
+
+if __name__ == '__main__':
+    sys.exit(main())
