@@ -34,7 +34,7 @@ QUICKLY = ['--quiet', '--no-compile']  # modules are compiled when they are impo
 MONGODB = ['pymongo', 'nx-27017', 'secantusdb']  # and two servers for it, with which it is tested
 ANALYSIS = ['numpy', 'pandas', 'polars', 'matplotlib']  # what reads traces, see rp-profiling
 TEST_TOOLS = ['pytest', 'pytest-timeout', 'pytest-xdist', 'hypothesis', 'build', *ANALYSIS,
-              *MONGODB, 'globus-sdk', 'radical.saga']
+              *MONGODB, 'globus-sdk', 'radical.saga', 'uv', 'virtualenv']
 LINT_TOOLS = ['ruff', 'cython-lint']
 TYPE_TOOLS = ['mypy', 'nox']  # nox for the types of this file
 # four files at a time on two cores: many tests wait for something most of the time; as they come, see `testpaths`

@@ -419,9 +419,9 @@ def test_wait_for_pilots(shared: Run) -> None:
     ({'resource': 'local.localhots'}, PlatformError, 'local.localhots.*local.localhost'),
     ({'resource': 'local'}, PlatformError, "'local'"), ({'access_schema': 'ssh'}, PlatformError, 'ssh.*local'),
     ({'sandbox': 'relative'}, ValueError, 'relative.*absolute'), ({'sandbox': '$NO_SUCH/x'}, ValueError, 'NO_SUCH'),
-    ({'services': [{'arguments': ['x']}]}, ValueError, 'executable'), ({'enable_ep': True}, ValueError, 'enable_ep'),
-    ({'prepare_env': {'x': {}}}, ValueError, 'prepare_env'), ({'app_comm': ['x_queue']}, ValueError, 'app_comm'),
-    ({'backup_nodes': 1}, DescriptionError, 'backup_nodes')])
+    ({'services': [{'arguments': ['x']}]}, ValueError, 'executable'),
+    ({'prepare_env': {'x': {'type': 'nix'}}}, DescriptionError, "'x'.*'nix'"),
+    ({'app_comm': ['x_queue']}, ValueError, 'app_comm'), ({'backup_nodes': 1}, DescriptionError, 'backup_nodes')])
 def test_pilot_description_is_refused(shared: Run, base: Path, values: dict[str, Any], error: type[Exception],
                                       words: str) -> None:
     """At the call, whole: no pilot of the list is submitted."""
@@ -695,7 +695,7 @@ def test_wait_for_tasks(shared: Run) -> None:
     ({'mode': rp.TASK_SHELL, 'command': 'x'}, DescriptionError, 'RAPTOR'),
     ({'mode': rp.RAPTOR_WORKER}, DescriptionError, 'raptor_id'), ({'mode': rp.TASK_EVAL}, DescriptionError, 'code'),
     ({'mode': rp.TASK_SERVICE, 'service': {'port': -1}}, DescriptionError, 'port.*-1'),
-    ({'named_env': 'x'}, DescriptionError, 'named_env'),
+    ({'named_env': 'a/b'}, DescriptionError, 'named_env'),
     ({'services': ['']}, DescriptionError, 'services'), ({'environment': ['x']}, AttributeTypeError, 'environment'),
     ({'metadata': {'x': object()}}, DescriptionError, 'plain data'),
     ({'metadata': {'x': {1, 2}}}, DescriptionError, 'plain data'),

@@ -247,7 +247,7 @@ def test_unknown_question(raptor: Raptor) -> None:
     ('submit_workers', {'mode': rp.RAPTOR_WORKER}, 'raptor_id'),
     ('submit_workers', {'mode': rp.RAPTOR_WORKER, 'raptor_id': '*'}, 'raptor_id'),
     ('submit_tasks', {'mode': rp.TASK_EVAL, 'code': '1'}, 'raptor_id.*RAPTOR master'),
-    ('submit_tasks', {'mode': rp.RAPTOR_MASTER, 'named_env': 'other'}, 'named_env')])
+    ('submit_tasks', {'mode': rp.RAPTOR_MASTER, 'named_env': 'a/b'}, 'named_env')])
 def test_descriptions_are_refused(shared: Run, method: str, values: dict[str, Any], words: str) -> None:
     known = shared.tmgr.list_tasks()
     with pytest.raises(ValueError, match=words):

@@ -38,14 +38,14 @@ class Around:
         return task
 
 
-def test_only_other_environments_and_services_are_needs() -> None:
+def test_only_environments_and_services_are_needs() -> None:
     def needs(**description: Any) -> bool:
         return has_needs(AgentTask('t', description, 'p', '/nowhere'))
 
     assert not needs()
-    assert not needs(named_env='rp')
     assert not needs(named_env='', services=[])
     assert needs(named_env='numpy')
+    assert needs(named_env='rp')   # its variables are provided, too
     assert needs(services=['redis'])
 
 

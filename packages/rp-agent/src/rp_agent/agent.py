@@ -88,7 +88,8 @@ class Agent:
         self._own: dict[str, Callable[[AgentTask], object]] = {}   # tasks that only a part of the agent knows
         self._features = Features(FeaturePorts(
             config, loop, self._helpers.run, self._allocation, self._calls, self._pipeline, self._on_tasks,
-            self._report, self.finish, self._run_own, self._tasks.get, self._intake.has_seen, self._cancel))
+            self._report, self.finish, self._notice, self._run_own, self._tasks.get, self._intake.has_seen,
+            self._cancel))
         self._endpoint = self._features.endpoint().address if config.get('enable_ep') else ''
         self._connect()
         self._features.start()
@@ -154,16 +155,21 @@ class Agent:
         return {'resource_details': self._allocation.details(self._lost_nodes), 'notices': self._notices,
                 'hint': self._allocation.hint, 'endpoint': self._endpoint}
 
+    def _notice(self, sentence: str) -> None:
+        """Tell the application a sentence about the pilot."""
+        self._notices.append(sentence)
+        if self._ending is None:
+            self._link.report_active(self._resources())
+
     def _nodes_lost(self, positions: Sequence[int], reason: str) -> None:
         """Report lost nodes; the pipeline handles their tasks."""
         self._lost_nodes.update(positions)
         names = [self._allocation.names[position] for position in positions]
-        self._notices.append(f'{self.pilot} has lost {", ".join(names)}: {reason}')
-        _log.error('%s', self._notices[-1])
+        told = f'{self.pilot} has lost {", ".join(names)}: {reason}'
+        _log.error('%s', told)
         for name in names:
             self._tracer.record('node_lost', self.pilot, msg=name)
-        if self._ending is None:
-            self._link.report_active(self._resources())
+        self._notice(told)
 
     def _trace_part(self, event: str, name: str) -> None:
         """Trace an event of a sub-agent, of a component in another process, or of the bridge to it."""

@@ -19,6 +19,7 @@ from rp_api.loop.offload import Offload
 if TYPE_CHECKING:
     from rp_agent.endpoint import Endpoint
     from rp_agent.services.supervisor import Supervisor
+    from rp_agent.environments.preparation import Preparation
 
 
 class FeaturePorts(NamedTuple):
@@ -36,6 +37,8 @@ class FeaturePorts(NamedTuple):
     """Sends new information on a task that executes to the application."""
     finish: Callable[[str, str], None]
     """Ends the pilot in a state, for a reason."""
+    notice: Callable[[str], None]
+    """Tells the application a sentence about the pilot."""
     run_own: Callable[[list[dict[str, Any]], Callable[[AgentTask], object]], None]
     """Takes descriptions, each with its uid, of tasks that the application does not know, and a function that gets each
     of them at its end."""
@@ -64,13 +67,18 @@ class Features:
         self._ports = ports
         self._parts: dict[str, Feature] = {}
         self._endpoint: Endpoint | None = None
+        self._preparation: Preparation | None = None
         self._supervisor: Supervisor | None = None
 
     def start(self) -> None:
         """Make the parts that the pilot's description asks for."""
-        self._ports.calls.register('register_service', self._register_service)
-        self._ports.calls.register('service_signal', self._service_signal)
-        services = self._ports.config.get('services')
+        config, calls = self._ports.config, self._ports.calls
+        calls.register('prepare_env', lambda call: self._environments().answer(call))
+        calls.register('register_service', self._register_service)
+        calls.register('service_signal', self._service_signal)
+        if config.get('prepare_env'):
+            self._environments().prepare_all(config['prepare_env'])
+        services = config.get('services')
         if services:
             self._services().of_pilot([service['uid'] for service in services])
             self._ports.enter([dict(service) for service in services])
@@ -102,7 +110,17 @@ class Features:
         for part in self._parts.values():
             part.close()
 
-    # services
+    # environments and services
+
+    def _environments(self) -> Preparation:
+        """Return the part for environments, which the first call makes."""
+        if self._preparation is None:
+            from rp_agent.environments.preparation import Preparation
+
+            ports = self._ports
+            self._preparation = self._parts['environments'] = Preparation(ports.config, ports.loop, ports.pipeline.gate,
+                                                                          ports.notice)
+        return self._preparation
 
     def _services(self) -> Supervisor:
         """Return the supervisor of service tasks, which the first call makes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from shlex import join, quote
 
 from rp_api.description.environment import ANACONDA, CONDA, MAMBA, UV, VENV, VIRTUALENV, EnvSpec, is_pyproject, words
@@ -19,7 +19,8 @@ rp_env=$(command -v env)'''
 
 _PIP = ('python', '-m', 'pip', 'install', '--no-input', '--disable-pip-version-check')
 
-_LOAD = 'load a module that has it in pre_exec, or put it on the PATH of the job'
+_ADVICE = 'load a module that has it in pre_exec, or put it on the PATH of the job'
+_ADVICE_PYTHON = f'{_ADVICE}, or set the type {UV!r} or {CONDA!r}, which install it'
 
 
 def script(spec: EnvSpec, path: str, requirements: Sequence[str] | None, before: str, after: str,
@@ -36,14 +37,15 @@ def script(spec: EnvSpec, path: str, requirements: Sequence[str] | None, before:
         after: The file for the variables after activation.
         reason: The file for the reason of a failure.
     """
-    lines = [f'rp_reason={quote(reason)}', _PREPARATION, *_steps([*_dump(before), *spec['pre_exec']])]
+    dump = '"$rp_env" -0 > {} || rp_failed "env has failed"'
+    lines = [f'rp_reason={quote(reason)}', _PREPARATION, dump.format(quote(before)), *_steps(spec['pre_exec'])]
     if requirements is not None:
+        lines += [f'rp_need {program} {quote(advice)}' for program, advice in needed(spec).items()]
         lines += _steps(build(spec, path, requirements))
-    lines += _steps([*activation(spec, path), *_dump(after)])
-    return '\n'.join(lines) + '\n'
+    return '\n'.join([*lines, *_steps(activation(spec, path)), dump.format(quote(after))]) + '\n'
 
 
-def requirements_words(spec: EnvSpec, dependencies: dict[str, list[str]]) -> list[str]:
+def requirements_words(spec: EnvSpec, dependencies: Mapping[str, list[str]]) -> list[str]:
     """Return the words that tell pip what to install; `dependencies` has those of each `pyproject.toml`, by entry."""
     found: list[str] = []
     for entry in spec['setup']:
@@ -56,22 +58,34 @@ def requirements_words(spec: EnvSpec, dependencies: dict[str, list[str]]) -> lis
     return found
 
 
+def needed(spec: EnvSpec) -> dict[str, str]:
+    """Return the programs that build an environment, each with the advice for users who do not have it."""
+    kind = spec['type']
+    if kind in (UV, MAMBA):
+        return {kind: _ADVICE}
+    if kind in (CONDA, ANACONDA):
+        return {CONDA: _ADVICE}
+    python = {_python(spec): _ADVICE_PYTHON}
+    return python | {VIRTUALENV: _ADVICE} if kind == VIRTUALENV else python
+
+
 def build(spec: EnvSpec, path: str, requirements: Sequence[str]) -> list[str]:
     """Return the lines that build an environment in a directory that does not exist, and install packages."""
     kind, version = spec['type'], spec['version']
     if kind == UV:
         python = ['--python', version] if version else []
-        make = [f'rp_need uv {quote(_LOAD)}', join(['uv', 'venv', '--no-progress', *python, path])]
         install = ['uv', 'pip', 'install', '--no-progress', '--python', f'{path}/bin/python', *requirements]
-        return [*make, *([join(install)] if requirements else [])]
-    if kind in (CONDA, ANACONDA, MAMBA):
-        tool = _conda(kind)
-        python = [f'python={version}' if version else 'python', 'pip']
-        make = [f'rp_need {tool} {quote(_LOAD)}', join([tool, 'create', '--yes', '--prefix', path, *python])]
-    else:
-        make = _virtual(spec, path, with_pip=bool(requirements))
+        return [join(['uv', 'venv', '--no-progress', *python, path]), *([join(install)] if requirements else [])]
     # pip must be that of the environment
-    return [*make, *([*activation(spec, path), join([*_PIP, *requirements])] if requirements else [])]
+    install_here = [*activation(spec, path), join([*_PIP, *requirements])] if requirements else []
+    if kind in (CONDA, ANACONDA, MAMBA):
+        python = [f'python={version}' if version else 'python', 'pip']
+        make = [MAMBA if kind == MAMBA else CONDA, 'create', '--yes', '--prefix', path, *python]
+    elif kind == VIRTUALENV:
+        make = ['virtualenv', '-p', _python(spec), path]
+    else:   # the installation of pip takes most of the time
+        make = [_python(spec), '-m', 'venv', *([] if requirements else ['--without-pip']), path]
+    return [join(make), *install_here]
 
 
 def activation(spec: EnvSpec, path: str) -> list[str]:
@@ -86,23 +100,8 @@ def activation(spec: EnvSpec, path: str) -> list[str]:
     return []
 
 
-def _virtual(spec: EnvSpec, path: str, *, with_pip: bool) -> list[str]:
-    version = spec['version']
-    python = f'python{version}' if version else 'python3'
-    advice = f'{_LOAD}, or set the type {UV!r} or {CONDA!r}, which install it'
-    make = [f'rp_need {python} {quote(advice)}']
-    if spec['type'] == VIRTUALENV:
-        return [*make, f'rp_need virtualenv {quote(_LOAD)}', join(['virtualenv', '-p', python, path])]
-    # the installation of pip takes most of the time
-    return [*make, join([python, '-m', 'venv', *([] if with_pip else ['--without-pip']), path])]
-
-
-def _conda(kind: str) -> str:
-    return MAMBA if kind == MAMBA else CONDA
-
-
-def _dump(target: str) -> list[str]:
-    return [f'"$rp_env" -0 > {quote(target)}']
+def _python(spec: EnvSpec) -> str:
+    return f'python{spec["version"] or 3}'
 
 
 def _steps(lines: Sequence[str]) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 from rp_agent.environments.published import Built, Files
 from rp_agent.logs import LOG
 from rp_api.description.environment import EnvSpec, normal_form
+from rp_api.errors import DescriptionError
 from rp_api.logger import logger
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.process_handle import ProcessHandle
@@ -86,9 +87,8 @@ class Environments:
             entry = self._entries[name] = _Entry(name, wanted)
             self._queue.append(entry)
         elif entry.spec != wanted:
-            failed(f'the environment {name!r} exists with another specification: choose another name',
-                   f'it was prepared as {json.dumps(entry.spec)}')
-            return
+            raise DescriptionError(f'the environment {name!r} exists with another specification, {entry.spec}: choose '
+                                   'another name')
         if entry.ready:
             done()
             return
@@ -99,6 +99,10 @@ class Environments:
         """Return the specification of an environment; None if it is unknown."""
         entry = self._entries.get(name)
         return None if entry is None else entry.spec
+
+    def is_ready(self, name: str) -> bool:
+        """Return whether an environment exists."""
+        return name in self._entries and self._entries[name].ready
 
     def close(self) -> None:
         """Kill all builders and their tools."""

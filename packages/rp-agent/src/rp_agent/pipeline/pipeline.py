@@ -9,6 +9,7 @@ resources.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -129,11 +130,16 @@ class Pipeline:
     def gate(self) -> Gate:
         """The gate before the scheduler, for those who provide what tasks need; the first use makes it."""
         if self._gate is None:
+            from rp_agent.bootstrap.environment import additions
             from rp_agent.prerequisites.gate import Gate, GatePorts
+            from rp_agent.prerequisites.needs import ENVIRONMENT, Need
+            from rp_api.description.environment import OWN
 
             self._gate = Gate(GATE, make_tracer(self._config, GATE), GatePorts(self._leave, self._ports.waits))
             self._gate.output = self._schedule
             self._gate.advanced = self._advanced
+            own = additions(self._config.get('environment'), os.environ)
+            self._gate.provide(Need(ENVIRONMENT, OWN), lambda task: own)
             self._local.append(self._gate)
         return self._gate
 

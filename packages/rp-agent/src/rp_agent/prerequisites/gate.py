@@ -90,8 +90,9 @@ class Gate(Component):
         self._common[need] = concerns
 
     def expect(self, need: Need, text: str) -> None:
-        """Set the text that tells users why tasks still wait for this, such as `is being built`."""
-        self._of(need).text = text
+        """Set the text that tells users why tasks still wait for this, such as `is being built`; undo a failure."""
+        known = self._of(need)
+        known.text, known.reason, known.detail = text, '', ''
         self._report(self._waiting_for(need))
 
     def provide(self, need: Need, variables: Variables | None = None) -> None:

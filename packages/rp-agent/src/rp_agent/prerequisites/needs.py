@@ -11,9 +11,6 @@ SERVICE = 'service'
 PILOT = 'pilot'
 """Kinds of needs; that of the kind PILOT is `services`, the services of the pilot's description."""
 
-OWN_ENVIRONMENT = 'rp'
-"""The environment of the agent, which is always there."""
-
 
 class Need(NamedTuple):
     """Something that a task needs before it can be scheduled: its kind, and its name among those of that kind."""
@@ -36,6 +33,6 @@ def needs_of(task: AgentTask) -> list[Need]:
     description = task.description
     environment = description['named_env']
     needs = [Need(SERVICE, name) for name in description['services']]
-    if environment and environment != OWN_ENVIRONMENT:
+    if environment:
         needs.insert(0, Need(ENVIRONMENT, environment))
     return needs

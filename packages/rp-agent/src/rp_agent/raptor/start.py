@@ -26,16 +26,16 @@ SUBMITTED = (c.TASK_EXECUTABLE, c.RAPTOR_WORKER)
 def find_program(description: Description, environment: Mapping[str, str]) -> None:
     """Set the program of a master or worker: the one on the PATH, or else that of this environment.
 
-    Tasks with commands to run before are left unchanged, as these may change the PATH. `environment` has the variables
-    that the agent's environment adds to that of tasks. Raises DescriptionError, with the command that installs it, if
-    the program is missing.
+    Tasks with another environment, or with commands to run before, are left unchanged, as these may change the PATH.
+    `environment` has the variables that the agent's environment adds to that of tasks. Raises DescriptionError, with
+    the command that installs it, if the program is missing.
     """
     if description['named_env'] == NAMED_ENV:   # where the agent itself runs
         description['named_env'] = ''
         if environment:
             description['environment'] = {**environment, **description['environment']}
     role = _PROGRAMS.get(description['executable'])
-    if role is None or description['pre_exec'] or description['pre_launch']:
+    if role is None or description['named_env'] or description['pre_exec'] or description['pre_launch']:
         return
     path = description['environment'].get('PATH') or os.environ.get('PATH')
     if shutil.which(description['executable'], path=path):

@@ -10,10 +10,7 @@ Relative paths refer to the pilot's sandbox.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
-import shlex
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any, TypedDict
@@ -94,6 +91,9 @@ def identity(spec: EnvSpec, contents: Mapping[str, str]) -> str:
         contents: Everything else that determines the environment: digests of the named files, by path, and properties
             of the host.
     """
+    import hashlib
+    import json
+
     said = {key: value for key, value in spec.items() if key not in ('keep', 'pack')}
     data = json.dumps([said, dict(contents)], sort_keys=True, ensure_ascii=True, separators=(',', ':'))
     return hashlib.sha256(data.encode()).hexdigest()
@@ -101,6 +101,8 @@ def identity(spec: EnvSpec, contents: Mapping[str, str]) -> str:
 
 def words(entry: str) -> list[str]:
     """Return the words of a `setup` entry on the command line of pip: several for options, otherwise one."""
+    import shlex
+
     return shlex.split(entry) if entry.startswith('-') else [entry]
 
 

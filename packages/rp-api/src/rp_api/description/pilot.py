@@ -173,6 +173,11 @@ class PilotDescription(Description):
     }
 
     def _verify(self) -> None:
+        if self.prepare_env:
+            from rp_api.description.environment import normal_form  # most pilots have none
+
+            for name, spec in self.prepare_env.items():
+                normal_form(name, spec)
         if not self.resource:
             raise DescriptionError('PilotDescription.resource is not set, but it is needed: the label of a platform, '
                                    "such as 'local.localhost'")

@@ -320,6 +320,7 @@ class TaskDescription(Description):
         MEM_PER_RANK: at_least(0),
         PARTITION: at_least(0),
         SERVICES: _services,
+        NAMED_ENV: path_part,
         TIMEOUT: at_least(0),
         STARTUP_TIMEOUT: at_least(0),
     }

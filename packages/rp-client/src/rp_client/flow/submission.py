@@ -13,7 +13,7 @@ from rp_api.description import task as names
 from rp_api.description.pilot import PilotDescription
 from rp_api.description.task import TaskDescription
 from rp_api.errors import DescriptionError, PilotError
-from rp_api.raptor_defaults import NAMED_ENV, complete
+from rp_api.raptor_defaults import complete
 from rp_api.staging.directive import expand
 from rp_api.staging.location import acts_on_client
 from rp_api.staging.run import check_locations
@@ -110,9 +110,6 @@ def verified(description: TaskDescription, uid: str) -> TaskDescription:
     if dict.get(checked, names.SERVICES) and mode not in (*_BY_AGENT, *_RAPTOR):
         raise DescriptionError(f'TaskDescription.services of {uid} is {checked.services!r}, but tasks of mode {mode!r} '
                                'run in RAPTOR workers: set the services of their worker or master')
-    if dict.get(checked, names.NAMED_ENV) and not (mode in _RAPTOR and checked.named_env == NAMED_ENV):
-        raise DescriptionError(f'TaskDescription.named_env of {uid} is {checked.named_env!r}, but is not supported: '
-                               'leave it unset')
     return checked
 
 

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 from rp_agent.executor.launching.expand import literal, shell_quote
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import AgentTask
+from rp_api.description.environment import OWN
 from rp_profiling.write.detail import Detail
 
 START = 3
@@ -108,7 +109,7 @@ def exec_script(task: AgentTask, told: Mapping[str, str], context: RankContext, 
     lines = [*context.opens, *exports(told), *context.begins, 'export RP_EXEC_PID=$$', *record.functions,
              'cd "$RP_TASK_SANDBOX" || exit 1', *context.starts]
     record.note('exec_start')
-    if description['named_env']:
+    if description['named_env'] not in ('', OWN):   # the variables of the agent's own are among those `told`
         lines += record.lines()
         lines.append(f'. "$RP_PILOT_SANDBOX"/env/{literal("rp_named_env." + description["named_env"] + ".sh")} '
                      '|| exit 1')

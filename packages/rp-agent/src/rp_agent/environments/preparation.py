@@ -1,0 +1,82 @@
+"""The part of an agent that prepares environments, for its pilot's description and for calls, and tells the gate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from rp_agent import sandbox
+from rp_agent.calls import Call
+from rp_agent.components.build import belongs, pilot_context
+from rp_agent.environments.environments import Done, Environments, Failed
+from rp_agent.executor.launching.environment import TaskEnvironment
+from rp_agent.prerequisites.gate import Gate
+from rp_agent.prerequisites.needs import ENVIRONMENT, Need
+from rp_agent.task import AgentTask
+from rp_api.description.environment import CONTAINER
+from rp_api.loop.event_loop import Loop
+
+_CONTAINER = 'container'
+"""The attribute of a task description."""
+
+
+class Preparation:
+    """Prepares environments, and provides them to the tasks that wait for them.
+
+    `notice` gets a sentence for the application about an environment that cannot be built.
+    """
+
+    def __init__(self, config: Mapping[str, Any], loop: Loop, gate: Gate, notice: Callable[[str], None]) -> None:
+        base = TaskEnvironment(pilot_context(config)).base
+        self.environments = Environments(config, loop, base, belongs(config), sandbox.of_pilot(config))
+        self._gate = gate
+        self._notice = notice
+
+    def prepare_all(self, wanted: Mapping[str, Mapping[str, Any]]) -> None:
+        """Prepare the environments of the pilot's description."""
+        for name, spec in wanted.items():
+            self.prepare(name, spec, lambda: None, lambda reason, detail: self._notice(reason))
+
+    def answer(self, call: Call) -> None:
+        """Answer the call `prepare_env(env_name, env_spec)`, once the environment exists."""
+        def prepare_env(env_name: str, env_spec: Mapping[str, Any]) -> None:
+            self.prepare(env_name, env_spec, call.done, call.fail)
+
+        prepare_env(*call.args, **call.kwargs)
+
+    def prepare(self, env_name: str, env_spec: Mapping[str, Any], done: Done, failed: Failed) -> None:
+        """Prepare an environment, then call `done()` or `failed(reason, detail)`; raise DescriptionError."""
+        need = Need(ENVIRONMENT, env_name)
+        if self.environments.spec(env_name) is not None:   # its tasks are told already
+            self.environments.prepare(env_name, env_spec, done, failed)
+            return
+
+        def ready() -> None:
+            spec = self.environments.spec(env_name)
+            assert spec is not None
+            self._gate.provide(need, partial(_enter, spec['container']) if spec['type'] == CONTAINER else None)
+            done()
+
+        def broken(reason: str, detail: str) -> None:
+            self._gate.fail(need, reason, detail)
+            failed(reason, detail)
+
+        self.environments.prepare(env_name, env_spec, ready, broken)
+        if not self.environments.is_ready(env_name):
+            self._gate.expect(need, 'is being built')
+
+    def stop(self, reason: str) -> None:
+        """End all builders."""
+        self.environments.close()
+
+    def close(self) -> None:
+        """Release all resources."""
+        self.environments.close()
+
+
+def _enter(container: Mapping[str, Any], task: AgentTask) -> Mapping[str, str]:
+    """Have a task run in a container, unless it names one itself."""
+    if not dict.get(task.description, _CONTAINER):
+        task.description[_CONTAINER] = dict(container)
+    return {}
