@@ -13,6 +13,7 @@ import pytest
 
 from rp_agent.environments.environments import Environments
 from rp_agent.environments.published import Files
+from rp_api.description.environment import normal_form
 from rp_api.loop.event_loop import Loop
 
 TIMEOUT = 60.0
@@ -32,7 +33,7 @@ class Pilot:
         self.ended: dict[str, str] = {}
 
     def prepare(self, name: str, **spec: Any) -> None:
-        self.environments.prepare(name, spec, lambda: self.ended.update({name: ''}),
+        self.environments.prepare(name, normal_form(name, spec), lambda: self.ended.update({name: ''}),
                                   lambda reason, detail: self.ended.update({name: f'{reason}\n{detail}'}))
 
     def until(self, condition: Callable[[], object]) -> None:

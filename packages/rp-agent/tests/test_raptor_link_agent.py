@@ -203,3 +203,9 @@ def test_program_is_found_beside_the_agent(agent: Agent, monkeypatch: pytest.Mon
     assert description['arguments'] == ['-m', 'rp_raptor.cli', 'worker', 'f', 'C', 'raptor.0']
     assert description['named_env'] == ''
     assert description['environment'] == {'SEEN': 'by the agent'}
+
+
+def test_program_in_another_environment_is_found_there(agent: Agent) -> None:
+    description = Description({'executable': 'radical-pilot-raptor-worker', 'named_env': 'mine'})
+    find_program(description, {'SEEN': 'by the agent'})
+    assert description == {'executable': 'radical-pilot-raptor-worker', 'named_env': 'mine'}

@@ -76,6 +76,8 @@ class Features:
         calls.register('prepare_env', lambda call: self._environments().answer(call))
         calls.register('register_service', self._register_service)
         calls.register('service_signal', self._service_signal)
+        if config.get('earlier'):   # the batch system has started the job again
+            self._environments().restore()
         if config.get('prepare_env'):
             self._environments().prepare_all(config['prepare_env'])
         services = config.get('services')

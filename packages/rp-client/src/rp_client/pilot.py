@@ -385,6 +385,32 @@ class Pilot:
             'mode': PILOT_RPC, 'name': rpc_addr or '', 'method': cmd, 'args': list(args), 'kwargs': kwargs},
             rpc_timeout)
 
+    def prepare_env(self, env_name: str, env_spec: Mapping[str, Any]) -> None:
+        """Prepare an environment on the pilot, and wait until it exists.
+
+        Tasks run in it if their description names it (`named_env`); until it exists they wait, whether they were
+        submitted before or after this call. An environment that exists with the same specification is not built again.
+        The call waits until the pilot is active; environments in `PilotDescription.prepare_env` need no call.
+
+        Args:
+            env_name: Name of the environment, one word; `rp` is taken by that of the agent.
+            env_spec: The specification; all keys are optional. `type`: `venv` (default), `virtualenv`, `conda`,
+                `anaconda`, `mamba`, `uv`, `shell` or `container`. `version`: that of Python, as `'3.12'`. `setup`: list
+                of requirements, of pip's options, and of paths of projects or of a `pyproject.toml`, whose
+                dependencies are installed. `pre_exec`: shell lines that run before. `path`: the directory to use, or
+                to build in if it does not exist. Relative paths refer to the pilot's sandbox. `keep`: True, or a
+                directory, to use the environment in later pilots. `pack`: True to copy it to the nodes' local disks.
+                `container`: for that type, the image, or a dict as `TaskDescription.container`.
+
+        Raises:
+            DescriptionError: The name or the specification is not valid.
+            RuntimeError: The environment cannot be built, with the last lines of the tool that failed; or it exists
+                with another specification, or the pilot has ended.
+        """
+        from rp_api.description.environment import normal_form  # most applications prepare no environments
+
+        self.rpc('prepare_env', env_name, dict(normal_form(env_name, env_spec)))
+
     def _attached(self) -> TaskManager:
         if self._tmgr is None:
             raise RuntimeError(f'{self._uid} is not attached to a task manager: call TaskManager.add_pilots first')

@@ -13,7 +13,7 @@ from typing import Any
 
 from rp_agent.environments.published import Built, Files
 from rp_agent.logs import LOG
-from rp_api.description.environment import EnvSpec, normal_form
+from rp_api.description.environment import EnvSpec
 from rp_api.errors import DescriptionError
 from rp_api.logger import logger
 from rp_api.loop.event_loop import Loop
@@ -76,17 +76,17 @@ class Environments:
         self._running: set[_Entry] = set()
         self.distribute: Distribute | None = None
 
-    def prepare(self, name: str, spec: Mapping[str, Any], done: Done, failed: Failed) -> None:
-        """Prepare an environment, then call `done()` or `failed(reason, detail)`; raise DescriptionError.
+    def prepare(self, name: str, spec: EnvSpec, done: Done, failed: Failed) -> None:
+        """Prepare an environment, then call `done()` or `failed(reason, detail)`.
 
-        An environment that exists is not built again. After a failure, the next call tries again.
+        An environment that exists is not built again. After a failure, the next call tries again. Raises
+        DescriptionError if an environment with this name has another specification.
         """
-        wanted = normal_form(name, spec)
         entry = self._entries.get(name)
         if entry is None:
-            entry = self._entries[name] = _Entry(name, wanted)
+            entry = self._entries[name] = _Entry(name, spec)
             self._queue.append(entry)
-        elif entry.spec != wanted:
+        elif entry.spec != spec:
             raise DescriptionError(f'the environment {name!r} exists with another specification, {entry.spec}: choose '
                                    'another name')
         if entry.ready:
@@ -95,14 +95,9 @@ class Environments:
         entry.waiting.append((done, failed))
         self._start_next()
 
-    def spec(self, name: str) -> EnvSpec | None:
-        """Return the specification of an environment; None if it is unknown."""
-        entry = self._entries.get(name)
-        return None if entry is None else entry.spec
-
-    def is_ready(self, name: str) -> bool:
-        """Return whether an environment exists."""
-        return name in self._entries and self._entries[name].ready
+    def knows(self, name: str) -> bool:
+        """Return whether an environment exists or is being prepared."""
+        return name in self._entries
 
     def close(self) -> None:
         """Kill all builders and their tools."""
@@ -143,7 +138,7 @@ class Environments:
         code = self._reap(entry)
         files = Files.of(self._sandbox, entry.name)
         if code == 0:
-            self._built(entry, Built.read(files))
+            self._built(entry, Built.read(files.record))
         elif code > 0:
             self._failed(entry, *self._explain(entry, files, ''))
         else:

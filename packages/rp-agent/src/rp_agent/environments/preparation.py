@@ -10,11 +10,12 @@ from rp_agent import sandbox
 from rp_agent.calls import Call
 from rp_agent.components.build import belongs, pilot_context
 from rp_agent.environments.environments import Done, Environments, Failed
+from rp_agent.environments.published import Built, Files
 from rp_agent.executor.launching.environment import TaskEnvironment
 from rp_agent.prerequisites.gate import Gate
 from rp_agent.prerequisites.needs import ENVIRONMENT, Need
 from rp_agent.task import AgentTask
-from rp_api.description.environment import CONTAINER
+from rp_api.description.environment import CONTAINER, normal_form
 from rp_api.loop.event_loop import Loop
 
 _CONTAINER = 'container'
@@ -29,7 +30,8 @@ class Preparation:
 
     def __init__(self, config: Mapping[str, Any], loop: Loop, gate: Gate, notice: Callable[[str], None]) -> None:
         base = TaskEnvironment(pilot_context(config)).base
-        self.environments = Environments(config, loop, base, belongs(config), sandbox.of_pilot(config))
+        self._sandbox = sandbox.of_pilot(config)
+        self.environments = Environments(config, loop, base, belongs(config), self._sandbox)
         self._gate = gate
         self._notice = notice
 
@@ -37,6 +39,12 @@ class Preparation:
         """Prepare the environments of the pilot's description."""
         for name, spec in wanted.items():
             self.prepare(name, spec, lambda: None, lambda reason, detail: self._notice(reason))
+
+    def restore(self) -> None:
+        """Prepare the environments that an earlier run of the pilot's job had, which tasks may still wait for."""
+        for record in Files.records(self._sandbox):
+            built = Built.read(record)
+            self.prepare(built.name, built.spec, lambda: None, lambda reason, detail: self._notice(reason))
 
     def answer(self, call: Call) -> None:
         """Answer the call `prepare_env(env_name, env_spec)`, once the environment exists."""
@@ -47,14 +55,13 @@ class Preparation:
 
     def prepare(self, env_name: str, env_spec: Mapping[str, Any], done: Done, failed: Failed) -> None:
         """Prepare an environment, then call `done()` or `failed(reason, detail)`; raise DescriptionError."""
+        spec = normal_form(env_name, env_spec)
         need = Need(ENVIRONMENT, env_name)
-        if self.environments.spec(env_name) is not None:   # its tasks are told already
-            self.environments.prepare(env_name, env_spec, done, failed)
+        if self.environments.knows(env_name):   # its tasks are told already
+            self.environments.prepare(env_name, spec, done, failed)
             return
 
         def ready() -> None:
-            spec = self.environments.spec(env_name)
-            assert spec is not None
             self._gate.provide(need, partial(_enter, spec['container']) if spec['type'] == CONTAINER else None)
             done()
 
@@ -62,9 +69,8 @@ class Preparation:
             self._gate.fail(need, reason, detail)
             failed(reason, detail)
 
-        self.environments.prepare(env_name, env_spec, ready, broken)
-        if not self.environments.is_ready(env_name):
-            self._gate.expect(need, 'is being built')
+        self._gate.expect(need, 'is being built')
+        self.environments.prepare(env_name, spec, ready, broken)
 
     def stop(self, reason: str) -> None:
         """End all builders."""

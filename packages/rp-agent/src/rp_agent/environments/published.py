@@ -7,6 +7,7 @@ an environment with a script exists.
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 from typing import Any, NamedTuple
@@ -31,6 +32,11 @@ class Files(NamedTuple):
         base = os.path.join(pilot_sandbox, 'env', f'rp_named_env.{name}')
         return cls(f'{base}.sh', f'{base}.env', f'{base}.log', f'{base}.json', base)
 
+    @staticmethod
+    def records(pilot_sandbox: str) -> list[str]:
+        """Return the paths of the records of all environments that were built."""
+        return sorted(glob.glob(os.path.join(glob.escape(pilot_sandbox), 'env', 'rp_named_env.*.json')))
+
 
 class Built(NamedTuple):
     """An environment that exists: `path` is its directory, empty for types that have none."""
@@ -45,8 +51,8 @@ class Built(NamedTuple):
         private.write_file(files.record, json.dumps(self._asdict(), indent=1).encode())
 
     @classmethod
-    def read(cls, files: Files) -> Built:
-        """Return the record of an environment; raise OSError or ValueError if there is none."""
-        with open(files.record, 'rb') as file:
+    def read(cls, record: str) -> Built:
+        """Return the record in a file; raise OSError or ValueError if there is none."""
+        with open(record, 'rb') as file:
             data: dict[str, Any] = json.load(file)
         return cls(**data)

@@ -140,7 +140,8 @@ class PilotDescription(Description):
 
     Preparation
 
-    - `prepare_env` (dict of dicts, {}): named environments to create when the agent starts, see `Pilot.prepare_env`.
+    - `prepare_env` (dict of dicts, {}): specifications of named environments to build when the agent starts, by name,
+      see `Pilot.prepare_env`. Only tasks that name an environment wait for it.
     - `services` (list of TaskDescription, []): services to start before the pilot accepts tasks.
     - `app_comm` (list of str, []): channels of the application; their names end in `_queue` or `_pubsub`.
     - `enable_ep` (bool, False): accept tasks from other sources than the client.

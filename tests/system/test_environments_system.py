@@ -1,0 +1,101 @@
+"""Named environments of real pilots: tasks wait for them, run in them, and fail with the reason if there are none."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from conftest import Run, pilot_description, processes_with, wait_until
+
+import radical.pilot as rp
+from rp_api.errors import DescriptionError
+from rp_api.system import agent_process
+
+WHERE = 'import sys; print(sys.prefix)'
+
+
+def python(code: str, **values: object) -> rp.TaskDescription:
+    return rp.TaskDescription({'executable': 'python', 'arguments': ['-c', code]} | values)
+
+
+def held(path: Path) -> str:
+    """A shell line that waits for a file, and notes that it runs."""
+    return f'touch {path}.waits; until test -e {path}; do sleep 0.02; done'
+
+
+def test_tasks_run_in_the_environments_of_the_description(session: rp.Session, base: Path) -> None:
+    pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+    pilot = pmgr.submit_pilots(pilot_description(base, prepare_env={
+        'mine': {'pre_exec': [held(base / 'go'), 'export GREETING=hello']},
+        'broken': {'type': 'shell', 'pre_exec': ['echo the module is not there; false']}}))
+    tmgr.add_pilots(pilot)
+    inside, failing, agents, plain = tmgr.submit_tasks([
+        python(f'{WHERE}; import os; print(os.environ["GREETING"])', named_env='mine'),
+        python(WHERE, named_env='broken'),
+        python('import rp_agent; print(rp_agent.__name__)', named_env='rp'),
+        rp.TaskDescription({'executable': '/bin/true'})])
+    assert tmgr.wait_tasks([plain.uid, failing.uid, agents.uid], timeout=50) == [rp.DONE, rp.FAILED, rp.DONE]
+    wait_until(lambda: inside.waits_for == 'environment mine (is being built)')
+    assert inside.state == rp.AGENT_SCHEDULING
+    assert "environment 'broken' cannot be built: exit code 1 of: echo the module" in str(failing.exception)
+    assert '\nthe module is not there\n' in str(failing.exception_detail)
+    assert agents.stdout.strip() == 'rp_agent'
+    wait_until(lambda: any("environment 'broken' cannot be built" in line for line in pilot.log))
+    (base / 'go').touch()
+    assert inside.wait(timeout=50) == rp.DONE
+    assert inside.stdout.split() == [f'{pilot.pilot_sandbox}/env/rp_named_env.mine', 'hello']
+    assert inside.waits_for == ''
+
+
+def test_environments_are_prepared_by_calls(run: Run, base: Path) -> None:
+    errors: dict[str, Exception] = {}
+
+    def prepare(name: str, **spec: object) -> None:
+        try:
+            run.pilot.prepare_env(name, spec)
+        except Exception as error:
+            errors[name] = error
+
+    task = run.tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/sh', 'arguments': ['-c', 'echo \\$A'],
+                                                     'named_env': 'late'}))
+    wait_until(lambda: task.waits_for == 'environment late')
+    threads = [threading.Thread(target=prepare, args=('late',), kwargs={'type': 'shell', 'pre_exec': ['export A=1']}),
+               threading.Thread(target=prepare, args=('late',), kwargs={'type': 'shell', 'pre_exec': ['export A=1']}),
+               threading.Thread(target=prepare, args=('bad',), kwargs={'type': 'conda', 'pre_exec': ['PATH=/none']})]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(50)
+    assert list(errors) == ['bad']
+    assert isinstance(errors['bad'], RuntimeError)
+    assert 'conda is not on PATH: load a module' in str(errors['bad'])
+    assert (task.wait(timeout=30), task.stdout.strip()) == (rp.DONE, '1')
+    with pytest.raises(RuntimeError, match="'late' exists with another specification"):
+        run.pilot.prepare_env('late', {'type': 'shell'})
+    with pytest.raises(DescriptionError, match=r"'typ'.*'type'"):
+        run.pilot.prepare_env('other', {'typ': 'venv'})
+
+
+@pytest.mark.disorder('the agent is killed')
+def test_builders_end_with_their_agent(run: Run, base: Path) -> None:
+    go, name = base / 'go', f'of.{os.getpid()}'
+    result: list[str] = []
+
+    def prepare() -> None:
+        with pytest.raises(RuntimeError) as raised:
+            run.pilot.prepare_env(name, {'pre_exec': [held(go)]})
+        result.append(str(raised.value))
+
+    thread = threading.Thread(target=prepare)
+    thread.start()
+    wait_until(Path(f'{go}.waits').exists)
+    assert processes_with(f'RP_BUILDS_ENVIRONMENT={name}')
+    found = agent_process.noted(run.pilot.pilot_sandbox)
+    assert found is not None
+    os.kill(found.pid, signal.SIGKILL)
+    thread.join(50)
+    assert run.pilot.uid in result[0]
+    wait_until(lambda: not processes_with(f'RP_BUILDS_ENVIRONMENT={name}'))
