@@ -29,7 +29,7 @@ class Pilot:
         self.belongs = {'RP_SESSION_ID': f'session.{os.getpid()}.{base}', 'RP_PILOT_ID': name}
         environ = {'PATH': os.environ['PATH'], 'HOME': str(base), 'RP_PILOT_SANDBOX': str(self.sandbox)}
         self.environments = Environments({'platform': {}, 'resource_sandbox': str(base)}, self.loop, environ,
-                                         self.belongs, str(self.sandbox), most)
+                                         self.belongs, str(self.sandbox), ['RP_*'], most)
         self.ended: dict[str, str] = {}
 
     def prepare(self, name: str, **spec: Any) -> None:

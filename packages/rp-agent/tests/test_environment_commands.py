@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from rp_agent.environments import commands
-from rp_agent.environments.activation import activation_script, listing
+from rp_agent.environments.activation import activation_script, listing, shared
 from rp_agent.environments.sources import BuildError, dependencies, digests
+from rp_agent.launch_method.base import LaunchMethod
+from rp_agent.launch_method.find import find
 from rp_api.description.environment import EnvSpec, normal_form
 
 PIP = 'python -m pip install --no-input --disable-pip-version-check'
@@ -93,21 +95,25 @@ AFTER = {'PATH': '/e/bin:/bin:/usr/bin', 'HOME': '/h', 'LD_LIBRARY_PATH': '/l:/e
          'SLURM_JOB_ID': '4', 'PMIX_RANK': '0', 'PWD': '/x', 'BASH_FUNC_module%%': '() { :; }'}
 
 
+def difference() -> str:
+    reserved = [*LaunchMethod.RESERVED, *find('SRUN').RESERVED]
+    return activation_script(shared(BEFORE, reserved), shared(AFTER, reserved))
+
+
 def test_activation_script_has_the_difference() -> None:
-    assert activation_script(BEFORE, AFTER).splitlines() == [
+    assert difference().splitlines() == [
         'export CPATH=y', 'export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}"/e/lib',
         'export PATH=/e/bin"${PATH:+:$PATH}"', "export VIRTUAL_ENV='/it'\"'\"'s'", 'unset GONE']
 
 
-def test_the_listing_has_all_shared_variables() -> None:
-    assert listing(AFTER).splitlines() == [
-        'CPATH=y', 'HOME=/h', 'LD_LIBRARY_PATH=/l:/e/lib', 'PATH=/e/bin:/bin:/usr/bin', "VIRTUAL_ENV=/it's"]
+def test_the_listing_is_that_of_env() -> None:
+    assert listing({'B': "it's", 'A': '1'}) == "A=1\nB=it's\n"
 
 
 @pytest.mark.parametrize('shell', ['bash', 'dash'])
 def test_activation_keeps_what_a_launcher_has_added(tmp_path: Path, shell: str) -> None:
     script = tmp_path / 'activate.sh'
-    script.write_text(activation_script(BEFORE, AFTER))
+    script.write_text(difference())
     done = subprocess.run([f'/bin/{shell}', '-c', f'. {script}; echo "$PATH $LD_LIBRARY_PATH $CPATH ${{GONE-none}}"'],
                           env={'PATH': '/launcher:/bin:/usr/bin', 'GONE': '1'}, text=True, capture_output=True,
                           check=True, timeout=20)

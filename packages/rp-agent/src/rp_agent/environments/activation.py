@@ -7,35 +7,33 @@ the task has, which its launcher may have changed.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
 from shlex import quote
 
 from rp_agent.bootstrap.environment import is_of_a_process
 
 _IDENTIFIER = re.compile(r'[A-Za-z_][A-Za-z0-9_]*\Z')
-
-_PROTECTED = frozenset(('CUDA_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES'))
-_PROTECTED_BEGINS = ('RP_', 'rp_', 'SLURM_', 'FLUX_')
+_OF_THE_SCRIPT = 'rp_'
 
 
-def shared(variables: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that an environment may set: not those of the pilot, of a launcher, or of one process."""
+def shared(variables: Mapping[str, str], reserved: Sequence[str]) -> dict[str, str]:
+    """Return the variables that an environment may set: identifiers that no pattern in `reserved` matches."""
     return {name: value for name, value in variables.items()
-            if _IDENTIFIER.match(name) and name not in _PROTECTED and not name.startswith(_PROTECTED_BEGINS)
-            and not is_of_a_process(name)}
+            if _IDENTIFIER.match(name) and not name.startswith(_OF_THE_SCRIPT) and not is_of_a_process(name)
+            and not any(fnmatchcase(name, pattern) for pattern in reserved)}
 
 
-def activation_script(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """Return the script that turns the variables `before` an activation into those `after` it."""
-    old, new = shared(before), shared(after)
+def activation_script(old: Mapping[str, str], new: Mapping[str, str]) -> str:
+    """Return the script that turns the variables `old`, before an activation, into those after it."""
     lines = [_export(name, old.get(name, ''), value) for name, value in sorted(new.items()) if old.get(name) != value]
     lines += [f'unset {name}' for name in sorted(old.keys() - new.keys())]
     return ''.join(f'{line}\n' for line in lines)
 
 
 def listing(variables: Mapping[str, str]) -> str:
-    """Return the variables that an environment may set, as `env` lists them."""
-    return ''.join(f'{name}={value}\n' for name, value in sorted(shared(variables).items()))
+    """Return the variables as `env` lists them."""
+    return ''.join(f'{name}={value}\n' for name, value in sorted(variables.items()))
 
 
 def _export(name: str, old: str, new: str) -> str:

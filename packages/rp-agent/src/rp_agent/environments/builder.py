@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from rp_agent.bootstrap.environment import parse
 from rp_agent.environments import commands
-from rp_agent.environments.activation import activation_script, listing
+from rp_agent.environments.activation import activation_script, listing, shared
 from rp_agent.environments.lock import BUILDING, COMPLETE, BuildLock, path_of
 from rp_agent.environments.published import Built, Files
 from rp_agent.environments.sources import BuildError, dependencies, digests
@@ -31,12 +31,17 @@ from rp_api.system.shell import find_shell
 
 
 class Request(NamedTuple):
-    """The work of a builder: `base` is the environment of tasks, `shell` the shell of the platform definition."""
+    """The work of a builder.
+
+    `base` is the environment of tasks, `shell` the shell of the platform definition, `reserved` has patterns of names
+    of variables that no environment may set.
+    """
 
     name: str
     spec: EnvSpec
     base: dict[str, str]
     shell: str
+    reserved: list[str]
     pilot_sandbox: str
     resource_sandbox: str
 
@@ -68,6 +73,7 @@ def build(request: Request) -> Built:
             _link(path, files.directory)
     else:
         before, after = _run(request, path, None, ())
+    before, after = shared(before, request.reserved), shared(after, request.reserved)
     built = Built(request.name, spec, found, path)
     private.write_file(files.variables, os.fsencode(listing(after)))
     built.write(files)

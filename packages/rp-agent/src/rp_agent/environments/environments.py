@@ -8,7 +8,7 @@ import signal
 import subprocess
 import tempfile
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rp_agent.environments.published import Built, Files
@@ -59,16 +59,18 @@ class Environments:
     """Prepares environments, each once, with at most one builder per core of this host.
 
     `config` is the agent's configuration, `base` the whole environment of tasks, `belongs` the variables in it that
-    identify the pilot's processes, `pilot_sandbox` the sandbox that all agents of the pilot share. `distribute` is
-    called for each environment that was built, before tasks may use it; None if tasks use it where it was built.
+    identify the pilot's processes, `pilot_sandbox` the sandbox that all agents of the pilot share, `reserved` has
+    patterns of names of variables that no environment may set. `distribute` is called for each
+    environment that was built, before tasks may use it; None if tasks use it where it was built.
     """
 
     def __init__(self, config: Mapping[str, Any], loop: Loop, base: Mapping[str, str], belongs: Mapping[str, str],
-                 pilot_sandbox: str, most: int | None = None) -> None:
+                 pilot_sandbox: str, reserved: Iterable[str] = (), most: int | None = None) -> None:
         self._loop = loop
         self._belongs = dict(belongs)
         self._sandbox = pilot_sandbox
         self._request = {'base': dict(base), 'shell': config['platform'].get('shell', ''),
+                         'reserved': sorted(reserved),
                          'pilot_sandbox': pilot_sandbox, 'resource_sandbox': config['resource_sandbox']}
         self._most = most or len(os.sched_getaffinity(0))
         self._entries: dict[str, _Entry] = {}

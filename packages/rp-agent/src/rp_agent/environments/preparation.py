@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -12,10 +13,13 @@ from rp_agent.components.build import belongs, pilot_context
 from rp_agent.environments.environments import Done, Environments, Failed
 from rp_agent.environments.published import Built, Files
 from rp_agent.executor.launching.environment import TaskEnvironment
+from rp_agent.launch_method.base import LaunchMethod
+from rp_agent.launch_method.find import find
 from rp_agent.prerequisites.gate import Gate
 from rp_agent.prerequisites.needs import ENVIRONMENT, Need
 from rp_agent.task import AgentTask
 from rp_api.description.environment import CONTAINER, normal_form
+from rp_api.errors import PlatformError
 from rp_api.loop.event_loop import Loop
 
 _CONTAINER = 'container'
@@ -31,7 +35,8 @@ class Preparation:
     def __init__(self, config: Mapping[str, Any], loop: Loop, gate: Gate, notice: Callable[[str], None]) -> None:
         base = TaskEnvironment(pilot_context(config)).base
         self._sandbox = sandbox.of_pilot(config)
-        self.environments = Environments(config, loop, base, belongs(config), self._sandbox)
+        self.environments = Environments(config, loop, base, belongs(config), self._sandbox,
+                                         _reserved(config['platform']))
         self._gate = gate
         self._notice = notice
 
@@ -79,6 +84,15 @@ class Preparation:
     def close(self) -> None:
         """Release all resources."""
         self.environments.close()
+
+
+def _reserved(platform: Mapping[str, Any]) -> set[str]:
+    """Return patterns of the variables that belong to the pilot or to a launch method of the platform."""
+    found = set(LaunchMethod.RESERVED)
+    for name in platform.get('launch_methods', {}).get('order', ()):
+        with suppress(PlatformError):   # an unknown method is reported when a task needs it
+            found.update(find(name).RESERVED)
+    return found
 
 
 def _enter(container: Mapping[str, Any], task: AgentTask) -> Mapping[str, str]:
