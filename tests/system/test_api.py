@@ -421,7 +421,7 @@ def test_wait_for_pilots(shared: Run) -> None:
     ({'sandbox': 'relative'}, ValueError, 'relative.*absolute'), ({'sandbox': '$NO_SUCH/x'}, ValueError, 'NO_SUCH'),
     ({'services': [{'arguments': ['x']}]}, ValueError, 'executable'),
     ({'prepare_env': {'x': {'type': 'nix'}}}, DescriptionError, "'x'.*'nix'"),
-    ({'app_comm': ['x_queue']}, ValueError, 'app_comm'), ({'backup_nodes': 1}, DescriptionError, 'backup_nodes')])
+    ({'app_comm': ['x']}, ValueError, 'app_comm'), ({'backup_nodes': 1}, DescriptionError, 'backup_nodes')])
 def test_pilot_description_is_refused(shared: Run, base: Path, values: dict[str, Any], error: type[Exception],
                                       words: str) -> None:
     """At the call, whole: no pilot of the list is submitted."""

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rp_agent import sandbox
 from rp_agent.calls import Call, Calls, answer_task
@@ -31,6 +31,9 @@ from rp_api.loop.offload import Helpers
 from rp_api.pilot_calls import PILOT_RPC
 from rp_api.service_modes import SERVICE_MODES
 from rp_profiling.write.host_clock import Reading
+
+if TYPE_CHECKING:
+    from rp_agent.app_comm.channels import Channels
 
 _log = logging.getLogger('radical.pilot.agent')
 
@@ -74,7 +77,9 @@ class Agent:
         self._notices: list[str] = []
         if self._runs is not None and self._runs.earlier is not None:
             self._notices.append(self._runs.told)
-        config = {**config, 'cpus': self._allocation.cpus, 'gpu_ids': self._allocation.gpu_ids,
+        self._channels = self._open_channels(config)
+        config = {**config, 'channels': self._channels.variables if self._channels else config.get('channels', {}),
+                  'cpus': self._allocation.cpus, 'gpu_ids': self._allocation.gpu_ids,
                   'setting': asdict(Setting.of(self._allocation, config['platform'])), 'here': self._allocation.here}
         self._pipeline = Pipeline(config, loop, self._allocation, self._helpers.run, AgentPorts(
             left=self._left, broken=self._broken, advanced=self._advanced, master_up=self._master_is_up,
@@ -95,6 +100,14 @@ class Agent:
         self._features.start()
         if self._runs is not None and self._runs.earlier is not None:
             self._go_on(self._runs)
+
+    def _open_channels(self, config: Mapping[str, Any]) -> Channels | None:
+        """Open the channels of the application; the supervisor of a pilot with partitions has opened them already."""
+        if not config.get('app_comm') or 'channels' in config:
+            return None
+        from rp_agent.app_comm.channels import Channels  # few pilots have channels
+
+        return Channels(config, self._loop, self._allocation, self._broken)
 
     def _connect(self) -> None:
         self._connection.on_tasks = self._on_tasks
@@ -139,6 +152,8 @@ class Agent:
         self._features.close()
         self._link.close()
         self._pipeline.close()
+        if self._channels is not None:
+            self._channels.close()
         self._tracer.close()
         if self._runs is not None:
             self._runs.close()

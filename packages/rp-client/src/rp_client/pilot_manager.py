@@ -34,7 +34,7 @@ from rp_client.pilot import Pilot
 if TYPE_CHECKING:
     from rp_client.session import Session
 
-_LATER = {'app_comm': 'application channels', 'reconfig_src': 'reconfiguration'}
+_LATER = {'reconfig_src': 'reconfiguration'}
 """Attributes that are refused because this version does not support them, and the features that they ask for."""
 
 _Prepared = tuple[PilotDescription, ResourceConfig, dict[str, Any], PilotSandboxes]

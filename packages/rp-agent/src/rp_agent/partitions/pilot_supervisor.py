@@ -17,7 +17,7 @@ import logging
 import os
 import signal
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rp_agent.components.build import belongs, make_tracer
 from rp_agent.lifetime import Lifetime
@@ -34,6 +34,9 @@ from rp_api.errors import ResourceError
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.partitions import partition_uid
 from rp_api.system.processes import sweep
+
+if TYPE_CHECKING:
+    from rp_agent.app_comm.channels import Channels
 
 _log = logging.getLogger('radical.pilot.agent')
 
@@ -64,6 +67,7 @@ class PilotSupervisor:
         self._divider = Divider(self._allocation)
         first = (self._divider.divide(config['partitions']) if isinstance(config['partitions'], int) else
                  self._divider.take_all(config['partitions']))
+        self._channels = self._open_channels()
         self._partitions: dict[int, Partition] = {}
         self._wanted: list[tuple[int, Mapping[str, int]]] = []   # partitions that wait for the end of others
         self._awaited = set(range(len(first)))   # partitions that are not active; if empty, the pilot is active
@@ -98,10 +102,23 @@ class PilotSupervisor:
         """Kill all agents and release all resources."""
         for partition in self._partitions.values():
             partition.close()
+        if self._channels is not None:
+            self._channels.close()
         self._proxy_reporter.close()
         self._link.close()
         self._tracer.close()
         self._link.remove_endpoint()
+
+    def _open_channels(self) -> Channels | None:
+        """Open the channels of the application, which all partitions share."""
+        if not self._config.get('app_comm'):
+            return None
+        from rp_agent.app_comm.channels import Channels  # few pilots have channels
+
+        channels = Channels(self._config, self._loop, self._allocation,
+                            lambda reason: self.finish(states.FAILED, reason))
+        self._config = {**self._config, 'channels': channels.variables}
+        return channels
 
     # messages of the coordinator
 

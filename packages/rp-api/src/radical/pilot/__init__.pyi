@@ -16,6 +16,9 @@ from radical.pilot import task_description as task_description
 from radical.pilot import task_manager as task_manager
 from radical.pilot import utils as utils
 from rp_api import __version__ as __version__
+from rp_api.app_comm.channel import AppPublisher as AppPublisher
+from rp_api.app_comm.channel import AppQueue as AppQueue
+from rp_api.app_comm.channel import AppSubscriber as AppSubscriber
 from rp_api.constants import *
 from rp_api.description.pilot import PilotDescription as PilotDescription
 from rp_api.description.task import TaskDescription as TaskDescription

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -55,6 +56,14 @@ def _service(value: Any) -> TaskDescription:
         raise CastError(f'a TaskDescription of mode {c.AGENT_SERVICE!r}')
     service.check()
     return service
+
+
+def _channels(names: list[str]) -> str | None:
+    """Check the names of channels, which become parts of environment variables."""
+    fit = all(re.fullmatch(r'[A-Za-z][A-Za-z0-9_]*_(queue|pubsub)', name) for name in names)
+    if fit and len({name.upper() for name in names}) == len(names):
+        return None
+    return 'different names of letters, digits and "_", each of which ends in "_queue" or "_pubsub"'
 
 
 _ATTRIBUTES: dict[str, tuple[Any, Any]] = {
@@ -143,7 +152,8 @@ class PilotDescription(Description):
     - `prepare_env` (dict of dicts, {}): specifications of named environments to build when the agent starts, by name,
       see `Pilot.prepare_env`. Only tasks that name an environment wait for it.
     - `services` (list of TaskDescription, []): services to start before the pilot accepts tasks.
-    - `app_comm` (list of str, []): channels of the application; their names end in `_queue` or `_pubsub`.
+    - `app_comm` (list of str, []): channels for messages between tasks, which the pilot opens: names of letters, digits
+      and "_" that end in `_queue` or `_pubsub`; see `AppQueue`, `AppPublisher` and `AppSubscriber`.
     - `enable_ep` (bool, False): accept tasks from other sources than the client.
     - `reconfig_src` (str, None): JSON file with task shapes, for the scheduler that changes them.
     - `_config` (dict, {}): overrides of the agent's configuration, such as the number and placement of executors; for
@@ -164,6 +174,7 @@ class PilotDescription(Description):
         CORES: at_least(0),
         GPUS: at_least(0),
         MEMORY: at_least(0),
+        APP_COMM: _channels,
     }
 
     _refused: ClassVar[Mapping[str, str]] = {

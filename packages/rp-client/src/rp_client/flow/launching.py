@@ -21,7 +21,7 @@ from rp_client.pilot import Pilot
 from rp_profiling.write.tracer import Tracer
 
 _WANTED = ('resource', 'runtime', 'nodes', 'backup_nodes', 'cores', 'gpus', 'memory', 'cleanup', 'output_staging',
-           'reconfig_src', 'partitions', 'requeue', 'enable_ep', 'prepare_env')
+           'reconfig_src', 'partitions', 'requeue', 'enable_ep', 'prepare_env', 'app_comm')
 """Attributes of the pilot's description that the agent gets."""
 
 Reach = Callable[[ResourceConfig, Callable[[str], object]], object]

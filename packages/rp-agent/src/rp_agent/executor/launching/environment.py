@@ -46,7 +46,8 @@ class PilotContext(NamedTuple):
     turns off core binding. `gpu_ids` are the names of its GPUs for the variables that make GPUs visible; empty if these
     are their indices. `shell` is the shell of the platform definition, empty for the default. `launchers` are the
     launch methods for tasks that the agent cannot start itself; None if there are none. If the agent has only a
-    `partition` of the pilot, its own files are in `agent_sandbox`. `ports` are for the executor.
+    `partition` of the pilot, its own files are in `agent_sandbox`. `ports` are for the executor. `channels` are
+    the variables with the addresses of `app_comm`.
     """
 
     session_id: str
@@ -70,6 +71,7 @@ class PilotContext(NamedTuple):
     partition: int | None = None
     ports: NodePorts = NodePorts()
     ctrl: str = ''
+    channels: Mapping[str, str] = {}
 
     @property
     def belongs(self) -> dict[str, str]:
@@ -103,6 +105,7 @@ class PilotContext(NamedTuple):
             'RP_GTOD': self.gtod,
             'RP_PROF': self.prof,
             'RP_CTRL': self.ctrl,
+            **self.channels,
         }
 
 
