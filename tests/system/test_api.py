@@ -884,8 +884,9 @@ def test_round_robin(session: rp.Session, base: Path) -> None:
     for uids in (pilots[0].uid, [pilots[1].uid, 'nope']):
         with pytest.raises(ValueError, match='was not added'):
             tmgr.remove_pilots(uids)
-    with pytest.raises(RuntimeError, match='drain'):
-        tmgr.remove_pilots(pilots[1].uid, drain=True)
+    tmgr.remove_pilots(pilots[1].uid, drain=True)
+    with pytest.raises(RuntimeError, match='was drained'):
+        tmgr.add_pilots(pilots[1])
     assert pilots[0].state == rp.PMGR_ACTIVE
     tmgr.add_pilots(pilots[0])
 

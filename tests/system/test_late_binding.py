@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -60,3 +61,43 @@ def test_tasks_go_where_they_can_run(session: rp.Session, base: Path, monkeypatc
     assert huge.wait(timeout=60) == rp.FAILED
     assert 'can never run' in str(huge.exception)
     assert huge.pilot == small.uid
+
+
+@pytest.mark.parametrize('scheduler', [rp.SCHEDULER_ROUND_ROBIN, rp.SCHEDULER_BACKFILLING])
+@pytest.mark.parametrize('how', ['to the end', 'dies'])
+def test_drain_of_a_pilot(session: rp.Session, base: Path, scheduler: str, how: str,
+                          monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each task runs once, whether the pilot ends while it is drained or not."""
+    monkeypatch.setenv('RADICAL_PILOT_BF_OVERSUBSCRIPTION', '400')
+    pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session, scheduler=scheduler)
+    drained, other = pmgr.submit_pilots([pilot_description(base, cores=2, exit_on_error=False) for _ in range(2)])
+    tmgr.add_pilots(drained)
+    drained.wait(rp.PMGR_ACTIVE, timeout=30)
+    command = f'echo $RP_TASK_ID >> {base}/ran; until [ -e {base}/go ]; do sleep 0.02; done'
+    tasks = tmgr.submit_tasks([rp.TaskDescription({
+        'executable': '/bin/sh', 'arguments': ['-c', command], 'pilot': drained.uid if number == 7 else None})
+        for number in range(8)])
+    started = wait_until(lambda: (found := [task for task in tasks if task.state == rp.AGENT_EXECUTING])
+                         and len(found) == 2 and found)
+    agent = agent_of(drained)
+    tmgr.add_pilots(other)
+    thread = threading.Thread(target=tmgr.remove_pilots, args=(drained.uid,), kwargs={'drain': True})
+    thread.start()
+    moving = [task for task in tasks if task not in started and task is not tasks[7]]
+    wait_until(lambda: {task.pilot for task in moving} <= {other.uid, None})
+    assert thread.is_alive()
+    if how == 'dies':
+        os.kill(agent, signal.SIGKILL)
+    (base / 'go').touch()
+    thread.join(30)
+    assert not thread.is_alive()
+    tmgr.wait_tasks(timeout=30)
+    ended = [*started, tasks[7]]
+    assert {task.state for task in moving} == {rp.DONE}
+    assert how == 'dies' or {task.state for task in ended} == {rp.DONE}
+    assert {task.pilot for task in ended} == {drained.uid}
+    ran = Counter((base / 'ran').read_text().split())
+    assert max(ran.values()) == 1
+    assert {task.uid for task in moving} <= ran.keys()
+    assert tmgr.list_pilots() == [other.uid]
+    assert how == 'dies' or drained.state == rp.PMGR_ACTIVE

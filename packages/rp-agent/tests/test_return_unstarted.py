@@ -1,4 +1,4 @@
-"""An agent whose tasks may run elsewhere leaves those that it has not started unreported when it ends."""
+"""An agent returns tasks that it has not started: when it is told so, and when it ends."""
 
 from __future__ import annotations
 
@@ -29,3 +29,25 @@ def test_tasks_that_have_not_started_are_not_reported(tmp_path: Path) -> None:
         last = application.pilots[-1].info
         assert last is not None
         assert last['kept'] == []
+
+
+def test_tasks_are_returned_at_a_command(tmp_path: Path) -> None:
+    started, waiting, own, late = uids(2), uids(3, 2), uids(1, 5), uids(2, 6)
+    with real(tmp_path) as (application, agent):
+        application.submit(started, **SLEEP)
+        application.until_state(started, states.AGENT_EXECUTING)
+        application.submit(waiting, **SLEEP)
+        application.submit(own, **SLEEP, pilot=PILOT)
+        application.until_state([*waiting, *own], states.AGENT_SCHEDULING)
+        application.command(cmd='return_tasks', uids=[*started, *waiting, *own, *late])
+        application.until(lambda: {uid for uid, update in application.tasks.items()
+                                   if (update.info or {}).get('returned') == PILOT} == {*waiting}, 'what is returned')
+        application.submit(late, **SLEEP)   # the command was faster
+        application.command(cmd='cancel_tasks', uids=[*started, *own])
+        application.until_left([*started, *own])
+        application.until(lambda: {uid for uid, update in application.tasks.items()
+                                   if (update.info or {}).get('returned') == PILOT} == {*waiting, *late}, 'the rest')
+        application.command(cmd='cancel_pilot', reason='cancelled')
+        assert agent.wait() == 0
+        assert {uid: application.tasks[uid].state for uid in (*waiting, *late)} == dict.fromkeys(
+            [*waiting, *late], states.AGENT_SCHEDULING)

@@ -608,6 +608,111 @@ def test_submission_of_which_nothing_is_left(site: Site, what: str) -> None:
     assert accepted.done()
 
 
+# pilots that are drained
+
+def drain(site: Site, pilot: Pilot) -> Future[None]:
+    drained: Future[None] = Future()
+    site.flow.drain_pilots([pilot], list(site.tasks.values()), drained)
+    site.engine.loop.turn()
+    return drained
+
+
+@pytest.mark.parametrize('scheduler', [RoundRobin, Backfilling])
+def test_a_drained_pilot_keeps_what_has_started(tmp_path: Path, scheduler: type[TaskScheduler]) -> None:
+    site = Site(tmp_path, scheduler())
+    pilot = site.sized('pilot.1', 8)
+    running, first, second = site.submit('task.1', 'task.2', 'task.3')
+    own, call = site.submit('task.4', pilot='pilot.1')[0], site.submit('task.5', raptor_id='*')[0]
+    (master,) = site.submit('task.6', mode=RAPTOR_MASTER)
+    site.report(running, states.AGENT_EXECUTING)
+    drained = drain(site, pilot)
+    assert site.connection.commands[-1] == (
+        'pilot.1', {'cmd': 'return_tasks', 'uids': ['task.1', 'task.2', 'task.3']})
+    site.sized('pilot.2', 8)
+    site.report(first, states.AGENT_SCHEDULING, returned='pilot.1')
+    site.report(second, states.AGENT_SCHEDULING, returned='pilot.1')
+    site.engine.loop.turn()
+    assert [uid for pilot, uids in site.sent() for uid in uids if pilot == 'pilot.2'] == ['task.2', 'task.3']
+    site.report(first, states.AGENT_SCHEDULING, returned='pilot.1')   # again
+    assert (first.pilot, first.attempts, running.pilot, own.pilot) == ('pilot.2', 2, 'pilot.1', 'pilot.1')
+    assert (call.pilot, master.pilot) == ('pilot.1', 'pilot.1')
+    for task in (running, own):
+        site.report(task, LEFT, target_state=states.DONE)
+    assert not drained.done()
+    site.report(call, LEFT, target_state=states.DONE)
+    assert drained.done(), 'the master may go on'
+    assert master.state not in states.FINAL
+    (later,) = site.submit('task.7')
+    assert later.pilot == 'pilot.2'
+
+
+def test_a_drained_pilot_does_not_get_what_was_not_sent(site: Site) -> None:
+    (site.base / 'client/in').touch()
+    pilot = site.pilot('pilot.1')
+    site.connection.free = False
+    (unsent,) = site.submit('task.1')
+    (own,) = site.submit('task.2', pilot='pilot.1')
+    (staging,) = site.submit('task.3', input_staging='in')
+    drained = drain(site, pilot)
+    site.pilot('pilot.2')
+    site.engine.have_room()
+    site.later.work()
+    site.engine.loop.turn()
+    site.later.work()
+    assert [unsent.pilot, own.pilot, staging.pilot] == ['pilot.2', 'pilot.1', 'pilot.2']
+    assert site.sent() == [('pilot.1', ['task.2']), ('pilot.2', ['task.1']), ('pilot.2', ['task.3'])]
+    assert site.connection.commands == []
+    site.report(own, LEFT, target_state=states.FAILED)
+    assert drained.done()
+
+
+def test_tasks_that_wait_for_room_on_a_drained_pilot_alone_go_there(late: Site) -> None:
+    pilot = late.sized('pilot.1', 1)
+    other = late.sized('pilot.2', 1)
+    tasks = late.submit('task.1', 'task.2', pilot='pilot.1')
+    assert [task.pilot for task in tasks] == ['pilot.1', None]
+    drained = drain(late, pilot)
+    assert [task.pilot for task in tasks] == ['pilot.1', 'pilot.1']
+    for task in tasks:
+        late.report(task, LEFT, target_state=states.DONE)
+    assert drained.done()
+    assert late.submit('task.3')[0].bound is other
+
+
+def test_end_of_a_pilot_that_is_drained(site: Site) -> None:
+    """What it has certainly not started runs elsewhere, the rest ends with it."""
+    pilot = site.pilot('pilot.1')
+    running, waiting, cancelled = site.submit('task.1', 'task.2', 'task.3')
+    site.report(running, states.AGENT_EXECUTING)
+    drained = drain(site, pilot)
+    site.flow.cancel([cancelled])
+    site.report(cancelled, states.AGENT_SCHEDULING, returned='pilot.1')
+    assert cancelled.state == states.CANCELED
+    site.pilot('pilot.2')
+    pilot._learn({'kept': ['task.1']})
+    site.end(pilot)
+    site.engine.loop.turn()
+    assert drained.done()
+    assert (running.state, waiting.pilot) == (states.FAILED, 'pilot.2')
+
+
+def test_tasks_that_were_returned_when_the_application_left(site: Site) -> None:
+    """The record still names their pilot."""
+    pilot = site.pilot('pilot.1', add=False)
+    tasks = site.make('task.1', 'task.2')
+    for task, info in zip(tasks, ({'returned': 'pilot.1'}, None), strict=True):
+        known = KnownTask(task.uid, 'tmgr.0000', 'pilot.1', 1, {}, states.AGENT_SCHEDULING, info, states.NEW)
+        task.restore(known, pilot)
+        site.flow.restore(task, known)
+    site.pilot('pilot.2')
+    site.flow.resume()
+    site.engine.loop.turn()
+    assert site.sent() == [('pilot.2', ['task.1'])]
+    site.report(tasks[1], states.AGENT_SCHEDULING, returned='pilot.1')
+    site.engine.loop.turn()
+    assert site.sent()[1:] == [('pilot.2', ['task.2'])]
+
+
 # tasks that may be restarted
 
 def test_restartable_tasks_go_to_another_pilot(site: Site) -> None:

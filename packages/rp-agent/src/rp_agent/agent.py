@@ -64,7 +64,7 @@ class Agent:
         self._runs = Runs(config) if config.get('requeue') else None
         self._ending: tuple[str, str] | None = None
         self._returns = False            # whether tasks that have not started when the pilot ends are returned
-        self._unstarted: set[str] = set()   # these tasks, once the pilot ends
+        self._unstarted: set[str] = set()   # tasks that are returned, or were
         self._drain_timer: Timer | None = None
         self.on_ending: Callable[[str, str], object] = lambda state, reason: None
         self._lifetime = Lifetime(config)
@@ -125,7 +125,7 @@ class Agent:
         self.on_ending(state, reason)
         _log.info('the pilot ends as %s: %s', state, reason)
         if self._returns:
-            self._unstarted = {task.uid for task in self._tasks.values() if _can_return(task)}
+            self._unstarted.update(task.uid for task in self._tasks.values() if _can_return(task))
         for task in self._tasks.values():
             task.cancelled = True
         deadline = time.monotonic() + TASK_END_TIMEOUT
@@ -265,6 +265,8 @@ class Agent:
             self._on_tasks([command['task']])
         elif name == 'return_unstarted':
             self._returns = True
+        elif name == 'return_tasks':
+            self._return(command['uids'])
         elif name == 'cancel_pilot':
             self.finish(command.get('state', states.CANCELED), command['reason'])
         else:
@@ -274,6 +276,15 @@ class Agent:
         self._intake.cancel(uids)
         self._calls.cancel(uids, 'the call was cancelled')
         self._pipeline.cancel([self._tasks[uid] for uid in uids if uid in self._tasks])
+
+    def _return(self, uids: Sequence[str]) -> None:
+        """Return tasks that have not started, or not arrived: the client runs them on other pilots."""
+        self._returns = True   # the client has to know what became of the others
+        found = [task for uid in uids if (task := self._tasks.get(uid)) is not None and _can_return(task)]
+        absent = self._intake.cancel(uids)
+        self._unstarted.update(absent, (task.uid for task in found))
+        self._reporter.returned(absent, self.pilot)
+        self._pipeline.cancel(found)
 
     def _read_clock(self, reading: Reading) -> None:
         moment = HOST_CLOCK.read(reading)
@@ -339,6 +350,8 @@ class Agent:
             goes = task.uid in self._unstarted and task.target_state == states.CANCELED
             (returned if goes else left).append(task)
         self._reporter.drop(returned)
+        if self._ending is None:   # at the end, the last message tells which tasks are not returned
+            self._reporter.returned([task.uid for task in returned], self.pilot)
         return left
 
     def _after_signal(self, tasks: Sequence[AgentTask]) -> list[AgentTask]:

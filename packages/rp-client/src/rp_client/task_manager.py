@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast, overload
@@ -18,6 +19,7 @@ from rp_client.common_description import NOTHING, CommonDescription, listed
 from rp_client.engine.callbacks import Entry, Registry, arguments, told
 from rp_client.engine.engine import engine_of
 from rp_client.engine.tracker import Change, Tracker
+from rp_client.engine.waiting import LONGEST
 from rp_client.flow.submission import Packing, pack_plain, plain, verified
 from rp_client.flow.task_flow import TaskFlow
 from rp_client.flow.task_store import HasState, TaskStore
@@ -67,6 +69,7 @@ class TaskManager(OldMethods):
         self._engine = engine_of(session)
         self.uid = session.register_tmgr(self, _uid)
         self._pilots: dict[str, Pilot] = {}
+        self._drained: set[str] = set()
         self._tasks = TaskStore(f'{session.path}/{self.uid}.{os.getpid()}.tasks', self._make)
         self._callbacks = Registry({TASK_STATE: told('task'), WAIT_QUEUE_SIZE: ('task_manager', 'size')})
         self._tracker = Tracker(states.TASK, TASK_STATE, self._callbacks, self._engine.dispatcher, owner=self.uid)
@@ -95,7 +98,8 @@ class TaskManager(OldMethods):
 
         Raises:
             ValueError: The list is empty, or a pilot is unknown, a partition, or was added already.
-            RuntimeError: A pilot is attached to another task manager, or this manager is closed.
+            RuntimeError: A pilot is attached to another task manager, or was drained by this one, or this manager is
+                closed.
         """
         self._check_open()
         wanted = [self._pilot(pilot) for pilot in (pilots if isinstance(pilots, (list, tuple)) else [pilots])]
@@ -105,6 +109,8 @@ class TaskManager(OldMethods):
         for pilot in wanted:
             if pilot.uid in known:
                 raise ValueError(f'{pilot.uid} was added to {self.uid} already')
+            if pilot.uid in self._drained:
+                raise RuntimeError(f'{pilot.uid} was drained, and takes no more tasks of {self.uid}')
             known[pilot.uid] = pilot
         self._attach(wanted)
         self._pilots = known
@@ -112,27 +118,35 @@ class TaskManager(OldMethods):
         self._engine.call(self._add_pilots, wanted)
 
     def remove_pilots(self, pilot_ids: str | Iterable[str], drain: bool = False) -> None:
-        """Bind no more tasks to these pilots. Tasks that are bound to them stay with them.
+        """Bind no more tasks to these pilots. Tasks that are bound to them stay with them, unless they are drained.
 
         Args:
             pilot_ids: A uid, or several.
-            drain: Must be False; True is not supported.
+            drain: Run the tasks on other pilots that these pilots have not started, and wait until the others are
+                final or the pilots have ended. Tasks that request one of these pilots, and tasks for RAPTOR masters,
+                run there. Masters, workers and services go on and are not waited for. A pilot that was drained cannot
+                be added to this manager again.
 
         Raises:
             ValueError: A pilot was not added to this manager.
-            RuntimeError: `drain` is True.
+            RuntimeError: The session was closed or has failed.
         """
-        if drain:
-            raise RuntimeError('drain=True is not supported: wait for the tasks of the pilot, then remove it')
         self.check_process()
         uids = [pilot_ids] if isinstance(pilot_ids, str) else list(pilot_ids)
         for uid in uids:
             if uid not in self._pilots:
                 raise ValueError(f'pilot {uid} was not added to {self.uid}')
-        for uid in uids:
-            self._pilots.pop(uid).detach_tmgr()
+        pilots = [self._pilots.pop(uid) for uid in dict.fromkeys(uids)]
+        for pilot in pilots:
+            pilot.detach_tmgr()
         self._note()
-        self._engine.call(self._flow.remove_pilots, uids)
+        if drain:
+            self._drained.update(uids)
+            # a wait without an end would delay the handling of signals
+            self._engine.ask(lambda drained: self._flow.drain_pilots(pilots, self._tasks.in_memory(), drained),
+                             LONGEST, time.monotonic)
+        else:
+            self._engine.call(self._flow.remove_pilots, uids)
 
     def list_pilots(self) -> list[str]:
         """Return the uids of the pilots in use."""

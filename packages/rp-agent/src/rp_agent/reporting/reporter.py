@@ -100,6 +100,12 @@ class Reporter:
         """Discard the unsent states of these tasks."""
         self._states.drop([task.uid for task in tasks])
 
+    def returned(self, uids: Sequence[str], pilot: str) -> None:
+        """Report tasks that this pilot has not started and will not start."""
+        self._states.drop(uids)
+        self._finished += [Update(uid, states.AGENT_SCHEDULING, {'returned': pilot}) for uid in uids]
+        self._schedule()
+
     def finished(self, tasks: Sequence[AgentTask]) -> None:
         """Report the results of tasks that have left the agent, for output staging by the client or as final."""
         self.drop(tasks)

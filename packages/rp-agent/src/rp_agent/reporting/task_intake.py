@@ -44,9 +44,11 @@ class Intake:
         self._cancelled.remove(uid)
         return True
 
-    def cancel(self, uids: Sequence[str]) -> None:
-        """Remember the cancelled tasks that have not arrived yet."""
-        self._cancelled.update(uid for uid in uids if uid not in self._seen)
+    def cancel(self, uids: Sequence[str]) -> list[str]:
+        """Remember the cancelled tasks that have not arrived yet, and return them."""
+        absent = [uid for uid in uids if uid not in self._seen]
+        self._cancelled.update(absent)
+        return absent
 
     def in_hand(self, tasks: int) -> None:
         """Suspend the delivery at the high-water mark, and resume it at half of that.

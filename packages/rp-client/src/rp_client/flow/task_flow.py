@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rp_api import states
 from rp_api.coordination.contract import BULK, UNBOUND, KnownTask, Submission, Update
 from rp_client.engine.tracker import Change, Tracker
+from rp_client.flow.draining import Draining, is_returned, may_move
 from rp_client.pilot import Pilot
 from rp_client.raptor import RaptorMaster
 from rp_client.scheduler.component import RELEASED, TaskScheduling, active_places
@@ -61,6 +62,8 @@ class TaskFlow:
         self._dead_end: str | None = None
         self._ended: dict[str, str] = {}
         self._cancelled: set[str] = set()   # tasks that agents were commanded to cancel
+        self._draining = Draining()
+        self._bound_before: dict[str, str] = {}   # places of restored tasks, and their pilots
         for component in (scheduling, staging_input, staging_output):
             component.advanced = tracker.advance
         scheduling.output = staging_input.put
@@ -127,9 +130,35 @@ class TaskFlow:
         """Bind no more tasks to these pilots."""
         self._scheduling.remove_pilots(uids)
 
+    def drain_pilots(self, pilots: Sequence[Pilot], tasks: Iterable[Task], drained: Future[None]) -> None:
+        """Remove pilots, and run their tasks on others that have not started and may move.
+
+        `drained` gets a result when the others are final, except those that run until they are stopped.
+        """
+        places = self._draining.begin(pilots)
+        self._scheduling.bind_those_for(places)
+        self._scheduling.remove_pilots([pilot.uid for pilot in pilots])
+        there = [task for task in tasks if task.place in places and task.state not in states.FINAL]
+        moving = {task.uid: task for task in there if may_move(task) and states.TASK.value(task.state) < _LEFT_AGENT
+                  and task.uid not in self._cancelled and not self._input.has(task.uid)}
+        self._draining.wait(there, drained)
+        unsent = [task for goal, box in self._outbox.items() if goal is not None and goal.uid in places
+                  for task in _take(box, moving)]
+        for task in unsent:
+            del moving[task.uid]
+        self._again(unsent)
+        by_place: dict[str, list[str]] = {}
+        for uid, task in moving.items():
+            by_place.setdefault(str(task.place), []).append(uid)
+        for place, uids in by_place.items():
+            for first in range(0, len(uids), BULK):
+                self._engine.connection.command(place, {'cmd': 'return_tasks', 'uids': uids[first:first + BULK]})
+
     def update(self, updates: Sequence[Change]) -> None:
         """Apply the updates of agents."""
         changes = self._tracker.apply(updates)
+        if self._draining.places:
+            self._returned([task for task, state, info in updates if is_returned(task, state, info)])
         by_state = _by_state(changes)
         if self._scheduling.counting:
             self._scheduling.left([task.uid for state, tasks in by_state.items()
@@ -141,8 +170,18 @@ class TaskFlow:
             self._output.passed(by_state[states.DONE])
         self._trace_final(by_state)
 
+    def _returned(self, tasks: list[Task]) -> None:
+        """Run tasks on other pilots that an agent has returned."""
+        cancelled = [task for task in tasks if task.uid in self._cancelled]
+        self._end(cancelled, states.CANCELED, {'exception': 'cancelled before its pilot started it'})
+        self._again([task for task in tasks if task.state not in states.FINAL])
+
     def restore(self, task: Task, known: KnownTask) -> None:
         """Restore a task from the coordinator's record; `resume` continues it."""
+        if is_returned(task, known.state, known.info):
+            task.bind(None)
+        if task.bound is not None:
+            self._bound_before[task.bound.uid] = task.bound.whole.uid
         self._scheduling.know(task)
         if task.state in states.FINAL:
             self._tracer.record('advance', task.uid, task.state)   # it may have ended without an application
@@ -158,6 +197,8 @@ class TaskFlow:
         for first in range(0, len(finished), BULK):
             self._engine.loop.call_soon(self._output.put, finished[first:first + BULK])
         restored, self._restored = self._restored, []
+        self._draining.places.update(place for place, pilot in self._bound_before.items()
+                                     if not self._scheduling.uses(pilot))
         self._schedule_soon(restored)
 
     def cancel(self, tasks: Iterable[Task]) -> None:
@@ -212,7 +253,8 @@ class TaskFlow:
         self._end(cancelled, states.CANCELED, {'exception': f'cancelled, and {pilot.uid} has ended'})
         tasks = [task for task in tasks if task.state not in states.FINAL]
         again = {task.uid: task for task in tasks if (pilot.state == states.FAILED and _restartable(task))
-                 or (self._scheduling.binds_late and self._is_unstarted(task, pilot, unsent))}
+                 or ((self._scheduling.binds_late or pilot.uid in self._draining.places)
+                     and self._is_unstarted(task, pilot, unsent))}
         if again:
             # tasks in input staging come here again when it is complete
             self._again([task for uid, task in again.items() if not self._input.has(uid)])
@@ -232,6 +274,7 @@ class TaskFlow:
         self._scheduling.returned([task.uid for task in tasks])
         for task in tasks:
             task.bind(None)
+        self._draining.left(tasks)
         self._schedule_soon(tasks)
 
     def end_all(self, tasks: Iterable[Task], reason: str) -> None:
@@ -243,6 +286,7 @@ class TaskFlow:
     def close(self) -> None:
         """Close the components, without ending tasks."""
         self._engine.on_room.remove(self._pump)
+        self._draining.close()
         for component in (self._scheduling, self._input, self._output):
             component.close()
 
@@ -283,6 +327,9 @@ class TaskFlow:
             if pilot.state in states.FINAL:
                 self._left_by(pilot, mine, [task.uid for task in mine])
                 continue
+            if pilot.uid in self._draining.places:
+                self._again([task for task in mine if may_move(task)])
+                mine = [task for task in mine if not may_move(task)]
             self._outbox.setdefault(pilot, {}).update((task.uid, task) for task in mine)
             for task in mine if kept else ():
                 kept.pop(task.uid, None)
@@ -357,6 +404,7 @@ class TaskFlow:
                 uids = [task.uid for task in reached[state]]
                 self._tracer.record_bulk('advance', uids, state)
                 self._output.ended(reached[state], state)
+                self._draining.left(reached[state])
                 self._cancelled.difference_update(uids)
 
 

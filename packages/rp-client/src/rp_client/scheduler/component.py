@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from rp_api import states
@@ -130,6 +130,19 @@ class TaskScheduling(ClientComponent):
             if self._places.divided(uid):
                 self._places.forget(uid)
         self._scheduler.remove_pilots(gone)
+
+    def uses(self, pilot: str) -> bool:
+        """Return whether tasks are bound to that pilot."""
+        return pilot in self._pilots_in_use
+
+    def bind_those_for(self, places: Collection[str]) -> None:
+        """Bind waiting tasks that request one of these pilots or partitions, also beyond what can run there at once."""
+        bindings = []
+        for request in list(self._scheduler.waiting):
+            place = self._places.choose(request.pilot, request.uid) if request.pilot in places else ''
+            if place and self._scheduler.forget([request.uid]):
+                bindings.append(Binding(request.uid, place))
+        self._bound(bindings)
 
     def places_changed(self, pilot: Pilot) -> None:
         """Bind tasks to the present nodes or partitions of a pilot only."""
