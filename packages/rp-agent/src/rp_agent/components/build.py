@@ -127,8 +127,8 @@ def pilot_context(config: Mapping[str, Any]) -> PilotContext:
         partition=config.get('partition'), registry_address=address, control_pub_address=address,
         control_sub_address=address, gtod=gtod, prof=prof, detail=task_detail(config),
         base_env=_of_the_user(config), cpus=tuple(config['cpus']), gpu_ids=tuple(config['gpu_ids']),
-        shell=config['platform'].get('shell', ''), ctrl=sandbox.control(config['pilot_sandbox']),
-        channels=config.get('channels', {}))
+        shell=config['platform'].get('shell', ''), container_tool=config['platform'].get('container_tool', ''),
+        ctrl=sandbox.control(config['pilot_sandbox']), channels=config.get('channels', {}))
 
 
 def _of_the_user(config: Mapping[str, Any]) -> dict[str, str]:

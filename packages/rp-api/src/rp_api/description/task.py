@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from rp_api import constants as c
 from rp_api.description.casts import Check, at_least, list_of, mapping, one_of, path, path_part, structure
+from rp_api.description.container import container
 from rp_api.description.typed import Description
 from rp_api.errors import DescriptionError, attribute_type_error
 from rp_api.record import CastError
@@ -28,6 +29,7 @@ COMMAND = 'command'
 SANDBOX = 'sandbox'
 ENVIRONMENT = 'environment'
 NAMED_ENV = 'named_env'
+CONTAINER = 'container'
 PRE_LAUNCH = 'pre_launch'
 POST_LAUNCH = 'post_launch'
 PRE_EXEC = 'pre_exec'
@@ -98,6 +100,8 @@ _NEEDED = {
 }
 
 _SERVICE_MODES = (c.TASK_SERVICE, c.AGENT_SERVICE)
+# the modes of tasks that run in a process of a RAPTOR worker, or as a child of one
+_OF_WORKERS = (c.TASK_FUNCTION, c.TASK_METHOD, c.TASK_EVAL, c.TASK_EXEC, c.TASK_PROC, c.TASK_SHELL)
 
 # types of processes and threads that are accepted and change nothing
 _WITHOUT_EFFECT = (c.MPI, c.FUNC, c.SERIAL, c.GPU, c.GPU_MPI, c.GPU_OpenMP)
@@ -152,6 +156,7 @@ _ATTRIBUTES: dict[str, tuple[Any, Any]] = {
     SANDBOX: (str, ''),
     ENVIRONMENT: ({str: str}, {}),
     NAMED_ENV: (str, ''),
+    CONTAINER: (container, {}),
     PRE_LAUNCH: ([str], []),
     POST_LAUNCH: ([str], []),
     PRE_EXEC: ([_per_rank], []),
@@ -235,6 +240,10 @@ class TaskDescription(Description):
     - `environment` (dict of str, {}): variables to export.
     - `named_env` (str, ''): an environment of the pilot (`Pilot.prepare_env`); the task waits until it is ready.
       Functions and methods run in their worker's environment and cannot have one.
+    - `container` (dict or str, {}): the container in which each rank runs the executable: `image`, and optionally
+      `tool` (`apptainer`, `singularity`, `podman` or `charliecloud`; default is the platform's, or the first that the
+      node has), `binds` (list of `/path`, `/path:/target` or `/path:/target:ro`) and `gpu` (`nvidia` or `rocm`). A
+      string is short for `image`. Other commands, such as `pre_exec`, run outside of it.
     - `pre_launch`, `post_launch` (list of str, []): shell commands run once before and after the launch, on the node
       that launches the task. If one fails, the task fails.
     - `pre_exec`, `post_exec` (list, []): shell commands run by each rank, on its node, before and after the executable.
@@ -347,6 +356,9 @@ class TaskDescription(Description):
         needed = _NEEDED.get(mode)
         if needed and not self[needed]:
             raise DescriptionError(f'TaskDescription.{needed} is not set, but tasks of mode {mode!r} need it')
+        if mode in _OF_WORKERS and dict.get(self, CONTAINER):
+            raise DescriptionError(f'TaskDescription.container is {self[CONTAINER]!r}, but tasks of mode {mode!r} run '
+                                   "in their worker's container: leave it unset")
         self.verify_call()
 
     def _verify_service(self) -> None:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rp_api.description.container import TOOLS
 from rp_api.errors import DescriptionError, attribute_type_error, unknown_attribute
 from rp_api.record import (
     CastError,
@@ -158,6 +159,7 @@ class ResourceConfig(Record):
     pre_bootstrap_0: list[str] = field(list_of(text), list)
     pre_bootstrap_1: list[str] = field(list_of(text), list)
     shell: str = field(text, '')
+    container_tool: str = field(text, '')
     rp_version: str = field(text, 'installed')
     virtenv: str = field(text, '')
     virtenv_mode: str = field(text, 'local')
@@ -200,6 +202,7 @@ class ResourceConfig(Record):
             self._verify_choice('default_schema', tuple(self.schemas))
         self._verify_launch_methods()
         self._verify_shell()
+        self._verify_choice('container_tool', ('', *TOOLS))
         self._verify_environment()
         for name, (meaning, is_valid) in ARCHITECTURE.items():
             value = self.system_architecture.get(name)

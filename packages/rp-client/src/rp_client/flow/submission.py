@@ -26,7 +26,7 @@ LARGEST = 16 << 20
 _RAPTOR = (c.RAPTOR_MASTER, c.RAPTOR_WORKER)
 _BY_AGENT = (c.TASK_EXECUTABLE, c.TASK_SERVICE, c.AGENT_SERVICE)
 
-_ALONE = LOOKED_AT | {names.NAMED_ENV, names.SERVICE, names.INFO_PATTERN, names.METHOD}
+_ALONE = LOOKED_AT | {names.CONTAINER, names.NAMED_ENV, names.SERVICE, names.INFO_PATTERN, names.METHOD}
 """Attributes that require a complete verification if they differ from the description before."""
 
 _NEEDED = (names.EXECUTABLE, names.FUNCTION, names.CODE, names.COMMAND)

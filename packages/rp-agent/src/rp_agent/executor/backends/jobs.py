@@ -26,6 +26,7 @@ from rp_agent.executor.backends.process import Processes
 from rp_agent.executor.backends.runner import Broken, News, Runner
 from rp_agent.executor.base import BaseExecutor, Ending
 from rp_agent.executor.launching import rank_program, rank_script, script
+from rp_agent.executor.launching.containers import contained
 from rp_agent.executor.launching.environment import PilotContext, TaskEnvironment, uses_gpus
 from rp_agent.executor.launching.job import WITHOUT_GPUS, places, share_of
 from rp_agent.executor.launching.outcome import explain, not_killed
@@ -191,6 +192,7 @@ class JobExecutor(BaseExecutor):
             raise LaunchRefused(f'pre_launch and post_launch need a launch script, which agent_spawner '
                                 f'{self._kind.NAME} does not have: use pre_exec and post_exec')
         own = self._environment.of_task(task)
+        inside = contained(task, self._environment) if description['container'] else task
         ranks = description['ranks']
         shares = [RankShare() if uses_gpus(task) else WITHOUT_GPUS] * ranks
         if task.slots and not self._kind.BINDS:
@@ -199,7 +201,7 @@ class JobExecutor(BaseExecutor):
             uid, sandbox, shares, self._kind.RANK_VARIABLES, launcher=self._kind.NAME,
             shell=self._context.shell, memory=description['mem_per_rank'] * MB,
             sync=bool(description['pre_exec_sync']) and ranks > 1)
-        text = script.exec_script(task, script_variables(self._environment, own), context,
+        text = script.exec_script(inside, script_variables(self._environment, own), context,
                                   detail=self._context.in_scripts)
         path = f'{sandbox}/{uid}.exec.sh'
         write_script(path, text.encode(errors='surrogateescape'))

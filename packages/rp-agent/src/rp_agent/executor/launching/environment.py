@@ -44,10 +44,10 @@ class PilotContext(NamedTuple):
     and event helpers, `ctrl` that of the program that calls the agent, `detail` selects the events that tasks record;
     `base_env` is the user's environment. `cpus` maps the cores of a node to CPU numbers of the operating system; empty
     turns off core binding. `gpu_ids` are the names of its GPUs for the variables that make GPUs visible; empty if these
-    are their indices. `shell` is the shell of the platform definition, empty for the default. `launchers` are the
-    launch methods for tasks that the agent cannot start itself; None if there are none. If the agent has only a
-    `partition` of the pilot, its own files are in `agent_sandbox`. `ports` are for the executor. `channels` are
-    the variables with the addresses of `app_comm`.
+    are their indices. `shell` is the shell of the platform definition, `container_tool` its tool for containers; both
+    are empty for the default. `launchers` are the launch methods for tasks that the agent cannot start itself; None if
+    there are none. If the agent has only a `partition` of the pilot, its own files are in `agent_sandbox`. `ports` are
+    for the executor. `channels` are the variables with the addresses of `app_comm`.
     """
 
     session_id: str
@@ -66,6 +66,7 @@ class PilotContext(NamedTuple):
     cpus: tuple[int, ...] = ()
     gpu_ids: tuple[str, ...] = ()
     shell: str = ''
+    container_tool: str = ''
     launchers: Launchers | None = None
     agent_sandbox: str = ''
     partition: int | None = None

@@ -1,7 +1,8 @@
 """MPI libraries of programs that launchers start: a helper thread inspects each program once.
 
 Path, inode, size and modification time identify a program. The library stays unknown if the program is not known before
-the task runs: a shell or another script starts it, or its name depends on the commands of `pre_exec`.
+the task runs: it is in a container, a shell or another script starts it, or its name depends on the commands of
+`pre_exec`.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class MpiPrograms:
 
     def program(self, description: Mapping[str, Any], sandbox: str) -> Program | None:
         """Return the program of a task; None if it is unknown before the task runs."""
+        if description['container']:
+            return None
         own = description['environment']
         variables = tuple((name, own[name]) for name in _VARIABLES if name in own)
         prepared = bool(description['pre_exec'] or description['named_env'])

@@ -80,6 +80,10 @@ def plan(task: AgentTask, environment: TaskEnvironment) -> LaunchPlan:
     if environment.context.launchers is None and is_mpi(task):
         raise LaunchRefused(f'ranks={task.description["ranks"]} needs an MPI launch method, and platform '
                             f'{environment.context.resource} has none: set use_mpi=False to start plain processes')
+    if task.description['container']:
+        from rp_agent.executor.launching.containers import contained  # few tasks have one
+
+        task = contained(task, environment)
     try:
         return _plan(task, environment)
     except UnicodeEncodeError as error:
