@@ -43,8 +43,8 @@ PARALLEL = ['--numprocesses', '4', '--dist', 'loadfile', '--no-loadscope-reorder
 RETRIED = 3  # tests that may fail and then have to pass when they run once more, see docs/decisions/0042
 # what `tests` leaves to `more_tests`, what takes longest first
 LONG = [f'tests/{name}' for name in (
-    'packaging/test_distributions.py', 'attack', 'batch_stand_ins', 'bootstrap', 'conformance', 'experiments', 'fault',
-    'mpi', 'security', 'sge', 'simulation', 'slurm', 'ssh', 'system/test_benchmarks.py')]
+    'packaging/test_distributions.py', 'attack', 'batch_stand_ins', 'bootstrap', 'conformance', 'containers',
+    'experiments', 'fault', 'mpi', 'security', 'sge', 'simulation', 'slurm', 'ssh', 'system/test_benchmarks.py')]
 # what is tested on each interpreter: extensions, functions by value, whole sessions
 SMALL = ['packages/rp-agent/tests/test_launchloop.py', 'packages/rp-agent/tests/test_slotmap.py',
          'packages/rp-agent/tests/test_waitpool.py', 'packages/rp-profiling/tests/test_profiling_tracer.py',
@@ -65,6 +65,7 @@ DATABASE = {'postgresql': 'pg_config'}
 BROWSER = {'chromium': 'chromium'}  # reports are opened in it
 MPI = {'openmpi-bin': 'mpiexec.openmpi', 'libopenmpi-dev': 'mpicc.openmpi', 'mpich': 'mpiexec.mpich',
        'libmpich-dev': 'mpicc.mpich', 'rsh-redone-client': 'rsh-redone-rsh', 'rsh-redone-server': 'in.rshd'}
+CONTAINERS = {'charliecloud': 'ch-run', 'podman': 'podman', 'crun': 'crun', 'catatonit': 'catatonit'}
 # what the packages of Grid Engine would ask for, and make a cluster of
 DEBCONF = '''gridengine-master shared/gridenginemaster string localhost
 gridengine-common shared/gridenginemaster string localhost
@@ -263,7 +264,7 @@ def more_tests(session: nox.Session) -> None:
     if not programs.exists():
         session.error('`nox -s tests` has to run first: it makes the environment')
     os.environ['PATH'] = os.pathsep.join([str(programs), os.environ['PATH']])
-    install_debian(session, SSH, SLURM, SGE, QUOTAS, MPI)
+    install_debian(session, SSH, SLURM, SGE, QUOTAS, MPI, SHELLS, CONTAINERS)
     run_tests(session, *LONG, env=install_wheels(session))
     run_dragon(session)
     # what was tested with AddressSanitizer was tested with all that a debug build checks

@@ -64,8 +64,8 @@ def test_singularity_has_the_options_of_apptainer_and_its_own_variables() -> Non
 def test_podman_of_a_user() -> None:
     box = Box('podman', 'docker.io/library/debian', False, '/work', BINDS, '', ('A',), user=(1000, 100))
     assert podman(box) == (
-        ['podman', 'run', '--rm', '--init', '--cgroups=disabled', '--log-driver=passthrough', '--network=host',
-         '--ipc=host', '--uts=host', '--security-opt=label=disable', '--entrypoint=', '--user=1000:100',
+        ['podman', 'run', '--rm', '--init', '--cgroups=disabled', '--log-driver=none', '--network=host', '--ipc=host',
+         '--uts=host', '--security-opt=label=disable', '--entrypoint=', '--user=1000:100',
          '--workdir=/work', '--env-host', '--userns=keep-id', '--group-add=keep-groups', '--env=A',
          '--volume=/tmp:/tmp', '--volume=/pilot:/pilot', '--volume=/data:/input:ro', 'docker.io/library/debian'], {})
 
@@ -99,6 +99,13 @@ def test_charliecloud_keeps_tmpdir_and_gets_the_user() -> None:
     assert charliecloud(box) == (
         ['ch-run', '--cd=/work', '--env-no-expand', '--set-env=TMPDIR=/scratch', '/image', '--'],
         {'USER': 'me', 'TMPDIR': '/tmp'})
+
+
+def test_ranks_of_an_mpi_task_share_a_container_of_charliecloud() -> None:
+    box = Box('ch-run', '/image', True, '/work', peers=3, tag='task.000000.ab12')
+    assert charliecloud(box).words == ['ch-run', '--cd=/work', '--env-no-expand', '--join-ct=3',
+                                       '--join-tag=task.000000.ab12', '/image', '--']
+    assert 'join' not in ' '.join(charliecloud(box._replace(peers=1)).words)
 
 
 # plans

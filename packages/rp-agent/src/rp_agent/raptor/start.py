@@ -11,6 +11,7 @@ from typing import Any
 from rp_agent.task import Description
 from rp_api import constants as c
 from rp_api import distributions
+from rp_api.description.container import BINDS, merged
 from rp_api.description.task import TaskDescription
 from rp_api.errors import DescriptionError
 from rp_api.raptor_defaults import NAMED_ENV, complete
@@ -27,24 +28,41 @@ def find_program(description: Description, environment: Mapping[str, str]) -> No
     """Set the program of a master or worker: the one on the PATH, or else that of this environment.
 
     Tasks with another environment, or with commands to run before, are left unchanged, as these may change the PATH.
-    `environment` has the variables that the agent's environment adds to that of tasks. Raises DescriptionError, with
-    the command that installs it, if the program is missing.
+    `environment` has the variables that the agent's environment adds to that of tasks. In a container, it is always the
+    program of this environment, whose directories are mounted. Raises DescriptionError, with the command that installs
+    it, if it is missing.
     """
     if description['named_env'] == NAMED_ENV:   # where the agent itself runs
         description['named_env'] = ''
         if environment:
             description['environment'] = {**environment, **description['environment']}
     role = _PROGRAMS.get(description['executable'])
-    if role is None or description['named_env'] or description['pre_exec'] or description['pre_launch']:
+    if role is None:
         return
-    path = description['environment'].get('PATH') or os.environ.get('PATH')
-    if shutil.which(description['executable'], path=path):
+    if description['container']:
+        description['container'] = merged({BINDS: _installation()}, description['container'])
+    elif (description['named_env'] or description['pre_exec'] or description['pre_launch']
+            or _is_found(description)):
         return
     missing = distributions.missing('rp-raptor')
     if missing:
         raise DescriptionError(missing)
     description['arguments'] = ['-m', 'rp_raptor.cli', role, *description['arguments']]
     description['executable'] = sys.executable
+
+
+def _is_found(description: Description) -> bool:
+    path = description['environment'].get('PATH') or os.environ.get('PATH')
+    return shutil.which(description['executable'], path=path) is not None
+
+
+def _installation() -> list[str]:
+    """Return the directories of this Python and its packages, except those of the system, which an image has itself."""
+    found: list[str] = []
+    for path in (sys.prefix, sys.base_prefix, *sys.path):
+        if os.path.isdir(path) and not any(f'{path}/'.startswith(f'{known}/') for known in ('/usr', *found)):
+            found.append(path)
+    return found
 
 
 def submitted(data: Mapping[str, Any], master: str) -> dict[str, Any]:

@@ -13,12 +13,15 @@ from __future__ import annotations
 import os
 import pwd
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
 from typing import Any, NamedTuple
 
 from rp_agent.executor.launching.environment import TaskEnvironment
 from rp_agent.executor.launching.expand import expand
+from rp_agent.executor.launching.job import places
+from rp_agent.executor.launching.launchers import is_mpi
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import AgentTask, Description
 from rp_api.description.container import BINDS, GPU, IMAGE, TOOL, TOOLS, parts_of
@@ -56,7 +59,8 @@ class Box(NamedTuple):
     `is_path` tells whether the image is a path, not the name of an image. `variables` are names from the description,
     whose values take precedence over those of the image; `has_variables` tells whether a directory is known to have the
     file with those of the image. `scratch` is the node's TMPDIR, empty if it is `/tmp`. `user` has the numbers of the
-    user and the group; `login` is the name of the user if no variable has it.
+    user and the group; `login` is the name of the user if no variable has it. An MPI task has up to `peers` ranks on a
+    node, and a `tag` of its own.
     """
 
     program: str
@@ -70,6 +74,8 @@ class Box(NamedTuple):
     scratch: str = ''
     user: tuple[int, int] = (0, 0)
     login: str = ''
+    peers: int = 0
+    tag: str = ''
 
 
 class Command(NamedTuple):
@@ -95,10 +101,10 @@ def singularity(box: Box) -> Command:
 def podman(box: Box) -> Command:
     """Return the command for Podman.
 
-    The container keeps the user, the network, the shared memory and the control groups of the job. Its processes write
-    to the files of the task themselves. An init process passes signals on to the program.
+    The container keeps the user, the network, the shared memory and the control groups of the job. An init process
+    passes signals on to the program.
     """
-    words = [box.program, 'run', '--rm', '--init', '--cgroups=disabled', '--log-driver=passthrough',
+    words = [box.program, 'run', '--rm', '--init', '--cgroups=disabled', '--log-driver=none',
              '--network=host', '--ipc=host', '--uts=host', '--security-opt=label=disable', '--entrypoint=',
              f'--user={box.user[0]}:{box.user[1]}', f'--workdir={box.directory}', '--env-host']
     if box.user[0] != 0:
@@ -116,6 +122,7 @@ def charliecloud(box: Box) -> Command:
     """Return the command for Charliecloud, which passes devices and all variables on.
 
     It mounts TMPDIR at `/tmp` and unsets it; here, both keep their paths. It needs USER, and cannot mount read-only.
+    The ranks of an MPI task on a node share a container: the kernel allows no direct access to the memory of others.
     """
     for bind in box.binds:
         if bind.mode == 'ro':
@@ -124,6 +131,8 @@ def charliecloud(box: Box) -> Command:
     if box.has_variables:
         words.append('--set-env')
     words += [f'--set-env={name}=${{{name}}}' for name in box.variables]
+    if box.peers > 1:
+        words += [f'--join-ct={box.peers}', f'--join-tag={box.tag}']
     if box.scratch:
         words.append(f'--set-env=TMPDIR={box.scratch}')
     environment = {'USER': box.login} if box.login else {}
@@ -147,7 +156,8 @@ def contained(task: AgentTask, environment: TaskEnvironment) -> AgentTask:
     box = Box(program, image, _is_path(image, tool), task.sandbox, tuple(_all_binds(task, environment)),
               wanted.get(GPU, ''), tuple(filter(_IDENTIFIER.match, description['environment'])),
               scratch=_scratch(environment.base), user=(os.getuid(), os.getgid()),
-              login='' if 'USER' in environment.base else _login())
+              login='' if 'USER' in environment.base else _login(), peers=_peers(task),
+              tag=f'{task.uid}.{os.urandom(6).hex()}')
     if box.is_path and '$' not in image:
         box = _checked(box, tool, os.path.join(task.sandbox, image), here=_is_here(task, environment))
     command = _COMMANDS[tool](box)
@@ -163,8 +173,8 @@ def _tool(task: AgentTask, environment: TaskEnvironment) -> tuple[str, str]:
     """Return the name of the tool, and its program: a path, or a name if commands of the task may change PATH."""
     description = task.description
     wanted = description['container'].get(TOOL) or environment.context.container_tool
-    search_path = description['environment'].get('PATH', environment.search_path)
-    if wanted and ('$' in search_path or any(description[name] for name in _COMMANDS_BEFORE)):
+    search_path = environment.search_path
+    if wanted and any(description[name] for name in _COMMANDS_BEFORE):
         return wanted, PROGRAMS.get(wanted, wanted)
     for tool in (wanted,) if wanted else TOOLS:
         try:
@@ -174,6 +184,13 @@ def _tool(task: AgentTask, environment: TaskEnvironment) -> tuple[str, str]:
     names = ', '.join(PROGRAMS.get(tool, tool) for tool in ((wanted,) if wanted else TOOLS))
     raise LaunchRefused(f'{task.uid} has a container, but the node has no container tool ({names} in PATH '
                         f'{search_path}): install it, or name another one as `tool` of the container')
+
+
+def _peers(task: AgentTask) -> int:
+    """Return the largest number of ranks on a node; 0 if they are not MPI processes."""
+    if not is_mpi(task):
+        return 0
+    return max(Counter(place.index for place in places(task)).values(), default=int(task.description['ranks']))
 
 
 def _is_path(image: str, tool: str) -> bool:

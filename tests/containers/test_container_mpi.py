@@ -1,0 +1,39 @@
+"""MPI tasks in containers, whose ranks the launcher of the node starts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from batch_pilots import Managers
+from conftest import pilot_description
+from mpi.installations import installation
+
+import radical.pilot as rp
+
+SOURCE = Path(__file__).with_name('ring.c')
+BINDS = ['/usr/lib', '/usr/lib64', '/etc/alternatives']
+"""The libraries of the node: those of its MPI, and what they need."""
+
+
+@pytest.mark.parametrize(('tool', 'name'), [('charliecloud', 'Debian mpich'), ('charliecloud', 'Debian openmpi'),
+                                            ('podman', 'Debian openmpi')])
+def test_ranks_in_containers_are_one_program(tool: str, name: str, base: Path, image: Path,
+                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    mpi = installation(name, base)
+    subprocess.run([mpi.compiler, '-o', base / 'ring', SOURCE], check=True, timeout=60)
+    monkeypatch.setenv('PATH', f'{mpi.programs}:{os.environ["PATH"]}')
+    with rp.Session(cfg={'base': str(base)}) as session:
+        managers = Managers(session)
+        pilot = managers.pmgr.submit_pilots(pilot_description(base))
+        managers.tmgr.add_pilots(pilot)
+        container = {'image': str(image), 'tool': tool, 'binds': [*BINDS, f'{base}/ring:/bin/ring']}
+        task = managers.tmgr.submit_tasks(rp.TaskDescription({
+            'executable': 'ring', 'ranks': 3, 'container': container, 'environment': {'PATH': '/bin'}}))
+        managers.tmgr.wait_tasks(timeout=50)
+        assert task.state == rp.DONE, (task.exception_detail, task.stderr)
+        assert task.launch_method == 'MPIEXEC'
+        assert sorted((task.stdout or '').splitlines()) == [
+            f'rank {rank} of 3 in the container: 1' for rank in range(3)]
