@@ -18,8 +18,8 @@ from rp_api.loop.offload import Offload
 
 if TYPE_CHECKING:
     from rp_agent.endpoint import Endpoint
-    from rp_agent.services.supervisor import Supervisor
     from rp_agent.environments.preparation import Preparation
+    from rp_agent.services.supervisor import Supervisor
 
 
 class FeaturePorts(NamedTuple):
