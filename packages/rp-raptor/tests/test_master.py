@@ -217,6 +217,45 @@ def test_hooks(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
     assert described['description']['kwargs'] == {'mode': 'task.function'}
 
 
+def test_a_master_sees_its_own_tasks_before_they_run(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
+    """Each once, as many as it gets results of; also those that the hook submits, and that it has left out."""
+    class Counter(Master):
+        def __init__(self) -> None:
+            super().__init__()
+            self.asked: list[str] = []
+            self.done: list[str] = []
+            self.left_out: list[dict[str, Any]] = []
+            self.all_done = threading.Event()
+
+        def request_cb(self, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            for task in tasks:
+                self.asked.append(task['uid'])
+                assert task['description']['uid'] == task['uid']
+                if task['description']['mode'] == 'task.function' and not task['uid'].startswith('extra'):
+                    self.submit_tasks({'uid': f'extra.{task["uid"]}', **FUNCTION})
+            self.left_out += [task for task in tasks if task['uid'] == 'out']
+            return [task for task in tasks if task['uid'] != 'out']
+
+        def result_cb(self, tasks: list[dict[str, Any]]) -> None:
+            self.done += [task['uid'] for task in tasks]
+            if len(self.done) == 6:
+                self.submit_tasks(self.left_out)
+            if len(self.done) == 7:
+                self.all_done.set()
+
+    master, agent = start(Counter)
+    hire()
+    assert isinstance(master, Counter)
+    agent.give(tasks('theirs', **FUNCTION))
+    master.submit_tasks([{'uid': 'own', **FUNCTION}, {'uid': 'program', **PROGRAM}, {'uid': 'out', **FUNCTION}])
+    agent.heard('submit')
+    assert list(agent.submitted()) == ['program']
+    agent.tell('task_state', 'program', 'DONE', {'exit_code': 0})
+    assert master.all_done.wait(TIMEOUT), (master.asked, master.done)
+    assert sorted(master.asked) == sorted(master.done) == [
+        'extra.out', 'extra.own', 'extra.theirs', 'out', 'own', 'program', 'theirs']
+
+
 def test_hooks_that_fail(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
     class Broken(Master):
         def request_cb(self, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -77,13 +77,17 @@ class Master:
     # hooks
 
     def request_cb(self, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Select and change the tasks of the application before they run.
+        """Select and change tasks before they run: of the application, and of this master and its ranks.
+
+        Executables of the application are among them, if they name this master as `raptor_id`. So are tasks that the
+        hook itself submits: it is called for these later.
 
         Args:
             tasks: Dicts with `uid` and `description` (a dict), which may be changed.
 
         Returns:
-            The tasks to run now. A task that is left out can be run later with `submit_tasks`.
+            The tasks to run now. A task that is left out waits until it is submitted with `submit_tasks`, for which
+            the hook is not called again.
         """
         return tasks
 
@@ -203,6 +207,8 @@ class Master:
 
     def submit_tasks(self, tasks: TaskDescription | Mapping[str, Any] | Iterable[Any]) -> list[str]:
         """Run tasks: the agent runs executables, the workers all others. `result_cb` gets the results.
+
+        A master that overrides `request_cb` runs its own tasks after `start()`, as the hook is called for them, too.
 
         Args:
             tasks: One or several descriptions, or tasks as hooks get them.

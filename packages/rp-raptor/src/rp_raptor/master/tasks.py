@@ -1,8 +1,9 @@
 """Described tasks of a master, from their submission to the delivery of their results.
 
 They come from the agent, from the master's own code (`submit_tasks`) and from ranks (`run_task`). Workers run Python
-tasks, the agent runs executables. Tasks of the agent pass `request_cb` before they run, and all tasks pass `result_cb`
-when they are done, if the master has these hooks: in the hooks' thread. Everything else runs in the loop's thread.
+tasks, the agent runs executables. All tasks pass `request_cb` before they run, except those that a rank runs in the
+middle of its own call, and all pass `result_cb` when they are done, if the master has these hooks: in the hooks'
+thread. Everything else runs in the loop's thread.
 """
 
 from __future__ import annotations
@@ -81,9 +82,9 @@ class Tasks:
             {'uid': uids[each], 'description': description, 'sandbox': sandboxes[each], 'origin': _FROM_AGENT}
             for each, description in zip(opened, descriptions, strict=True)]
         if tasks:
-            self._take_opened(tasks)
+            self._take_new(tasks)
 
-    def _take_opened(self, tasks: list[Task]) -> None:
+    def _take_new(self, tasks: list[Task]) -> None:
         self._tasks.update((task['uid'], task) for task in tasks)
         if self._request_cb is None:
             self.dispatch(tasks)
@@ -95,7 +96,7 @@ class Tasks:
 
     def submit(self, tasks: list[Task], answer: Callable[[bytes], object] | None = None) -> None:
         """Take tasks of this master, or tasks that `request_cb` has kept; `answer` takes a task's result."""
-        fresh = []
+        new, kept = [], []
         for task in tasks:
             uid = task['uid']
             if uid in self._places or uid in self._with_agent or uid in self._passthrough:
@@ -105,14 +106,17 @@ class Tasks:
                 continue
             if uid in self._tasks:
                 self._tasks[uid].update(task)
-                fresh.append(self._tasks[uid])
+                kept.append(self._tasks[uid])
                 continue
             self._tasks[uid] = task
             if answer is not None:
                 self._answers[uid] = answer
-            fresh.append(task)
-        self._filtered.difference_update(task['uid'] for task in fresh)
-        self.dispatch(fresh)
+            new.append(task)
+        if kept:
+            self._filtered.difference_update(task['uid'] for task in kept)
+            self.dispatch(kept)
+        if new:
+            self._take_new(new)
 
     def ran(self, task: Task, payload: bytes, answer: Callable[[bytes], object]) -> None:
         """Take a task that a rank has run itself; `answer` takes its result."""
