@@ -63,6 +63,7 @@ QUOTAS = {'btrfs-progs': 'mkfs.btrfs'}
 SHELLS = {'ksh': 'ksh', 'busybox': 'busybox'}  # that are /bin/sh somewhere
 DATABASE = {'postgresql': 'pg_config'}
 BROWSER = {'chromium': 'chromium'}  # reports are opened in it
+REDIS = {'redis-server': 'redis-server', 'redis-tools': 'redis-cli'}  # the service of an example in the documentation
 MPI = {'openmpi-bin': 'mpiexec.openmpi', 'libopenmpi-dev': 'mpicc.openmpi', 'mpich': 'mpiexec.mpich',
        'libmpich-dev': 'mpicc.mpich', 'rsh-redone-client': 'rsh-redone-rsh', 'rsh-redone-server': 'in.rshd'}
 CONTAINERS = {'charliecloud': 'ch-run', 'podman': 'podman', 'crun': 'crun', 'catatonit': 'catatonit'}
@@ -249,7 +250,7 @@ def run_asan(session: nox.Session) -> bool:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Lint, types, and all that one interpreter tests within minutes."""
-    install_debian(session, SSH, SHELLS, BROWSER)
+    install_debian(session, SSH, SHELLS, BROWSER, REDIS)
     # rdkit is what examples/screening needs
     install_editable(session, *TEST_TOOLS, *LINT_TOOLS, *TYPE_TOOLS, 'mpich', 'radical.analytics', 'rdkit')
     run_lint(session)
