@@ -74,7 +74,6 @@ def _own(client: str, name: str, says: str, **settings: Any) -> Check:
     return Check(client, name, (str(PROGRAMS / name),), says=says, **settings)
 
 
-NO_SERVICES = 'services are not supported yet'
 NO_PLATFORM = 'names no platform: users put one in'
 OUTDATED = 'uses names that RADICAL-Pilot 1.103 does not have either'
 PILOT = [
@@ -92,7 +91,7 @@ PILOT = [
     _pilot('11_task_input_data_tar.py'),
     _pilot('11_task_input_folder.py'),
     _pilot('12_task_env.py', reason='named environments are not supported yet'),
-    _pilot('agent_services.py', reason=NO_SERVICES),
+    _pilot('agent_services.py'),
     _pilot('error_handling.py'),
     _pilot('data_staging/io_staging_all.py', short=True),
     _pilot('data_staging/io_staging_dict.py'),
@@ -117,7 +116,8 @@ PILOT = [
     _pilot('misc/raptor_simple.py'),
     _pilot('misc/restart_0.py'),
     _pilot('misc/rp_app_comm.py', reason='channels of applications are not supported yet'),
-    _pilot('misc/service_tasks.py', reason=NO_SERVICES),
+    _pilot('misc/service_tasks.py', seconds=60,
+           reason='has a task that waits for a second service, which it starts only on a second node'),
     _pilot('misc/task_cancelation.py'),
     _pilot('misc/task_priorities.py'),
     _pilot('misc/wl_shape_02.py', reason='needs input of Gromacs that is not in the source distribution'),

@@ -92,6 +92,16 @@ def test_the_pattern_of_radical_pilot_1(shared: Run) -> None:
     end(service)
 
 
+def test_a_service_reports_that_it_is_ready(shared: Run) -> None:
+    signals = f'{Path(sys.executable).with_name("radical-pilot-service-signal")} --info'
+    service, = shared.tmgr.submit_tasks([rp.TaskDescription({
+        'mode': rp.TASK_SERVICE, 'service': {'name': 'signals', 'probe': {'signal': True}}, 'executable': '/bin/sh',
+        'arguments': ['-c', f'{signals} first && {signals} second; sleep 1000']})])
+    assert told(shared.tmgr.submit_tasks(user('signals')))['SIGNALS'] in ('first', 'second')
+    wait_until(lambda: service.info == 'second')
+    end(service)
+
+
 def test_a_service_that_is_not_ready_in_time_fails_with_its_users(shared: Run) -> None:
     service, = shared.tmgr.submit_tasks([stub(1000.0, startup_timeout=0.4, service={'name': 'slow'})])
     task = shared.tmgr.submit_tasks(user('slow'))

@@ -92,7 +92,7 @@ class Agent:
         self._calls = Calls()
         self._own: dict[str, Callable[[AgentTask], object]] = {}   # tasks that only a part of the agent knows
         self._features = Features(FeaturePorts(
-            config, loop, self._helpers.run, self._allocation, self._calls, self._pipeline, self._on_tasks,
+            config, loop, self._helpers.run, self._allocation, self._calls, self._pipeline,
             self._report, self.finish, self._notice, self._run_own, self._tasks.get, self._intake.has_seen,
             self._cancel))
         self._endpoint = self._features.endpoint().address if config.get('enable_ep') else ''

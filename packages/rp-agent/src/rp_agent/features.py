@@ -31,8 +31,6 @@ class FeaturePorts(NamedTuple):
     allocation: Allocation
     calls: Calls
     pipeline: Pipeline
-    enter: Callable[[list[dict[str, Any]]], None]
-    """Takes descriptions, each with its uid, of tasks that the agent itself runs."""
     report: Callable[[AgentTask, dict[str, Any]], None]
     """Sends new information on a task that executes to the application."""
     finish: Callable[[str, str], None]
@@ -83,7 +81,7 @@ class Features:
         services = config.get('services')
         if services:
             self._services().of_pilot([service['uid'] for service in services])
-            self._ports.enter([dict(service) for service in services])
+            self._ports.run_own([dict(service) for service in services], lambda task: None)
 
     def add_services(self, tasks: Sequence[AgentTask]) -> None:
         """Take charge of service tasks that are about to enter the pipeline."""
@@ -132,7 +130,7 @@ class Features:
             ports, pipeline = self._ports, self._ports.pipeline
             self._supervisor = self._parts['services'] = pipeline.supervisor = Supervisor(ports.loop, ServicePorts(
                 pipeline.gate, pipeline.end_run, pipeline.run_again, pipeline.stage_output, ports.report,
-                ports.finish))
+                ports.finish, self.endpoint))
         return self._supervisor
 
     def _register_service(self, call: Call) -> None:

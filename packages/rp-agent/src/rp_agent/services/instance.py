@@ -54,6 +54,11 @@ class ServiceTask:
         return (self.name,) if self.name == self.uid else (self.name, self.uid)
 
     @property
+    def may_signal(self) -> bool:
+        """True if the service may report itself that it is ready: nothing else tells so."""
+        return 'signal' in self.probe or 'runs' in self.probe
+
+    @property
     def target(self) -> Target:
         """The place of the current run."""
         task, description = self.task, self.task.description

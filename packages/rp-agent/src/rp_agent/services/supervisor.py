@@ -54,6 +54,8 @@ class ServicePorts(NamedTuple):
     """Sends information on a task to the application."""
     finish: Callable[[str, str], None]
     """Ends the pilot in a state, for a reason."""
+    open_endpoint: Callable[[], object]
+    """Opens the endpoint at which services report that they are ready."""
 
 
 class Supervisor:
@@ -77,6 +79,8 @@ class Supervisor:
         """Take charge of service tasks that are about to enter the pipeline."""
         for task in tasks:
             service = self._tasks[task.uid] = ServiceTask(task)
+            if service.may_signal:
+                self._ports.open_endpoint()
             for name in service.names:
                 if not self.registry.healthy(name):
                     self._ports.gate.withdraw(Need(SERVICE, name), 'is starting')
