@@ -101,10 +101,11 @@ class Processes:
         loop.add_fd(self._launched.fd, self._some_ended)
 
     def start(self, startup: Startup, take_line: TakeLine, ended: Ended, *,
-              with_input: bool = False) -> InstanceProcess:
+              with_input: bool = False, pass_fds: tuple[int, ...] = ()) -> InstanceProcess:
         """Start a process, with a pipe to its standard input if `with_input`; raise OSError if it cannot be started.
 
-        `ended(how)` is called when it has ended, with its exit code and the last lines of its output.
+        `pass_fds` become its descriptors 3, 4, ... `ended(how)` is called when it has ended, with its exit code and the
+        last lines of its output.
         """
         environment = self._environment | dict(startup.environment)
         try:
@@ -121,7 +122,7 @@ class Processes:
             found.process = self._launched.start(
                 found, 0, [os.fsencode(word) for word in startup.argv],
                 [os.fsencode(f'{name}={value}') for name, value in environment.items()],
-                os.fsencode(self._directory), (stdin, writing, writing), (), os.fsencode(path))
+                os.fsencode(self._directory), (stdin, writing, writing), pass_fds, os.fsencode(path))
         except OSError:
             found.close()
             raise
