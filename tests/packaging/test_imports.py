@@ -58,7 +58,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
     ),
     'rp_agent': (
         {'lineage', 'logs', 'lookup', 'network', 'instance_nodes', 'synthetic'},
-        {'resource_manager'},
+        {'resource_manager', 'node_copies'},
         {'bootstrap', 'launch_method', 'lifetime', 'sandbox', 'task'},
         {'scheduler', 'stager', 'reporting', 'runs'},
         {'executor'},
