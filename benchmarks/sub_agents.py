@@ -70,7 +70,7 @@ class Agent:
         """Seconds until all sub-agents have come."""
         begin = time.monotonic()
         here = set()
-        started = self.pipeline._sub_agents
+        started = self.pipeline.sub_agents
         assert started
         root = started._root
         note = root._greeted

@@ -261,7 +261,8 @@ def test_agent_is_closed_when_its_loop_fails(main: Program, config: str, monkeyp
 
     monkeypatch.setattr('rp_agent.agent.Agent', Agent)
     monkeypatch.setattr(cli, 'belongs', dict)
-    monkeypatch.setattr('rp_agent.nodes.guard.start', lambda belongs: None)
+    monkeypatch.setattr('rp_agent.node_copies.place.directory', lambda *_: '')
+    monkeypatch.setattr('rp_agent.nodes.guard.start', lambda *_: None)
     monkeypatch.setattr(cli, 'become_subreaper', lambda: None)
     monkeypatch.setattr(cli, '_on_signal', lambda loop, callback: None)
     assert main(config) == 1

@@ -17,7 +17,7 @@ PROGRAM = '''
 import os, subprocess, sys
 from rp_agent.nodes import guard
 
-guard.start({'RP_PILOT_ID': sys.argv[1]})
+guard.start({'RP_PILOT_ID': sys.argv[1]}, os.path.abspath('copies'))
 subprocess.run(['sh', '-c', 'sleep 1000 & setsid sleep 1000 & :'], env={**os.environ, 'RP_PILOT_ID': sys.argv[1]})
 print('started', flush=True)
 sys.stdin.read()
@@ -56,6 +56,16 @@ def test_what_is_left_when_it_ends(tmp_path: Path, code: int) -> None:
     with Guarded(tmp_path, code) as process:
         process.communicate(timeout=30)
         assert process.returncode == code
+        nothing_left(str(tmp_path))
+
+
+def test_copies_of_environments_are_removed(tmp_path: Path) -> None:
+    (tmp_path / 'copies' / 'closed').mkdir(parents=True)
+    (tmp_path / 'copies' / 'closed' / 'file').touch()
+    (tmp_path / 'copies' / 'closed').chmod(0o500)
+    with Guarded(tmp_path, 0) as process:
+        os.killpg(process.pid, signal.SIGKILL)
+        wait_until(lambda: not (tmp_path / 'copies').exists(), 'the removal')
         nothing_left(str(tmp_path))
 
 

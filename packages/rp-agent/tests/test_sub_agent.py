@@ -236,7 +236,7 @@ def test_nothing_outlives_the_agent(tmp_path: Path, stopped: bool) -> None:
 def test_closed_pipe_ends_a_sub_agent(make: Callable[..., Agent]) -> None:
     """So it does where the kernel does not tell of the agent's end, as on another node."""
     agent = make(ALONE)
-    sub_agent = agent.pipeline._sub_agents._running['agent_executing.0000']   # type: ignore[union-attr]
+    sub_agent = agent.pipeline.sub_agents._running['agent_executing.0000']   # type: ignore[union-attr]
     once(agent, 1, states.AGENT_EXECUTING, sub_agent.child.process.stdin.close)   # type: ignore[union-attr]
     (task,) = agent.run(agent.task(**SLEEP))
     assert task.target_state == states.CANCELED

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rp_agent import limits, logs, sandbox
 from rp_agent.components.build import HOST_CLOCK, belongs
 from rp_agent.lineage import become_subreaper
+from rp_agent.node_copies import place
 from rp_agent.nodes import guard
 from rp_api import distributions, states
 from rp_api.errors import PilotError, sentence
@@ -148,7 +149,8 @@ def _on_the_spot(config: dict[str, Any], loop: Loop) -> Iterator[Agent | PilotSu
         with closing(PilotSupervisor(config, loop)) as supervisor:
             yield supervisor
         return
-    guard.start(belongs(config))   # first: the guard keeps the modules that are loaded when it starts
+    # first: the guard keeps the modules that are loaded when it starts
+    guard.start(belongs(config), place.directory(config, os.environ))
     from rp_agent.agent import Agent
 
     become_subreaper()

@@ -36,26 +36,14 @@ class CopyError(PilotError, RuntimeError):
     """A directory that cannot be packed, or an archive that cannot be unpacked."""
 
 
-def pack(directory: str, archive: str) -> None:
-    """Pack a directory into a new file; raise OSError or CopyError.
-
-    The file appears under its name when it is complete.
-    """
+def pack(directory: str, file: IO[bytes]) -> None:
+    """Write the archive of a directory; raise OSError or CopyError."""
     directory = os.path.abspath(directory)
-    if not os.path.isdir(directory):
-        raise CopyError(f'{directory} is not a directory')
-    part = f'{archive}.{os.getpid()}.part'
-    try:
-        with open(part, 'wb') as file, gzip.GzipFile('', 'wb', _COMPRESSION, file, 0) as packed, tarfile.open(
-                fileobj=packed, mode='w|', format=tarfile.PAX_FORMAT, pax_headers={_PREFIX: directory}) as tar:
-            for path in _entries(directory):
-                _add(tar, path, directory)
-            _add(tar, directory, directory)
-        os.replace(part, archive)
-    except BaseException:
-        if os.path.exists(part):
-            os.unlink(part)
-        raise
+    with gzip.GzipFile('', 'wb', _COMPRESSION, file, 0) as packed, tarfile.open(
+            fileobj=packed, mode='w|', format=tarfile.PAX_FORMAT, pax_headers={_PREFIX: directory}) as tar:
+        for path in _entries(directory):
+            _add(tar, path, directory)
+        _add(tar, directory, directory)
 
 
 def unpack(stream: IO[bytes], directory: str, final: str) -> None:

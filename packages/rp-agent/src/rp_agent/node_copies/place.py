@@ -9,9 +9,9 @@ directory that no process holds is left from a pilot that was killed together wi
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import time
+import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -29,9 +29,9 @@ def directory(config: Mapping[str, Any], environment: Mapping[str, str]) -> str:
 
     It is in the platform's `lfs_path_per_node`, which may contain variables, else in TMPDIR or /tmp.
     """
-    pilot = f'{config["session"]} {config["pilot"]} {config["registry_address"]}'
+    pilot = os.fsencode(f'{config["session"]} {config["pilot"]} {config["registry_address"]}')
     return os.path.join(_local_disk(config['platform'].get('lfs_path_per_node') or '', environment),
-                        _prefix() + hashlib.sha256(os.fsencode(pilot)).hexdigest()[:12])
+                        f'{_prefix()}{zlib.crc32(pilot):08x}{zlib.adler32(pilot):08x}')
 
 
 def hold(path: str) -> int:

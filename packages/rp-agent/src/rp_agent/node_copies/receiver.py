@@ -104,9 +104,11 @@ class _Unpacker:
     def close(self) -> None:
         """Kill the process if it runs, and release all resources."""
         self._loop.remove_fd(self._stdout.fileno())
-        self._process.kill()
         for file in (self._stdin, self._stdout):
             file.close()
+        if self._process.poll() is not None:
+            return
+        self._process.kill()
         handle = ProcessHandle.of_child(self._process.pid)
         if handle.wait(_KILLED):   # else it waits for a dead disk, and the loop does not
             self._process.wait()

@@ -1,5 +1,7 @@
 """The guard of an agent or sub-agent: a process that outlives it and kills its tasks' processes on this host.
 
+It also removes the copies of environments on the disk of this host (see `rp_agent.node_copies`).
+
 When an agent dies, the kernel kills the processes that it has started, but not their children. A batch system that ends
 a job by force kills the agent's session, or its process tree, at once. Therefore the guard is an orphan in a session of
 its own. It keeps no file, environment or name of the agent, so that a search for the agent does not find it.
@@ -15,6 +17,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import NoReturn
 
+from rp_agent.node_copies import place
 from rp_api.errors import LimitError
 from rp_api.system import processes
 
@@ -25,8 +28,10 @@ TITLE = b'rp-guard'
 _ARGUMENTS, _ENVIRONMENT_END = 45, 48
 
 
-def start(belongs: Mapping[str, str]) -> None:
+def start(belongs: Mapping[str, str], copies: str) -> None:
     """Start the guard of this process; when the process ends, the guard kills all processes with these variables.
+
+    Then it removes the directory `copies`, if there is one.
 
     To be called before other threads are started. Raises `LimitError` if no process can be created.
     """
@@ -34,7 +39,7 @@ def start(belongs: Mapping[str, str]) -> None:
     try:
         child = os.fork()
         if not child:
-            _guard(pidfd, belongs)
+            _guard(pidfd, belongs, copies)
         if os.waitpid(child, 0)[1]:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
     except OSError as error:
@@ -43,7 +48,7 @@ def start(belongs: Mapping[str, str]) -> None:
         os.close(pidfd)
 
 
-def _guard(pidfd: int, belongs: Mapping[str, str]) -> NoReturn:
+def _guard(pidfd: int, belongs: Mapping[str, str], copies: str) -> NoReturn:
     code = 1   # of the intermediate process
     try:
         os.setsid()
@@ -55,6 +60,7 @@ def _guard(pidfd: int, belongs: Mapping[str, str]) -> NoReturn:
             _let_go_of_all_but(pidfd)
             select.select([pidfd], [], [])
             processes.sweep(belongs, signal.SIGKILL)
+            place.remove(copies)
         code = 0
     finally:
         os._exit(code)

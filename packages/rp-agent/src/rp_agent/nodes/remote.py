@@ -4,9 +4,10 @@ Messages consist of items, which are mappings with `component` (the instance's u
 
 to the component    `put` (tasks, see `wire`), `cancel` (uids), `sweep` (uids), `cancel_all` (reason),
                     `stop` (reason);
-                    `end`, without a component, ends its process
+                    `end`, without a component, ends its process; `copy`, also without one, concerns copies on the
+                    node (see `rp_agent.node_copies.receiver`)
 from the component  `advance` (state, uids), `output` and `failed` (tasks that leave), `stopped`, `sweep_elsewhere`
-                    (task, positions of nodes)
+                    (task, positions of nodes); `copy`
 
 Tasks are a list in one item, which is packed as it is: searching for common parts takes longer than it saves. A task
 that leaves carries the state in which it is passed on. All items of one direction arrive in the order in which they

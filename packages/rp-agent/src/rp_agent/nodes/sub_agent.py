@@ -26,6 +26,7 @@ from rp_agent.components.pool import all_of
 from rp_agent.executor.launching.environment import NodePorts
 from rp_agent.executor.registry import AnyExecutor
 from rp_agent.lineage import become_subreaper, die_with_parent
+from rp_agent.node_copies import place
 from rp_agent.nodes import guard
 from rp_agent.nodes.remote import Item, with_tasks
 from rp_agent.nodes.wire import changes, from_wire
@@ -42,6 +43,7 @@ from rp_profiling.write.host_clock import Reading
 
 if TYPE_CHECKING:
     from rp_agent.components.build import Worker
+    from rp_agent.node_copies.receiver import Receiver
     from rp_agent.stager.input import StagerInput
 
 FLUSH = 1.0
@@ -65,6 +67,8 @@ class Host:
         self._tasks: dict[str, AgentTask] = {}
         self._news: dict[str, tuple[str, str]] = {}   # by uid of a task: component and state that were not sent yet
         self._on_node = on_node
+        self._config = config
+        self._copies: Receiver | None = None
         self._held_back = HeldBack(loop)
         self._context: zmq.Context[Any] = zmq.Context()
         keys = KeyPair(own['public'].encode(), own['secret'].encode())
@@ -91,6 +95,8 @@ class Host:
         self._helpers.close(0)
         for component in self._components.values():
             component.close()
+        if self._copies is not None:
+            self._copies.close()
         self._tree_node.close()
         self._context.term()
 
@@ -103,6 +109,8 @@ class Host:
                 tasks = [from_wire(task) for task in item['tasks']]
                 self._tasks.update((task.uid, task) for task in tasks)
                 self._components[uid].put(tasks)
+            elif op == 'copy':
+                self._receiver_of_copies().receive(item)
             elif op == 'end':
                 self._loop.stop()
             else:
@@ -122,6 +130,14 @@ class Host:
             assert op == 'stop', op
             self._held_back.release()
             self._executors[uid].stop(partial(self._say, uid, 'stopped'), item['reason'])
+
+    def _receiver_of_copies(self) -> Receiver:
+        """Return the receiver of copies of environments, which the first one makes."""
+        if self._copies is None:
+            from rp_agent.node_copies.receiver import Receiver
+
+            self._copies = Receiver(self._config, self._loop, lambda item: self._say('', 'copy', **item))
+        return self._copies
 
     # messages to Agent_0
 
@@ -200,7 +216,7 @@ def main() -> int:
         print(f'sub-agent: {error}', file=sys.stderr)
         return 1
     if config['sub_agent']['host'] != host_id():   # else the agent's own guard is on this host
-        guard.start(belongs(config))
+        guard.start(belongs(config), place.directory(config, os.environ))
     return _run(config, bool(arguments))
 
 

@@ -16,7 +16,7 @@ import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zmq
 
@@ -24,7 +24,7 @@ from rp_agent import network
 from rp_agent.components import layout
 from rp_agent.components.build import HOST_CLOCK, ComponentPorts, belongs
 from rp_agent.components.layout import Instance, NodeHost
-from rp_agent.components.names import EXECUTING
+from rp_agent.components.names import ANYWHERE, EXECUTING
 from rp_agent.executor.launching.outcome import explain_code
 from rp_agent.nodes import node_agent, node_ends, node_launch
 from rp_agent.nodes.child import Child, address_beside, start_sub_agent
@@ -36,6 +36,9 @@ from rp_api.system import processes
 from rp_api.system.host import host_id
 from rp_api.transport.keys import Gate, KeyPair, generate
 from rp_api.tree.root import Root, relays_for
+
+if TYPE_CHECKING:
+    from rp_agent.node_copies.copies import NodeCopies
 
 _log = logging.getLogger('radical.pilot.agent')
 
@@ -108,6 +111,8 @@ class SubAgents:
         """Running sub-agents and launchers."""
         self._ends: node_ends.Reader | None = None
         self._on_end: Callable[[], object] | None = None
+        self.copies: NodeCopies | None = None
+        """The copies of environments on nodes, if there are any."""
         self._timers: list[Timer] = []
 
     def start(self, name: str, instances: Sequence[Instance]) -> list[Remote]:
@@ -145,6 +150,18 @@ class SubAgents:
                 remotes += self._add(each.name, each.instances, child, on_node=True)
         self._timers.append(self._loop.call_later(START_TIMEOUT, self._check_start))
         return remotes
+
+    def on_nodes(self) -> list[str]:
+        """Return the names of the sub-agents that start tasks on a node."""
+        return [name for name, each in self._running.items() if any(one.node != ANYWHERE for one in each.remotes)]
+
+    def put(self, name: str, item: Item) -> None:
+        """Send an item on a copy to a sub-agent."""
+        self._root.put(name, [{'component': '', 'op': 'copy'} | item])
+
+    def spread(self, names: Sequence[str], item: Item) -> None:
+        """Send an item on a copy to several sub-agents; it may be lost."""
+        self._root.spread(names, {'component': '', 'op': 'copy'} | item)
 
     def end(self, done: Callable[[], object]) -> None:
         """End all sub-agents, by signals after `END_TIMEOUT`; `done()` is called when they have ended."""
@@ -214,11 +231,13 @@ class SubAgents:
 
     # messages
 
-    def _receive(self, _: str, items: list[Item]) -> None:
+    def _receive(self, name: str, items: list[Item]) -> None:
         for item in items:
             remote = self._remotes.get(item['component'])
             if remote is not None:
                 remote.receive(item)
+            elif item['op'] == 'copy' and self.copies is not None:
+                self.copies.receive(name, item)
 
     def _came(self, name: str) -> None:
         sub_agent = self._running.get(name)
@@ -277,6 +296,8 @@ class SubAgents:
         for remote in sub_agent.remotes:
             self._trace('comp_stop', remote.uid)
         self._trace('sub_agent_stop', sub_agent.name)
+        if self.copies is not None:
+            self.copies.lost(sub_agent.name)
 
     def _lost(self, sub_agent: SubAgent, reason: str) -> None:
         """Return the tasks that died with a sub-agent, whose last messages have arrived by now."""

@@ -106,7 +106,7 @@ class Pipeline:
         self._component_ports = {STAGING_INPUT: ComponentPorts(self._staged, self._leave, self._advanced),
                                  EXECUTING: ComponentPorts(self._executed, self._leave, self._advanced, self._sweep),
                                  STAGING_OUTPUT: ComponentPorts(self._leave, self._leave, self._advanced)}
-        self._sub_agents: SubAgents | None = None
+        self.sub_agents: SubAgents | None = None
         remotes = self._start(plan, allocation)
         uid = f'{SCHEDULING}.0000'
         self._scheduler = Scheduler(uid, make_tracer(config, uid), allocation, config, self._unplaced, loop.call_later)
@@ -210,15 +210,15 @@ class Pipeline:
             executor.stop(one_stopped, reason)
         if not executors:
             self._loop.call_soon(one_stopped)
-        if self._sub_agents:
-            self._loop.call_later(STOP_TIMEOUT, self._sub_agents.kill)
+        if self.sub_agents:
+            self._loop.call_later(STOP_TIMEOUT, self.sub_agents.kill)
 
     def end(self, ended: Callable[[], None]) -> None:
         """End the sub-agents; `ended()` is called when they have ended."""
         if self._wiring:
             self._wiring.close()
-        if self._sub_agents:
-            self._sub_agents.end(ended)
+        if self.sub_agents:
+            self.sub_agents.end(ended)
         else:
             ended()
 
@@ -233,8 +233,8 @@ class Pipeline:
             component.close()
         if self._wiring:
             self._wiring.close()
-        if self._sub_agents:
-            self._sub_agents.close()
+        if self.sub_agents:
+            self.sub_agents.close()
 
     # construction
 
@@ -243,7 +243,7 @@ class Pipeline:
         hosts, on_nodes = plan.hosts(), plan.on_nodes()
         if not hosts and not on_nodes:
             return {}
-        started = self._sub_agents = SubAgents(self._config, self._loop, allocation, on_nodes, self._component_ports,
+        started = self.sub_agents = SubAgents(self._config, self._loop, allocation, on_nodes, self._component_ports,
                                                self._dismiss, self._on_died, self._ports.moment,
                                                self._ports.trace_part)
         try:

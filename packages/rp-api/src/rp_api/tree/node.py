@@ -26,6 +26,7 @@ from rp_api.tree.stream import (
     pack_envelopes,
     unpack_envelopes,
 )
+from rp_api.wire.codec import unpack_dict
 from rp_profiling.write.host_clock import Moment, Reading
 
 if TYPE_CHECKING:   # few nodes are relays, and import it
@@ -223,6 +224,10 @@ class TreeNode:
                 self._send([(self.name, encode('sync', self._stream.received))])
             elif items:
                 self._receiver(items)
+        elif kind == 'loose':
+            self._receiver([unpack_dict(*fields)])
+        elif kind == 'spread' and self._relay:
+            self._spread(self._relay, *fields)
         elif kind == 'welcome':
             self._welcome(*fields)
         elif kind == 'sync':
@@ -235,6 +240,13 @@ class TreeNode:
             self._forsaken(f'{self._root_address} has removed this node')
         else:
             raise CoordinationError(f'malformed message: {kind!r} is not for a node')
+
+    def _spread(self, relay: Relay, names: list[str], message: bytes) -> None:
+        for name in names:
+            if name == self.name:
+                self._handle(*decode(message))
+            else:
+                relay.deliver(name, message)
 
     def _welcome(self, received: int, parent: str) -> None:
         if parent and parent != self._address:

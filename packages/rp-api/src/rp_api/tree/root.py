@@ -10,7 +10,7 @@ children is unknown; when it is lost, they get additional time to notice it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rp_api.errors import CoordinationError
@@ -20,6 +20,7 @@ from rp_api.transport.keys import LINGER, Gate, KeyPair, Tally
 from rp_api.tree.parent_socket import ParentSocket
 from rp_api.tree.relay_assignment import RelayAssignment
 from rp_api.tree.stream import HEARTBEAT_TIMEOUT, INTERVAL, VERSION, Envelope, Stream, decode, encode
+from rp_api.wire.codec import pack
 
 RETURN = 8.0
 """Seconds for the return of a node that has lost its connection."""
@@ -108,6 +109,24 @@ class Root:
             node.put += items
             self._unsent[name] = node
             self._flush_soon()
+
+    def spread(self, names: Iterable[str], item: Mapping[str, Any]) -> None:
+        """Send an item to several nodes at once: one message for all that a relay reaches.
+
+        It is lost if a connection breaks, and may overtake items of `put`.
+        """
+        message = encode('loose', pack(item))
+        reached: dict[bytes, list[str]] = {}
+        for name in names:
+            child = self._socket.way(name)
+            if child is not None:
+                reached.setdefault(child, []).append(name)
+        for child, members in reached.items():
+            if len(members) == 1:
+                self._socket.answer(child, members[0], message)
+            else:   # only relays reach several
+                relay = next(name for name in self._socket.names(child) if name in self._assignment)
+                self._socket.answer(child, relay, encode('spread', members, message))
 
     def expect(self, name: str) -> None:
         """Accept the node of that name."""

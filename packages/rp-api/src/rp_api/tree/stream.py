@@ -12,6 +12,8 @@ of envelopes are sent over connections. A message is one msgpack list, a kind an
 `welcome` the answer: number of items the root has received, and the address of a relay to connect to, or nothing
 `items` number of items the sender has received, the number of the first item, and a bulk (see `codec.pack_bulk`)
 `sync`  number of items the sender has received, when later ones were lost
+`loose` an item without a number, which is not repeated if it is lost
+`spread` to a relay: names of nodes that it reaches, perhaps with its own, and a message for each of them
 `relay` a node accepts connections of others at this address, and forwards their envelopes
 `again` messages may have been lost: send hello
 `gone`  the node, which is not the sender, has lost its connection
@@ -31,7 +33,7 @@ from rp_api.wire import form
 from rp_api.wire.codec import pack, pack_bulk, unpack, unpack_bulk
 from rp_api.wire.form import is_bytes, is_number, is_text
 
-VERSION = 1   # of the messages between root and nodes
+VERSION = 2   # of the messages between root and nodes
 
 Envelope = tuple[str, bytes]
 
@@ -53,14 +55,19 @@ BULK_BYTES = 8 << 20
 _PACKET = 8 << 20   # size of a packet in bytes after which no message is added
 
 
+def _is_names(value: Any) -> bool:
+    return type(value) is list and {*map(type, value)} == {str}
+
+
 def _is_bulk(value: Any) -> bool:
     return type(value) is list and {*map(type, value)} == {bytes}
 
 
 _FORMS: form.Table = {
     'hello': (is_number, is_number), 'welcome': (is_number, is_text),
-    'items': (is_number, is_number, is_bytes, _is_bulk), 'sync': (is_number,), 'relay': (is_text,), 'again': (),
-    'gone': (), 'forgotten': (), 'clock': (is_number,), 'time': (is_number, is_number), 'moment': (is_text, is_number)}
+    'items': (is_number, is_number, is_bytes, _is_bulk), 'sync': (is_number,), 'loose': (is_bytes,),
+    'spread': (_is_names, is_bytes), 'relay': (is_text,), 'again': (), 'gone': (),
+    'forgotten': (), 'clock': (is_number,), 'time': (is_number, is_number), 'moment': (is_text, is_number)}
 
 
 def encode(kind: str, *fields: Any) -> bytes:
