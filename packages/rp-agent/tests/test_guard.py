@@ -12,6 +12,8 @@ import pytest
 from agent_support import wait_until
 from pipeline_support import nothing_left, processes_of
 
+from rp_agent.node_copies import place
+
 # a process with a guard, which runs something for a task that leaves a child, and is killed or ends
 PROGRAM = '''
 import os, subprocess, sys
@@ -60,7 +62,8 @@ def test_what_is_left_when_it_ends(tmp_path: Path, code: int) -> None:
 
 
 def test_copies_of_environments_are_removed(tmp_path: Path) -> None:
-    (tmp_path / 'copies' / 'closed').mkdir(parents=True)
+    os.close(place.hold(str(tmp_path / 'copies')))
+    (tmp_path / 'copies' / 'closed').mkdir()
     (tmp_path / 'copies' / 'closed' / 'file').touch()
     (tmp_path / 'copies' / 'closed').chmod(0o500)
     with Guarded(tmp_path, 0) as process:

@@ -18,7 +18,10 @@ from rp_api.loop.offload import Offload
 
 if TYPE_CHECKING:
     from rp_agent.endpoint import Endpoint
+    from rp_agent.environments.environments import Done, Failed
+    from rp_agent.environments.on_nodes import OnNodes
     from rp_agent.environments.preparation import Preparation
+    from rp_agent.environments.published import Built
     from rp_agent.services.supervisor import Supervisor
 
 
@@ -65,6 +68,7 @@ class Features:
         self._ports = ports
         self._parts: dict[str, Feature] = {}
         self._endpoint: Endpoint | None = None
+        self._on_nodes: OnNodes | None = None
         self._preparation: Preparation | None = None
         self._supervisor: Supervisor | None = None
 
@@ -120,7 +124,28 @@ class Features:
             ports = self._ports
             self._preparation = self._parts['environments'] = Preparation(ports.config, ports.loop, ports.pipeline.gate,
                                                                           ports.notice)
+            self._preparation.environments.distribute = self._distribute
         return self._preparation
+
+    def _distribute(self, built: Built, done: Done, failed: Failed) -> None:
+        """Copy an environment to the nodes if it is to be copied, then call `done()`."""
+        wanted = built.spec['pack'] or self._ports.config['agent'].get('node_local_envs', False)
+        if built.path and wanted:
+            self._copies().distribute(built, done)
+        else:
+            done()
+
+    def _copies(self) -> OnNodes:
+        """Return the part for environments on the disks of nodes, which the first one makes."""
+        if self._on_nodes is None:
+            from rp_agent.environments.on_nodes import OnNodes
+            from rp_agent.node_copies.copies import NodeCopies
+
+            config, loop, offload, allocation, *_ = self._ports
+            here = len(allocation.elsewhere) < len(allocation.names)
+            copies = NodeCopies(config, loop, offload, self._ports.pipeline.sub_agents, here)
+            self._parts['copies'] = self._on_nodes = OnNodes(config, copies, self._ports.notice)
+        return self._on_nodes
 
     def _services(self) -> Supervisor:
         """Return the supervisor of service tasks, which the first call makes."""

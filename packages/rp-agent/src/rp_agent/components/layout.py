@@ -13,6 +13,8 @@
         old names of a component's `count`
     blowup_factor, drop_clones
         see `pipeline.task_copies`
+    node_local_envs     False
+        whether the named environments are copied to the local disks of the nodes, also without `pack`
     heartbeat           {'interval': 10, 'timeout': 60}
         seconds between two heartbeats of sub-agents and Agent_0, and seconds without one until the other side is lost
 
@@ -48,7 +50,7 @@ MOST = 1024
 
 _WORKERS = {'StageinWorker': STAGING_INPUT, 'ExecWorker': EXECUTING, 'StageoutWorker': STAGING_OUTPUT}
 _UPDATE_WORKER = 'UpdateWorker'
-_KEYS = ('components', 'agents', 'target', 'number_of_workers', 'heartbeat',
+_KEYS = ('components', 'agents', 'target', 'number_of_workers', 'heartbeat', 'node_local_envs',
          'spawner', 'blowup_factor', 'drop_clones')   # the last ones are for executors and `task_copies`
 _INLINE_OR_PROCESS = "'inline' (in the agent's process) or 'process' (its own)"
 _TARGETS = _INLINE_OR_PROCESS, f"{_INLINE_OR_PROCESS} or 'node' (in a sub-agent on each node)"
@@ -120,6 +122,8 @@ def read(settings: Mapping[str, Any], nodes: int = 1, elsewhere: Iterable[int] =
     check_keys('', settings, _KEYS)
     if settings.get('target', 'local') not in ('local', 'node'):
         raise wrong('target', settings['target'], "'local' (where the job starts) or 'node' (the pilot's first node)")
+    if not isinstance(settings.get('node_local_envs', False), bool):
+        raise wrong('node_local_envs', settings['node_local_envs'], 'true or false')
     here = _of_agent_0(settings)
     agents = _sub_agents(settings)
     reserved = dict(enumerate(_on_reserved_nodes(settings), nodes))

@@ -65,9 +65,14 @@ def moved(content: bytes, old: bytes, new: bytes) -> bytes:
     The strings in it keep their length: each string with the path ends earlier.
     """
     def shorter(match: re.Match[bytes]) -> bytes:
-        return match.group().replace(old, new).ljust(len(match.group()), b'\0')
+        return replaced(match.group(), old, new).ljust(len(match.group()), b'\0')
 
     return re.sub(re.escape(old) + rb'[^\0]*', shorter, content)
+
+
+def replaced(content: bytes, old: bytes, new: bytes) -> bytes:
+    """Return a text with one path replaced by another one, but not in names that only begin like it."""
+    return re.sub(re.escape(old) + rb'(?![\w.-])', lambda _: new, content)
 
 
 def _entries(directory: str) -> Iterator[str]:
@@ -156,7 +161,7 @@ def _write(tar: tarfile.TarFile, info: tarfile.TarInfo, path: str, old: str, fin
 
 def _rewritten(content: bytes, kind: str, old: bytes, new: bytes, name: str) -> bytes:
     if kind == _TEXT:
-        return content.replace(old, new)
+        return replaced(content, old, new)
     if len(new) > len(old):
         raise CopyError(f'{name} is a binary that contains the path {os.fsdecode(old)}, which cannot be replaced by '
                         f'the longer {os.fsdecode(new)}')

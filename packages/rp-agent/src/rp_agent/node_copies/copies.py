@@ -29,8 +29,8 @@ class Bridge(Protocol):
 
     copies: NodeCopies | None
 
-    def on_nodes(self) -> list[str]:
-        """Return the names of those that start tasks."""
+    def on_nodes(self) -> dict[str, str]:
+        """Return the names of those that start tasks, with the names of their nodes."""
 
     def put(self, name: str, item: Item) -> None:
         """Send an item."""
@@ -119,12 +119,14 @@ class NodeCopies:
     def _distribute(self, name: str, archive: str, done: Done) -> None:
         def ended(outcome: Outcome) -> None:
             del self._distributors[name]
-            done(outcome)
+            done(Outcome(outcome.paths, {node: f'{nodes[node]}: {said}' for node, said in outcome.failures.items()}))
 
-        nodes = self._bridge.on_nodes() if self._bridge else []
+        nodes = self._bridge.on_nodes() if self._bridge else {}
+        if self._receiver is not None:
+            nodes[HERE] = os.uname().nodename
         made = Distributor(name, archive, self._loop, self._offload, Ports(self._put, self._spread), ended)
         self._distributors[name] = made
-        made.start([*([HERE] if self._receiver else []), *nodes])
+        made.start(nodes)
 
     def _put(self, node: str, item: Item) -> None:
         if node == HERE:

@@ -43,7 +43,7 @@ class Ports(NamedTuple):
 
 @dataclass
 class Outcome:
-    """The nodes with a copy and its path there, and those without one and the reason."""
+    """The paths of the copies by node, and the reasons of the nodes without one."""
 
     paths: dict[str, str] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)

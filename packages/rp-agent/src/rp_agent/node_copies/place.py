@@ -29,7 +29,8 @@ def directory(config: Mapping[str, Any], environment: Mapping[str, str]) -> str:
 
     It is in the platform's `lfs_path_per_node`, which may contain variables, else in TMPDIR or /tmp.
     """
-    pilot = os.fsencode(f'{config["session"]} {config["pilot"]} {config["registry_address"]}')
+    uid = config['whole']['pilot'] if 'whole' in config else config['pilot']   # partitions share it
+    pilot = os.fsencode(f'{config["session"]} {uid} {config["registry_address"]}')
     return os.path.join(_local_disk(config['platform'].get('lfs_path_per_node') or '', environment),
                         f'{_prefix()}{zlib.crc32(pilot):08x}{zlib.adler32(pilot):08x}')
 
@@ -60,6 +61,14 @@ def release(path: str, lock: int) -> None:
         pass
     finally:
         os.close(lock)
+
+
+def remove_when_released(path: str) -> None:
+    """Remove a directory when no process holds it any more; the holders may be about to end, too."""
+    with suppress(OSError):
+        lock = os.open(os.path.join(path, _HELD), os.O_RDWR | os.O_CLOEXEC)   # else there is nothing
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        remove(path)
 
 
 def remove_abandoned(path: str) -> None:

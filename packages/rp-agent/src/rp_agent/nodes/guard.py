@@ -31,7 +31,7 @@ _ARGUMENTS, _ENVIRONMENT_END = 45, 48
 def start(belongs: Mapping[str, str], copies: str) -> None:
     """Start the guard of this process; when the process ends, the guard kills all processes with these variables.
 
-    Then it removes the directory `copies`, if there is one.
+    Then it removes the directory `copies`, when no other agent on this host holds it.
 
     To be called before other threads are started. Raises `LimitError` if no process can be created.
     """
@@ -60,7 +60,7 @@ def _guard(pidfd: int, belongs: Mapping[str, str], copies: str) -> NoReturn:
             _let_go_of_all_but(pidfd)
             select.select([pidfd], [], [])
             processes.sweep(belongs, signal.SIGKILL)
-            place.remove(copies)
+            place.remove_when_released(copies)
         code = 0
     finally:
         os._exit(code)

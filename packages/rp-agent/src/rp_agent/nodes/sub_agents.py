@@ -151,9 +151,10 @@ class SubAgents:
         self._timers.append(self._loop.call_later(START_TIMEOUT, self._check_start))
         return remotes
 
-    def on_nodes(self) -> list[str]:
-        """Return the names of the sub-agents that start tasks on a node."""
-        return [name for name, each in self._running.items() if any(one.node != ANYWHERE for one in each.remotes)]
+    def on_nodes(self) -> dict[str, str]:
+        """Return the names of the sub-agents that start tasks on a node, with the name of the node."""
+        return {name: self._allocation.names[each.remotes[0].node] for name, each in self._running.items()
+                if each.remotes[0].node != ANYWHERE}
 
     def put(self, name: str, item: Item) -> None:
         """Send an item on a copy to a sub-agent."""
