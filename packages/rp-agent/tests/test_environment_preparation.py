@@ -119,5 +119,5 @@ def test_tasks_get_the_container_of_their_environment(around: Around) -> None:
     around.call('a', 'e', {'type': 'container', 'container': 'mine.sif'})
     around.until(lambda: around.answers)
     assert around.task('t', named_env='e').description['container'] == {'image': 'mine.sif'}
-    own = {'image': 'own.sif'}
+    own = {'image': 'own.sif', 'binds': ['/data']}
     assert around.task('u', named_env='e', container=own).description['container'] == own

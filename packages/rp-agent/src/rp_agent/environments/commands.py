@@ -65,8 +65,7 @@ def needed(spec: EnvSpec) -> dict[str, str]:
         return {kind: _ADVICE}
     if kind in (CONDA, ANACONDA):
         return {CONDA: _ADVICE}
-    python = {_python(spec): _ADVICE_PYTHON}
-    return python | {VIRTUALENV: _ADVICE} if kind == VIRTUALENV else python
+    return {_python(spec): _ADVICE_PYTHON}
 
 
 def build(spec: EnvSpec, path: str, requirements: Sequence[str]) -> list[str]:
@@ -81,11 +80,13 @@ def build(spec: EnvSpec, path: str, requirements: Sequence[str]) -> list[str]:
     if kind in (CONDA, ANACONDA, MAMBA):
         python = [f'python={version}' if version else 'python', 'pip']
         make = [MAMBA if kind == MAMBA else CONDA, 'create', '--yes', '--prefix', path, *python]
-    elif kind == VIRTUALENV:
-        make = ['virtualenv', '-p', _python(spec), path]
     else:   # the installation of pip takes most of the time
         make = [_python(spec), '-m', 'venv', *([] if requirements else ['--without-pip']), path]
-    return [join(make), *install_here]
+    made = join(make)
+    if kind == VIRTUALENV:   # many machines do not have it, and applications of version 1 got a venv
+        virtualenv = join(['virtualenv', '-p', _python(spec), path])
+        made = f'if command -v virtualenv > /dev/null; then {virtualenv}; else {made}; fi'
+    return [made, *install_here]
 
 
 def activation(spec: EnvSpec, path: str) -> list[str]:

@@ -18,6 +18,7 @@ from rp_agent.launch_method.find import find
 from rp_agent.prerequisites.gate import Gate
 from rp_agent.prerequisites.needs import ENVIRONMENT, Need
 from rp_agent.task import AgentTask
+from rp_api.description.container import merged
 from rp_api.description.environment import CONTAINER, normal_form
 from rp_api.errors import PlatformError
 from rp_api.loop.event_loop import Loop
@@ -96,7 +97,6 @@ def _reserved(platform: Mapping[str, Any]) -> set[str]:
 
 
 def _enter(container: Mapping[str, Any], task: AgentTask) -> Mapping[str, str]:
-    """Have a task run in a container, unless it names one itself."""
-    if not dict.get(task.description, _CONTAINER):
-        task.description[_CONTAINER] = dict(container)
+    """Have a task run in the container of its environment."""
+    task.description[_CONTAINER] = merged(container, task.description[_CONTAINER])
     return {}

@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import Any, TypedDict
 
 from rp_api.description.casts import path_part, text
+from rp_api.description.container import container
 from rp_api.errors import DescriptionError
 from rp_api.record import CastError, flag, list_of, suggestion
 
@@ -207,13 +208,5 @@ def _keep(value: Any) -> bool | str:
     raise CastError('True, False, or the absolute path of a directory for kept environments')
 
 
-def _container(value: Any) -> dict[str, Any]:
-    if isinstance(value, str):
-        return {'image': value} if value else {}
-    if not isinstance(value, Mapping):
-        raise CastError('the image of a container, or a dict as in TaskDescription.container')
-    return dict(value)
-
-
 _CASTS = {'type': _type, 'version': _version, 'path': _path, 'setup': _setup, 'pre_exec': _lines, 'keep': _keep,
-          'pack': flag, 'container': _container}
+          'pack': flag, 'container': container}
