@@ -90,7 +90,7 @@ PILOT = [
     _pilot('10_pre_and_post_exec.py', short=True),
     _pilot('11_task_input_data_tar.py'),
     _pilot('11_task_input_folder.py'),
-    _pilot('12_task_env.py', reason='named environments are not supported yet'),
+    _pilot('12_task_env.py'),
     _pilot('agent_services.py'),
     _pilot('error_handling.py'),
     _pilot('data_staging/io_staging_all.py', short=True),

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from conftest import Run, pilot_description, processes_with, wait_until
+from conftest import Run, hub_pid, pilot_description, processes_with, wait_until
 
 import radical.pilot as rp
 from rp_api.errors import DescriptionError
@@ -77,6 +77,38 @@ def test_environments_are_prepared_by_calls(run: Run, base: Path) -> None:
         run.pilot.prepare_env('late', {'type': 'shell'})
     with pytest.raises(DescriptionError, match=r"'typ'.*'type'"):
         run.pilot.prepare_env('other', {'typ': 'venv'})
+
+
+def test_a_call_survives_the_hub(run: Run, base: Path) -> None:
+    go, errors = base / 'go', []
+
+    def prepare() -> None:
+        try:
+            run.pilot.prepare_env('mine', {'type': 'shell', 'pre_exec': [held(go), 'export A=1']})
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=prepare)
+    thread.start()
+    wait_until(Path(f'{go}.waits').exists)
+    os.kill(hub_pid(run.session), signal.SIGKILL)
+    go.touch()
+    thread.join(50)
+    assert not errors
+    assert run.one(executable='/bin/sh', arguments=['-c', 'echo \\$A'], named_env='mine').stdout.strip() == '1'
+
+
+def test_partitions_share_the_environments_of_their_pilot(session: rp.Session, base: Path) -> None:
+    pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+    count = base / 'count'
+    tool = f'python3() {{ echo x >> {count}; command python3 "$@"; }}'
+    pilot = pmgr.submit_pilots(pilot_description(base, partitions=2, prepare_env={'mine': {'pre_exec': [tool]}}))
+    tmgr.add_pilots(pilot)
+    tasks = tmgr.submit_tasks([python(WHERE, named_env='mine', partition=number) for number in (0, 1)])
+    assert tmgr.wait_tasks(timeout=50) == [rp.DONE, rp.DONE]
+    assert {task.stdout.strip() for task in tasks} == {f'{pilot.pilot_sandbox}/env/rp_named_env.mine'}
+    assert count.read_text().split() == ['x']
+    pilot.prepare_env('mine', {'pre_exec': [tool]})
 
 
 @pytest.mark.disorder('the agent is killed')

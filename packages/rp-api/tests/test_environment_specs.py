@@ -37,6 +37,7 @@ def test_the_normal_form_has_all_attributes(spec: dict[str, Any], found: dict[st
     ('e', {'path': '~/ve'}, 'without ~'), ('e', {'path': '$HOME/ve'}, 'without ~ and variables'),
     ('e', {'setup': ['a\nb']}, "'setup'"), ('e', {'setup': ['']}, "'setup'"), ('e', {'setup': ["-r 'x"]}, 'quotation'),
     ('e', {'pre_exec': ['a\0']}, 'NUL'), ('e', {'keep': 'here'}, "'keep'.*absolute path"),
+    ('e.sh', {}, r"'e\.sh': its files"), ('e', {'keep': True, 'setup': ['-e .']}, 'editable.*sandbox'),
     ('e', {'keep': True, 'path': '/x'}, "'keep' and 'path'"), ('e', {'pack': 'perhaps'}, "'pack'"),
     ('e', {'type': 'shell', 'setup': ['numpy']}, "'setup'.*'shell' have none"),
     ('e', {'type': 'shell', 'container': 'x'}, "set the type 'container'"),

@@ -35,6 +35,8 @@ PYPROJECT = 'pyproject.toml'
 
 _VERSION = re.compile(r'\d+(\.\d+)?\Z')
 _ARCHIVES = ('.whl', '.tar.gz', '.zip')
+_OF_FILES = ('.sh', '.env', '.log', '.json', '.lock')
+_EDITABLE = ('-e', '--editable')
 _FILE_OPTIONS = ('-r', '--requirement', '-c', '--constraint')
 _ONLY_BUILT = ('version', 'path', 'setup', 'keep', 'pack')
 
@@ -134,6 +136,9 @@ def _check_name(name: Any) -> None:
     allowed = 'a string' if not isinstance(name, str) else path_part(name) if name else 'not empty'
     if allowed:
         raise DescriptionError(f'the name of an environment must be {allowed}, not {name!r}')
+    if name.endswith(_OF_FILES):
+        raise DescriptionError(f'the name of an environment must not end in {" or ".join(_OF_FILES)}, as {name!r}: its '
+                               'files are named so')
     if name == OWN:
         raise DescriptionError(f'the name {OWN!r} of an environment is taken: it is that of the agent, which always '
                                'exists')
@@ -148,6 +153,9 @@ def _check_together(name: str, values: Mapping[str, Any]) -> None:
         if values['keep'] and values['path']:
             raise DescriptionError(f"'keep' and 'path' of the environment {name!r} are both set: an environment with "
                                    'a path is used by all pilots that name this path')
+        if values['keep'] and any(word in _EDITABLE for entry in values['setup'] for word in words(entry)):
+            raise DescriptionError(f"'setup' of the environment {name!r} has an editable project, which stays in the "
+                                   "sandbox of its pilot: leave 'keep' unset")
         return
     for key in _ONLY_BUILT:
         if values[key]:
