@@ -24,6 +24,10 @@ import radical.pilot as rp
 
 class Mine(rp.raptor.Master):
 
+    def __init__(self, cfg=None):
+        super().__init__(cfg)
+        self.register_rpc_cb('divide', lambda one, by=2: one / by)
+
     def request_cb(self, tasks):
         for task in tasks:
             task['description']['arguments'] = ['asked']
@@ -267,11 +271,26 @@ def test_master_without_a_pilot_cannot_be_asked(shared: Run) -> None:
     tmgr.close()
 
 
+def calls_of(made: Raptor) -> None:
+    """Call the master's procedures in all ways that there are."""
+    uid, pilot = made.master.uid, made.run.pilot
+    assert made.master.rpc('divide', 9, by=3) == 3
+    assert pilot.rpc('divide', 9, rpc_addr=uid, rpc_timeout=TIMEOUT) == 4.5
+    assert made.run.tmgr.pilot_rpc(pilot.uid, 'raptor_rpc', 9, rpc_addr=uid, raptor_cmd='divide', by=9) == 1
+    with pytest.raises(RuntimeError, match='ZeroDivisionError'):
+        made.master.rpc('divide', 1, by=0)
+    with pytest.raises(RuntimeError, match='it has divide, stop'):
+        made.master.rpc('dance')
+    with pytest.raises(ValueError, match='was not added'):
+        made.run.tmgr.pilot_rpc('pilot.0007', 'divide')
+
+
 def test_master_with_callbacks(run: Run, base: Path) -> None:
     made = start(run, base, master='Mine')
     assert made.one(mode=rp.TASK_EVAL, code='1').stdout == 'seen '   # and the worker is there now
     task = made.one(executable='/bin/echo')
     assert (task.state, task.stdout) == (rp.DONE, 'seen asked\n')
+    calls_of(made)
     made.master.rpc('stop')
     assert run.tmgr.wait_tasks([made.master.uid, made.worker.uid], timeout=TIMEOUT) == [rp.DONE] * 2
 

@@ -12,3 +12,6 @@ from __future__ import annotations
 
 PILOT_RPC = 'pilot.rpc'
 """The mode of a task that calls a procedure of the agent."""
+
+MASTER_RPC = 'raptor.rpc'
+"""The mode of a task that calls a procedure of a RAPTOR master."""

@@ -52,6 +52,7 @@ from typing import Any
 
 from rp_api import states
 from rp_api.errors import CoordinationError
+from rp_api.pilot_calls import MASTER_RPC
 from rp_api.system import private
 from rp_api.transport.keys import KeyPair, read_private
 from rp_api.wire import form
@@ -71,7 +72,7 @@ SLOTS = 'RP_RAPTOR_SLOTS'
 SHELL = 'RP_SHELL'
 """The environment variable with the shell of the platform definition, if it names one."""
 
-RPC = 'raptor.rpc'
+RPC = MASTER_RPC
 """The mode of a task that calls a procedure of a master: `method` (the name), `args` and `kwargs`."""
 
 RESULT = ('exit_code', 'stdout', 'stderr', 'return_value', 'exception', 'exception_detail', 'target_state')

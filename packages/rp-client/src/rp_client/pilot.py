@@ -286,8 +286,7 @@ class Pilot:
         It is None before the pilot is active, and without `enable_ep` in its description. For a pilot with partitions,
         it is that of the first one that has not ended.
         """
-        places = [part for part in self.partitions if part.state not in states.FINAL] if self.divided else [self]
-        return next((place.endpoint for place in places if place.endpoint), None)
+        return next((place.endpoint for place in self._live_places() if place.endpoint), None)
 
     def attach_tmgr(self, tmgr: TaskManager) -> None:
         """Attach the pilot to a task manager.
@@ -380,10 +379,17 @@ class Pilot:
             TimeoutError: The pilot has not answered in time; the call is cancelled.
         """
         self._pmgr.check_process()
-        places = [part for part in self.partitions if part.state not in states.FINAL] if self.divided else [self]
-        return self.session.calls.call(places or [self], self._uid, {
-            'mode': PILOT_RPC, 'name': rpc_addr or '', 'method': cmd, 'args': list(args), 'kwargs': kwargs},
-            rpc_timeout)
+        master = self.session.find_master(rpc_addr) if rpc_addr else None
+        if master is not None:
+            cmd = kwargs.pop('raptor_cmd', cmd) if cmd == 'raptor_rpc' else cmd
+            return master.rpc(cmd, *args, rpc_timeout=rpc_timeout, **kwargs)
+        return self.session.calls.call(self._live_places() or [self], self._uid, {
+            'mode': PILOT_RPC, 'name': '' if rpc_addr in (None, self._uid) else rpc_addr, 'method': cmd,
+            'args': list(args), 'kwargs': kwargs}, rpc_timeout)
+
+    def _live_places(self) -> list[Pilot]:
+        """Return the pilot itself, or those of its partitions that have not ended."""
+        return [part for part in self.partitions if part.state not in states.FINAL] if self.divided else [self]
 
     def prepare_env(self, env_name: str, env_spec: Mapping[str, Any]) -> None:
         """Prepare an environment on the pilot, and wait until it exists.

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from rp_api.platforms.definition import ResourceConfig
     from rp_client.pilot import Pilot
     from rp_client.pilot_manager import PilotManager
+    from rp_client.raptor import RaptorMaster
     from rp_client.task_manager import TaskManager
 
 _log = logging.getLogger('radical.pilot.session')
@@ -433,6 +434,11 @@ class Session(OldMethods):
             if uid in manager.list_pilots():
                 return manager.get_pilots(uid)   # type: ignore[no-any-return]
         raise ValueError(f'pilot {uid} is not known to {self.uid}')
+
+    def find_master(self, uid: str) -> RaptorMaster | None:
+        """Return the RAPTOR master of that uid, of any task manager; None if there is none."""
+        found = (manager.find_master(uid) for manager in list(self._tmgrs.values()))
+        return next(filter(None, found), None)
 
     def pilot_ended(self, pilot: Pilot) -> None:
         """Pass a pilot that became final to the task managers; called in the loop."""

@@ -449,6 +449,11 @@ class TaskManager(OldMethods):
         if pilot.uid in self._pilots:
             self._flow.places_changed(pilot)
 
+    def find_master(self, uid: str) -> RaptorMaster | None:
+        """Return the RAPTOR master of that uid; None if it is unknown, or another task."""
+        task = self._tasks.find(uid)
+        return task if isinstance(task, RaptorMaster) else None
+
     # attaching to a session: called in the loop
 
     def restore_pilots(self, pilots: Iterable[Pilot]) -> None:
