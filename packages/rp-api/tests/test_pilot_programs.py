@@ -1,4 +1,4 @@
-"""The programs by which tasks call their pilot; what they do with an agent is in `tests/system/test_calls.py`."""
+"""The programs by which tasks call their pilot; what they do with an agent is in `tests/system/test_pilot_calls.py`."""
 
 from __future__ import annotations
 
