@@ -17,6 +17,8 @@ from conftest import Run, _nothing_left, _started, hub_pid, traces_in_order, wai
 from losing import agent_of
 
 import radical.pilot as rp
+from rp_api.coordination import sessions
+from rp_api.coordination.mongodb import admin
 
 TIMEOUT = 30.0
 
@@ -169,6 +171,17 @@ def _leave_and_attach(base: Path) -> None:
         task, = pilot.rpc('wait_tasks', uid, rpc_timeout=TIMEOUT)
         assert task['state'] == 'CANCELED'
         wait_until(lambda: not _calls(second), TIMEOUT, 'the end of the first call')
+        second.engine.settle(TIMEOUT)
+        assert _task_counts(second) == {}
+
+
+def _task_counts(session: rp.Session) -> dict[str, int]:
+    """Return the number of tasks by state that `rp session list` shows."""
+    url = os.environ.get('RADICAL_PILOT_DBURL')
+    if not url:
+        return sessions.summary(session.path).tasks
+    found, = admin.sessions(url)
+    return dict(found['tasks'])
 
 
 def _calls(session: rp.Session) -> dict[str, Any]:

@@ -15,3 +15,9 @@ PILOT_RPC = 'pilot.rpc'
 
 MASTER_RPC = 'raptor.rpc'
 """The mode of a task that calls a procedure of a RAPTOR master."""
+
+OWNER = 'calls'
+"""The owner of calls to the coordinator, in place of a task manager; it is empty once a call was forgotten."""
+
+KIND = 'rpc'
+"""The part before the number in the uid of a call, by which forgotten calls are told from forgotten tasks."""

@@ -21,6 +21,7 @@ from rp_api.coordination.hub.store import claim, release
 from rp_api.coordination.presence import CLIENT, HUB, Where, read_note
 from rp_api.errors import CoordinationError
 from rp_api.partitions import WHOLE
+from rp_api.pilot_calls import KIND, OWNER
 from rp_api.wire import codec
 from rp_profiling.read.files import paths_below
 
@@ -45,6 +46,10 @@ ELSEWHERE = 'elsewhere'
 """The hub was started on another host; its status is known only there."""
 
 _PAGE = 4096
+
+_LEAVING = ('TMGR_STAGING_OUTPUT%',)
+
+_NO_CALL = f"NOT (owner = '{OWNER}' OR (owner = '' AND uid LIKE '%.{KIND}.%'))"
 
 _OWN = re.compile(r'hub\..*|.+\.(prof|log|out|err)|(rp\.session|pmgr|tmgr)\..*json|gtod|prof|ctrl')
 
@@ -140,7 +145,7 @@ def tasks(directory: str | Path) -> Iterator[dict[str, Any]]:
         after = 0
         while page := db.execute(
                 'SELECT t.id, t.uid, t.owner, t.pilot, t.attempts, t.state, t.info, t.description, s.description '
-                'FROM tasks t JOIN shared s ON s.id = t.shared WHERE t.id > ? ORDER BY t.id LIMIT ?',
+                f'FROM tasks t JOIN shared s ON s.id = t.shared WHERE t.id > ? AND {_NO_CALL} ORDER BY t.id LIMIT ?',
                 (after, _PAGE)).fetchall():
             after = page[-1][0]
             for _, uid, owner, pilot, attempts, state, info, own, shared in page:
@@ -203,9 +208,9 @@ def facts(state: str, info: dict[str, Any]) -> dict[str, Any]:
 
 def _count_tasks(db: sqlite3.Connection) -> Counter[str]:
     counts = Counter(dict(db.execute(
-        'SELECT state, count(*) FROM tasks WHERE state NOT LIKE ? GROUP BY state', ('TMGR_STAGING_OUTPUT%',))))
+        f'SELECT state, count(*) FROM tasks WHERE state NOT LIKE ? AND {_NO_CALL} GROUP BY state', _LEAVING)))
     # tasks that have left their agent and wait for the application: their final state is known
-    for state, info in db.execute('SELECT state, info FROM tasks WHERE state LIKE ?', ('TMGR_STAGING_OUTPUT%',)):
+    for state, info in db.execute(f'SELECT state, info FROM tasks WHERE state LIKE ? AND {_NO_CALL}', _LEAVING):
         counts[known(state, info).get('state', state)] += 1
     return counts
 

@@ -19,16 +19,13 @@ from typing import TYPE_CHECKING, Any
 from rp_api import states
 from rp_api.coordination.contract import KnownTask, Submission, Update
 from rp_api.errors import CoordinationError
-from rp_api.pilot_calls import PILOT_RPC
+from rp_api.pilot_calls import KIND, OWNER, PILOT_RPC
 from rp_client.flow.submission import pack_plain
 
 if TYPE_CHECKING:
     from rp_client.engine.engine import Engine
     from rp_client.flow.uids import Uids
     from rp_client.pilot import Pilot
-
-OWNER = 'calls'
-"""The owner of calls to the coordinator, in place of a task manager."""
 
 
 class Call:
@@ -149,7 +146,7 @@ class Calls:
     # in the thread of the caller
 
     def _make(self, place: Pilot, name: str, text: str, description: Mapping[str, Any]) -> Call:
-        uid, = self._uids.of_tasks([None], f'{name}.rpc', 4)
+        uid, = self._uids.of_tasks([None], f'{name}.{KIND}', 4)
         self._uids.claim_tasks([uid], partial(self._uids.reserve_tasks, [uid]))
         pack_plain(description, uid)   # raises an error here, not in the loop
         return Call(uid, place, text, description)

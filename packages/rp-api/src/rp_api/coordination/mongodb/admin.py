@@ -16,10 +16,14 @@ from rp_api.coordination.mongodb.server import Collection, Document
 from rp_api.coordination.sessions import known
 from rp_api.errors import CoordinationError
 from rp_api.partitions import WHOLE
+from rp_api.pilot_calls import KIND, OWNER
 from rp_api.wire import codec
 
 PACKED = ('record', 'description', 'content', 'command', 'info')
 """Fields that hold packed data."""
+
+_TASK: Document = {'type': 'task', '$nor': [{'owner': OWNER}, {'owner': '', '_id': {'$regex': rf'\.{KIND}\.'}}]}
+"""All tasks but calls."""
 
 _LEAVING = [states.TMGR_STAGING_OUTPUT_PENDING, states.TMGR_STAGING_OUTPUT]
 
@@ -43,7 +47,7 @@ def export(url: str, session: str) -> Iterator[dict[str, Any]]:
         collection, found = _find(database, session)[-1]
         yield _plain(found)
         for kind in ('note', 'pilot', 'agent', 'command', 'parcel', 'claim', 'task', 'news'):
-            for document in collection.find({'type': kind}).sort('number', 1):
+            for document in collection.find(_TASK if kind == 'task' else {'type': kind}).sort('number', 1):
                 yield _plain(document)
 
 
@@ -93,8 +97,8 @@ def _count_pilots(collection: Collection) -> dict[str, int]:
 
 def _count_tasks(collection: Collection) -> dict[str, int]:
     """Return the number of tasks in each state; those that only wait for the application have their final state."""
-    counts = _count(collection, {'type': 'task', 'state': {'$nin': _LEAVING}})
-    for task in collection.find({'type': 'task', 'state': {'$in': _LEAVING}}, {'state': 1, 'info': 1}):
+    counts = _count(collection, {**_TASK, 'state': {'$nin': _LEAVING}})
+    for task in collection.find({**_TASK, 'state': {'$in': _LEAVING}}, {'state': 1, 'info': 1}):
         counts[str(known(task['state'], task['info']).get('state', task['state']))] += 1
     return dict(counts)
 
