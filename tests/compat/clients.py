@@ -115,7 +115,7 @@ PILOT = [
     _pilot('misc/raptor.py'),
     _pilot('misc/raptor_simple.py'),
     _pilot('misc/restart_0.py'),
-    _pilot('misc/rp_app_comm.py', reason='channels of applications are not supported yet'),
+    _pilot('misc/rp_app_comm.py', reason='its tasks connect without keys, as radical.utils does', seconds=60),
     _pilot('misc/service_tasks.py', seconds=60,
            reason='has a task that waits for a second service, which it starts only on a second node'),
     _pilot('misc/task_cancelation.py'),
