@@ -152,14 +152,15 @@ def processes_with(*texts: str) -> dict[int, str]:
 
     A process that has not executed its program yet looks like its parent, whose memory it uses, and is left out.
     """
-    found = {}
+    found, wanted = {}, [text.encode() for text in texts]
     for path in Path('/proc').iterdir():
         if path.name.isdigit() and int(path.name) != os.getpid():
             try:
-                state, parent = (path / 'stat').read_text().rpartition(')')[2].split()[:2]
                 content = told(path)
-                same = content == told(path.parent / parent)
-                if state != 'Z' and not same and any(text.encode() in content for text in texts):
+                if not any(text in content for text in wanted):
+                    continue
+                state, parent = (path / 'stat').read_text().rpartition(')')[2].split()[:2]
+                if state != 'Z' and content != told(path.parent / parent):
                     found[int(path.name)] = (path / 'cmdline').read_bytes().replace(b'\0', b' ').decode()
             except OSError:   # it has ended, or is not ours
                 continue
