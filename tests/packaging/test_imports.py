@@ -32,8 +32,8 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'cli'},
     ),
     'rp_api': (
-        {'errors', 'deprecated', 'constants', 'service_modes', 'logger', 'record', 'component', 'uid_set',
-         'pilot_calls', 'trace_entities'},
+        {'errors', 'deprecated', 'constants', 'task_modes', 'logger', 'record', 'component', 'uid_set',
+         'trace_entities'},
         {'system', 'distributions', 'extensions'},
         {'states', 'resources', 'functions', 'partitions', 'blobs', 'simulation'},
         {'values', 'staging', 'version_1'},
@@ -42,8 +42,8 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'loop', 'wire'},
         {'transport'},
         {'tree', 'raptor_link'},
-        {'raptor_defaults', 'pilot_endpoint', 'app_comm'},
-        {'coordination', 'pilot_programs'},
+        {'raptor_defaults', 'endpoint', 'app_comm'},
+        {'coordination'},
         {'analytics'},
     ),
     'rp_client': (

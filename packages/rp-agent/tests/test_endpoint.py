@@ -17,8 +17,8 @@ import zmq
 
 from rp_agent.calls import Call, Calls
 from rp_agent.endpoint import Endpoint
+from rp_api.endpoint.visitor import PilotEndpoint, endpoint_file
 from rp_api.loop.event_loop import Loop
-from rp_api.pilot_endpoint import PilotEndpoint, endpoint_file
 from rp_api.raptor_link import Access
 from rp_api.transport.keys import generate, make_client
 from rp_api.wire import codec
@@ -135,7 +135,7 @@ def test_procedures_of_a_task(agent: Agent, tmp_path: Path, monkeypatch: pytest.
 
 def test_process_that_dies_answers_no_more(agent: Agent, tmp_path: Path) -> None:
     """Its open calls end, those that it had to answer fail, and its procedures are unknown."""
-    program = ('import os, sys; from rp_api.pilot_endpoint import PilotEndpoint; end = PilotEndpoint(sys.argv[1]); '
+    program = ('import os, sys; from rp_api.endpoint.visitor import PilotEndpoint; end = PilotEndpoint(sys.argv[1]); '
                'end.register_rpc_cb("die", lambda: os.kill(os.getpid(), 9)); end.call("hold")')
     env = {**os.environ, 'RP_TASK_ID': 'task.0'}
     with subprocess.Popen([sys.executable, '-c', program, str(tmp_path)], env=env) as process:

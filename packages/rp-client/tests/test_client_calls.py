@@ -13,7 +13,7 @@ from client_support import Connection, a_pilot
 from rp_api import states
 from rp_api.coordination.contract import KnownTask, Submission, Update
 from rp_api.loop.event_loop import Loop
-from rp_api.pilot_calls import OWNER
+from rp_api.task_modes import OWNER
 from rp_client.engine.engine import Engine
 from rp_client.flow.calls import Calls
 from rp_client.flow.uids import Uids

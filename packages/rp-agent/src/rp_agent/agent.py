@@ -28,8 +28,7 @@ from rp_api.constants import AGENT_SERVICE, TASK_SERVICE
 from rp_api.coordination.contract import BULK
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.offload import Helpers
-from rp_api.pilot_calls import PILOT_RPC
-from rp_api.service_modes import SERVICE_MODES
+from rp_api.task_modes import PILOT_RPC, SERVICE_MODES
 from rp_profiling.write.host_clock import Reading
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Calls of the application to this agent, and the procedures that answer them (see `rp_api.pilot_calls`)."""
+"""Calls of the application to this agent, and the procedures that answer them (see `rp_api.task_modes`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The endpoint of the pilot: the socket at which processes on its nodes call the agent (`rp_api.pilot_endpoint`).
+"""The endpoint of the pilot: the socket at which processes on its nodes call the agent (`rp_api.endpoint.visitor`).
 
 No message of a visitor ends the agent: malformed ones are dropped and counted.
 """
@@ -17,9 +17,9 @@ from rp_agent import network, sandbox
 from rp_agent.calls import Call, Calls
 from rp_agent.nodes.child import address_beside
 from rp_agent.resource_manager.base import Allocation
+from rp_api.endpoint.visitor import endpoint_file, from_visitor
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
-from rp_api.pilot_endpoint import endpoint_file, from_visitor
 from rp_api.raptor_link import Access
 from rp_api.transport.connection import Listener, arrivals, send_to
 from rp_api.transport.keys import DOMAIN, Gate, Tally, generate

@@ -61,7 +61,7 @@ def _control_script() -> str:
     """Return the script of `$RP_CTRL`, which runs in the environment of the agent, whatever that of the task is."""
     own = os.environ.get('PYTHONPATH')
     path = f'PYTHONPATH={shlex.quote(own)}; export PYTHONPATH' if own else 'unset PYTHONPATH'
-    return f'#!/bin/sh\nunset PYTHONHOME; {path}\nexec {shlex.join(python_program("rp_api.pilot_programs"))} "$@"\n'
+    return f'#!/bin/sh\nunset PYTHONHOME; {path}\nexec {shlex.join(python_program("rp_api.endpoint.programs"))} "$@"\n'
 
 
 def of_task(config: Mapping[str, Any], uid: str, description: Mapping[str, Any]) -> str:

@@ -52,8 +52,8 @@ from typing import Any
 
 from rp_api import states
 from rp_api.errors import CoordinationError
-from rp_api.pilot_calls import MASTER_RPC
 from rp_api.system import private
+from rp_api.task_modes import MASTER_RPC
 from rp_api.transport.keys import KeyPair, read_private
 from rp_api.wire import form
 

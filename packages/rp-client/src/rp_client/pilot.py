@@ -9,7 +9,7 @@ from rp_api import states
 from rp_api.constants import PILOT_STATE
 from rp_api.description.pilot import PilotDescription
 from rp_api.description.task import TaskDescription
-from rp_api.pilot_calls import PILOT_RPC
+from rp_api.task_modes import PILOT_RPC
 from rp_client.engine.callbacks import Registry
 from rp_client.launcher.sandbox import PilotSandboxes
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rp_api import states
 from rp_api.coordination.contract import KnownPilot, KnownTask, Page
-from rp_api.pilot_calls import OWNER
+from rp_api.task_modes import OWNER
 from rp_client.pilot import Pilot
 from rp_client.pilot_manager import PilotManager
 from rp_client.task_manager import TaskManager

@@ -29,7 +29,7 @@ _SOURCES = {
     ('rp-client', 'rp_client.raptor'): 'RaptorMaster RaptorWorker',
     ('rp-api', 'rp_api.description.pilot'): 'PilotDescription',
     ('rp-api', 'rp_api.description.task'): 'TaskDescription',
-    ('rp-api', 'rp_api.pilot_endpoint'): 'PilotEndpoint',
+    ('rp-api', 'rp_api.endpoint.visitor'): 'PilotEndpoint',
     ('rp-api', 'rp_api.app_comm.channel'): 'AppQueue AppPublisher AppSubscriber',
     ('rp-api', 'rp_api.functions'): 'PythonTask pythontask',
     ('rp-api', 'rp_api.platforms.definition'): 'ResourceConfig',

@@ -22,9 +22,9 @@ from rp_api.app_comm.channel import AppSubscriber as AppSubscriber
 from rp_api.constants import *
 from rp_api.description.pilot import PilotDescription as PilotDescription
 from rp_api.description.task import TaskDescription as TaskDescription
+from rp_api.endpoint.visitor import PilotEndpoint as PilotEndpoint
 from rp_api.functions import PythonTask as PythonTask
 from rp_api.functions import pythontask as pythontask
-from rp_api.pilot_endpoint import PilotEndpoint as PilotEndpoint
 from rp_api.platforms.definition import ResourceConfig as ResourceConfig
 from rp_api.resources import RO as RO
 from rp_api.resources import Node as Node

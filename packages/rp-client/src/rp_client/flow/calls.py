@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from rp_api import states
 from rp_api.coordination.contract import KnownTask, Submission, Update
 from rp_api.errors import CoordinationError
-from rp_api.pilot_calls import KIND, OWNER, PILOT_RPC
+from rp_api.task_modes import KIND, OWNER, PILOT_RPC
 from rp_client.flow.submission import pack_plain
 
 if TYPE_CHECKING:

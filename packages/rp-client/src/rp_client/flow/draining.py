@@ -12,7 +12,7 @@ from typing import Any
 
 from rp_api import states
 from rp_api.constants import RAPTOR_MASTER
-from rp_api.service_modes import SERVICE_MODES
+from rp_api.task_modes import SERVICE_MODES
 from rp_client.pilot import Pilot
 from rp_client.task import Task
 

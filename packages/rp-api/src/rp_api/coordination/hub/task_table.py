@@ -18,7 +18,7 @@ from rp_api.coordination.contract import UNBOUND
 from rp_api.coordination.hub.acknowledged import keep_told
 from rp_api.coordination.hub.database import MANY_BYTES, Batch, Database, Row, batch
 from rp_api.coordination.hub.recent_tasks import RecentTasks
-from rp_api.service_modes import SERVICE_MODES
+from rp_api.task_modes import SERVICE_MODES
 from rp_api.wire import codec
 
 SCHEMA = """

@@ -16,7 +16,7 @@ from rp_api.coordination.mongodb.server import Collection, Document
 from rp_api.coordination.sessions import known
 from rp_api.errors import CoordinationError
 from rp_api.partitions import WHOLE
-from rp_api.pilot_calls import KIND, OWNER
+from rp_api.task_modes import KIND, OWNER
 from rp_api.wire import codec
 
 PACKED = ('record', 'description', 'content', 'command', 'info')

@@ -16,7 +16,7 @@ from rp_api.coordination.mongodb.server import Document
 from rp_api.coordination.mongodb.silence import Silence
 from rp_api.coordination.shutdown_rule import ShutdownRule
 from rp_api.loop.event_loop import Loop
-from rp_api.service_modes import SERVICE_MODES
+from rp_api.task_modes import SERVICE_MODES
 
 PARCELS = 4
 """Maximum number of parcels that are read together."""

@@ -1,4 +1,4 @@
-"""Calls of an application to an agent, which are tasks of a mode of their own.
+"""Calls of an application to an agent, which are tasks of a mode of their own; modes that keep no pilot alive.
 
 So a call is delivered once, is kept apart from others by its uid, survives the restart of a coordinator, and ends with
 its pilot. Its `method` is the name of the procedure, and `args` and `kwargs` are its arguments, plain data. Its result
@@ -9,6 +9,8 @@ command `{'cmd': 'call', 'task': description with uid}`; the one that arrives fi
 """
 
 from __future__ import annotations
+
+from rp_api import constants as c
 
 PILOT_RPC = 'pilot.rpc'
 """The mode of a task that calls a procedure of the agent."""
@@ -21,3 +23,7 @@ OWNER = 'calls'
 
 KIND = 'rpc'
 """The part before the number in the uid of a call, by which forgotten calls are told from forgotten tasks."""
+
+SERVICE_MODES = frozenset({
+    c.TASK_SERVICE, c.RAPTOR_MASTER, c.RAPTOR_WORKER, c.AGENT_SERVICE, PILOT_RPC, MASTER_RPC})
+"""Modes of tasks for which an idle pilot without an application does not stay: services, and calls."""

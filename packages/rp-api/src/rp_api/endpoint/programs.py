@@ -9,8 +9,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from rp_api.endpoint.visitor import PilotEndpoint
 from rp_api.errors import sentence
-from rp_api.pilot_endpoint import PilotEndpoint
 
 
 def control() -> int:
