@@ -19,7 +19,8 @@ from rp_agent.launch_method.mpi_library import MPICH, OPEN_MPI, Linked, of_execu
 from rp_agent.launch_method.system import System
 from rp_agent.lookup import LaunchRefused
 
-EMPTY: dict[str, Any] = {'executable': '', 'arguments': [], 'environment': {}, 'pre_exec': [], 'named_env': ''}
+EMPTY: dict[str, Any] = {'executable': '', 'arguments': [], 'environment': {}, 'pre_exec': [], 'named_env': '',
+                         'container': {}}
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ ODD: list[Any] = [
     ['a', 5], [None], [[[]]], {}, {'a': [1]}, {1: 2}]
 """Values that a description may have on the wire, whatever a client would have made of them."""
 
-ELSEWHERE = ('uid', 'raptor_id', 'mode')
-"""Attributes by which a task is none for an executor, and may wait for others for as long as the pilot lives."""
+ELSEWHERE = ('uid', 'raptor_id', 'mode', 'named_env', 'services')
+"""Attributes by which a task is none for an executor, or may wait for others for as long as the pilot lives."""
 
 ERRORS = [RecursionError('too deep'), UnicodeEncodeError('utf-8', '\ud800', 0, 1, 'odd'), OSError(5, 'Input/output')]
 OTHERS = [MemoryError(), OverflowError('too large'), ValueError('embedded null byte'), KeyError('odd')]

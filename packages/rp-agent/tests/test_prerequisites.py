@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from rp_agent.prerequisites.gate import Gate, GatePorts
 from rp_agent.prerequisites.needs import ENVIRONMENT, PILOT, SERVICE, Need, has_needs
 from rp_agent.task import VARIABLES, AgentTask
@@ -114,6 +116,19 @@ def test_a_common_need_that_fails_fails_the_tasks_that_wait() -> None:
     around.put('t')
     around.gate.fail(services, 'redis has failed', '')
     assert around.failed == {'t': (states.FAILED, 'redis has failed')}
+
+
+@pytest.mark.parametrize('description', [
+    {'named_env': 5}, {'named_env': ['a']}, {'services': 'redis'}, {'services': [5]}, {'services': {'a': 1}}])
+def test_needs_that_are_no_names_fail_their_task_alone(description: dict[str, Any]) -> None:
+    around = Around()
+    around.put('good', named_env='numpy')
+    assert has_needs(around.put('bad', **description))
+    state, reason = around.failed['bad']
+    assert state == states.FAILED
+    assert 'must be' in str(reason)
+    around.gate.provide(NUMPY)
+    assert around.out == ['good']
 
 
 def test_waiting_tasks_are_cancelled() -> None:

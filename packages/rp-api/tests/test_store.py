@@ -118,8 +118,10 @@ def test_a_state_only_moves_forward(filled: Store) -> None:
     move(filled, 'a', states.AGENT_EXECUTING, b'info')
     move(filled, 'a', states.AGENT_SCHEDULING, b'old news')
     assert state_of(filled, 'a') == (states.AGENT_EXECUTING, b'info')
-    move(filled, 'a', states.AGENT_EXECUTING, b'again')
+    move(filled, 'a', states.AGENT_EXECUTING)
     assert state_of(filled, 'a') == (states.AGENT_EXECUTING, b'info')
+    move(filled, 'a', states.AGENT_EXECUTING, b'more')
+    assert state_of(filled, 'a') == (states.AGENT_EXECUTING, b'more')
 
 
 def test_what_is_known_stays_known_unless_there_is_news(filled: Store) -> None:

@@ -19,7 +19,8 @@ from rp_api.resources import Slot
 DEFAULTS = {
     'uid': '', 'name': '', 'mode': 'task.executable', 'executable': '', 'arguments': [], 'info_pattern': '', 'code': '',
     'function': '', 'method': '', 'args': [], 'kwargs': {}, 'command': '', 'sandbox': '', 'environment': {},
-    'named_env': '', 'pre_launch': [], 'post_launch': [], 'pre_exec': [], 'post_exec': [], 'pre_exec_sync': False,
+    'named_env': '', 'container': {}, 'pre_launch': [],
+    'post_launch': [], 'pre_exec': [], 'post_exec': [], 'pre_exec_sync': False,
     'stdout': '', 'stderr': '', 'input_staging': [], 'output_staging': [], 'stage_on_error': False, 'priority': 0,
     'use_mpi': None, 'ranks': 1, 'ranks_per_node': None, 'cores_per_rank': 1, 'gpus_per_rank': 0.0,
     'threading_type': '', 'gpu_type': '', 'lfs_per_rank': 0, 'mem_per_rank': 0, 'restartable': False, 'tags': {},

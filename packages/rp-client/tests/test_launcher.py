@@ -591,7 +591,7 @@ def test_pilots_are_launched(launching: Launching, tmp_path: Path) -> None:
     wanted = {'pilot': 'pilot.1', 'backup_nodes': 0, 'resource': 'local.exact', 'runtime': 5,
               'nodes': 0, 'cores': 3, 'gpus': 0, 'memory': 0, 'cleanup': True, 'output_staging': ['x'],
               'agent_uid': 'agent_0', 'agent': {'components': {}}, 'reconfig_src': None, 'partitions': 0,
-              'requeue': False,
+              'requeue': False, 'enable_ep': False, 'prepare_env': {}, 'app_comm': [], 'services': [],
               'client_sandbox': f'{tmp_path}/client', 'resource_sandbox': f'{tmp_path}/resource',
               'session_sandbox': f'{tmp_path}/resource/session',
               'pilot_sandbox': f'{tmp_path}/resource/session/pilot.1'}

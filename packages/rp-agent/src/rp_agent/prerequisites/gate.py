@@ -9,6 +9,7 @@ from rp_agent.prerequisites.needs import Need, needs_of
 from rp_agent.task import VARIABLES, AgentTask
 from rp_api import states
 from rp_api.component import Component
+from rp_api.errors import DescriptionError, sentence
 from rp_profiling.write.tracer import Tracer
 
 Variables = Callable[[AgentTask], Mapping[str, str]]
@@ -66,6 +67,7 @@ class Gate(Component):
 
     def put(self, tasks: list[AgentTask]) -> None:
         """Take tasks in AGENT_SCHEDULING_PENDING; those that need nothing more go on at once."""
+        tasks = self._valid(tasks)
         self._waiting.update((task.uid, task) for task in tasks)
         self._try(tasks)
         new = [task for task in tasks if task.uid in self._waiting]
@@ -120,6 +122,19 @@ class Gate(Component):
         known = self._of(need)
         known.ready, known.reason, known.detail = False, reason, detail
         self._try(self._waiting_for(need))
+
+    def _valid(self, tasks: list[AgentTask]) -> list[AgentTask]:
+        """Return the tasks whose needs are names; the others fail."""
+        bad = []
+        for task in tasks:
+            try:
+                needs_of(task)
+            except DescriptionError as error:
+                task.fail(sentence(error), f'{task.uid} cannot wait for its prerequisites')
+                bad.append(task)
+        if bad:
+            self._ports.failed(bad)
+        return [task for task in tasks if task not in bad] if bad else tasks
 
     def _of(self, need: Need) -> _Provided:
         return self._provided.setdefault(need, _Provided())

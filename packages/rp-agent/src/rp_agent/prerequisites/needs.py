@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from reprlib import repr as short
 from typing import NamedTuple
 
 from rp_agent.task import AgentTask
+from rp_api.errors import DescriptionError
 
 ENVIRONMENT = 'environment'
 SERVICE = 'service'
@@ -25,14 +27,22 @@ class Need(NamedTuple):
 def has_needs(task: AgentTask) -> bool:
     """Return whether a task needs anything besides resources; most do not."""
     description = task.description
-    return ('named_env' in description or 'services' in description) and bool(needs_of(task))
+    return ('named_env' in description or 'services' in description) and bool(
+        description['named_env'] or description['services'])
 
 
 def needs_of(task: AgentTask) -> list[Need]:
-    """Return the needs of a task, in the order in which it waits for them."""
-    description = task.description
-    environment = description['named_env']
-    needs = [Need(SERVICE, name) for name in description['services']]
+    """Return the needs of a task, in the order in which it waits for them.
+
+    Raises:
+        DescriptionError: They are no names.
+    """
+    environment, services = task.description['named_env'], task.description['services']
+    if environment and not isinstance(environment, str):
+        raise DescriptionError(f'named_env is {short(environment)}, it must be a name')
+    if not isinstance(services or [], list) or not all(isinstance(name, str) for name in services or ()):
+        raise DescriptionError(f'services is {short(services)}, it must be a list of names')
+    needs = [Need(SERVICE, name) for name in services or ()]
     if environment:
         needs.insert(0, Need(ENVIRONMENT, environment))
     return needs
