@@ -49,6 +49,22 @@ def ask(url: str) -> int:
         return int(answer.read())
 
 
+def kill(service: rp.Task) -> int:
+    """Kill the server of a service, wait until the agent knows of it, and return its process."""
+    pid = ask(service.wait_info(TIMEOUT))
+    os.kill(pid, signal.SIGKILL)
+
+    def is_known() -> bool:
+        info = service.info
+        try:
+            return service.state == rp.FAILED or info is None or ask(info) != pid
+        except OSError:
+            return False
+
+    wait_until(is_known)
+    return pid
+
+
 def end(*tasks: rp.Task) -> None:
     for task in tasks:
         task.cancel()
@@ -130,13 +146,11 @@ def test_a_killed_service_is_started_again_and_then_given_up(shared: Run) -> Non
     states: list[str] = []
     service, = shared.tmgr.submit_tasks([stub(service={'name': 'again', 'restart': RESTART})])
     service.register_callback(lambda task, state: states.append(state))
-    urls = []
+    urls, pids = set(), set()
     for _ in range(ATTEMPTS + 1):
-        urls.append(told(shared.tmgr.submit_tasks(user('again')))['AGAIN'])
-        pid = ask(urls[-1])
-        os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: service.info != urls[-1] or service.state == rp.FAILED)
-    assert len(set(urls)) == 3   # each run has a port of its own
+        urls.add(told(shared.tmgr.submit_tasks(user('again')))['AGAIN'])
+        pids.add(kill(service))
+    assert (len(urls), len(pids)) == (1, ATTEMPTS + 1)   # it keeps its port
     assert service.wait(timeout=TIMEOUT) == rp.FAILED
     assert service.exception == ('service again has failed after 2 restarts: it ended: killed by signal 9 (SIGKILL)')
     wait_until(lambda: states[-1:] == [rp.FAILED])
@@ -145,10 +159,27 @@ def test_a_killed_service_is_started_again_and_then_given_up(shared: Run) -> Non
     assert 'service again has failed' in str(shared.one(executable='true', services=['again']).exception)
 
 
+def test_tasks_that_wait_for_resources_do_not_start_while_their_service_is_down(shared: Run, base: Path) -> None:
+    """They have left the gate before, and go back to it; then they are told of the new run."""
+    service, = shared.tmgr.submit_tasks([stub(service={'name': 'moves', 'info': None, 'restart': RESTART,
+                                                       'probe': {'pattern': 'stdout:as ([0-9]+)$', **QUICK}})])
+    first = service.wait_info(TIMEOUT)
+    command = f'until [ -e {base}/go ]; do sleep 0.02; done'
+    busy = shared.tmgr.submit_tasks(rp.TaskDescription({
+        'executable': '/bin/sh', 'arguments': ['-c', command], 'cores_per_rank': 3}))
+    task = shared.tmgr.submit_tasks(rp.TaskDescription({**user('moves').as_dict(), 'cores_per_rank': 2}))
+    wait_until(lambda: task.state == rp.AGENT_SCHEDULING)
+    os.kill(int(first), signal.SIGKILL)
+    wait_until(lambda: service.info not in (None, first))
+    (base / 'go').touch()
+    assert told(task) == {'MOVES': service.info}
+    assert busy.wait(timeout=TIMEOUT) == rp.DONE
+    end(service)
+
+
 def test_a_service_that_waits_for_its_restart_says_so_and_can_be_cancelled(shared: Run) -> None:
     service, = shared.tmgr.submit_tasks([stub(service={'name': 'x', 'restart': {'attempts': 1, 'delay': 30.0}})])
-    os.kill(ask(service.wait_info(TIMEOUT)), signal.SIGKILL)
-    wait_until(lambda: service.waits_for)
+    kill(service)
     assert service.waits_for == 'restart 1 of 1 in 30 s: it ended: killed by signal 9 (SIGKILL)'
     assert (service.state, service.info) == (rp.AGENT_EXECUTING, None)
     task = shared.tmgr.submit_tasks(user('x'))
@@ -160,10 +191,12 @@ def test_a_service_that_waits_for_its_restart_says_so_and_can_be_cancelled(share
 def test_a_service_that_hangs_is_started_again(shared: Run) -> None:
     service, = shared.tmgr.submit_tasks([stub(service={'restart': RESTART})])
     url = service.wait_info(TIMEOUT)
+    pid = ask(url)
     with socket.create_connection(('127.0.0.1', urlsplit(url).port or 0)) as connection:
         connection.sendall(b'GET /hang HTTP/1.0\r\n\r\n')   # further connections are still accepted
-        wait_until(lambda: service.info not in (None, url))
-    assert ask(service.info) > 0
+        wait_until(lambda: service.waits_for)
+        assert service.waits_for.startswith('restart 1 of 2 in 0.05 s: it does not work any more: GET http://')
+    assert ask(service.wait_info(TIMEOUT)) != pid
     end(service)
 
 
@@ -172,7 +205,7 @@ def test_several_instances_share_a_name(shared: Run) -> None:
     urls = [service.wait_info(TIMEOUT) for service in services]
     found = [told(task)['PAIR'] for task in shared.tmgr.submit_tasks([user('pair')] * 4)]
     assert sorted(found) == sorted(urls * 2)
-    os.kill(ask(urls[0]), signal.SIGKILL)
+    kill(services[0])
     assert services[0].wait(timeout=TIMEOUT) == rp.FAILED
     assert {told(task)['PAIR'] for task in shared.tmgr.submit_tasks([user('pair')] * 3)} == {urls[1]}
     end(services[1])
@@ -226,8 +259,7 @@ def test_services_die_with_the_agent(session: rp.Session, base: Path) -> None:
     pilot = pmgr.submit_pilots(pilot_description(base, exit_on_error=False))
     tmgr.add_pilots(pilot)
     services = tmgr.submit_tasks([stub(), stub(1000.0), stub(service={'restart': {'attempts': 1, 'delay': 30.0}})])
-    os.kill(ask(services[2].wait_info(TIMEOUT)), signal.SIGKILL)
-    wait_until(lambda: services[2].waits_for)
+    kill(services[2])
     served = ask(services[0].wait_info(TIMEOUT))
     agent, = [pid for pid, line in processes_with(pilot.pilot_sandbox).items() if 'rp_agent.cli' in line]
     os.kill(agent, signal.SIGKILL)
@@ -249,10 +281,7 @@ def test_users_of_instances_that_are_killed(shared: Run) -> None:
     for number in range(6):
         tasks = shared.tmgr.submit_tasks([user('many')] * 2)
         urls += [told(task)['MANY'] for task in tasks]
-        service = services[number % 2]
-        before = service.wait_info(TIMEOUT)
-        os.kill(ask(before), signal.SIGKILL)
-        wait_until(lambda: service.info != before)   # noqa: B023  # evaluated in this turn of the loop
+        kill(services[number % 2])
     assert all(url.startswith('http://127.0.0.1:') for url in urls)
     assert [service.state for service in services] == [rp.AGENT_EXECUTING] * 2
     end(*services)

@@ -67,3 +67,11 @@ def test_tasks_do_not_share_commands() -> None:
     with_commands({'task_pre_exec': ['theirs']}, out.extend)(tasks)
     assert [task.description['pre_exec'] for task in out] == [['mine', 'theirs']] * 2
     assert shared == ['mine']
+
+
+def test_tasks_that_run_again_have_the_commands_once() -> None:
+    task = AgentTask('t', {'pre_exec': ['mine']}, 'pilot.0000', '/nowhere')
+    put = with_commands({'task_pre_exec': ['added']}, lambda tasks: None)
+    put([task])
+    put([task])
+    assert task.description['pre_exec'] == ['mine', 'added']

@@ -141,3 +141,22 @@ def test_waiting_tasks_are_cancelled() -> None:
     assert around.failed['c'] == (states.CANCELED, 'the pilot has ended')
     around.gate.provide(NUMPY)
     assert (around.out, around.gate.held_back) == ([], 0)
+
+
+def test_tasks_that_have_left_are_checked_again() -> None:
+    around = Around()
+    around.gate.provide(REDIS, lambda task: {'RP_INFO_REDIS': 'first'})
+    task = around.put('t', services=['redis'])
+    around.gate.withdraw(REDIS)
+    assert not around.gate.recheck(task)
+    around.gate.provide(REDIS, lambda task: {'RP_INFO_REDIS': 'second'})
+    assert around.gate.recheck(task)
+    assert task.extra[VARIABLES] == {'RP_INFO_REDIS': 'second'}
+
+
+def test_a_need_that_has_failed_is_waited_for_again_when_it_is_withdrawn() -> None:
+    around = Around()
+    around.gate.fail(REDIS, 'gone', 'for good')
+    around.gate.withdraw(REDIS, 'is starting')
+    around.put('t', services=['redis'])
+    assert (around.out, around.failed, around.texts) == ([], {}, {'t': ['service redis (is starting)']})

@@ -144,5 +144,7 @@ def test_free_ports_are_free_and_not_given_twice() -> None:
     first = free_port(())
     with socket.create_server(('', first)):
         others = {free_port({first}) for _ in range(5)}
+        assert free_port((), first) != first
     assert first not in others
+    assert free_port((), first) == first
     assert all(10000 <= port < 61000 for port in others)

@@ -27,6 +27,13 @@ def test_users_get_healthy_instances_only() -> None:
     assert [each.uid for each in made.instances('llm')] == ['a', 'b', 'c']
 
 
+def test_users_keep_what_they_know_while_it_is_right() -> None:
+    made = registry('a', 'b')
+    assert [made.info('llm', 'at b'), made.info('llm', 'at a')] == ['at b', 'at a']
+    made.withdraw('b')
+    assert made.info('llm', 'at b') == 'at a'
+
+
 def test_the_turn_goes_on_when_the_last_instance_is_gone() -> None:
     made = registry('a', 'b', 'c')
     assert [made.info('llm'), made.info('llm')] == ['at a', 'at b']

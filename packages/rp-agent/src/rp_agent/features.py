@@ -153,9 +153,10 @@ class Features:
             from rp_agent.services.supervisor import ServicePorts, Supervisor
 
             ports, pipeline = self._ports, self._ports.pipeline
-            self._supervisor = self._parts['services'] = pipeline.supervisor = Supervisor(ports.loop, ServicePorts(
+            self._supervisor = self._parts['services'] = Supervisor(ports.loop, ServicePorts(
                 pipeline.gate, pipeline.end_run, pipeline.run_again, pipeline.stage_output, ports.report,
                 ports.finish, self.endpoint))
+            pipeline.supervise(self._supervisor)
         return self._supervisor
 
     def _register_service(self, call: Call) -> None:

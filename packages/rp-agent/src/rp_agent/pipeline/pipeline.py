@@ -97,8 +97,7 @@ class Pipeline:
         self._wiring: Wiring | None = None   # made for the first task that concerns RAPTOR
         self._raptor: Raptor | None = None
         self._gate: Gate | None = None   # made for the first task that has to wait for more than resources
-        self.supervisor: Supervisor | None = None
-        """Follows service tasks, once there are some."""
+        self._supervisor: Supervisor | None = None   # set when there are services
         plan = self._layout(allocation)
         sandbox.write_helpers(config['pilot_sandbox'])
         self._builder = Builder(config, loop, offload,
@@ -160,10 +159,15 @@ class Pipeline:
             self._gate.cancel(uids)
         if self._raptor:
             self._raptor.cancel(uids)
-        if self.supervisor:
-            self.supervisor.cancel(uids)
+        if self._supervisor:
+            self._supervisor.cancel(uids)
         for executor in self._executors.that_have(tasks):
             executor.cancel(uids)
+
+    def supervise(self, supervisor: Supervisor) -> None:
+        """Let a supervisor follow service tasks, and let tasks start only if their services are still ready."""
+        self._supervisor = supervisor
+        self._scheduler.output = self._task_copies.entrance(EXECUTING, self._start_served)
 
     def end_run(self, task: AgentTask) -> None:
         """End the processes of a service, which the supervisor then gets back."""
@@ -319,8 +323,8 @@ class Pipeline:
     def _advanced(self, tasks: Sequence[AgentTask], state: str) -> None:
         if self._raptor:
             tasks = self._raptor.visible(tasks, state)
-        if self.supervisor:
-            tasks = self.supervisor.visible(tasks, state)
+        if self._supervisor:
+            tasks = self._supervisor.visible(tasks, state)
         self._ports.advanced(self._task_copies.visible(tasks), state)
 
     def _staged(self, tasks: list[AgentTask]) -> None:
@@ -343,6 +347,15 @@ class Pipeline:
         if tasks:
             self._schedule(tasks)
 
+    def _start_served(self, tasks: list[AgentTask]) -> None:
+        """Pass placed tasks to the executors, but those back to the gate whose services have ended meanwhile."""
+        late = [task for task in tasks if has_needs(task) and not self.gate.recheck(task)]
+        if late:
+            tasks = [task for task in tasks if task not in late]
+            self._run_again(late, False)
+        if tasks:
+            self._executors.put(tasks)
+
     def _unplaced(self, tasks: list[AgentTask]) -> None:
         """Take tasks that the scheduler has given up; the executor may have prepared their launch."""
         if self._only_executor:
@@ -361,8 +374,8 @@ class Pipeline:
         self._scheduler.release(self._task_copies.with_slots(tasks))
         if self._raptor:
             tasks = [task for task in tasks if not self._raptor.comes_back(task)]
-        if self.supervisor:
-            tasks = [task for task in tasks if not self.supervisor.comes_back(task)]
+        if self._supervisor:
+            tasks = [task for task in tasks if not self._supervisor.comes_back(task)]
         if tasks:
             self._to_output(tasks)
 
@@ -379,8 +392,8 @@ class Pipeline:
         if raptor:   # tasks that its masters have run (`packed`) come from itself
             tasks = [task for task in tasks if task.packed is not None or not raptor.comes_back(task)]
         self._in_hand -= len(tasks)
-        if self.supervisor:
-            self.supervisor.left(tasks)
+        if self._supervisor:
+            self._supervisor.left(tasks)
         if raptor and raptor.has_own:
             tasks = [task for task in tasks if not raptor.was_own(task)]
         if tasks:
@@ -466,7 +479,7 @@ class Pipeline:
             self._scheduler.release(tasks)
             for task in tasks:
                 reset(task, started)
-            self._scheduler.put(tasks)
+            self._admit(tasks)
 
 
 def _entrance(pool: InstancePool[Any]) -> Callable[[list[AgentTask]], None]:

@@ -13,13 +13,15 @@ from rp_agent.task import AgentTask
 
 Put = Callable[[list[AgentTask]], None]
 
+_HAS_COMMANDS = 'platform_commands'
+
 _STAGES = ('pre_launch', 'pre_exec', 'post_exec', 'post_launch')
 
 
 def with_commands(platform: Mapping[str, Any], put: Put) -> Put:
     """Return a function that adds the commands of the platform to tasks before `put`; `put` itself if there are none.
 
-    Tasks that the agent runs again must go to `put`: they have the commands.
+    Tasks that the agent runs again get them only once.
     """
     added = {stage: platform[f'task_{stage}'] for stage in _STAGES if platform.get(f'task_{stage}')}
     if not added:
@@ -27,8 +29,10 @@ def with_commands(platform: Mapping[str, Any], put: Put) -> Put:
 
     def put_with_commands(tasks: list[AgentTask]) -> None:
         for task in tasks:
-            for stage, commands in added.items():
-                task.description[stage] = [*task.description[stage], *commands]
+            if _HAS_COMMANDS not in task.extra:
+                task.extra[_HAS_COMMANDS] = True
+                for stage, commands in added.items():
+                    task.description[stage] = [*task.description[stage], *commands]
         put(tasks)
 
     return put_with_commands

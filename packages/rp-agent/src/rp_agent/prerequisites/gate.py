@@ -76,6 +76,13 @@ class Gate(Component):
             self.advance(new, states.AGENT_SCHEDULING)
             self._report(new)
 
+    def recheck(self, task: AgentTask) -> bool:
+        """Return whether everything is still there for a task that has left the gate; its variables are set anew."""
+        missing = self._missing(task)
+        if missing is None:
+            self._set_variables(task)
+        return missing is None
+
     def cancel(self, uids: Iterable[str]) -> None:
         """Cancel the waiting ones of these tasks; ignore all others."""
         self._give_up([self._waiting[uid] for uid in uids if uid in self._waiting],

@@ -16,10 +16,14 @@ _HIGHEST = 32767
 _RANGE = Path('/proc/sys/net/ipv4/ip_local_port_range')
 
 
-def free_port(used: Container[int]) -> int:
-    """Return a free port that is not in `used`; if none is found, any port, so that the service reports the problem."""
+def free_port(used: Container[int], preferred: int = 0) -> int:
+    """Return a free port that is not in `used`, the preferred one if possible.
+
+    If none is found, it is any port, and the service reports the problem.
+    """
+    candidates = random.sample(_candidates(), 200)
     port = 0
-    for port in random.sample(_candidates(), 200):
+    for port in [preferred, *candidates] if preferred else candidates:
         if port not in used and _is_free(port):
             break
     return port

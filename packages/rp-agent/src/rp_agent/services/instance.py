@@ -35,6 +35,8 @@ class ServiceTask:
         self.routed = settings.get('router') is not None
         self.wanted_port: int | None = settings.get('port')
         self.port = self.wanted_port or 0
+        self.proven: dict[str, int] = {}
+        """The port at which it was ready last, by the name of the node: it gets this port there again if it is free."""
         self.watch: Watch | None = None
         self.ready_since: float | None = None
         """Time at which the current run became ready; None before."""

@@ -81,8 +81,12 @@ class Registry:
         """Return the address that was set for a service; '' without one."""
         return self._endpoints.get(name, '')
 
-    def info(self, name: str) -> str | None:
+    def info(self, name: str, known: str | None = None) -> str | None:
         """Return the information for the next user of a service: that of its healthy instances in turn.
+
+        Args:
+            name: The name of the service.
+            known: The information that the user has already, which it keeps if it is that of a healthy instance.
 
         Returns:
             The endpoint of the service if it has one; None if it has no healthy instance.
@@ -93,6 +97,8 @@ class Registry:
         endpoint = self._endpoints.get(name)
         if endpoint:
             return endpoint
+        if any(each.info == known for each in healthy):
+            return known
         uids = [each.uid for each in self.instances(name)]
         last = self._last.get(name)
         start = uids.index(last) + 1 if last in uids else 0

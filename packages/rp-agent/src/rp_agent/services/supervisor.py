@@ -173,7 +173,8 @@ class Supervisor:
         if service.wanted_port is None:
             return
         if service.wanted_port == 0:
-            service.port = free_port({each.port for each in self._tasks.values()})
+            used = {each.port for each in self._tasks.values() if each is not service}
+            service.port = free_port(used, service.proven.get(service.host, 0))
         variables = service.task.extra.get(VARIABLES, {})
         service.task.extra[VARIABLES] = {**variables, PORT: str(service.port)}
 
@@ -190,6 +191,7 @@ class Supervisor:
 
     def _ready(self, service: ServiceTask, found: str) -> None:
         service.ready_since = time.monotonic()
+        service.proven = {service.host: service.port}
         instance = Instance(service.uid, service.name, service.host, service.port, service.info(found))
         _log.info('%s is ready: %s', service.uid, instance.info)
         self.registry.put(instance)
@@ -290,7 +292,7 @@ class Supervisor:
         services = [each for each in self._tasks.values() if each.name == name]
         if not services and not self.registry.instances(name):   # it has ended
             return
-        self._offer(name, self._has(name, services), lambda: self.registry.info(name))
+        self._offer(name, self._has(name, services), partial(self.registry.info, name))
         for service in services:
             uid = service.uid
             ready = self._is_ready(uid) and self._has(name, services)
@@ -310,15 +312,17 @@ class Supervisor:
         routed = any(service.routed for service in services)
         return bool(self.registry.healthy(name)) and (not routed or bool(self.registry.endpoint(name)))
 
-    def _info_of(self, uid: str) -> str:
+    def _info_of(self, uid: str, known: str | None = None) -> str:
         """Return the information on one instance: its own, or the endpoint of its service."""
         instance = self.registry.instance(uid)
         assert instance is not None
         return self.registry.endpoint(instance.name) or instance.info
 
-    def _offer(self, name: str, ready: bool, info: Callable[[], str | None]) -> None:
+    def _offer(self, name: str, ready: bool, info: Callable[[str | None], str | None]) -> None:
+        """Let tasks that need a service or an instance go on, or wait; `info` gets what a task knows already."""
         def variables(task: AgentTask) -> Mapping[str, str]:
-            return {variable(name): info() or ''}
+            key = variable(name)
+            return {key: info(task.extra.get(VARIABLES, {}).get(key)) or ''}
 
         if ready:
             self._ports.gate.provide(Need(SERVICE, name), variables)
