@@ -1,6 +1,6 @@
 """A small HTTP server, which a service task runs: it answers requests with its process.
 
-It hangs after a request for /hang. Its argument is the number of seconds until it listens.
+It hangs after a request for /hang. Its arguments are the number of seconds until it listens, and its address.
 """
 
 import os
@@ -22,8 +22,9 @@ class Handler(BaseHTTPRequestHandler):
 
 print('begins', flush=True)
 time.sleep(float(sys.argv[1]))
-with HTTPServer(('127.0.0.1', int(os.environ['RP_SERVICE_PORT'])), Handler) as server:
-    print(f'listens at http://127.0.0.1:{server.server_port} as', os.getpid(), flush=True)
+address = sys.argv[2] if len(sys.argv) > 2 else '127.0.0.1'
+with HTTPServer((address, int(os.environ['RP_SERVICE_PORT'])), Handler) as server:
+    print(f'listens at http://{address}:{server.server_port} as', os.getpid(), flush=True)
     with open('ready', 'w') as file:
         print(os.getpid(), file=file)
     server.serve_forever()
