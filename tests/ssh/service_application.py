@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import radical.pilot as rp
 
@@ -32,7 +33,7 @@ def main() -> None:
             {'name': 'web', 'port': 0, 'probe': {'http': '/', 'interval': 0.1}, 'info': 'http://{host}:{port}',
              'restart': {'attempts': 2, 'delay': 0.5}},
             {'name': 'lines', 'port': 0, 'probe': {'pattern': 'stdout:(listens) at', 'interval': 0.1}})])
-        told = {'infos': [web.wait_info(40), lines.wait_info(40)], 'users': [ask(tmgr)]}
+        told: dict[str, Any] = {'infos': [web.wait_info(40), lines.wait_info(40)], 'users': [ask(tmgr)]}
         os.kill(int(told['users'][0][2]), signal.SIGKILL)   # hosts share their processes
         while web.info is not None and not web.waits_for:
             time.sleep(0.01)
