@@ -1,4 +1,4 @@
-"""The listening sockets of RAPTOR, each served by a process of its own, and proper peers of each."""
+"""The listening sockets of RAPTOR and of endpoints, each served by a process of its own, and proper peers of each."""
 
 from __future__ import annotations
 
@@ -74,7 +74,19 @@ class RaptorListener(ServedListener):
         self.sockets = {mine.address: zmq.DEALER}
 
     def peers(self) -> Peers:
-        return Peers(self._as_master if self._role == 'master' else self._as_application)
+        connect = {'master': self._as_master, 'visitor': self._as_visitor}
+        return Peers(connect.get(self._role, self._as_application))
+
+    def _as_visitor(self, peers: Peers) -> Callable[[int], object]:
+        """A task that calls its pilot."""
+        def heard(operation: str, *arguments: Any) -> None:
+            if operation == 'result':
+                number, good, value = arguments
+                assert (good, value) == (True, [number])
+                peers.arrived(number)
+
+        peer = Peer(peers, self._access['visitor'], [['hello', 'task.000000']], ['cancel', 0], heard)
+        return lambda number: peer.say('call', number, 'echo', [number], {}, '')
 
     def _as_master(self, peers: Peers) -> Callable[[int], object]:
         """A master that submits something impossible, and hears that it is."""
@@ -111,6 +123,7 @@ class RaptorListener(ServedListener):
 
 
 RAPTOR_LISTENERS: dict[str, Callable[[Path], Listener]] = {
+    'endpoint-ipc': lambda directory: RaptorListener(directory, 'endpoint', 'visitor', None),
     'agent-ipc': lambda directory: RaptorListener(directory, 'agent', 'master', None),
     'agent-tcp': lambda directory: RaptorListener(directory, 'agent', 'master', 'tcp://127.0.0.1'),
     'master-ipc': lambda directory: RaptorListener(directory, 'master', 'worker', None),

@@ -1,4 +1,4 @@
-"""Serves a listening socket of RAPTOR in a process of its own: `python serving_raptor.py agent|master`.
+"""Serves a listening socket of a pilot in a process of its own: `python serving_raptor.py agent|master|endpoint`.
 
 The first line of standard input is the configuration, the answer is how to connect, by role; each further line is
 answered with the figures. The end of standard input is the end. `agent` has masters of the names `master.N`.
@@ -13,11 +13,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rp_agent.calls import Calls
+from rp_agent.endpoint import Endpoint
 from rp_agent.raptor.component import Raptor
 from rp_agent.raptor.link import Link
 from rp_agent.task import AgentTask
 from rp_api.constants import RAPTOR_MASTER
 from rp_api.loop.event_loop import Loop
+from rp_api.pilot_endpoint import endpoint_file
 from rp_api.raptor_link import Access, link_file
 from rp_profiling.write.tracer import Tracer
 from rp_raptor.master.connections import Peers
@@ -96,12 +99,25 @@ def master(loop: Loop, directory: str, address: str | None) -> Served:
             lambda: peers.close(0))
 
 
+def endpoint(loop: Loop, directory: str, address: str | None) -> Served:
+    """An agent's socket for processes on its nodes; accepted are those who have a procedure or a call."""
+    calls = Calls()
+    calls.register('echo', lambda call: call.done(list(call.args)))
+    made = Endpoint(loop, calls, endpoint_file(directory), address)
+
+    def figures() -> dict[str, Any]:
+        return {'accepted': [len(calls._procedures), len(calls._open)], 'malformed': made.dropped,
+                'strangers': made._listener.strangers, 'refused': made._gate.refused}
+
+    return {'visitor': Access.load(endpoint_file(directory))}, figures, made.close
+
+
 def main() -> None:
     """Serve until standard input ends."""
     logging.basicConfig(stream=sys.stderr, format='%(levelname)s %(message)s')
     config = json.loads(os.read(0, 65536))
     loop = Loop()
-    access, figures, close = {'agent': agent, 'master': master}[sys.argv[1]](
+    access, figures, close = {'agent': agent, 'master': master, 'endpoint': endpoint}[sys.argv[1]](
         loop, config['directory'], config['address'])
 
     def answer() -> None:

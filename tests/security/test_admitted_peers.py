@@ -81,8 +81,8 @@ def test_large_and_many_frames_leave_nothing_behind(listener: Listener) -> None:
     assert listener.rss() < memory + 2 * GROWTH
 
 
-@pytest.mark.parametrize('listener', [name for name in LISTENERS if not name.startswith(('agent', 'master'))],
-                         indirect=True)
+@pytest.mark.parametrize('listener', [
+    name for name in LISTENERS if not name.startswith(('agent', 'master', 'endpoint'))], indirect=True)
 def test_who_does_not_read_gets_no_more(listener: Listener) -> None:
     """Answers wait for a peer, but not without end; RAPTOR sends what was asked for."""
     hello = pack([0, 'hello', HELLO]) if isinstance(listener, HubListener) else encode('hello', 1, 'x')
