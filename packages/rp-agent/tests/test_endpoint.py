@@ -29,7 +29,7 @@ TIMEOUT = 20.0
 class Agent:
     """An endpoint in a loop of its own, and what the agent answers."""
 
-    def __init__(self, sandbox: Path) -> None:
+    def __init__(self, sandbox: Path, address: str | None = None) -> None:
         self.file = endpoint_file(str(sandbox))
         self.loop = Loop()
         self.calls = Calls()
@@ -39,7 +39,7 @@ class Agent:
         self.calls.register('fail', lambda call: call.fail('it is full', 'last line'))
         self.calls.register('hold', self._hold)
         self.calls.register('odd', lambda call: call.done(object()))
-        self.endpoint = Endpoint(self.loop, self.calls, self.file, None)
+        self.endpoint = Endpoint(self.loop, self.calls, self.file, address)
         self._thread = threading.Thread(target=self.loop.run)
         self._thread.start()
 
@@ -74,10 +74,10 @@ class Agent:
 
 
 @pytest.fixture
-def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Agent]:
     for name in ('RP_TASK_ID', 'RP_PARTITION_ID', 'RP_PILOT_SANDBOX'):
         monkeypatch.delenv(name, raising=False)
-    made = Agent(tmp_path)
+    made = Agent(tmp_path, getattr(request, 'param', None))
     yield made
     made.end()
     assert not os.path.exists(made.file)
@@ -133,6 +133,7 @@ def test_procedures_of_a_task(agent: Agent, tmp_path: Path, monkeypatch: pytest.
         each.close()
 
 
+@pytest.mark.parametrize('agent', [None, 'tcp://127.0.0.1'], indirect=True)
 def test_process_that_dies_answers_no_more(agent: Agent, tmp_path: Path) -> None:
     """Its open calls end, those that it had to answer fail, and its procedures are unknown."""
     program = ('import os, sys; from rp_api.endpoint.visitor import PilotEndpoint; end = PilotEndpoint(sys.argv[1]); '

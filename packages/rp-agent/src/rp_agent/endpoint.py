@@ -31,7 +31,8 @@ MOST_MESSAGES = 1000
 """Messages that wait for a visitor that does not read them; with more, it counts as gone."""
 
 PROBES = 0.05, 1.0
-"""Seconds after the loss of a connection at which the endpoint looks which visitors are gone."""
+"""Seconds after the loss of a connection, and then after the first look, until the endpoint looks which visitors are
+gone."""
 
 
 class Visitor:
@@ -55,6 +56,7 @@ class Endpoint:
         self._file = file
         self._visitors: dict[bytes, Visitor] = {}
         self._last_call = 0
+        self._probes: list[float] = []   # the delays of those that are to come
         self._malformed = Tally('dropped what a visitor of the endpoint has sent')
         self._handlers: Mapping[str, Callable[..., object]] = {
             'call': self._on_call, 'cancel': self._on_cancel, 'register': self._on_register,
@@ -168,13 +170,19 @@ class Endpoint:
     # visitors that leave
 
     def _connection_lost(self) -> None:
-        for delay in PROBES:
-            self._loop.call_later(delay, self._probe)
+        idle = not self._probes
+        self._probes = list(PROBES)
+        if idle:
+            self._loop.call_later(self._probes[0], self._probe)
 
     def _probe(self) -> None:
-        if not self._listener.socket.closed:
-            for sender in list(self._visitors):
-                self._send(sender, 'ping')
+        if self._listener.socket.closed:
+            return
+        for sender in list(self._visitors):
+            self._send(sender, 'ping')
+        del self._probes[0]
+        if self._probes:
+            self._loop.call_later(self._probes[0], self._probe)
 
     def _gone(self, sender: bytes) -> None:
         """Forget a visitor that cannot be reached, and end its calls and those that it had to answer."""
