@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
-from conftest import pilot_description, wait_until
+from conftest import pilot_description, processes_with, wait_until
 
 import radical.pilot as rp
 
@@ -78,3 +80,19 @@ def test_messages_go_from_two_producers_to_two_consumers(session: rp.Session, ba
 def test_names_of_channels_are_checked(session: rp.Session, base: Path, names: list[str]) -> None:
     with pytest.raises(ValueError, match=r'app_comm is .*must be different names of letters.*"_queue" or "_pubsub"'):
         rp.PilotManager(session).submit_pilots(pilot_description(base, app_comm=names))
+
+
+@pytest.mark.parametrize('victim', ['rp_agent.cli', 'rp_agent.app_comm.broker'])
+def test_channels_end_with_their_pilot_when_one_of_its_processes_dies(session: rp.Session, base: Path,
+                                                                      victim: str) -> None:
+    pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+    pilot = pmgr.submit_pilots(pilot_description(base, app_comm=['work_queue'], exit_on_error=False))
+    tmgr.add_pilots(pilot)
+    waiting = tmgr.submit_tasks(program("import radical.pilot as rp; rp.AppQueue('work_queue').get()", 'waiting'))
+    waiting.wait(rp.AGENT_EXECUTING, timeout=60)
+    (pid,) = [pid for pid, command in processes_with(victim).items()
+              if victim in command and os.path.samefile(f'/proc/{pid}/cwd', pilot.pilot_sandbox)]
+    os.kill(pid, signal.SIGKILL)
+    assert (pilot.wait(timeout=60), waiting.wait(timeout=60)) == (rp.FAILED, rp.FAILED)
+    assert victim == 'rp_agent.cli' or 'has lost the channels of app_comm: their broker' in str(pilot.exception)
+    wait_until(lambda: not (Path(pilot.pilot_sandbox) / 'app_comm.json').exists())
