@@ -19,8 +19,8 @@ from rp_agent.raptor.component import Raptor
 from rp_agent.raptor.link import Link
 from rp_agent.task import AgentTask
 from rp_api.constants import RAPTOR_MASTER
+from rp_api.endpoint.visitor import endpoint_file
 from rp_api.loop.event_loop import Loop
-from rp_api.pilot_endpoint import endpoint_file
 from rp_api.raptor_link import Access, link_file
 from rp_profiling.write.tracer import Tracer
 from rp_raptor.master.connections import Peers
