@@ -169,6 +169,16 @@ def test_a_service_with_a_router_is_ready_when_the_router_is(around: Around) -> 
     assert [report['info'] for report in around.reports] == ['http://router']
 
 
+@pytest.mark.parametrize('odd', [{'service': 3}, {'service': {'port': 'x'}}, {'info_pattern': 'x'}, {'stdout': [1]},
+                                 {'startup_timeout': 'soon'}, {'service': {'probe': {'pattern': 'stdout:('}}}])
+def test_services_that_no_client_has_checked_fail_alone(around: Around, odd: dict[str, Any]) -> None:
+    task = AgentTask('odd', {'mode': TASK_SERVICE, 'executable': 'x', **odd}, 'pilot.0000', str(around.sandbox))
+    around.supervisor.add([task])
+    assert task.target_state == states.FAILED
+    assert task.exception_detail == 'odd is no valid service'
+    assert around.supervisor.visible([task], states.AGENT_EXECUTING) == [task]
+
+
 def test_only_services_that_run_report_that_they_are_ready(around: Around) -> None:
     around.wait('one')
     for uid in ('one', 'unknown'):

@@ -207,19 +207,19 @@ class Agent:
         if late:
             self._pipeline.refuse(late, f'cancelled before it came to {self.pilot}')
             tasks = [task for task in tasks if task.uid in self._tasks]
+        special = [task for task in tasks if 'mode' in task.description]   # most have none
+        services = [task for task in special if task.description['mode'] in (TASK_SERVICE, AGENT_SERVICE)]
+        if services:
+            self._features.add_services([task for task in services if task.target_state is None])
         odd = [task for task in tasks if task.target_state is not None]
         if odd:
             self._left(odd)
             tasks = [task for task in tasks if task.uid in self._tasks]
-        special = [task for task in tasks if 'mode' in task.description]   # most have none
-        calls = [task for task in special if task.description['mode'] == PILOT_RPC]
+        calls = [task for task in special if task.description['mode'] == PILOT_RPC and task.target_state is None]
         if calls:
             tasks = [task for task in tasks if task not in calls]
             for task in calls:
                 self._call(task)
-        services = [task for task in special if task.description['mode'] in (TASK_SERVICE, AGENT_SERVICE)]
-        if services:
-            self._features.add_services(services)
         if tasks:
             self._pipeline.put(tasks)
 

@@ -88,7 +88,7 @@ class Features:
             self._ports.run_own([dict(service) for service in services], lambda task: None)
 
     def add_services(self, tasks: Sequence[AgentTask]) -> None:
-        """Take charge of service tasks that are about to enter the pipeline."""
+        """Take charge of service tasks that are about to enter the pipeline; those that are not valid fail."""
         self._services().add(tasks)
 
     def endpoint(self) -> Endpoint:

@@ -25,6 +25,7 @@ from rp_agent.services.registry import Instance, Registry, variable
 from rp_agent.services.watch import Watch, WatchPorts
 from rp_agent.task import VARIABLES, AgentTask
 from rp_api import states
+from rp_api.description.task import TaskDescription
 from rp_api.errors import sentence
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.offload import Helpers
@@ -76,8 +77,13 @@ class Supervisor:
     # services
 
     def add(self, tasks: Iterable[AgentTask]) -> None:
-        """Take charge of service tasks that are about to enter the pipeline."""
+        """Take charge of service tasks that are about to enter the pipeline; those that are not valid fail."""
         for task in tasks:
+            try:
+                TaskDescription(task.description).check()
+            except Exception as error:   # whatever a client has sent concerns this task alone
+                task.fail(sentence(error), f'{task.uid} is no valid service')
+                continue
             service = self._tasks[task.uid] = ServiceTask(task)
             if service.may_signal:
                 self._ports.open_endpoint()
