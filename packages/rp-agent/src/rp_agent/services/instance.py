@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from rp_agent.executor.launching.outcome import explain_code
 from rp_agent.services.probes import Target
 from rp_agent.services.restarts import Restarts
 from rp_agent.services.watch import Watch
@@ -88,9 +87,8 @@ class ServiceTask:
             return self.given_up
         task = self.task
         when = 'ended' if self.ready_since is not None else 'ended before it was ready'
-        if task.exit_code is not None:
-            return f'it {when}: {explain_code(task.exit_code, shell=False)}'
-        return f'it {when}: {task.exception_detail or task.exception or task.target_state}'
+        how = task.exception_detail or task.exception or f'exit code: {task.exit_code}'
+        return f'it {when}: {how.splitlines()[0]}'
 
     def fail(self, reason: str) -> None:
         """Set FAILED as the state of the task, with the reason and the last lines of its outputs."""
