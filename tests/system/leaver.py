@@ -9,6 +9,7 @@ unless said otherwise:
 - running: when the first task runs
 - files: as running, with tasks that bring a file along, and have one brought back
 - left: as running, but leaves the session with close(terminate=False)
+- returned: when a pilot that is being drained has returned two tasks, and there is no other pilot
 - stay: as running, but waits for a line on standard input, and closes the session then
 """
 
@@ -17,6 +18,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
+import time
 from pathlib import Path
 
 import radical.pilot as rp
@@ -57,6 +60,11 @@ def main() -> None:
     tasks[0].wait(rp.AGENT_EXECUTING, timeout=30)
     go_when('running', how)
     go_when('files', how)
+    if how == 'returned':
+        threading.Thread(target=tmgr.remove_pilots, args=(pilot.uid, True), daemon=True).start()
+        while [task.pilot for task in tasks].count(None) < COUNT - 4:
+            time.sleep(0.01)
+    go_when('returned', how)
     if how == 'left':
         session.close(terminate=False)
     print(how, flush=True)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from conftest import pilot_description, processes_with, wait_until
+from leaver import COUNT
+from reattaching import go, left
 
 import radical.pilot as rp
 
@@ -101,3 +103,30 @@ def test_drain_of_a_pilot(session: rp.Session, base: Path, scheduler: str, how: 
     assert {task.uid for task in moving} <= ran.keys()
     assert tmgr.list_pilots() == [other.uid]
     assert how == 'dies' or drained.state == rp.PMGR_ACTIVE
+
+
+def test_drain_of_a_pilot_with_a_master(session: rp.Session, base: Path) -> None:
+    """Its tasks run there, and it goes on."""
+    pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+    pilot = pmgr.submit_pilots(pilot_description(base, cores=2))
+    tmgr.add_pilots(pilot)
+    (master,) = tmgr.submit_raptors(rp.TaskDescription({'mode': rp.RAPTOR_MASTER}))
+    master.submit_workers(rp.TaskDescription({'mode': rp.RAPTOR_WORKER, 'ranks': 1}))
+    tasks = master.submit_tasks([rp.TaskDescription({
+        'mode': rp.TASK_EVAL, 'code': f'__import__("time").sleep(0.1) or {number}'}) for number in range(5)])
+    tmgr.remove_pilots(pilot.uid, drain=True)
+    assert [(task.state, task.return_value) for task in tasks] == [(rp.DONE, number) for number in range(5)]
+    assert master.state == rp.AGENT_EXECUTING
+
+
+def test_tasks_that_were_returned_run_on_the_pilot_of_the_next_application(base: Path) -> None:
+    left('returned')
+    with rp.Session(uid='session') as session:
+        (tmgr,) = session.get_task_managers()
+        assert tmgr.list_pilots() == []
+        new = rp.PilotManager(session).submit_pilots(pilot_description(base))
+        tmgr.add_pilots(new)
+        go(base)
+        assert tmgr.wait_tasks(timeout=40) == [rp.DONE] * COUNT
+        assert sorted((task.pilot, task.attempts) for task in tmgr.get_tasks()) == [
+            ('pilot.0000', 1)] * 4 + [(new.uid, 2)] * (COUNT - 4)

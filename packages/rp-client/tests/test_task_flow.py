@@ -624,6 +624,7 @@ def test_a_drained_pilot_keeps_what_has_started(tmp_path: Path, scheduler: type[
     running, first, second = site.submit('task.1', 'task.2', 'task.3')
     own, call = site.submit('task.4', pilot='pilot.1')[0], site.submit('task.5', raptor_id='*')[0]
     (master,) = site.submit('task.6', mode=RAPTOR_MASTER)
+    (user,) = site.submit('task.8', services=['db'])
     site.report(running, states.AGENT_EXECUTING)
     drained = drain(site, pilot)
     assert site.connection.commands[-1] == (
@@ -635,8 +636,8 @@ def test_a_drained_pilot_keeps_what_has_started(tmp_path: Path, scheduler: type[
     assert [uid for pilot, uids in site.sent() for uid in uids if pilot == 'pilot.2'] == ['task.2', 'task.3']
     site.report(first, states.AGENT_SCHEDULING, returned='pilot.1')   # again
     assert (first.pilot, first.attempts, running.pilot, own.pilot) == ('pilot.2', 2, 'pilot.1', 'pilot.1')
-    assert (call.pilot, master.pilot) == ('pilot.1', 'pilot.1')
-    for task in (running, own):
+    assert (call.pilot, master.pilot, user.pilot) == ('pilot.1', 'pilot.1', 'pilot.1')
+    for task in (running, own, user):
         site.report(task, LEFT, target_state=states.DONE)
     assert not drained.done()
     site.report(call, LEFT, target_state=states.DONE)

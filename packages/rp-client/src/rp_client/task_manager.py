@@ -123,9 +123,9 @@ class TaskManager(OldMethods):
         Args:
             pilot_ids: A uid, or several.
             drain: Run the tasks on other pilots that these pilots have not started, and wait until the others are
-                final or the pilots have ended. Tasks that request one of these pilots, and tasks for RAPTOR masters,
-                run there. Masters, workers and services go on and are not waited for. A pilot that was drained cannot
-                be added to this manager again.
+                final or the pilots have ended. Tasks that request one of these pilots, tasks for RAPTOR masters, and
+                tasks that name services run there. Masters, workers and services go on and are not waited for. A
+                pilot that was drained cannot be added to this manager again.
 
         Raises:
             ValueError: A pilot was not added to this manager.

@@ -12,6 +12,7 @@ from typing import Any
 
 from rp_api import states
 from rp_api.constants import RAPTOR_MASTER
+from rp_api.description.task import SERVICES
 from rp_api.task_modes import SERVICE_MODES
 from rp_client.pilot import Pilot
 from rp_client.task import Task
@@ -57,9 +58,9 @@ class Draining:
 
 
 def may_move(task: Task) -> bool:
-    """Return whether a task that has not started may run on another pilot; tasks follow a RAPTOR master."""
+    """Return whether a task that has not started may run on another pilot: not with a master or service on this one."""
     common = task.common
-    return not (common.raptor_id or common.pilot or common.mode == RAPTOR_MASTER)
+    return not (common.raptor_id or common.pilot or common.mode in SERVICE_MODES or task.sparse().get(SERVICES))
 
 
 def is_returned(task: Task, state: str, info: Mapping[str, Any] | None) -> bool:
