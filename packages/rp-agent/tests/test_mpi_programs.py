@@ -135,6 +135,7 @@ def test_a_program_that_has_changed_is_looked_at_again(ldd: Path, tmp_path: Path
 @pytest.mark.parametrize('fields', [
     {'executable': '/no/such/program'}, {'executable': '$HOME/program'}, {'executable': 'no-such-program'},
     {'executable': 'sh', 'pre_exec': ['module load x']}, {'executable': 'sh', 'named_env': 'x'},
+    {'executable': 'sh', 'container': {'image': 'x'}},
     {'executable': 'sh', 'environment': {'PATH': '/elsewhere'}}, {'executable': 'a\0b/c'},
     {'executable': '/bin/sh', 'environment': {'LD_LIBRARY_PATH': '$MINE/lib'}},
     {'executable': 'python3', 'arguments': ['-c', 'import mpi4py']}, {'executable': 'python3'}])
