@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from pathlib import Path
 
@@ -79,6 +80,18 @@ def test_environments_are_prepared_by_calls(run: Run, base: Path) -> None:
         run.pilot.prepare_env('other', {'typ': 'venv'})
 
 
+def test_masters_and_workers_run_in_an_environment(run: Run) -> None:
+    run.pilot.prepare_env('mine', {'type': 'shell', 'pre_exec': [
+        f'export PATH={Path(sys.executable).parent}:$PATH', 'export SEEN=inside']})
+    master, = run.tmgr.submit_raptors(rp.TaskDescription({'mode': rp.RAPTOR_MASTER}))
+    run.tmgr.submit_workers(rp.TaskDescription({'mode': rp.RAPTOR_WORKER, 'raptor_id': master.uid,
+                                                'named_env': 'mine'}))
+    task = run.one(mode=rp.TASK_EVAL, code='__import__("os").environ["SEEN"]', raptor_id=master.uid)
+    assert (task.state, task.return_value) == (rp.DONE, 'inside'), task.exception
+    with pytest.raises(DescriptionError, match=r'named_env.*run in RAPTOR workers'):
+        run.one(mode=rp.TASK_EVAL, code='1', raptor_id=master.uid, named_env='mine')
+
+
 def test_a_call_survives_the_hub(run: Run, base: Path) -> None:
     go, errors = base / 'go', []
 
@@ -96,6 +109,21 @@ def test_a_call_survives_the_hub(run: Run, base: Path) -> None:
     thread.join(50)
     assert not errors
     assert run.one(executable='/bin/sh', arguments=['-c', 'echo \\$A'], named_env='mine').stdout.strip() == '1'
+
+
+def test_the_next_application_finds_what_is_being_built(base: Path) -> None:
+    with rp.Session(uid='session') as session:
+        pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+        tmgr.add_pilots(pmgr.submit_pilots(pilot_description(base, prepare_env={
+            'mine': {'pre_exec': [held(base / 'go')]}})))
+        task = tmgr.submit_tasks(python(WHERE, named_env='mine'))
+        wait_until(lambda: task.waits_for)
+        session.close(terminate=False)
+    with rp.Session(uid='session') as session:
+        (task,) = session.get_task_managers('tmgr.0000').get_tasks()
+        assert task.waits_for == 'environment mine (is being built)'
+        (base / 'go').touch()
+        assert (task.wait(timeout=50), task.stdout.strip()[-4:]) == (rp.DONE, 'mine')
 
 
 def test_partitions_share_the_environments_of_their_pilot(session: rp.Session, base: Path) -> None:

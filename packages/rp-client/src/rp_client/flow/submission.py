@@ -107,9 +107,10 @@ def verified(description: TaskDescription, uid: str) -> TaskDescription:
     elif mode not in _BY_AGENT and not checked.raptor_id:
         raise DescriptionError(f'TaskDescription.raptor_id of {uid} is not set, but tasks of mode {mode!r} are run by '
                                'RAPTOR workers: set the uid of a RAPTOR master, or "*" for any')
-    if dict.get(checked, names.SERVICES) and mode not in (*_BY_AGENT, *_RAPTOR):
-        raise DescriptionError(f'TaskDescription.services of {uid} is {checked.services!r}, but tasks of mode {mode!r} '
-                               'run in RAPTOR workers: set the services of their worker or master')
+    for name in (names.SERVICES, names.NAMED_ENV):
+        if dict.get(checked, name) and mode not in (*_BY_AGENT, *_RAPTOR):
+            raise DescriptionError(f'TaskDescription.{name} of {uid} is {checked[name]!r}, but tasks of mode {mode!r} '
+                                   f'run in RAPTOR workers: set {name} of their worker or master')
     return checked
 
 
