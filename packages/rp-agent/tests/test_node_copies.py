@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import os
 import shutil
 import signal
@@ -18,6 +19,7 @@ from agent_support import wait_until
 from pipeline_support import Agent, nothing_left, processes_of
 
 from rp_agent.node_copies import distributor, place
+from rp_agent.node_copies.archive import pack
 from rp_agent.node_copies.copies import HERE, NodeCopies
 from rp_agent.node_copies.distributor import Outcome
 from rp_agent.node_copies.receiver import Item, Receiver
@@ -215,6 +217,33 @@ def test_an_incomplete_archive_leaves_nothing(node: OneNode) -> None:
     assert 'incomplete' in node.run_until('failed')
     assert not (node.directory / 'env').exists()
     assert not (node.directory / 'env.part').exists()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 kB, if this user may mount one."""
+    path = tmp_path / 'small'
+    path.mkdir()
+    done = subprocess.run(['mount', '-t', 'tmpfs', '-o', 'size=256k', 'none', path], capture_output=True, check=False)
+    if done.returncode:
+        (pytest.fail if 'CI' in os.environ else pytest.skip)(f'cannot mount a file system: {done.stderr.decode()}')
+    yield path
+    subprocess.run(['umount', '-l', path], check=True)
+
+
+def test_a_full_disk_is_reported_and_has_room_again(source: Path, tmp_path: Path, small_disk: Path) -> None:
+    archive = io.BytesIO()
+    pack(str(source), archive)
+    content = archive.getvalue()
+    node = OneNode(small_disk)
+    node.ask(len(content))
+    node.run_until('wants')
+    node.piece(0, content)
+    assert os.strerror(errno.ENOSPC) in node.run_until('failed')
+    assert not list(node.directory.glob('env*/*'))
+    node.receiver.close()
+    node.loop.close()
+    assert not any(small_disk.iterdir())
 
 
 def test_one_process_unpacks_and_the_others_wait(node: OneNode) -> None:

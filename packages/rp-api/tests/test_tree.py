@@ -172,6 +172,48 @@ def test_nodes_are_shared_out_among_relays(make: Callable[..., Mesh]) -> None:
     assert len(mesh.root._socket._children) == 3
 
 
+def test_an_item_for_many_travels_once_to_each_relay(make: Callable[..., Mesh], monkeypatch: Any) -> None:
+    """Also to the relays themselves; of several connections, each carries it once."""
+    mesh = make(12, 3)
+    wanted = [name for name in mesh.nodes if name != 'n5']
+    sent: list[int] = []
+    answer = mesh.root._socket.answer
+
+    def count(child: bytes, name: str, message: bytes) -> None:
+        sent.append(len(message))
+        answer(child, name, message)
+
+    def spread() -> bool:
+        monkeypatch.setattr(mesh.root._socket, 'answer', count)
+        mesh.root.spread([*wanted, 'unknown'], {'data': b'x' * 5000})
+        monkeypatch.setattr(mesh.root._socket, 'answer', answer)
+        return True
+
+    mesh.run_until(mesh.settled, spread, lambda: all(mesh.there[name] for name in wanted))
+    assert {name: items for name, items in mesh.there.items() if items} == {
+        name: [{'data': b'x' * 5000}] for name in wanted}
+    assert len(sent) == 3
+    assert mesh.root.malformed == 0
+
+
+def test_an_item_for_many_is_between_numbered_ones(make: Callable[..., Mesh]) -> None:
+    """It does not count as one of them."""
+    mesh = make(2)
+
+    def spread() -> bool:
+        mesh.root.spread(['n0'], {'loose': 1})
+        return True
+
+    def put() -> bool:
+        mesh.root.put('n0', numbered(2, 2))
+        return True
+
+    mesh.root.put('n0', numbered(2))
+    mesh.run_until(lambda: len(mesh.there['n0']) == 2, spread, lambda: len(mesh.there['n0']) == 3, put,
+                   lambda: len(mesh.there['n0']) == 5)
+    assert mesh.there == {'n0': [*numbered(2), {'loose': 1}, *numbered(2, 2)], 'n1': []}
+
+
 def test_a_relay_that_dies_costs_nobody_else_anything(make: Callable[..., Mesh], monkeypatch: Any) -> None:
     """Items put while it dies arrive once, and in order."""
     monkeypatch.setattr(root, 'RETURN', 0.5)

@@ -92,7 +92,8 @@ class Distributor:
         node = self._nodes.get(name)
         if node is None:
             return
-        node.idle = 0.0
+        if event != 'taken' or int(value) > node.taken:
+            node.idle = 0.0
         if event == 'ready':
             self._outcome.paths[name] = value
             del self._nodes[name]
@@ -176,14 +177,19 @@ class Distributor:
         self._timer = self._loop.call_later(REPEAT, self._tick)
         sending = any(node.state == 'taken' for node in self._nodes.values())
         for name, node in [*self._nodes.items()]:
-            if node.state == 'asked' or (node.state == 'waits' and sending):
-                continue   # its start has a time-out; what it waits for has one
-            node.idle += REPEAT
+            if self._is_waited_for(node, sending):
+                node.idle += REPEAT
             if node.idle > TIMEOUT:
                 self._give_up(name, f'no progress for {TIMEOUT:g} s')
             elif node.idle > REPEAT and node.state == 'taken' and node.taken < self._sent:
                 self._read(node.taken, self._sent - node.taken, partial(self._repeat, name))
         self._check()
+
+    def _is_waited_for(self, node: _Node, sending: bool) -> bool:
+        """Return whether a node has to make progress; others wait for their start, or for other nodes."""
+        if node.state == 'taken':
+            return node.taken < self._sent or self._sent == self._size
+        return node.state == 'waits' and not sending
 
     def _repeat(self, name: str, offset: int, data: bytes) -> None:
         if name in self._nodes:
