@@ -51,6 +51,12 @@ def test_function_calls() -> None:
     assert 'streamed, calls/s' in figures
 
 
+def test_environments_on_the_disks_of_nodes() -> None:
+    done = subprocess.run([sys.executable, BENCHMARKS / 'environments.py', '--nodes', '2', '--module', 'msgpack',
+                           'distribution'], check=True, stdout=subprocess.PIPE, text=True)
+    assert 'packed and on all nodes / s' in done.stdout
+
+
 @pytest.mark.skipif(not os.path.isdir('/dev/shm'), reason='the benchmarks work in /dev/shm')
 def test_sub_agents() -> None:
     done = subprocess.run([sys.executable, BENCHMARKS / 'sub_agents.py', '--scale', '0.02', '--runs', '1', 'start',
