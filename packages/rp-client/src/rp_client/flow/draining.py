@@ -11,7 +11,6 @@ from concurrent.futures import Future
 from typing import Any
 
 from rp_api import states
-from rp_api.constants import RAPTOR_MASTER
 from rp_api.description.task import SERVICES
 from rp_api.task_modes import SERVICE_MODES
 from rp_client.pilot import Pilot
