@@ -1,11 +1,11 @@
-"""Sessions on platforms that ask for an executor other than the default one."""
+"""Sessions on platforms that ask for an executor or scheduling policy other than the default one."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +20,15 @@ from rp_profiling.read.profile import read_profile
 @pytest.fixture
 def on(session: rp.Session, base: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Run]:
     """Starts a pilot on a platform with these settings."""
-    def start(cores: int = 4, **settings: Any) -> Run:
+    def start(cores: int = 4, pilot: Mapping[str, Any] | None = None, **settings: Any) -> Run:
         directory = base / '.radical' / 'pilot' / 'configs'
         directory.mkdir(parents=True)
         (directory / 'resource_local.json').write_text(json.dumps({'exact': settings}))
         monkeypatch.setenv('RADICAL_CONFIG_USER_DIR', str(base))
         pmgr, tmgr = rp.PilotManager(session=session), rp.TaskManager(session=session)
-        pilot = pmgr.submit_pilots(pilot_description(base, cores=cores))
-        tmgr.add_pilots(pilot)
-        return Run(session, pmgr, pilot, tmgr)
+        started = pmgr.submit_pilots(pilot_description(base, cores=cores, **(pilot or {})))
+        tmgr.add_pilots(started)
+        return Run(session, pmgr, started, tmgr)
 
     return start
 
@@ -89,3 +89,13 @@ def test_an_unknown_spawner_fails_the_pilot_with_the_reason(on: Callable[..., Ru
     assert run.pilot.wait(timeout=30) == rp.FAILED
     said = "agent_spawner 'NOPE' is unknown, installed are DRAGON, FLUX, NOOP, POPEN, SHELL, SIMULATED"
     assert said in str(run.pilot.stderr)
+
+
+def test_a_file_sets_the_size_of_tasks(on: Callable[..., Run], base: Path) -> None:
+    sizes = base / 'sizes.json'
+    sizes.write_text('{"cores_per_rank": 3}')
+    run = on(agent_scheduler='CONTINUOUS_RECONFIG', pilot={'reconfig_src': str(sizes)})
+    task, = run.tmgr.submit_tasks([rp.TaskDescription({'executable': '/bin/true'})])
+    assert final(run, [task]) == [rp.DONE]
+    slot, = task.slots or []
+    assert len(slot.cores) == 3

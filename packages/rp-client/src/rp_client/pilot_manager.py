@@ -34,9 +34,6 @@ from rp_client.pilot import Pilot
 if TYPE_CHECKING:
     from rp_client.session import Session
 
-_LATER = {'reconfig_src': 'reconfiguration'}
-"""Attributes that are refused because this version does not support them, and the features that they ask for."""
-
 _Prepared = tuple[PilotDescription, ResourceConfig, dict[str, Any], PilotSandboxes]
 
 ACCEPTANCE = 5.0
@@ -317,10 +314,6 @@ class PilotManager:
         copy = PilotDescription(description)
         copy.verify()
         check_locations(expand(copy.input_staging))
-        for name, what in _LATER.items():
-            if copy[name]:
-                raise ValueError(f'PilotDescription.{name} is {copy[name]!r}, but {what} are not supported: '
-                                 'leave it unset')
         platform = platform_of(copy.resource, copy.access_schema)
         missing = [name for name in platform.mandatory_args or []
                    if not copy.get(name) and not (name == 'project' and platform.default_project)]

@@ -63,11 +63,11 @@ class Receiver:
                 self._lock = place.hold(self._directory)
                 place.remove_abandoned(self._directory)
             self._unpackers[name] = _Unpacker(self._loop, self._directory, name, size,
-                                                partial(self._event, name))
+                                                partial(self._tell, name))
         except OSError as error:
-            self._event(name, f'failed {self._directory}: {error.strerror or error}')
+            self._tell(name, f'failed {self._directory}: {error.strerror or error}')
 
-    def _event(self, name: str, line: str) -> None:
+    def _tell(self, name: str, line: str) -> None:
         event, _, value = line.partition(' ')
         self._say({'copy': name, 'event': event, 'value': value})
         if event in ('ready', 'failed') and name in self._unpackers:
@@ -79,7 +79,7 @@ class _Unpacker:
 
     def __init__(self, loop: Loop, directory: str, name: str, size: int, event: Callable[[str], object]) -> None:
         self._loop = loop
-        self._event = event
+        self._tell = event
         self._missing = size
         self._position = 0
         self._unread: deque[bytes] = deque()
@@ -135,7 +135,7 @@ class _Unpacker:
         elif self._unread:
             self._write()
         for line in _without_repeats(lines):
-            self._event(os.fsdecode(line))
+            self._tell(os.fsdecode(line))
 
 def _without_repeats(lines: list[bytes]) -> list[bytes]:
     """Return the lines without all but the last one of those on progress that follow each other."""
