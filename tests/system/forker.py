@@ -82,6 +82,7 @@ def uses(app: App, task: rp.Task, master: rp.RaptorMaster) -> dict[str, Callable
         'task.register_callback': lambda: task.register_callback(print),
         'master.submit_tasks': lambda: master.submit_tasks(TRUE),
         'master.submit_workers': lambda: master.submit_workers(worker), 'rpc': lambda: master.rpc('stop'),
+        'pilot.rpc': lambda: pilot.rpc('stop'), 'pilot_rpc': lambda: tmgr.pilot_rpc(pilot.uid, 'stop'),
         'Executor': lambda: rp.raptor.Executor(master).submit(print),
         'stream': lambda: list(rp.raptor.stream(master, print, [1]))}
     return calls

@@ -18,6 +18,7 @@ import zmq
 from rp_agent.calls import Call, Calls
 from rp_agent.endpoint import Endpoint
 from rp_api.endpoint.visitor import PilotEndpoint, endpoint_file
+from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
 from rp_api.raptor_link import Access
 from rp_api.transport.keys import generate, make_client
@@ -164,6 +165,21 @@ def test_closed_connection(visitor: PilotEndpoint) -> None:
     visitor.close()
     with pytest.raises(RuntimeError, match='the connection was closed'):
         visitor.call('echo')
+
+
+def test_fork_cannot_use_it(visitor: PilotEndpoint) -> None:
+    """It raises an error there instead of waiting, and its end does not close the connection."""
+    pid = os.fork()
+    if not pid:
+        try:
+            visitor.call('echo')
+        except CoordinationError:
+            visitor.close()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert visitor.call('echo', rpc_timeout=TIMEOUT) == [[], {}]
 
 
 def test_no_endpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,7 @@ import zmq
 from rp_api.errors import CoordinationError, sentence
 from rp_api.loop.event_loop import Loop
 from rp_api.raptor_link import Access
+from rp_api.system.owner_process import OwnerProcess
 from rp_api.transport.connection import Connection, arrivals
 from rp_api.transport.keys import Tally
 from rp_api.wire import codec, form
@@ -69,7 +70,8 @@ def from_visitor(data: bytes) -> tuple[str, list[Any]]:
 class PilotEndpoint:
     """A connection to the agent of a pilot, for processes on the pilot's nodes.
 
-    Methods may be called from any thread. Use it as a context manager, or call `close`.
+    Methods may be called from any thread, but not in a fork of the process. Use it as a context manager, or call
+    `close`.
 
     Args:
         pilot_sandbox: The pilot's sandbox; default: that of the task that runs this process.
@@ -89,6 +91,7 @@ class PilotEndpoint:
                                'PilotDescription.enable_ep')
         access = Access.load(path)
         self._address = access.address
+        self._process = OwnerProcess('a PilotEndpoint')
         self._procedures: dict[str, Callable[..., Any]] = {}
         self._waiting: dict[int, Future[Any]] = {}
         self._numbers = count()
@@ -159,7 +162,7 @@ class PilotEndpoint:
 
     def close(self) -> None:
         """Close the connection; procedures of this process are not called any more. May be called again."""
-        if self._thread.is_alive():
+        if self._process.here and self._thread.is_alive():
             self._loop.call_soon(self._end, 'the connection was closed')
             self._loop.call_soon(self._loop.stop)
             self._thread.join()
@@ -167,6 +170,7 @@ class PilotEndpoint:
     # in the thread of the caller
 
     def _ask(self, text: str, timeout: float | None, operation: str, *arguments: Any) -> Any:
+        self._process.check()   # a fork has no thread for the loop
         number, outcome = next(self._numbers), Future[Any]()
         self._waiting[number] = outcome
         self._loop.call_soon(self._say, operation, number, *arguments)
