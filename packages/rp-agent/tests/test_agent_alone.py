@@ -15,6 +15,7 @@ from rp_api import states
 from rp_api.coordination import spool_file
 from rp_api.coordination.contract import Update
 from rp_api.system.host import host_id
+from rp_api.task_modes import PILOT_RPC
 
 pytestmark = pytest.mark.fault
 
@@ -43,6 +44,21 @@ def test_tasks_do_not_get_the_keys(tmp_path: Path) -> None:
         environment = (tmp_path / 'environment').read_text()
         assert f'RP_REGISTRY_ADDRESS={access["endpoint"]}\n' in environment
         assert not [name for name in ('public', 'secret', 'server') if access[name] in environment]
+
+
+@pytest.mark.parametrize('settings', [{}, {'requeue': True, 'earlier': {'host': 'n1', 'time': 1.0}}])
+def test_calls_are_not_repeated_by_a_later_run_of_the_job(tmp_path: Path, settings: dict[str, Any]) -> None:
+    """It gets the command again, but not the task of a call that was answered, here one that ends the pilot."""
+    call = {'mode': PILOT_RPC, 'args': [], 'kwargs': {}}
+    answered = call | {'uid': 'pilot.rpc.0000', 'method': 'cancel_pilots'}
+    with real(tmp_path, agent={'enable_ep': True} | settings) as (application, agent):
+        application.command(cmd='call', task=answered)
+        application.submit(['pilot.rpc.0001'], **call, method='get_tasks')
+        if not settings:
+            assert agent.wait() == 0
+            return
+        application.until_left(['pilot.rpc.0001'])
+        assert application.tasks['pilot.rpc.0001'].state == states.DONE
 
 
 def test_hub_is_away_for_the_whole_run(tmp_path: Path) -> None:

@@ -261,7 +261,7 @@ class Agent:
         if name == 'cancel_tasks':
             self._cancel(command['uids'])
         elif name == 'call':   # commands overtake tasks, whose delivery may be suspended
-            self._on_tasks([command['task']])
+            self._overtakes(command['task'])
         elif name == 'return_unstarted':
             self._returns = True
         elif name == 'return_tasks':
@@ -270,6 +270,15 @@ class Agent:
             self.finish(command.get('state', states.CANCELED), command['reason'])
         else:
             _log.error('command %r is unknown', name)
+
+    def _overtakes(self, call: dict[str, Any]) -> None:
+        """Take a call that was sent as a command before its task arrives.
+
+        A later run of the pilot's job gets the commands of earlier runs again, and their tasks only if they are not
+        final: calls that were answered must not be made again.
+        """
+        if self._runs is None or self._runs.earlier is None:
+            self._on_tasks([call])
 
     def _cancel(self, uids: Sequence[str]) -> None:
         self._intake.cancel(uids)
