@@ -107,6 +107,7 @@ def test_tasks_fail_with_an_environment_and_wait_for_the_next_attempt(around: Ar
 def test_the_next_run_of_a_job_has_the_environments_of_the_run_before(around: Around, tmp_path: Path) -> None:
     around.call('a', 'e', SHELL)
     around.until(lambda: around.answers)
+    (around.sandbox / 'env' / 'rp_named_env.broken.json').write_text('{"name": ')
     again = Around(tmp_path)
     again.preparation.restore()
     task = again.task('t', named_env='e')

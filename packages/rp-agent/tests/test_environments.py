@@ -150,6 +150,7 @@ def test_pilots_share_a_kept_environment(tmp_path: Path) -> None:
     ({'type': 'shell', 'pre_exec': ['echo no compiler here; false']}, 'exit code 1 of: echo no compiler here; false',
      '\nno compiler here\n'),
     ({'type': 'shell', 'pre_exec': ['exit 7']}, 'exit code: 7', '+ exit 7'),
+    ({'type': 'shell', 'pre_exec': ['rm -f env/*.log; false']}, 'its builder gave no reason', 'see '),
     ({'version': '3.999'}, 'python3.999 is not on PATH: load a module', 'see '),
     ({'type': 'conda', 'pre_exec': ['PATH=/nowhere']}, 'conda is not on PATH', 'see '),
     ({'setup': ['-r none.txt']}, "'none.txt', which \"setup\" names, cannot be read in", 'see '),

@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from rp_agent.environments.published import Built, Files
+from rp_agent.environments.published import UNREADABLE, Built, Files
 from rp_agent.logs import LOG
 from rp_api.description.environment import EnvSpec
-from rp_api.errors import DescriptionError
+from rp_api.errors import DescriptionError, sentence
 from rp_api.logger import logger
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.process_handle import ProcessHandle
@@ -27,6 +27,9 @@ MARK = 'RP_BUILDS_ENVIRONMENT'
 
 _TAIL = 2048
 """Bytes of a builder's output that the report of a failure quotes."""
+
+_END_TIMEOUT = 1.0
+"""Seconds in which a killed builder has to end."""
 
 _RUNS = 2
 """Number of times that a builder is started if a signal kills it."""
@@ -60,8 +63,8 @@ class Environments:
 
     `config` is the agent's configuration, `base` the whole environment of tasks, `belongs` the variables in it that
     identify the pilot's processes, `pilot_sandbox` the sandbox that all agents of the pilot share, `reserved` has
-    patterns of names of variables that no environment may set. `distribute` is called for each
-    environment that was built, before tasks may use it; None if tasks use it where it was built.
+    patterns of names of variables that no environment may set. `distribute` is called for each environment that was
+    built, before tasks may use it; None if tasks use it where it was built.
     """
 
     def __init__(self, config: Mapping[str, Any], loop: Loop, base: Mapping[str, str], belongs: Mapping[str, str],
@@ -107,7 +110,13 @@ class Environments:
         self._queue.clear()
         self._kill([entry.name for entry in running])
         for entry in running:
-            self._reap(entry)
+            assert entry.builder is not None
+            assert entry.handle is not None
+            if entry.handle.wait(_END_TIMEOUT):
+                self._reap(entry)
+            else:   # it waits for a dead file server
+                entry.handle.close()
+                processes.leave(entry.builder)
 
     def _start_next(self) -> None:
         while self._queue and len(self._running) < self._most:
@@ -116,7 +125,7 @@ class Environments:
                 self._start(entry)
             except OSError as error:
                 self._failed(entry, f'the builder of the environment {entry.name!r} cannot be started: '
-                                    f'{error.strerror}', '')
+                                    f'{sentence(error)}', '')
 
     def _start(self, entry: _Entry) -> None:
         files = Files.of(self._sandbox, entry.name)
@@ -140,7 +149,7 @@ class Environments:
         code = self._reap(entry)
         files = Files.of(self._sandbox, entry.name)
         if code == 0:
-            self._built(entry, Built.read(files.record))
+            self._built(entry, files)
         elif code > 0:
             self._failed(entry, *self._explain(entry, files, ''))
         else:
@@ -154,13 +163,21 @@ class Environments:
 
     def _explain(self, entry: _Entry, files: Files, reason: str) -> tuple[str, str]:
         """Return the reason of a failure, and its details: the end of the builder's output."""
-        size = os.stat(files.log).st_size - entry.start_of_log
-        said = end_of(files.log, min(_TAIL, size)).decode(errors='replace').strip()
+        try:
+            size = os.stat(files.log).st_size - entry.start_of_log
+        except OSError:   # a tool has removed it
+            size = 0
+        said = end_of(files.log, max(0, min(_TAIL, size))).decode(errors='replace').strip()
         reason = reason or said.rpartition('\n')[2] or 'its builder gave no reason'
         return (f'the environment {entry.name!r} cannot be built: {reason}',
                 f'see {files.log}' + (f'; its last lines:\n{said}' if said else ''))
 
-    def _built(self, entry: _Entry, built: Built) -> None:
+    def _built(self, entry: _Entry, files: Files) -> None:
+        try:
+            built = Built.read(files.record)
+        except UNREADABLE as error:
+            self._failed(entry, f'the record of the environment {entry.name!r} cannot be read: {sentence(error)}', '')
+            return
         if self.distribute is None:
             self._ready(entry)
         else:
@@ -182,7 +199,10 @@ class Environments:
 
     def _kill(self, names: list[str]) -> None:
         if names:
-            processes.sweep({**self._belongs, MARK: names}, signal.SIGKILL)
+            try:
+                processes.sweep({**self._belongs, MARK: names}, signal.SIGKILL)
+            except OSError as error:   # no file descriptor is left
+                logger(LOG).warning('cannot look for builders of %s: %s', ', '.join(names), error)
 
     def _reap(self, entry: _Entry) -> int:
         """Wait for a builder that has ended or was killed, and return its exit code."""

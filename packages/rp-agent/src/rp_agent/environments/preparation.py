@@ -11,16 +11,18 @@ from rp_agent import sandbox
 from rp_agent.calls import Call
 from rp_agent.components.build import belongs, pilot_context
 from rp_agent.environments.environments import Done, Environments, Failed
-from rp_agent.environments.published import Built, Files
+from rp_agent.environments.published import UNREADABLE, Built, Files
 from rp_agent.executor.launching.environment import TaskEnvironment
 from rp_agent.launch_method.base import LaunchMethod
 from rp_agent.launch_method.find import find
+from rp_agent.logs import LOG
 from rp_agent.prerequisites.gate import Gate
 from rp_agent.prerequisites.needs import ENVIRONMENT, Need
 from rp_agent.task import AgentTask
 from rp_api.description.container import merged
 from rp_api.description.environment import CONTAINER, normal_form
-from rp_api.errors import PlatformError
+from rp_api.errors import PlatformError, sentence
+from rp_api.logger import logger
 from rp_api.loop.event_loop import Loop
 
 _CONTAINER = 'container'
@@ -49,7 +51,11 @@ class Preparation:
     def restore(self) -> None:
         """Prepare the environments that an earlier run of the pilot's job had, which tasks may still wait for."""
         for record in Files.records(self._sandbox):
-            built = Built.read(record)
+            try:
+                built = Built.read(record)
+            except UNREADABLE as error:
+                logger(LOG).error('%s cannot be read: %s', record, sentence(error))
+                continue
             self.prepare(built.name, built.spec, lambda: None, lambda reason, detail: self._notice(reason))
 
     def answer(self, call: Call) -> None:

@@ -15,6 +15,9 @@ from typing import Any, NamedTuple
 from rp_api.description.environment import EnvSpec
 from rp_api.system import private
 
+UNREADABLE = (OSError, ValueError, TypeError)
+"""The errors of reading a record."""
+
 
 class Files(NamedTuple):
     """The paths of the files of one environment."""
@@ -52,7 +55,7 @@ class Built(NamedTuple):
 
     @classmethod
     def read(cls, record: str) -> Built:
-        """Return the record in a file; raise OSError or ValueError if there is none."""
+        """Return the record in a file; raise one of `UNREADABLE` if there is none."""
         with open(record, 'rb') as file:
             data: dict[str, Any] = json.load(file)
         return cls(**data)
