@@ -45,14 +45,15 @@ TYPE_TOOLS = ['mypy', 'nox']  # nox for the types of this file
 PARALLEL = ['--numprocesses', '4', '--dist', 'loadfile', '--no-loadscope-reorder',
             '--max-worker-restart', '0']  # with one that takes the place of one that crashed, xdist 3.8 waits for ever
 RETRIED = 3  # tests that may fail and then have to pass when they run once more, see docs/decisions/0042
-# what `tests` leaves to `more_tests`, what takes longest first
+# what `tests` leaves to `more_tests`: what takes longest first, and last what has no file that takes long, so that no
+# worker is left alone with one
 LONG = [f'tests/{name}' for name in (
-    'packaging/test_distributions.py', 'attack', 'batch_stand_ins', 'bootstrap', 'conformance', 'containers',
-    'experiments', 'fault', 'mpi', 'security', 'sge', 'simulation', 'slurm', 'ssh', 'system/test_benchmarks.py')]
+    'packaging/test_distributions.py', 'system/test_benchmarks.py', 'security', 'attack', 'batch_stand_ins',
+    'bootstrap', 'conformance', 'fault', 'mpi', 'containers', 'sge', 'ssh', 'slurm', 'experiments', 'simulation')]
 # what is tested on each interpreter: extensions, functions by value, whole sessions
-SMALL = ['packages/rp-agent/tests/test_launchloop.py', 'packages/rp-agent/tests/test_slotmap.py',
-         'packages/rp-agent/tests/test_waitpool.py', 'packages/rp-profiling/tests/test_profiling_tracer.py',
-         'packages/rp-api/tests/test_functions.py', 'tests/system/test_tasks.py']
+SMALL = ['tests/system/test_tasks.py', 'packages/rp-agent/tests/test_launchloop.py',
+         'packages/rp-agent/tests/test_slotmap.py', 'packages/rp-agent/tests/test_waitpool.py',
+         'packages/rp-profiling/tests/test_profiling_tracer.py', 'packages/rp-api/tests/test_functions.py']
 # compiled modules whose tests start programs
 LAUNCHERS = ['rp_agent.executor.processes.launch', 'rp_agent.executor.processes.launchloop',
              'rp_agent.executor.popen.plain', 'rp_agent.lineage']
