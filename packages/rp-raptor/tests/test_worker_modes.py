@@ -285,6 +285,13 @@ def test_communicators_have_their_place() -> None:
         run(PythonTask(echo, (1,), {}))
 
 
+@pytest.mark.parametrize('mode', ['task.eval', 'task.exec'])
+def test_code_knows_modules_that_applications_expect(mine: Manager, mode: str) -> None:
+    code = '[os.environ["RP_TASK_ID"], bool(sys.path), time.time() > 0]'
+    result = mine.task(mode=mode, code=f'return {code}' if mode == 'task.exec' else code)
+    assert result['return_value'] == ['task.000000', True, True]
+
+
 def test_outcomes_can_be_awaited() -> None:
     """For dispatchers that expect a coroutine from their base class."""
     worker = Worker(None, 0, 'raptor.0000')

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -67,6 +68,8 @@ class Worker:
         module = sys.modules.get(type(self).__module__)
         ours = module is None or module.__name__ == __name__
         self._rp_namespace: dict[str, Any] = {'__name__': 'worker'} if ours else vars(module)
+        for known in (os, sys, time):   # code of RADICAL-Pilot's applications finds them
+            self._rp_namespace.setdefault(known.__name__, known)
 
     @cached_property
     def _prof(self) -> Profile:
