@@ -1,6 +1,7 @@
 """A small HTTP server, which a service task runs: it answers requests with its process.
 
-It hangs after a request for /hang. Its arguments are the number of seconds until it listens, and its address.
+It hangs after a request for /hang, and takes a while for /slow. Its arguments are the number of seconds until it
+listens, and its address.
 """
 
 import os
@@ -13,6 +14,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == '/hang':
             time.sleep(1000)
+        if self.path == '/slow':
+            time.sleep(0.02)
         text = str(os.getpid()).encode()
         self.send_response(200)
         self.send_header('Content-Length', str(len(text)))

@@ -35,7 +35,8 @@ class Around:
         self.supervisor = Supervisor(self.loop, ServicePorts(
             self.gate, lambda task: self.note('end', task), lambda task: self.note('again', task),
             lambda task: self.note('leave', task), lambda task, info: self.reports.append(info),
-            lambda state, reason: self.done.append(f'{state}: {reason}'), lambda: self.done.append('endpoint')))
+            lambda state, reason: self.done.append(f'{state}: {reason}'), lambda: self.done.append('endpoint'),
+            lambda: '127.0.0.1'))
 
     def note(self, what: str, task: AgentTask) -> None:
         self.done.append(f'{what} {task.uid}')

@@ -155,9 +155,17 @@ class Features:
             ports, pipeline = self._ports, self._ports.pipeline
             self._supervisor = self._parts['services'] = Supervisor(ports.loop, ServicePorts(
                 pipeline.gate, pipeline.end_run, pipeline.run_again, pipeline.stage_output, ports.report,
-                ports.finish, self.endpoint))
+                ports.finish, self.endpoint, self._address))
             pipeline.supervise(self._supervisor)
         return self._supervisor
+
+    def _address(self) -> str:
+        """Return the IP address of this host for services that it runs."""
+        from rp_agent.network import service_address
+
+        config, allocation = self._ports.config, self._ports.allocation
+        others = [allocation.names[position] for position in allocation.elsewhere]
+        return service_address(config['platform'], others, config['registry_address'])
 
     def _register_service(self, call: Call) -> None:
         """Register a service outside of the pilot: its uid, and the information for the tasks that use it."""

@@ -91,6 +91,8 @@ class Pipeline:
         self._names = allocation.names
         self._allocation = allocation
         self._lost_nodes = 0
+        self._late: list[list[AgentTask]] = []   # placed, while their services have ended
+        self._down: set[int] = set()   # nodes on which no more task is placed
         self._spread_failures: dict[str, str] = {}   # tasks on several nodes, one of which is lost, and the reason
         self._stopping = False
         self._held_back = HeldBack(loop) if in_batch(config['platform']) else None
@@ -175,13 +177,18 @@ class Pipeline:
             executor.cancel([task.uid])
 
     def run_again(self, task: AgentTask) -> None:
-        """Run a service again that the supervisor has got back."""
-        reset(task, started=False)
+        """Run a service again that the supervisor has got back: in its place, or elsewhere if that was lost."""
         task.target_state = task.exit_code = task.exception = task.exception_detail = None
+        if task.placement is not None and self._down.isdisjoint(task.placement.nodes()):
+            self._scheduler.launch_again(task)
+            return
+        self._scheduler.release([task])
+        reset(task, started=False)
         self._admit([task])
 
     def stage_output(self, task: AgentTask) -> None:
         """Let a service go that the supervisor has got back."""
+        self._scheduler.release([task])
         self._to_output([task])
 
     def refuse(self, tasks: Sequence[AgentTask], reason: str) -> None:
@@ -352,9 +359,17 @@ class Pipeline:
         late = [task for task in tasks if has_needs(task) and not self.gate.recheck(task)]
         if late:
             tasks = [task for task in tasks if task not in late]
-            self._run_again(late, False)
+            self._return_late(late)
         if tasks:
             self._executors.put(tasks)
+
+    def _return_late(self, tasks: list[AgentTask]) -> None:
+        """Put placed tasks back to the gate; the next tasks get their places, and may come here within this call."""
+        self._late.append(tasks)
+        if len(self._late) == 1:
+            while self._late:
+                self._run_again(self._late[0], False)
+                del self._late[0]
 
     def _unplaced(self, tasks: list[AgentTask]) -> None:
         """Take tasks that the scheduler has given up; the executor may have prepared their launch."""
@@ -371,11 +386,11 @@ class Pipeline:
         self._end_execution(tasks)
 
     def _end_execution(self, tasks: list[AgentTask]) -> None:
+        if self._supervisor:   # services that start again keep their place, as all others may be taken by their users
+            tasks = [task for task in tasks if not self._supervisor.comes_back(task)]
         self._scheduler.release(self._task_copies.with_slots(tasks))
         if self._raptor:
             tasks = [task for task in tasks if not self._raptor.comes_back(task)]
-        if self._supervisor:
-            tasks = [task for task in tasks if not self._supervisor.comes_back(task)]
         if tasks:
             self._to_output(tasks)
 
@@ -404,6 +419,7 @@ class Pipeline:
     def _dismiss(self, remote: Remote) -> None:
         self._pools[remote.component].dismiss(remote)
         if remote.node != ANYWHERE:   # place no more tasks there, which executors of other nodes would receive
+            self._down.add(remote.node)
             self._scheduler.node_down(remote.node)
             self._fail_spread_tasks(remote)
 
@@ -467,6 +483,7 @@ class Pipeline:
     def _nodes_unusable(self, nodes: range, reason: str) -> None:
         """Take nodes out of use on which an executor cannot launch tasks any more."""
         self._lost_nodes += len(nodes)
+        self._down.update(nodes)
         self._scheduler.nodes_down(nodes)
         self._ports.nodes_lost(nodes, reason)
         if self._lost_nodes >= len(self._names):

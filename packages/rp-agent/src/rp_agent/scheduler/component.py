@@ -94,6 +94,22 @@ class Scheduler(Component):
             self._enter(left, self._clock())
         self._place()
 
+    def launch_again(self, task: AgentTask) -> None:
+        """Give a task the resources again that it still has, and pass it on; traces show both."""
+        for event in ('unschedule_start', 'unschedule_stop'):
+            self.tracer.record(event, task.uid)
+        self.advance([task], states.AGENT_SCHEDULING)
+        self.tracer.record('schedule_try', task.uid)
+        self._leave_placed([task])
+
+    def _leave_placed(self, tasks: list[AgentTask]) -> None:
+        """Pass placed tasks on."""
+        if self.tracer.enabled:
+            self.tracer.record_each('schedule_ok', [
+                (task.uid, task.placement.trace() if task.placement is not None else '') for task in tasks])
+        self.advance(tasks, states.AGENT_EXECUTING_PENDING)
+        self.forward(tasks)
+
     def cancel(self, uids: Iterable[str]) -> None:
         """Cancel the waiting ones of these tasks; ignore all others."""
         tasks = [self._waiting[uid] for uid in uids if uid in self._waiting]
@@ -192,11 +208,7 @@ class Scheduler(Component):
                 del self._waiting[task.uid]
                 ready.append(task)
         if ready:
-            if self.tracer.enabled:
-                self.tracer.record_each('schedule_ok', [
-                    (task.uid, task.placement.trace() if task.placement is not None else '') for task in ready])
-            self.advance(ready, states.AGENT_EXECUTING_PENDING)
-            self.forward(ready)
+            self._leave_placed(ready)
         self._set_alarm(self._reservation.update(now), now)
 
     def _try(self, now: float) -> list[AgentTask]:

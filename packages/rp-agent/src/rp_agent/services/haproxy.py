@@ -31,8 +31,9 @@ HOLD_REQUEST = b'GET / HTTP/1.1\r\nhost: waiting\r\n\r\n'
 HELD = ('set server instances/waiting state ready', 'set server instances/starting state maint')
 """The commands once this connection is there."""
 
-RETRIES = 10
-"""How often a request is repeated: not so often that one which kills each instance would end many."""
+RETRIES = 50
+"""How often a request is repeated: often, as all instances may die one after the other, but not for ever: it may be the
+request that kills them."""
 
 BUFFER = 128 * 1024
 """Bytes of the largest request that is repeated, with its header."""

@@ -31,7 +31,7 @@ class ServiceTask:
         self.limit: float = description.pop('startup_timeout', 0.0)   # of the service, not of the processes
         self.liveness: bool = settings.get('liveness', True)
         self.restarts = Restarts(settings.get('restart'))
-        self.routed = settings.get('router') is not None
+        self.router: dict[str, Any] | None = settings.get('router')
         self.wanted_port: int | None = settings.get('port')
         self.port = self.wanted_port or 0
         self.proven: dict[str, int] = {}
@@ -73,13 +73,17 @@ class ServiceTask:
         slots = self.task.slots
         return str(slots[0]['node_name']) if slots else ''
 
+    def info_at(self, host: str, port: int) -> str:
+        """Return the information for users who reach the service at this place."""
+        return f'{host}:{port}' if self._info is None else self._info.format(host=host, port=port)
+
     def info(self, found: str) -> str:
         """Return the information for users, given what the probe has found."""
         if self._info is not None:
-            return self._info.format(host=self.host, port=self.port)
+            return self.info_at(self.host, self.port)
         if found or 'pattern' in self.probe or 'signal' in self.probe:
             return found
-        return f'{self.host}:{self.port}' if self.wanted_port is not None else ''
+        return self.info_at(self.host, self.port) if self.wanted_port is not None else ''
 
     def end(self) -> str:
         """Return how the last run has ended."""

@@ -57,6 +57,9 @@ _NO_FAULT = ('New server registered.', 'changed ', 'no need to change ', 'nothin
 
 _ANSWER = 1 << 16
 
+_LONGEST_PLACE = 64
+"""Bytes of a path below which those of sockets have less than 108, the limit of the kernel."""
+
 
 class Routers:
     """The routers of a pilot's services, which listen on the address `host`.
@@ -76,7 +79,7 @@ class Routers:
         self._resolved: dict[str, str | None] = {}   # None while a name is being resolved
         path = os.pathsep.join([os.environ.get('PATH', os.defpath), *SYSTEM_PATH])
         self._path = path
-        self._directory = tempfile.mkdtemp(prefix='rp-router-')
+        self._directory = _directory()
         self._processes = Processes(loop, self._directory, {'PATH': path})
         registry.on_change(self._changed)
 
@@ -204,17 +207,19 @@ class Router:
         file = f'{self._prefix}.cfg'
         text = haproxy.configuration(self._healthy, f'{self._prefix}.waiting', self._refusing.getsockname()[1],
                                      retry_unsafe=self._retry_unsafe)
-        # new sockets, in which nothing waits of an earlier HAProxy
+        try:
+            self._process = self._launched(Startup((PROGRAM, '-db', '-f', file), {file: text}))
+        except OSError as error:
+            self._ended(f'cannot be started: {error}')
+
+    def _launched(self, startup: Startup) -> InstanceProcess:
+        """Start HAProxy with new sockets, in which nothing waits of an earlier one."""
         self._waiting = _listener(f'{self._prefix}.waiting')
         self._loop.add_fd(self._waiting.fileno(), self._is_held)
         with _listener(f'{self._prefix}.hold') as hold, _listener(f'{self._prefix}.api') as api:
             self._held = _connected(f'{self._prefix}.hold', haproxy.HOLD_REQUEST)
-            try:
-                self._process = self._processes.start(
-                    Startup((PROGRAM, '-db', '-f', file), {file: text}), _say, self._ended,
-                    pass_fds=(self._requests.fileno(), hold.fileno(), api.fileno()))
-            except OSError as error:
-                self._ended(f'cannot be started: {error}')
+            return self._processes.start(startup, _say, self._ended,
+                                         pass_fds=(self._requests.fileno(), hold.fileno(), api.fileno()))
 
     def _is_held(self) -> None:
         """Let requests wait, as the connection that is held is there."""
@@ -290,6 +295,12 @@ class _Talk:
         if not data:
             self.close()
             self._answered(self._answer.decode(errors='replace'))
+
+
+def _directory() -> str:
+    """Return a new directory for this user only, whose path is short enough for sockets."""
+    place = tempfile.gettempdir()
+    return tempfile.mkdtemp(prefix='rp-router-', dir=place if len(os.fsencode(place)) <= _LONGEST_PLACE else '/tmp')
 
 
 def _listener(path: str) -> socket.socket:

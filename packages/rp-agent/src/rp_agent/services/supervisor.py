@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rp_agent.prerequisites.gate import Gate
 from rp_agent.prerequisites.needs import PILOT, SERVICE, Need
@@ -26,9 +26,12 @@ from rp_agent.services.watch import Watch, WatchPorts
 from rp_agent.task import VARIABLES, AgentTask
 from rp_api import states
 from rp_api.description.task import TaskDescription
-from rp_api.errors import sentence
+from rp_api.errors import PlatformError, sentence
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.offload import Helpers
+
+if TYPE_CHECKING:
+    from rp_agent.services.router import Routers
 
 _log = logging.getLogger('radical.pilot.agent.services')
 
@@ -57,6 +60,8 @@ class ServicePorts(NamedTuple):
     """Ends the pilot in a state, for a reason."""
     open_endpoint: Callable[[], object]
     """Opens the endpoint at which services report that they are ready."""
+    address: Callable[[], str]
+    """Returns the IP address of this host that routers listen at."""
 
 
 class Supervisor:
@@ -73,6 +78,7 @@ class Supervisor:
         self._stopping = ''
         self.registry = Registry()
         self.registry.on_change(self._publish)
+        self._routers: Routers | None = None
 
     # services
 
@@ -122,6 +128,8 @@ class Supervisor:
     def close(self) -> None:
         """Release all resources."""
         self._helpers.close(0)
+        if self._routers is not None:
+            self._routers.close()
 
     # calls from the pipeline
 
@@ -194,6 +202,35 @@ class Supervisor:
             self._loop, self._helpers.run, look_of(probe, service.target), probe, limit=service.limit,
             liveness=service.liveness and can_repeat(probe),
             ports=WatchPorts(partial(self._ready, service), partial(self._give_up, service)))
+        if service.router is not None:
+            self._loop.call_soon(self._route, service, service.router)
+
+    def _route(self, service: ServiceTask, settings: Mapping[str, Any]) -> None:
+        """Open the router of a service, whose address is what users get."""
+        if service.watch is None or self.registry.endpoint(service.name):
+            return
+        if self._routers is None:
+            from rp_agent.services.router import Routers
+
+            self._routers = Routers(self._loop, self.registry, self._helpers.run, self._ports.address(),
+                                    self._router_failed)
+        try:
+            address = self._routers.open(service.name, retry_unsafe=settings['retry_unsafe'])
+        except (PlatformError, OSError) as error:
+            self._give_up(service, sentence(error))
+        else:
+            self.registry.set_endpoint(service.name, service.info_at(*address))
+
+    def _router_failed(self, name: str, reason: str) -> None:
+        """End the instances of a service that has lost its router; if they start again, they get another one."""
+        self.registry.set_endpoint(name, '')
+        for service in self._of_name(name):
+            if service.watch is not None:
+                service.watch.stop()
+                self._give_up(service, reason)
+
+    def _of_name(self, name: str) -> list[ServiceTask]:
+        return [each for each in self._tasks.values() if each.name == name]
 
     def _ready(self, service: ServiceTask, found: str) -> None:
         service.ready_since = time.monotonic()
@@ -282,6 +319,9 @@ class Supervisor:
         reason = reason or f'service {service.name} has ended as {task.target_state}'
         detail = task.exception_detail or reason
         self.registry.remove(service.uid)
+        if self._routers is not None and not self._of_name(service.name):
+            self._routers.remove(service.name)
+            self.registry.set_endpoint(service.name, '')
         for name in service.names:
             if not any(name in each.names for each in self._tasks.values()) and not self.registry.healthy(name):
                 self._ports.gate.fail(Need(SERVICE, name), reason, detail)
@@ -295,7 +335,7 @@ class Supervisor:
 
     def _publish(self, name: str) -> None:
         """Tell the users of a service what the registry has for them."""
-        services = [each for each in self._tasks.values() if each.name == name]
+        services = self._of_name(name)
         if not services and not self.registry.instances(name):   # it has ended
             return
         self._offer(name, self._has(name, services), partial(self.registry.info, name))
@@ -315,7 +355,7 @@ class Supervisor:
 
     def _has(self, name: str, services: Sequence[ServiceTask]) -> bool:
         """Return whether users of a service can be served: it has an instance, and its router if it has one."""
-        routed = any(service.routed for service in services)
+        routed = any(service.router is not None for service in services)
         return bool(self.registry.healthy(name)) and (not routed or bool(self.registry.endpoint(name)))
 
     def _info_of(self, uid: str, known: str | None = None) -> str:

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import socket
+import struct
 
 _DISCARD = 9
+_SIOCGIFADDR = 0x8915   # in all Linux systems
 
 
 def interfaces() -> set[str]:
     """Return the names of the network interfaces."""
     return {name for _, name in socket.if_nameindex()}
+
+
+def interface_address(name: str) -> str:
+    """Return the IPv4 address of a network interface; empty if it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            answer = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack('256s', os.fsencode(name)[:15]))
+        except OSError:
+            return ''
+    return socket.inet_ntoa(answer[20:24])
 
 
 def source_address(host: str) -> str:
