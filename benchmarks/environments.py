@@ -101,6 +101,7 @@ class Copying(Agent):
     """An agent with a sub-agent on each of so many nodes, with a disk each."""
 
     def __init__(self, base: Path, nodes: int) -> None:
+        os.environ.pop('TMPDIR', None)   # which sub-agents would take from the agent
         launches = node_launch.launches
 
         def with_disks(platform: Any, allocation: Allocation, hosts: Sequence[NodeHost], sandbox: str) -> list[Launch]:

@@ -334,9 +334,14 @@ def test_nothing_is_left_of_a_killed_agent(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(('defined', 'expected'), [
-    ('/local', '/local'), ('$SCRATCH/x', '/s/x'), ('${SCRATCH}', '/s'), ('', '/t'), ('$UNKNOWN', '/t')])
-def test_the_disk_of_a_node(defined: str, expected: str) -> None:
+    ('/local', '/local'), ('$SCRATCH/x', '/s/x'), ('${SCRATCH}', '/s'), ('', ''), ('$UNKNOWN', '')])
+def test_the_disk_of_a_node(defined: str, expected: str, tmp_path: Path) -> None:
     config = {'session': 's', 'pilot': 'p', 'registry_address': 'a', 'platform': {'lfs_path_per_node': defined}}
-    found = place.directory(config, {'SCRATCH': '/s', 'TMPDIR': '/t'})
-    assert os.path.dirname(found) == expected
-    assert os.path.dirname(place.directory(config | {'platform': {}}, {})) == '/tmp'
+    found = place.directory(config, {'SCRATCH': '/s', 'TMPDIR': str(tmp_path)})
+    assert os.path.dirname(found) == (expected or str(tmp_path))
+
+
+@pytest.mark.parametrize('environment', [{}, {'TMPDIR': '/only/on/the/first/node'}])
+def test_nodes_without_a_temporary_directory_of_their_own(environment: dict[str, str]) -> None:
+    config = {'session': 's', 'pilot': 'p', 'registry_address': 'a', 'platform': {}}
+    assert os.path.dirname(place.directory(config, environment)) == '/tmp'

@@ -27,7 +27,8 @@ _ATTEMPTS, _PAUSE = 20, 0.05   # seconds: unpackers that are being killed may st
 def directory(config: Mapping[str, Any], environment: Mapping[str, str]) -> str:
     """Return the directory of a pilot's copies on this node, which does not exist before it is needed.
 
-    It is in the platform's `lfs_path_per_node`, which may contain variables, else in TMPDIR or /tmp.
+    It is in the platform's `lfs_path_per_node`, which may contain variables; else in TMPDIR, if the node has that
+    directory, or in /tmp.
     """
     uid = config['whole']['pilot'] if 'whole' in config else config['pilot']   # partitions share it
     pilot = os.fsencode(f'{config["session"]} {uid} {config["registry_address"]}')
@@ -40,6 +41,7 @@ def hold(path: str) -> int:
 
     Raises OSError, also if the directory belongs to another user, or is just being removed.
     """
+    os.stat(os.path.dirname(path))   # a disk that is not there is not replaced by a directory
     private.make_directory(path)
     lock = os.open(os.path.join(path, _HELD), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -110,7 +112,10 @@ def _local_disk(path: str, environment: Mapping[str, str]) -> str:
     named = path
     for name, value in sorted(environment.items(), key=lambda item: -len(item[0])) if '$' in path else ():
         named = named.replace(f'${{{name}}}', value).replace(f'${name}', value)
-    return named if named and '$' not in named else environment.get('TMPDIR') or '/tmp'
+    if named and '$' not in named:
+        return named
+    temporary = environment.get('TMPDIR', '')   # perhaps that of the first node, where the job started
+    return temporary if os.path.isdir(temporary) else '/tmp'
 
 
 def _prefix() -> str:
