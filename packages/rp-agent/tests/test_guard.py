@@ -75,7 +75,7 @@ def test_copies_of_environments_are_removed(tmp_path: Path) -> None:
 def test_a_guard_is_not_taken_for_what_it_guards(tmp_path: Path) -> None:
     """It has neither its command line, nor its environment, nor its directory."""
     with Guarded(tmp_path, 0) as process:
-        found = processes_of(str(tmp_path))
-        assert [pid for pid, line in found.items() if not line.startswith('sleep')] == [process.pid]
+        wait_until(lambda: [pid for pid, line in processes_of(str(tmp_path)).items()
+                            if not line.startswith('sleep')] == [process.pid], 'only the task beside the process')
         process.communicate(timeout=30)
         nothing_left(str(tmp_path))
