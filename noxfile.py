@@ -67,6 +67,7 @@ SGE = {'gridengine-master': 'sge_qmaster', 'gridengine-exec': 'sge_execd', 'grid
 QUOTAS = {'btrfs-progs': 'mkfs.btrfs'}
 SHELLS = {'ksh': 'ksh', 'busybox': 'busybox'}  # that are /bin/sh somewhere
 DATABASE = {'postgresql': 'pg_config'}
+ROUTER = {'haproxy': 'haproxy'}  # sends requests to instances of services
 BROWSER = {'chromium': 'chromium'}  # reports are opened in it
 REDIS = {'redis-server': 'redis-server', 'redis-tools': 'redis-cli'}  # the service of an example in the documentation
 MPI = {'openmpi-bin': 'mpiexec.openmpi', 'libopenmpi-dev': 'mpicc.openmpi', 'mpich': 'mpiexec.mpich',
@@ -275,7 +276,7 @@ def run_asan(session: nox.Session) -> bool:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Lint, types, and all that one interpreter tests within minutes."""
-    install_debian(session, SSH, SHELLS, BROWSER, REDIS)
+    install_debian(session, SSH, SHELLS, BROWSER, REDIS, ROUTER)
     # rdkit is what examples/screening needs
     install_editable(session, *TEST_TOOLS, *LINT_TOOLS, *TYPE_TOOLS, 'mpich', 'rdkit')
     run_lint(session)
@@ -340,6 +341,7 @@ def compat(session: nox.Session) -> None:
 @nox.session
 def unit(session: nox.Session) -> None:
     """The tests of each distribution, or of those that are named: `-- packages/rp-api`."""
+    install_debian(session, ROUTER)
     install_editable(session, *TEST_TOOLS, 'mpich')
     session.run('pytest', *PARALLEL, *(session.posargs or ['packages']))
 
@@ -347,6 +349,7 @@ def unit(session: nox.Session) -> None:
 @nox.session
 def system(session: nox.Session) -> None:
     """Tests that start real clients and agents."""
+    install_debian(session, ROUTER)
     install_editable(session, *TEST_TOOLS, 'mpich')
     session.run('pytest', 'tests/system', *session.posargs)
 
@@ -354,7 +357,7 @@ def system(session: nox.Session) -> None:
 @nox.session
 def fault(session: nox.Session) -> None:
     """Tests that kill processes, cut connections and fill disks."""
-    install_debian(session, QUOTAS)
+    install_debian(session, QUOTAS, ROUTER)
     install_editable(session, *TEST_TOOLS)
     session.run('pytest', '-m', 'fault', *session.posargs)
 
@@ -472,9 +475,10 @@ def types(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Measure on this machine: `-- NAME` of a script in benchmarks/ (default: local), and options of that script."""
+    install_debian(session, ROUTER)
     install_editable(session, 'py-spy', 'mpich', 'pytest', *MONGODB[:2])
     scripts = {'local', 'tasks', 'peers', 'hotspots', 'placement', 'waiting', 'tracing', 'hub', 'curve', 'mongodb',
-               'raptor', 'platforms', 'mpi_tasks', 'growth', 'backfilling'}
+               'raptor', 'platforms', 'mpi_tasks', 'growth', 'backfilling', 'services'}
     script, *options = session.posargs if set(session.posargs[:1]) & scripts else ['local', *session.posargs]
     session.run('python', f'benchmarks/{script}.py', *options)
 
