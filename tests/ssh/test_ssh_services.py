@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 
 from batch_pilots import platform
+from conftest import processes_with
 from remote_slurm import Remote
 
 PROGRAM = str(Path(__file__).with_name('service_application.py'))
+CONNECTING = str(Path(__file__).with_name('connecting_application.py'))
 
 
 def test_services_on_another_host(remote: Remote, base: Path) -> None:
@@ -32,3 +34,17 @@ def test_services_on_another_host(remote: Remote, base: Path) -> None:
     assert [first[:2], first[3]] == [second[:2], second[3]] == [['h1', url], 'listens'], told
     assert first[2] != second[2]
     assert told['states'] == ['AGENT_EXECUTING'] * 2
+
+
+def test_the_application_reaches_a_service_through_a_tunnel(remote: Remote, base: Path) -> None:
+    environ = remote.hosts.environ | platform(base, 'ssh://h2/', 'FORK', filesystem_endpoint='sftp://h2/',
+                                              fake_resources=True)
+    done = subprocess.run([*remote.prefix, sys.executable, CONNECTING, str(base)], cwd=base, text=True, timeout=55,
+                          env=os.environ | dict(environ), capture_output=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told['url'].startswith('http://127.0.0.1:')
+    assert told['url'] != told['info']
+    assert told['again'] == told['url']
+    assert told['pid'] > 1
+    assert processes_with(f'-L{told["url"].removeprefix("http://").rstrip("/")}:') == {}

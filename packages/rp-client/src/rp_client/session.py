@@ -27,6 +27,7 @@ from rp_client.engine.engine import Engine
 from rp_client.flow.calls import Calls
 from rp_client.flow.uids import Uids
 from rp_client.ids import session_directory
+from rp_client.launcher.tunnels import Tunnels
 from rp_client.old_names import OldMethods
 from rp_client.report import Report
 from rp_client.settings import checked_cfg, checked_close_options, checked_uid, session_settings
@@ -135,6 +136,7 @@ class Session(OldMethods):
         self._ended = threading.Event()
         self.engine = Engine(self.uid, coordinator(self.uid, Path(self.path), settings))
         self.calls = Calls(self.engine, self.uids)
+        self.tunnels = Tunnels()
         self._traces = Traces(self.uid, self.path, self.engine)
         self._tracer = self._traces.own
         self._at_exit = partial(_close_at_exit, weakref.WeakMethod(self.close))
@@ -250,6 +252,7 @@ class Session(OldMethods):
     def _close(self, *, leave: bool) -> None:
         self._tracer.record('session_close', uid=self.uid)
         self.calls.close(f'{self.uid} is closed')
+        self.tunnels.close()
         if self.opened.get(self.uid) is self:
             del self.opened[self.uid]
         try:

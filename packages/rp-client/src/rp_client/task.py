@@ -283,6 +283,28 @@ class Task:
                                f'{self.exception or "there is no information on the reason"}')
         return str(info)
 
+    def connect(self, timeout: float | None = None) -> str:
+        """Return the information on a service, as `wait_info`, with an address that the application reaches.
+
+        On a platform that is reached by ssh, this is a port of this host, from which a tunnel leads to the service
+        until the session is closed; elsewhere, it is the address that tasks get. Call it again after the service has
+        moved.
+
+        Args:
+            timeout: Seconds to wait at most until the service is ready; default: no limit.
+
+        Raises:
+            TimeoutError: The service is not ready after `timeout` seconds.
+            RuntimeError: See `wait_info`.
+            ValueError: The platform is reached by ssh, and the information names no host and port.
+            PlatformError: The tunnel cannot be opened.
+        """
+        info = self.wait_info(timeout)
+        assert self._pilot is not None
+        description = self._pilot.description
+        platform = self.session.get_resource_config(description['resource'], description['access_schema'])
+        return self.session.tunnels.reach(platform.job_manager_endpoint, info)
+
     def cancel(self) -> None:
         """Request the cancellation of the task, and return at once. A final task is not affected."""
         self._tmgr.check_process()

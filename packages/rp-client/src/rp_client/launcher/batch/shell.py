@@ -107,10 +107,13 @@ class Shell:
         return (f"rm -f {quoted} && (umask 077 && base64 -d > {quoted}) <<'E_O_F' && chmod {mode:o} {quoted} "
                 f'|| exit 1\n{text}E_O_F\n')
 
-    def command(self, script: str) -> list[str]:
-        """Return a command that runs a short script in a shell of its own, with its own standard input."""
+    def command(self, script: str, *options: str) -> list[str]:
+        """Return a command that runs a short script in a shell of its own, with its own standard input.
+
+        On another host, `options` are for the program that connects to it.
+        """
         command = ['/bin/sh', '-c', script]
-        return [*self._connection(), f'exec {shlex.join(command)}'] if self.remote else command
+        return [*self._connection(*options), f'exec {shlex.join(command)}'] if self.remote else command
 
     def close(self) -> None:
         """End the shell."""
@@ -148,12 +151,12 @@ class Shell:
                 raise PlatformError(f'{command[0]} cannot be started: {error}') from None
         return self._process
 
-    def _connection(self) -> list[str]:
+    def _connection(self, *options: str) -> list[str]:
         """Return the command that runs another command on the host."""
         program = self._target.program
         if not shutil.which(program):
             raise PlatformError(f'{program} is needed to reach {self.host}, and it is not installed here')
-        return [program, *OPTIONS, *self._target.words]
+        return [program, *OPTIONS, *options, *self._target.words]
 
     def _kill(self) -> None:
         process, self._process = self._process, None
