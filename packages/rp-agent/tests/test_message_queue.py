@@ -7,7 +7,7 @@ from random import Random
 
 from rp_agent.app_comm.message_queue import Delivery, MessageQueue
 
-A, B, C = b'a', b'b', b'c'
+A, B, C, D = b'a', b'b', b'c', b'd'
 
 
 def test_each_message_goes_to_the_getter_that_waits_longest() -> None:
@@ -89,6 +89,32 @@ def test_a_request_is_cancelled_unless_its_answer_is_on_its_way() -> None:
     queue.deliver()
     assert not queue.cancel(B, 2)
     assert queue.have_room() == []
+
+
+def test_a_cancelled_message_is_not_accepted_later() -> None:
+    """The putter may have sent it again before it cancelled."""
+    queue = MessageQueue(max_messages=1)
+    assert queue.put(A, 1, b'one')
+    assert not queue.put(B, 1, b'two')
+    assert queue.cancel(B, 1)
+    queue.get(C, 1)
+    assert queue.deliver() == (C, 1, b'one')
+    assert queue.put(B, 1, b'two')
+    assert len(queue) == 0
+
+
+def test_only_putters_whose_message_fits_are_told_of_room() -> None:
+    queue = MessageQueue(max_bytes=100)
+    for message in (b'x' * 40, b'x' * 60):
+        assert queue.put(A, len(message), message)
+    assert not queue.put(B, 1, b'x' * 70)
+    assert not queue.put(C, 1, b'x' * 30)
+    queue.get(D, 1)
+    assert queue.deliver() == (D, 1, b'x' * 40)
+    assert queue.have_room() == [(C, 1)]
+    queue.get(D, 2)
+    assert queue.deliver() == (D, 2, b'x' * 60)
+    assert queue.have_room() == [(B, 1)]
 
 
 def test_no_message_is_lost_or_doubled_in_a_random_sequence() -> None:

@@ -5,7 +5,7 @@ Rules of this file:
 - A message belongs to the queue from its acceptance until a getter has acknowledged it. If that getter is lost before,
   the message goes back to the head of the queue.
 - Peers repeat requests after the loss of a connection. A request keeps its number, which makes repetition harmless.
-- A full queue refuses messages. When it has room again, all putters that wait are told, and send their message again.
+- A full queue refuses messages. When it has room again, the putters are told whose message fits, and send it again.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class MessageQueue:
         self._max_bytes = max_bytes
         self._messages: deque[bytes] = deque()
         self._bytes = 0
-        self._accepted: OrderedDict[bytes, int] = OrderedDict()   # last number of each putter
-        self._putters: dict[bytes, int] = {}   # that wait for room, with the number of their request
+        self._accepted: OrderedDict[bytes, int] = OrderedDict()   # last number of each putter, accepted or cancelled
+        self._putters: dict[bytes, tuple[int, int]] = {}   # that wait for room: number and size of their message
         self._getters: dict[bytes, int] = {}   # that wait for a message, the longest wait first
         self._unacknowledged: dict[bytes, Delivery] = {}
 
@@ -58,13 +58,10 @@ class MessageQueue:
             return True
         if self._messages and (len(self._messages) >= self._max_messages
                                or self._bytes + len(message) > self._max_bytes):
-            self._putters[putter] = number
+            self._putters[putter] = number, len(message)
             return False
         self._putters.pop(putter, None)
-        self._accepted[putter] = number
-        self._accepted.move_to_end(putter)
-        if len(self._accepted) > _REMEMBERED:
-            self._accepted.popitem(last=False)
+        self._settle(putter, number)
         self._messages.append(message)
         self._bytes += len(message)
         return True
@@ -91,6 +88,7 @@ class MessageQueue:
             return False
         self._getters.pop(peer, None)
         self._putters.pop(peer, None)
+        self._settle(peer, number)   # a repetition may still be on its way
         return True
 
     def lost(self, peer: bytes) -> None:
@@ -113,10 +111,19 @@ class MessageQueue:
         return sent
 
     def have_room(self) -> list[tuple[bytes, int]]:
-        """Return the putters that wait, with the numbers of their requests, if a quarter of the queue is free."""
+        """Return the putters whose message fits, with the number of the request, if a quarter of the queue is free."""
         if not self._putters or (len(self._messages) * 4 > self._max_messages * 3
                                  or (self._messages and self._bytes * 4 > self._max_bytes * 3)):
             return []
-        found = list(self._putters.items())
-        self._putters.clear()
+        found = [(putter, number) for putter, (number, size) in self._putters.items()
+                 if not self._messages or self._bytes + size <= self._max_bytes]
+        for putter, _ in found:
+            del self._putters[putter]
         return found
+
+    def _settle(self, peer: bytes, number: int) -> None:
+        """Ignore further requests of a peer up to this number to put a message."""
+        self._accepted[peer] = number
+        self._accepted.move_to_end(peer)
+        if len(self._accepted) > _REMEMBERED:
+            self._accepted.popitem(last=False)

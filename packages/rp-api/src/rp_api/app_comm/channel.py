@@ -157,7 +157,7 @@ class AppQueue(_Channel):
         while True:
             if self._wait(zmq.POLLIN, until):
                 answer, message = self._answer()
-                if answer == 'room':
+                if answer == 'room' and not cancelled:
                     self._say(operation, *frames)
                 elif answer == 'message':
                     self._say('got')
