@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import pytest
-from conftest import Run, pilot_description, processes_with, wait_until
+from conftest import Run, hub_pid, pilot_description, processes_with, wait_until
 
 import radical.pilot as rp
 
@@ -285,3 +285,24 @@ def test_users_of_instances_that_are_killed(shared: Run) -> None:
     assert all(url.startswith('http://127.0.0.1:') for url in urls)
     assert [service.state for service in services] == [rp.AGENT_EXECUTING] * 2
     end(*services)
+
+
+@pytest.mark.fault
+def test_a_service_outlives_the_hub_and_its_application(base: Path) -> None:
+    """It is started again while there is no application; the next one and its tasks get the address of then."""
+    with rp.Session(uid='session') as session:
+        pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+        tmgr.add_pilots(pmgr.submit_pilots(pilot_description(base, cores=2)))
+        service = tmgr.submit_tasks(stub(service={'name': 'web', 'restart': RESTART}))
+        pid = ask(service.wait_info(TIMEOUT))
+        os.kill(hub_pid(session), signal.SIGKILL)
+        told(tmgr.submit_tasks(user('web')))
+        session.close(terminate=False)
+    os.kill(pid, signal.SIGKILL)
+    with rp.Session(uid='session') as session:
+        tmgr = session.get_task_managers('tmgr.0000')
+        service = tmgr.get_tasks(service.uid)
+        url = told(tmgr.submit_tasks(user('web')))['WEB']
+        assert ask(url) != pid
+        wait_until(lambda: service.info == url)
+        end(service)
