@@ -235,6 +235,8 @@ def test_services_of_a_pilot_start_before_its_tasks_and_end_with_it(session: rp.
     assert task.wait(timeout=TIMEOUT) == rp.DONE
     assert float((base / 'ready').read_text()) < float(task.stdout)
     assert set(tmgr.list_tasks()) == {each.uid for each in [task, *users]}
+    with pytest.raises(ValueError, match='own'):
+        tmgr.submit_tasks(rp.TaskDescription({'executable': 'true', 'uid': 'own'}))
     own = int((base / 'own').read_text())
     pilot.cancel()
     wait_until(lambda: not os.path.exists(f'/proc/{own}'))

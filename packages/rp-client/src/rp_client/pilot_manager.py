@@ -342,6 +342,8 @@ class PilotManager:
             pilot = Pilot(self, description.uid, description, sandboxes)
             self._pilots[pilot.uid] = pilot
             self.partitions.make_first(pilot)
+            # its agent knows tasks by their uids alone
+            self._session.uids.reserve_tasks([service['uid'] for service in agent_services(description)])
             launches.append(Launch(pilot, platform, settings))
         return launches
 

@@ -63,7 +63,7 @@ class Uids:
             self._pilots.update(uids)
 
     def reserve_tasks(self, uids: Iterable[str]) -> None:
-        """Reserve the uids of removed tasks, which are never used again."""
+        """Reserve uids that no further task may have: those of removed tasks, and of the services of pilots."""
         self._reserved.update(uids)
 
     def knows_pilot(self, uid: str) -> bool:
