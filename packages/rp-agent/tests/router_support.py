@@ -1,4 +1,4 @@
-"""What the tests of routers share: routers on a loop in a thread, instances of a service, and requests."""
+"""Helpers of the tests of routers: routers on a loop in a thread, instances of a service, and requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the gate is told about environments: by calls, after failures, after a restart, and for containers."""
+"""Environments at the gate: by calls, after failures, after a restart, and for containers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environments that are really built: once, in parallel, with a reason if not, whoever is killed meanwhile."""
+"""Environments that are really built: once, in parallel, with a reason for a failure, although processes are killed."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class Distributor:
         self._check()
 
     def lost(self, name: str) -> None:
-        """Handle the loss of a node, which is reported elsewhere: nobody misses a copy there."""
+        """Handle the loss of a node, which is reported elsewhere: no task misses a copy there."""
         if self._nodes.pop(name, None) is not None:
             self._check()
 

@@ -26,7 +26,7 @@ REQUESTS_FD, HOLD_FD, API_FD = 3, 4, 5
 """Descriptors of the sockets that HAProxy accepts on: for requests, for the held connection, for its runtime API."""
 
 HOLD_REQUEST = b'GET / HTTP/1.1\r\nhost: waiting\r\n\r\n'
-"""What is sent on the held connection."""
+"""The request on the held connection."""
 
 HELD = ('set server instances/waiting state ready', 'set server instances/starting state maint')
 """The commands once this connection is there."""

@@ -137,7 +137,7 @@ def _port(target: Target, timeout: float) -> Seen:
 
 def _connect(target: Target, timeout: float) -> socket.socket:
     connection = socket.create_connection((target.host, target.port), timeout)
-    if connection.getsockname() == connection.getpeername():   # nobody listens, and the kernel has chosen this port
+    if connection.getsockname() == connection.getpeername():   # no server listens, and the kernel has chosen this port
         connection.close()
         raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
     return connection

@@ -126,7 +126,7 @@ class Calls:
             self.update(found)
 
     def restore(self, known: Iterable[KnownTask], pilots: Mapping[str, Pilot]) -> None:
-        """Forget the calls of an earlier application, which nobody waits for, when they are final."""
+        """Forget the calls of an earlier application, which have no caller any more, when they are final."""
         for task in known:
             call = self._sent[task.uid] = Call(task.uid, pilots.get(task.pilot), task.uid, {})
             if call.place is None or call.place.state in states.FINAL:
