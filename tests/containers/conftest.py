@@ -75,5 +75,7 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.delenv('USER', raising=False)   # as in some batch jobs
         yield base
         wait_until(lambda: not processes_with(str(base)), what='no process of Podman is left')
-        containers = subprocess.run([program, 'ps', '--all', '--quiet'], capture_output=True, text=True, check=True)
-        assert not containers.stdout, 'containers are left'
+        # the record of a container may stay if its task is cancelled while Podman creates it
+        containers = subprocess.run([program, 'ps', '--all', '--format', '{{.State}}'], capture_output=True, text=True,
+                                    check=True)
+        assert set(containers.stdout.split()) <= {'created'}, 'containers are left'

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from batch_pilots import Managers
+from clusters import own_directory
 from conftest import pilot_description
 from mpi.installations import installation
 
@@ -25,11 +26,13 @@ def test_ranks_in_containers_are_one_program(tool: str, name: str, base: Path, i
     mpi = installation(name, base)
     subprocess.run([mpi.compiler, '-o', base / 'ring', SOURCE], check=True, timeout=60)
     monkeypatch.setenv('PATH', f'{mpi.programs}:{os.environ["PATH"]}')
-    with rp.Session(cfg={'base': str(base)}) as session:
+    # other Open MPIs of this user, which run at the same time, remove the directory that they would share
+    with own_directory('rp.mpi.') as scratch, rp.Session(cfg={'base': str(base)}) as session:
+        monkeypatch.setenv('TMPDIR', str(scratch))
         managers = Managers(session)
         pilot = managers.pmgr.submit_pilots(pilot_description(base))
         managers.tmgr.add_pilots(pilot)
-        container = {'image': str(image), 'tool': tool, 'binds': [*BINDS, f'{base}/ring:/bin/ring']}
+        container = {'image': str(image), 'tool': tool, 'binds': [*BINDS, f'{base}/ring:/bin/ring', str(scratch)]}
         task = managers.tmgr.submit_tasks(rp.TaskDescription({
             'executable': 'ring', 'ranks': 3, 'container': container, 'environment': {'PATH': '/bin'}}))
         managers.tmgr.wait_tasks(timeout=50)
