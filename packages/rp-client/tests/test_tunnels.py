@@ -34,3 +34,5 @@ def test_a_host_that_is_not_reached_is_an_error() -> None:
     with pytest.raises(PlatformError, match=r'no tunnel to node1:80 by 127\.0\.0\.1: .*(refused|reset|closed)'):
         tunnels.reach('ssh://127.0.0.1:1/', 'http://node1:80')
     tunnels.close()
+    with pytest.raises(RuntimeError, match='the session was closed'):
+        tunnels.reach('ssh://127.0.0.1:1/', 'http://node1:80')

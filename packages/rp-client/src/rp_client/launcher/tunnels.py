@@ -47,6 +47,7 @@ class Tunnels:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._tunnels: dict[tuple[str, str, int], _Tunnel] = {}
+        self._closed = False
 
     def reach(self, url: str, info: str) -> str:
         """Return the information on a service with an address that is reached from this host.
@@ -58,6 +59,7 @@ class Tunnels:
         Raises:
             ValueError: The platform is reached by ssh, and the information names no host and port.
             PlatformError: The tunnel cannot be opened.
+            RuntimeError: The session was closed.
         """
         if not is_remote(url):
             return info
@@ -66,6 +68,8 @@ class Tunnels:
             raise ValueError(f'{info!r} names no host and port to which a tunnel could lead')
         key = (url, address.host, address.port)
         with self._lock:
+            if self._closed:
+                raise RuntimeError(f'no tunnel to {address.host}:{address.port}: the session was closed')
             tunnel = self._tunnels.get(key)
             if tunnel is None or not tunnel.is_open:
                 if tunnel is not None:
@@ -74,8 +78,9 @@ class Tunnels:
         return f'{address.before}{HERE}:{tunnel.port}{address.after}'
 
     def close(self) -> None:
-        """Close all tunnels."""
+        """Close all tunnels, and open no more."""
         with self._lock:
+            self._closed = True
             for tunnel in self._tunnels.values():
                 tunnel.close()
             self._tunnels.clear()
