@@ -335,7 +335,7 @@ def compat(session: nox.Session) -> None:
                 'radical.pilot==1.103.2')
     for archive in sources.glob('*.tar.gz'):
         shutil.unpack_archive(archive, sources, filter='data')
-    session.run('python', 'tests/compat/run.py', *session.posargs, str(sources))
+    session.run('python', 'tests/compat/run.py', str(sources), *session.posargs)
 
 
 @nox.session
