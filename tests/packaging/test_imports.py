@@ -75,7 +75,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'cli', '__main__'},
     ),
     'rp_raptor': (
-        {'errors', 'communicators', 'loading', 'own_profile'},
+        {'errors', 'communicators', 'loading', 'own_profile', 'worker_methods'},
         {'wire'},
         {'definitions', 'worker'},
         {'client', 'rank'},

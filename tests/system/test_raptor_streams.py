@@ -20,6 +20,21 @@ from rp_raptor.errors import CallLost
 
 LONG = 40.0
 
+SCORER = '''
+import radical.pilot as rp
+
+class Scorer(rp.raptor.DefaultWorker):
+    loaded = 0
+    def __init__(self, raptor_id):
+        super().__init__(raptor_id)
+        self.loaded += 1
+        self.model = 7
+    def score(self, number, offset=0):
+        return [self.model * number + offset, self.loaded]
+    async def score_later(self, number):
+        return self.score(number)
+'''
+
 cloudpickle.register_pickle_by_value(sys.modules[__name__])   # workers cannot import this module
 
 
@@ -130,6 +145,26 @@ def test_calls_of_several_ranks(run: Run) -> None:
             assert executor.submit(ranks_of, 5, factor=2).result(LONG) == [(0, 20), (1, 20)]
     calls = rp.raptor.stream(master, ranks_of, range(5), ranks=2)
     assert sorted(call.result() for call in calls) == [[(0, 2 * n), (1, 2 * n)] for n in range(5)]
+
+
+def test_methods_of_the_worker_object(run: Run, tmp_path: Path) -> None:
+    """Streams, executors and tasks call a method of the object that each rank has made once."""
+    (tmp_path / 'scorer.py').write_text(SCORER)
+    master = _started(run, ranks=2, raptor_file=str(tmp_path / 'scorer.py'), raptor_class='Scorer')
+    score = rp.raptor.worker_method('score')
+    calls = list(rp.raptor.stream(master, score, range(500)))
+    assert sorted(call.result()[0] for call in calls) == [7 * n for n in range(500)]
+    assert {call.result()[1] for call in calls} == {1}   # the model was loaded once
+    with rp.raptor.Executor(master) as executor:
+        assert executor.submit(score, 2, offset=1).result(LONG) == [15, 1]
+        assert executor.submit(lambda n: score(n)[0] + 1, 2).result(LONG) == 15
+        assert list(executor.map(rp.raptor.worker_method('score_later'), range(50), chunksize=7)) == [
+            [7 * n, 1] for n in range(50)]
+        with pytest.raises(ValueError, match=r"^Scorer has no method 'scrore'; its methods are .*hello, .*score, "):
+            executor.submit(rp.raptor.worker_method('scrore'), 2).result(LONG)
+    function = rp.PythonTask(score, (3,))
+    task = master.submit_tasks(rp.TaskDescription({'mode': rp.TASK_FUNCTION, 'function': function}))[0]
+    assert (task.wait(timeout=LONG), task.return_value) == (rp.DONE, [21, 1])
 
 
 def test_a_master_that_is_killed(run: Run, base: Path) -> None:

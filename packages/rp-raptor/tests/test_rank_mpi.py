@@ -14,6 +14,7 @@ from rank_support import Manager, a_manager, worker_file
 from rp_api.functions import PythonTask
 from rp_raptor.wire import payload
 from rp_raptor.worker.mpi_launch import find_launcher
+from rp_raptor.worker_methods import worker_method
 
 LAUNCHER = find_launcher(os.environ)
 
@@ -28,6 +29,10 @@ class OfRank(MPIWorkerRank):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.register_mode('foo', self._dispatch_foo)
+    def gather(self, comm, item):
+        return comm.allgather([self._rank, item])
+    async def gather_later(self, comm, item):
+        return self.gather(comm, item)
     def _dispatch_foo(self, task):
         return '', '', 0, [self._rank, self._ranks], (None, None)
 
@@ -75,6 +80,15 @@ def test_calls_of_several_ranks(job: Manager) -> None:
     call = payload.encode_call(payload.define(product)[0], (5,), {'comm': None})
     assert payload.decode_result(_together(job, call, [0, 1, 2])) == [15] * 3
     assert payload.decode_result(_together(job, payload.encode_call(payload.define(later)[0]), [1, 2], 7)) == [4] * 2
+
+
+def test_methods_of_several_ranks(job: Manager) -> None:
+    """A method of the rank's class gets the communicator first, as a function does."""
+    for name, item in (('gather', 5), ('gather_later', 6)):
+        for rank in range(3):
+            fid = job.define(worker_method(name), rank)
+        result = payload.decode_result(_together(job, payload.encode_call(fid, (item,)), [0, 2], item))
+        assert result == [[[0, item], [2, item]]] * 2
 
 
 def test_described_tasks_of_several_ranks(job: Manager) -> None:

@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from rp_api.functions import deserialize_obj
 from rp_raptor import communicators
 from rp_raptor.wire.payload import define, encode_call
+from rp_raptor.worker_methods import WorkerMethod
 
 
 class Definitions:
@@ -24,9 +25,15 @@ class Definitions:
         self._tell = tell
         self._told: set[bytes] = set()
         self._seen: WeakKeyDictionary[FunctionType, bytes | None] = WeakKeyDictionary()
+        self._methods: dict[WorkerMethod, bytes] = {}
 
     def encode(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """Return the payload of a call; SerializationError if the function or an argument cannot be serialized."""
+        if isinstance(func, WorkerMethod):
+            fid = self._methods.get(func)
+            if fid is None:
+                fid = self._methods[func] = self.define(func)
+            return encode_call(fid, args, kwargs or None)
         if not isinstance(func, FunctionType) or func.__closure__:
             return self._along(func, args, kwargs)
         if func not in self._seen:

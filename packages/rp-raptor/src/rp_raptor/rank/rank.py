@@ -54,6 +54,7 @@ from rp_raptor.wire.rank_protocol import (
 )
 from rp_raptor.wire.requirements import is_for_agent, needs_of
 from rp_raptor.worker.estimate import span
+from rp_raptor.worker_methods import set_worker_object
 
 if TYPE_CHECKING:
     from rp_raptor.rank.async_calls import AsyncCalls
@@ -93,6 +94,7 @@ class Rank:
     def serve(self, worker: Worker) -> None:
         """Accept calls, which this worker object runs."""
         worker._rank, worker._ranks, worker._rp_service = self.rank, self.ranks, self
+        set_worker_object(worker)
         directory = payload.values_directory(os.environ['RP_PILOT_SANDBOX'], self.run.master)
         self._calls = calls = Calls(worker, directory)
         self._runner = Runner(self._cursors, self.rank, calls.functions, calls.run, self._flush, self._park,

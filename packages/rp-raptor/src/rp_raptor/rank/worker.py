@@ -20,6 +20,7 @@ from rp_raptor import communicators
 from rp_raptor.rank import modes
 from rp_raptor.rank.capture import captured
 from rp_raptor.wire.rank_protocol import RANK_VARIABLE, RUN_VARIABLE
+from rp_raptor.worker_methods import find_method
 
 if TYPE_CHECKING:
     from rp_raptor.own_profile import Profile
@@ -180,10 +181,7 @@ class Worker:
     def _dispatch_meth(self, task: Task) -> Any:
         """Run a method of the worker."""
         description = task['description']
-        name = description['method'] or description['function']
-        method = getattr(self, name, None)
-        if not callable(method):
-            raise ValueError(f'{type(self).__name__} has no method {name!r}')
+        method = find_method(self, description['method'] or description['function'])
         return self._rp_call(method, description)
 
     def _dispatch_eval(self, task: Task) -> Any:

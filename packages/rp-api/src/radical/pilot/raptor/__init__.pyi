@@ -11,3 +11,4 @@ from rp_raptor.rank.worker import DefaultWorker as DefaultWorker
 from rp_raptor.rank.worker import MPIWorker as MPIWorker
 from rp_raptor.rank.worker import MPIWorkerRank as MPIWorkerRank
 from rp_raptor.rank.worker import Worker as Worker
+from rp_raptor.worker_methods import worker_method as worker_method
