@@ -1,8 +1,12 @@
-"""Large values as files: written once by the producer and mapped by readers, without copies.
+"""Large values as files: written once by the producer, read or mapped by consumers, without further copies.
 
 A file holds a kind (one byte, as in RAPTOR's payloads), a body, and the out-of-band buffers of pickle protocol 5, each
-aligned to 64 bytes. The reader maps the file; arrays are views of the private, writable map, which is released with
-the last of them. Only processes of one user on one (shared) file system use such files.
+aligned to 64 bytes. A reader copies a small file to its memory and maps a large one; the arrays are views of that
+private, writable memory, which is released with the last of them. Only processes of one user on one (shared) file
+system use such files.
+
+New memory for a file costs more than writing to it. So a small file, which is copied by its readers, can be written
+again: each content has a version, which is 0 in between, and a reader that expects another one fails.
 """
 
 from __future__ import annotations
@@ -17,52 +21,72 @@ from rp_api.errors import DeserializationError
 from rp_api.system import private
 
 LIMIT = 1 << 20
-"""Size in bytes above which a value is written to a file."""
+"""Size in bytes above which a value is written to a file, if it could also be part of a message."""
 
-_MAGIC = b'rpblob1'
-_HEAD = struct.Struct('<7scQI')   # magic, kind, length of the body, number of buffers
+COPIED = 4 << 20
+"""Size in bytes up to which a file is copied by its readers; a larger one is mapped."""
+
+_MAGIC = b'rpblob2'
+_HEAD = struct.Struct('<Q7scQQ')   # version, magic, kind, length of the body, number of buffers
+_VERSION = struct.Struct('<Q')
 _ALIGNMENT = 64
+_PIECES = 1000   # of one writev, which are limited to 1024
+
+Bytes = bytes | memoryview
 
 
-def write(path: str, kind: bytes, body: bytes, buffers: Sequence[pickle.PickleBuffer] = ()) -> int:
-    """Write a new file and return its size; its directory is created if needed. Raise OSError on failure."""
-    os.makedirs(os.path.dirname(path), 0o700, exist_ok=True)
-    views = [buffer.raw() for buffer in buffers]
+def write(path: str, kind: bytes, body: Bytes, buffers: Sequence[pickle.PickleBuffer] = (), version: int = 0) -> int:
+    """Write a new file in an existing directory, and return its size. Raise OSError on failure."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        with open(path, 'xb', opener=_private) as file:
-            file.write(_HEAD.pack(_MAGIC, kind, len(body), len(views)))
-            file.write(struct.pack(f'<{len(views)}Q', *(view.nbytes for view in views)))
-            file.write(body)
-            for view in views:
-                file.write(bytes(-file.tell() % _ALIGNMENT))
-                file.write(view)
-            return file.tell()
+        pieces, size = _pieces(kind, body, buffers, version)
+        _write(file, pieces)
     except BaseException:
         discard(path)
         raise
+    finally:
+        os.close(file)
+    return size
 
 
-def read(path: str) -> tuple[bytes, memoryview, list[memoryview]]:
-    """Return kind, body and buffers of a file; raise DeserializationError if it is missing, truncated or not ours."""
+def write_again(path: str, kind: bytes, body: Bytes, buffers: Sequence[pickle.PickleBuffer], version: int) -> int:
+    """Replace the content of a file that readers copy, and return its size. Raise OSError on failure."""
+    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
-        with open(private.open_file(path), 'rb') as file:
-            content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
-        magic, kind, length, count = _HEAD.unpack_from(content)
-        if magic != _MAGIC:
-            raise ValueError('it has another format')
-        sizes = struct.unpack_from(f'<{count}Q', content, _HEAD.size)
+        os.pwrite(file, _VERSION.pack(0), 0)
+        pieces, size = _pieces(kind, body, buffers, 0)
+        _write(file, pieces)
+        os.pwrite(file, _VERSION.pack(version), 0)
+    finally:
+        os.close(file)
+    return size
+
+
+def size_of(body: Bytes, buffers: Sequence[pickle.PickleBuffer] = ()) -> int:
+    """Return the size of a file with this content."""
+    return _pieces(b' ', body, buffers, 0)[1]
+
+
+def read(path: str, size: int = 0, version: int = 0) -> tuple[bytes, memoryview, list[memoryview]]:
+    """Return kind, body and buffers of a file.
+
+    `size` is that of the content, if it is known; the file may be longer. Raise DeserializationError if the file is
+    missing, truncated, not ours, or has another version.
+    """
+    try:
+        file = private.open_file(path)
+        try:
+            content = _content(file, size or os.fstat(file).st_size)
+            found, magic, kind, length, count = _HEAD.unpack_from(content)
+            if magic != _MAGIC:
+                raise ValueError('it has another format')
+            if not found == version == _VERSION.unpack(os.pread(file, _VERSION.size, 0))[0]:
+                raise ValueError('its content was replaced')
+            return kind, *_parts(content, length, count)
+        finally:
+            os.close(file)
     except (OSError, ValueError, struct.error) as error:
         raise DeserializationError(f'cannot read the value in {path}: {error}', error) from error
-    start = _HEAD.size + 8 * count
-    end = start + length
-    body, buffers = content[start:end], []
-    for size in sizes:
-        start = end + -end % _ALIGNMENT
-        end = start + size
-        buffers.append(content[start:end])
-    if end > len(content):
-        raise DeserializationError(f'cannot read the value in {path}: the file is truncated')
-    return kind, body, buffers
 
 
 def discard(path: str) -> None:
@@ -73,5 +97,51 @@ def discard(path: str) -> None:
         return
 
 
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+def _pieces(kind: bytes, body: Bytes, buffers: Sequence[pickle.PickleBuffer], version: int) -> tuple[list[Bytes], int]:
+    """Return the pieces of a file, and their size."""
+    views = [buffer.raw() for buffer in buffers]
+    sizes = [view.nbytes for view in views]
+    pieces: list[Bytes] = [_HEAD.pack(version, _MAGIC, kind, len(body), len(views)) +
+                           struct.pack(f'<{len(sizes)}Q', *sizes), body]
+    end = sum(map(len, pieces))
+    for view, size in zip(views, sizes, strict=True):
+        padding = -end % _ALIGNMENT
+        if padding:
+            pieces.append(bytes(padding))
+        pieces.append(view)
+        end += padding + size
+    return pieces, end
+
+
+def _write(file: int, pieces: list[Bytes]) -> None:
+    while pieces:
+        written = os.writev(file, pieces[:_PIECES])
+        while pieces and written >= len(pieces[0]):
+            written -= len(pieces[0])
+            del pieces[0]
+        if written:
+            pieces[0] = memoryview(pieces[0])[written:]
+
+
+def _content(file: int, size: int) -> memoryview:
+    if size > COPIED:
+        return memoryview(mmap.mmap(file, size, access=mmap.ACCESS_COPY))
+    content = bytearray(size)
+    if os.preadv(file, [content], 0) < size:
+        raise ValueError('the file is truncated')
+    return memoryview(content)
+
+
+def _parts(content: memoryview, length: int, count: int) -> tuple[memoryview, list[memoryview]]:
+    """Return body and buffers; ValueError if the content is shorter than they are."""
+    sizes = struct.unpack_from(f'<{count}Q', content, _HEAD.size)
+    start = _HEAD.size + 8 * count
+    end = start + length
+    body, buffers = content[start:end], []
+    for size in sizes:
+        start = end + -end % _ALIGNMENT
+        end = start + size
+        buffers.append(content[start:end])
+    if end > len(content):
+        raise ValueError('the file is truncated')
+    return body, buffers

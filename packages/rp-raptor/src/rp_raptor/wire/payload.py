@@ -280,6 +280,7 @@ def _opened(payload: bytes) -> tuple[bytes, memoryview, Sequence[memoryview]]:
 def _filed(directory: str, kind: bytes, body: bytes, buffers: Sequence[pickle.PickleBuffer] = ()) -> bytes:
     path = f'{directory}/{os.urandom(12).hex()}'
     try:
+        os.makedirs(directory, 0o700, exist_ok=True)
         return _FILE + codec.pack([path, blobs.write(path, kind, body, buffers)])
     except OSError as error:
         raise SerializationError(f'cannot write a result of {len(body)} bytes or more: {error}') from error

@@ -1,0 +1,70 @@
+"""Files of large values: what is written is read, and nothing else is."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rp_api import blobs
+from rp_api.errors import DeserializationError
+
+
+@pytest.mark.parametrize('size', [0, 1, 1000, blobs.COPIED, blobs.COPIED + 1])
+def test_what_is_written_is_read(tmp_path: Path, size: int) -> None:
+    path = str(tmp_path / 'value')
+    data = np.frombuffer(os.urandom(size), np.uint8)
+    buffers = [pickle.PickleBuffer(data), pickle.PickleBuffer(b'other'), *[pickle.PickleBuffer(b'x')] * 2000]
+    written = blobs.write(path, b'R', b'body', buffers)
+    assert written == os.stat(path).st_size == blobs.size_of(b'body', buffers)
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    kind, body, (first, *others) = blobs.read(path)
+    assert (kind, bytes(body)) == (b'R', b'body')
+    assert list(map(bytes, others)) == [b'other', *[b'x'] * 2000]
+    assert bytes(first) == data.tobytes()
+    if size:
+        np.frombuffer(first, np.uint8)[:] = 0   # the reader's own memory
+        assert bytes(blobs.read(path, written)[2][0]) == data.tobytes()
+
+
+def test_a_file_is_never_replaced(tmp_path: Path) -> None:
+    path = str(tmp_path / 'value')
+    blobs.write(path, b'R', b'body')
+    with pytest.raises(FileExistsError):
+        blobs.write(path, b'R', b'other')
+    assert bytes(blobs.read(path)[1]) == b'body'
+    blobs.discard(path)
+    blobs.discard(path)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(DeserializationError, match='No such file'):
+        blobs.read(path)
+
+
+def test_a_reader_of_a_version_gets_that_one_or_fails(tmp_path: Path) -> None:
+    path = str(tmp_path / 'value')
+    blobs.write(path, b'V', b'a long body', (), 1)
+    assert bytes(blobs.read(path, version=1)[1]) == b'a long body'
+    size = blobs.write_again(path, b'V', b'short', [pickle.PickleBuffer(b'buffer')], 2)
+    _, body, buffers = blobs.read(path, size, 2)
+    assert [bytes(body), *map(bytes, buffers)] == [b'short', b'buffer']
+    for version in (0, 1, 3):
+        with pytest.raises(DeserializationError, match='replaced'):
+            blobs.read(path, size, version)
+
+
+@pytest.mark.parametrize('damage', ['truncated', 'foreign', 'open to others'])
+def test_other_files_are_refused(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / 'value'
+    size = blobs.write(str(path), b'R', b'body', [pickle.PickleBuffer(bytes(100))])
+    if damage == 'truncated':
+        os.truncate(path, size - 1)
+    elif damage == 'foreign':
+        path.write_bytes(bytes(size))
+    else:
+        path.chmod(0o644)
+    with pytest.raises(DeserializationError, match='cannot read the value'):
+        blobs.read(str(path))
