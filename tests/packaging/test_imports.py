@@ -34,7 +34,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
     'rp_api': (
         {'errors', 'deprecated', 'constants', 'task_modes', 'logger', 'record', 'component', 'uid_set',
          'trace_entities'},
-        {'system', 'distributions', 'extensions'},
+        {'system', 'distributions', 'extensions', 'pickles'},
         {'states', 'resources', 'functions', 'partitions', 'blobs', 'simulation'},
         {'values', 'staging', 'version_1'},
         {'description'},

@@ -166,5 +166,5 @@ def test_functions_are_forgotten(site: Site) -> None:
 def test_arguments_that_cannot_be_restored(site: Site) -> None:
     fid, _ = define(same)
     for body in (b'', b'nonsense', b'\x80\x05K\x01.'):
-        with pytest.raises(DeserializationError, match='the arguments cannot be restored'):
+        with pytest.raises(DeserializationError, match='cannot restore the arguments'):
             arguments(b'F' + fid + body)

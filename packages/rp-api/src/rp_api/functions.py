@@ -15,11 +15,11 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
+from rp_api import pickles
 from rp_api.errors import DeserializationError, SerializationError
 from rp_api.system import private
 
 _FILE_NAME = 'rp_obj.pkl'
-_PICKLE_START, _PICKLE_END = b'\x80', b'.'
 
 
 class PythonTask:
@@ -74,7 +74,7 @@ def is_python_task(text: str) -> bool:
         data = base64.b64decode(text, validate=True)
     except (ValueError, TypeError):
         return False
-    return data.startswith(_PICKLE_START) and data.endswith(_PICKLE_END)
+    return pickles.is_pickle(data)
 
 
 def serialize_obj(obj: Any) -> bytes:
@@ -82,7 +82,7 @@ def serialize_obj(obj: Any) -> bytes:
     import cloudpickle
 
     try:
-        return bytes(cloudpickle.dumps(obj))
+        return pickles.stamped(cloudpickle.dumps(obj))
     except Exception as by_value:
         try:
             return pickle.dumps(obj)
@@ -92,10 +92,7 @@ def serialize_obj(obj: Any) -> bytes:
 
 def deserialize_obj(data: bytes) -> Any:
     """Return the object that `serialize_obj` serialised; raise DeserializationError if that fails."""
-    try:
-        return pickle.loads(data)
-    except Exception as error:
-        raise DeserializationError(f'cannot restore an object: {error!r}', error) from error
+    return pickles.restore(data, 'an object')
 
 
 def serialize_file(obj: Any, fname: str | os.PathLike[str] | None = None) -> str:

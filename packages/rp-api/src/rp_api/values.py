@@ -11,7 +11,7 @@ import os
 import pickle
 from typing import Any
 
-from rp_api import blobs
+from rp_api import blobs, pickles
 from rp_api.errors import DeserializationError, SerializationError
 
 _PICKLED, _FILE = '__rp_pickled__', '__rp_file__'
@@ -36,7 +36,7 @@ def dump(value: Any, buffers: list[pickle.PickleBuffer] | None = None) -> bytes:
     if buffers is not None:
         buffers.clear()
     try:
-        return bytes(cloudpickle.dumps(value, _PROTOCOL, buffer_callback=left_in))
+        return pickles.stamped(cloudpickle.dumps(value, _PROTOCOL, buffer_callback=left_in))
     except Exception as error:
         raise SerializationError(f'{type(value).__name__} cannot be serialised: {error}') from error
 
@@ -88,15 +88,13 @@ def _is_pickled(value: Any) -> bool:
 def _restored(value: dict[str, Any]) -> Any:
     if not _is_pickled(value):
         return value
+    if _PICKLED in value:
+        return pickles.restore(value[_PICKLED], 'a value')
     try:
-        if _PICKLED in value:
-            return pickle.loads(value[_PICKLED])
         _, body, buffers = blobs.read(os.fspath(value[_FILE]))
-        return pickle.loads(body, buffers=buffers)
-    except DeserializationError:
-        raise
-    except Exception as error:
+    except TypeError as error:
         raise DeserializationError(f'cannot restore a value: {error!r}', error) from error
+    return pickles.restore(body, 'a value', buffers)
 
 
 def _is_plain(value: Any) -> bool:

@@ -17,6 +17,7 @@ cdef object _loads = pickle.loads
 cdef enum:
     SHORT = 16 * 1024    # bytes of a payload that is cheap to copy
     VALUE = 82           # the kind of a result that is a value: R
+    END = 46             # the last byte of a pickle without code
 
 
 @cython.final
@@ -150,7 +151,9 @@ cdef class Finished:
 cdef object _decoded(result):
     if not isinstance(result, bytes):
         raise result
-    if PyBytes_AS_STRING(result)[0] == VALUE and PyBytes_GET_SIZE(result) < SHORT:   # the usual case
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(result)
+    cdef char *data = PyBytes_AS_STRING(result)
+    if data[0] == VALUE and size < SHORT and data[size - 1] == END:   # the usual case
         try:
             return _loads((<bytes>result)[1:])
         except Exception:

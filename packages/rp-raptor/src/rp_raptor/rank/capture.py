@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TextIO
 
+from rp_api.pickles import missing_module
 from rp_raptor.errors import CallCanceled, CallTimeout
 
 KEPT = 64 << 10
@@ -113,7 +114,9 @@ def traceback_of(error: BaseException) -> str:
     start = error.__traceback__
     while start is not None and _is_own(start.tb_frame.f_globals.get('__package__')):
         start = start.tb_next
-    return ''.join(traceback.format_exception(type(error), error, start))
+    text = ''.join(traceback.format_exception(type(error), error, start))
+    advice = missing_module(error)
+    return f'{text}\n{advice}\n' if advice else text
 
 
 def _is_own(package: object) -> bool:

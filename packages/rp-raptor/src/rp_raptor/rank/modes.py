@@ -16,6 +16,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from rp_api.functions import deserialize_obj
+from rp_api.pickles import is_pickle
 from rp_api.states import DONE, FAILED
 from rp_api.values import to_plain
 from rp_raptor.errors import CallCanceled, CallTimeout
@@ -171,7 +172,7 @@ def _pickle_in(text: str) -> bytes | Call | None:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return None
-    if not (data.startswith(b'\x80') and data.endswith(b'.')):
+    if not is_pickle(data):
         return None
     call = _call_in(data)
     return call if _SCALARS.issuperset(map(type, (*call[1], *call[2].values()))) else data

@@ -9,7 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
-from rp_api import blobs
+from rp_api import blobs, pickles
 from rp_api.errors import DeserializationError
 from rp_api.functions import deserialize_obj
 from rp_raptor.wire import payload
@@ -26,6 +26,7 @@ cdef Py_ssize_t _LARGE = blobs.LIMIT
 cdef enum:
     SHORT = 16 * 1024                   # bytes of a payload that is cheap to copy
     FUNCTION = 70                       # the kind of a call of a function: F
+    END = 46                            # the last byte of a pickle
     ARGUMENTS = 1 + 16                  # offset of the arguments, after the identifier of the function
 
 
@@ -99,11 +100,14 @@ cdef class Functions:
 
 cpdef tuple arguments(bytes call):
     """Return arguments and keyword arguments (None if there are none) of a call of kind F."""
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(call)
+    if PyBytes_AS_STRING(call)[size - 1] != END:   # code among the arguments has a stamp behind it
+        pickles.check_version(call, 'an argument')
     try:
-        args, kwargs = _loads(call[ARGUMENTS:] if PyBytes_GET_SIZE(call) < SHORT else memoryview(call)[ARGUMENTS:])
+        args, kwargs = _loads(call[ARGUMENTS:] if size < SHORT else memoryview(call)[ARGUMENTS:])
         return args, kwargs
     except Exception as error:
-        raise DeserializationError(f'the arguments cannot be restored: {error!r}', error) from error
+        raise pickles.failure('the arguments', error)
 
 
 @cython.final

@@ -19,7 +19,7 @@ from concurrent.futures import CancelledError
 from hashlib import blake2b
 from typing import Any
 
-from rp_api import blobs
+from rp_api import blobs, pickles
 from rp_api.errors import DeserializationError, SerializationError
 from rp_api.functions import serialize_obj
 from rp_api.values import dump, size_of
@@ -287,10 +287,7 @@ def _filed(directory: str, kind: bytes, body: bytes, buffers: Sequence[pickle.Pi
 
 
 def _unpickled(data: bytes | memoryview, buffers: Sequence[memoryview] = ()) -> Any:
-    try:
-        return pickle.loads(data, buffers=buffers)
-    except Exception as error:
-        raise DeserializationError(f'cannot restore a value: {error!r}', error) from error
+    return pickles.restore(data, 'a value', buffers)
 
 
 def _restored(pickled: bytes | None, represented: str, text: str) -> BaseException:
