@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from array import array
 from collections import deque
 from contextlib import suppress
 from typing import Any
@@ -25,7 +26,8 @@ DOMAIN = 'standin'
 class StandinMaster:
     """A master's handle and the master itself; `hold` makes it keep calls until `release()`."""
 
-    def __init__(self, uid: str = 'raptor.0000', room: int = 4096, hold: bool = False, up: bool = True) -> None:
+    def __init__(self, uid: str = 'raptor.0000', room: int = 4096, hold: bool = False, up: bool = True,
+                 ranks: int = 1) -> None:
         self.uid = uid
         self.state = 'AGENT_EXECUTING'
         self.exception: str | None = None
@@ -37,6 +39,7 @@ class StandinMaster:
         self.attributes: dict[int, Any] = {}
         self.largest = 0                        # calls without a result at any moment
         self._room = room
+        self._ranks = ranks
         self._functions: dict[bytes, Any] = {}
         self._context: zmq.Context[Any] = zmq.Context()
         self._loop = Loop()
@@ -121,10 +124,17 @@ class StandinMaster:
 
     def _on_open(self, peer: bytes, name: str, info: dict[str, Any]) -> None:
         self._send(peer, ['welcome', {'uid': self.uid}])
+        if 'share' in info:
+            self._send(peer, ['ranks', self._ranks])
         self._send(peer, ['room', self._room])
 
     def _on_define(self, peer: bytes, fid: bytes, blob: bytes) -> None:
         self._functions[fid] = deserialize_obj(blob)
+
+    def _on_give_back(self, peer: bytes, count: int) -> None:
+        back = [self.held.pop()[1] for _ in range(min(count, len(self.held) - self._ranks))]
+        self._send(peer, ['returned', array('Q', back).tobytes()])
+        self._send(peer, ['room', len(back)])
 
     def _on_cancel(self, peer: bytes, ids: bytes) -> None:
         self.cancelled.update(ids_of(ids))

@@ -6,6 +6,7 @@ import random
 from array import array
 from collections.abc import Sequence
 from concurrent.futures import CancelledError
+from functools import partial
 from typing import Any
 
 import pytest
@@ -266,6 +267,63 @@ def test_who_had_nothing_to_give_back_is_left_alone(site: Site) -> None:
     assert len(site.told('rich', 'give_back')) == 2
 
 
+def test_a_source_takes_back_calls_that_wait(site: Site) -> None:
+    back: list[list[int]] = []
+    site.add('w', 2)
+    site.asker.call(*range(6))
+    site.router.give_back(site.asker.source, 3, lambda ids: back.append(list(ids)))
+    assert back == [[3, 4, 5]]
+    assert (site.router.waiting, site.asker.source.open) == (1, 3)
+
+
+def test_a_source_takes_back_calls_that_workers_have_not_started(site: Site) -> None:
+    back: list[list[int]] = []
+    other = Asker(site.router)
+    one, two = site.add('w1', 6), site.add('w2', 3)
+    site.asker.call(*range(8))
+    other.call(0)
+    site.router.give_back(site.asker.source, 6, lambda ids: back.append(list(ids)))
+    assert site.told('w1', 'give_back') + site.told('w2', 'give_back') == [[5], [1]]
+    site.router.returned(two, list(two.calls)[-1:])
+    assert not back
+    site.router.returned(one, list(one.calls)[1:])
+    assert [len(ids) for ids in back] == [5]
+    assert site.asker.source.open == len(one.calls) + len(two.calls) == 3
+    assert site.router.waiting == 1   # the call of the other source is sent again
+
+
+def test_a_source_that_takes_back_calls_always_gets_an_answer(site: Site) -> None:
+    back: list[list[int]] = []
+    def ask() -> None:
+        site.router.give_back(site.asker.source, 5, lambda ids: back.append(list(ids)))
+    ask()
+    assert back == [[]]
+    worker = site.add('w', 9)
+    site.asker.call(1)
+    ask()
+    assert back == [[], []]   # it runs
+    site.asker.call(2, 3)
+    ask()
+    site.lose(worker)
+    assert back == [[], [], []]   # these were with a worker that has died: they are tried again here
+    assert site.router.waiting == 3
+    last = site.add('last', 3)
+    ask()
+    site.router.close(site.asker.source)
+    site.router.returned(last, [])
+    assert len(back) == 3
+
+
+def test_calls_over_several_ranks_are_taken_back(site: Site) -> None:
+    back: list[list[int]] = []
+    site.add('w', 1, ranks=2, mpi=True)
+    site.asker.call(1, 2, 3, 4, ranks=2)
+    site.router.give_back(site.asker.source, 2, lambda ids: back.append(list(ids)))
+    assert back == [[3, 4]]
+    assert len(site.asker.source.attributes) == 2
+    assert (site.router.ranks_for(1), site.router.ranks_for(2), site.router.ranks_for(3)) == (2, 1, 0)
+
+
 def test_calls_over_several_ranks_need_a_worker_with_mpi(site: Site) -> None:
     small, plain = site.add('small', 9, ranks=2, mpi=True), site.add('plain', 9, ranks=8)
     site.asker.call(1, ranks=4)
@@ -317,6 +375,10 @@ def test_everything_can_be_failed_at_once(site: Site) -> None:
     assert site.asker.source.open == 0
 
 
+def _note(back: list[tuple[Asker, list[int]]], asker: Asker, ids: Sequence[int]) -> None:
+    back.append((asker, list(ids)))
+
+
 @pytest.mark.parametrize('seed', range(20))
 def test_each_call_has_one_result_whatever_happens(seed: int) -> None:
     chance = random.Random(seed)
@@ -324,10 +386,11 @@ def test_each_call_has_one_result_whatever_happens(seed: int) -> None:
     askers = [site.asker, Asker(site.router), Asker(site.router)]
     workers: list[Worker] = []
     made = [0, 0, 0]
+    back: list[tuple[Asker, list[int]]] = []
     for step in range(400):
         which = chance.randrange(3)
         ranks = {'ranks': 2} if chance.random() < 0.2 else {}
-        event = chance.randrange(9) if workers else 0
+        event = chance.randrange(10) if workers else 0
         worker = chance.choice(workers) if workers else None
         mine = chance.sample(list(worker.calls), chance.randint(0, len(worker.calls))) if worker else []
         if event == 0 and len(workers) < 4:
@@ -349,6 +412,12 @@ def test_each_call_has_one_result_whatever_happens(seed: int) -> None:
             site.lose(worker, died=chance.random() < 0.5)
         elif event == 8 and made[which]:
             site.router.cancel(askers[which].source, chance.choices(range(made[which]), k=5))
+        elif event == 9:
+            asker = askers[which]
+            site.router.give_back(asker.source, chance.randrange(20), partial(_note, back, asker))
+        while back:   # another master would get them
+            asker, ids = back.pop()
+            asker.call(*ids)
         site.router.deal()
         held_by_all = sum(len(worker.calls) for worker in workers)
         assert sum(asker.source.open for asker in askers) == site.router.waiting + held_by_all
@@ -356,6 +425,8 @@ def test_each_call_has_one_result_whatever_happens(seed: int) -> None:
     last = site.add('last', 10**6, ranks=2, mpi=True)
     for worker in workers:
         site.lose(worker, died=False)
+    for asker, ids in back:
+        asker.call(*ids)
     site.answer(last, *last.calls)
     assert [sorted(asker.values) for asker in askers] == [list(range(number)) for number in made]
     assert not any(asker.source.open or asker.source.attributes for asker in askers)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from master_support import TIMEOUT, UID, ScriptedAgent, ScriptedWorker, running
+from standin_master import StandinMaster
 
 from rp_api.description.task import TaskDescription
 from rp_api.errors import CoordinationError, DescriptionError
@@ -144,6 +145,38 @@ def test_an_application(start: Start, hire: Callable[..., ScriptedWorker]) -> No
         assert executor.submit(square, 5).result(TIMEOUT) == 25
         assert list(executor.map(square, range(10))) == [n * n for n in range(10)]
     assert master.submit(square, 1).result(TIMEOUT) == 1
+
+
+def test_room_for_shared_calls_follows_the_workers(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
+    """The other master is not up: its share waits in the application, and not here behind a call that takes long."""
+    master, agent = start()
+    worker = hire(credit=3, eager=False)
+    master.wait_workers(1)
+    handle = SimpleNamespace(uid=UID, state='AGENT_EXECUTING', exception=None, access=agent.heard('hello')[2])
+    absent = SimpleNamespace(uid='raptor.0001', state='AGENT_SCHEDULING', exception=None, access=None)
+    with Executor([handle, absent]) as executor:
+        futures = [executor.submit(square, number) for number in range(10)]
+        assert len(worker.has(3)) == 3
+        assert len(executor._caller._waiting) == 7   # type: ignore[attr-defined]
+        for _ in range(10):
+            worker.step(worker.has(1)[0])
+        assert [future.result(TIMEOUT) for future in futures] == [number * number for number in range(10)]
+
+
+def test_calls_without_workers_are_given_back(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
+    master, agent = start()
+    handle = SimpleNamespace(uid=UID, state='AGENT_EXECUTING', exception=None, access=agent.heard('hello')[2])
+    other = StandinMaster('raptor.0001', up=False)
+    try:
+        with Executor([handle, other]) as executor:
+            futures = [executor.submit(square, number) for number in range(100)]
+            while master._Master__core._router.waiting < 100:
+                agent.do(lambda: None)
+            other.come_up()
+            assert [future.result(TIMEOUT) for future in futures] == [number * number for number in range(100)]
+        assert not master._Master__core._router.waiting
+    finally:
+        other.close()
 
 
 def test_an_application_hears_of_the_end(start: Start) -> None:

@@ -12,6 +12,7 @@ from standin_master import StandinMaster
 
 from rp_api.errors import SerializationError
 from rp_raptor.client import application_link
+from rp_raptor.client.futures import Executor
 from rp_raptor.client.stream import stream
 from rp_raptor.client.streamed import Call
 from rp_raptor.errors import CallLost
@@ -52,6 +53,20 @@ def held(master: StandinMaster, number: int) -> None:
 
     master.do(look)
     assert arrived.wait(20), f'{len(master.held)} calls are held'
+
+
+def told(master: StandinMaster, operation: str) -> None:
+    """Wait until the master has got that message."""
+    arrived = threading.Event()
+
+    def look() -> None:
+        if operation in master.seen:
+            arrived.set()
+        else:
+            master._loop.call_later(0.001, look)
+
+    master.do(look)
+    assert arrived.wait(20)
 
 
 def in_thread(calls: Iterator[Call]) -> tuple[threading.Thread, list[Call]]:
@@ -151,16 +166,7 @@ def test_a_stream_that_is_left_tells_the_master(make: Make) -> None:
     with_some_left = stream(master, half, count(), window=10)
     assert next(with_some_left).result() == 0
     with_some_left.close()   # type: ignore[attr-defined]
-    told = threading.Event()
-
-    def look() -> None:
-        if 'close' in master.seen:
-            told.set()
-        else:
-            master._loop.call_later(0.001, look)
-
-    master.do(look)
-    assert told.wait(20)
+    told(master, 'close')
 
 
 def test_a_master_that_starts_later(make: Make) -> None:
@@ -224,6 +230,77 @@ def test_masters_share_the_calls(make: Make) -> None:
         master.release()
     thread.join(20)
     assert len(taken) == 3000
+
+
+def test_masters_get_shares_in_proportion_to_their_ranks(make: Make) -> None:
+    masters = [make(hold=True, ranks=3), make(uid='raptor.0001', hold=True)]
+    thread, taken = in_thread(stream(masters, half, range(400)))
+    held(masters[0], 300)
+    held(masters[1], 100)
+    for master in masters:
+        master.release()
+    thread.join(20)
+    assert len(taken) == 400
+
+
+def test_a_master_without_workers_gets_calls_only_if_no_other_has_any(make: Make) -> None:
+    without, other = make(hold=True, ranks=0), make(uid='raptor.0001', up=False)
+    thread, taken = in_thread(stream([without, other], half, range(100)))
+    held(without, 100)
+    other.come_up()
+    thread.join(20)
+    assert sorted(call.result() for call in taken) == [n / 2 for n in range(100)]
+    assert not without.held
+
+
+def test_calls_that_have_not_started_go_to_a_master_that_comes_later(make: Make) -> None:
+    first, second = make(hold=True), make(uid='raptor.0001', up=False)
+    with Executor([first, second]) as executor:
+        futures = [executor.submit(half, number) for number in range(50)]
+        held(first, 50)
+        second.come_up()
+        for future in futures[1:]:
+            future.result(20)
+        assert len(first.held) == 1   # the call that its rank runs
+        assert not futures[0].done()
+        first.release()
+        assert futures[0].result(20) == 0
+
+
+def test_closing_a_stream_drops_its_calls_at_all_masters(make: Make) -> None:
+    masters = [make(hold=True), make(uid='raptor.0001', hold=True)]
+    calls = stream(masters, half, range(100), window=10)
+    thread = threading.Thread(target=lambda: next(calls))
+    thread.start()
+    for master in masters:
+        held(master, 5)
+    masters[0].release()
+    thread.join(20)
+    calls.close()   # type: ignore[attr-defined]
+    for master in masters:
+        told(master, 'close')
+
+
+def test_items_are_read_as_far_as_the_window_goes_over_several_masters(make: Make) -> None:
+    masters = [make(hold=True, room=3), make(uid='raptor.0001', hold=True, room=2)]
+    read: list[int] = []
+
+    def items() -> Iterator[int]:
+        for number in count():
+            read.append(number)
+            yield number
+
+    calls = stream(masters, half, items(), window=20)
+    thread = threading.Thread(target=lambda: next(calls))
+    thread.start()
+    held(masters[0], 3)
+    held(masters[1], 2)
+    assert len(read) == 20
+    assert [master.largest for master in masters] == [3, 2]
+    for master in masters:
+        master.release()
+    thread.join(20)
+    calls.close()   # type: ignore[attr-defined]
 
 
 def test_calls_go_out_again_when_a_connection_was_lost(make: Make) -> None:

@@ -55,25 +55,39 @@ class Master(Protocol):
 
 
 class ApplicationLink:
-    """A connection to `master`; reports free room, results and calls to resend to `owner`."""
+    """A connection to `master`; reports room, results and calls to resend to `owner`.
 
-    def __init__(self, loop: Loop, master: Master, name: str, owner: Owner) -> None:
+    It is a member of those that share the owner's calls, see `rp_api.balancing`. If there are others, `width` is the
+    number of ranks of each call, else None.
+    """
+
+    def __init__(self, loop: Loop, master: Master, name: str, owner: Owner, width: int | None) -> None:
         self.uid = master.uid
-        self.room = 0
+        self.free = 0            # the number of calls that the master accepts now
+        self.ranks = 0           # the number of calls that its workers can run at a time, if it reports that
+        self.asked = 0           # the number of calls that it was asked to give back
+        self.exhausted = False   # it had none to give back, and has got no call and sent no result since
         self.calls: dict[int, bytes] = {}
         self.lost = ''
         self._loop = loop
         self._master = master
         self._name = name
         self._owner = owner
+        self._width = width
         self._connection: Connection | None = None
         self._met = False
         self._address = ''
         self._heard = self._said = time.monotonic()
         self._malformed = Tally(f'malformed message of {master.uid}')
         self._on: dict[str, Callable[..., object]] = {
-            'room': self._add_room, 'results': self._take_results, 'ended': self._end, 'refused': self._end,
-            'pong': self._nothing, 'welcome': self._nothing}
+            'room': self._add_room, 'ranks': self._set_ranks, 'results': self._take_results,
+            'returned': self._take_back, 'ended': self._end, 'refused': self._end, 'pong': self._nothing,
+            'welcome': self._nothing}
+
+    @property
+    def load(self) -> int:
+        """The number of calls that the master has."""
+        return len(self.calls)
 
     @property
     def waits(self) -> bool:
@@ -100,11 +114,17 @@ class ApplicationLink:
             self._send(['define', fid, blob])
 
     def give(self, numbers: array[int], payloads: list[bytes], attributes: Mapping[str, Any] | None) -> None:
-        """Send calls to the master: at most `room`, and at most one message's worth."""
-        self.room -= len(numbers)
+        """Send calls to the master: at most `free`, and at most one message's worth."""
+        self.free -= len(numbers)
+        self.exhausted = False
         hold(self.calls, numbers, payloads)
         each = {number: dict(attributes) for number in numbers} if attributes else None
         self._send(['calls', numbers.tobytes(), payloads, each])
+
+    def ask_back(self, number: int) -> None:
+        """Ask the master to give back up to that many calls that no rank has started."""
+        self.asked = number
+        self._send(['give_back', number])
 
     def cancel(self, numbers: Sequence[int]) -> None:
         """Cancel calls; their results are discarded."""
@@ -129,10 +149,10 @@ class ApplicationLink:
 
     def _connected(self) -> None:
         self._met = True
-        self.room = 0
+        self.free = self.ranks = self.asked = 0
         self._heard = time.monotonic()
-        self._send(['open', self._name, {'protocol': PROTOCOL, 'host': host_id(), 'pid': os.getpid(),
-                                         'started': start_time(os.getpid())}])
+        info = {'protocol': PROTOCOL, 'host': host_id(), 'pid': os.getpid(), 'started': start_time(os.getpid())}
+        self._send(['open', self._name, info if self._width is None else {**info, 'share': self._width}])
         for fid, blob in self._owner.definitions.items():
             self._send(['define', fid, blob])
         self._give_up_calls()
@@ -162,10 +182,14 @@ class ApplicationLink:
         self._owner.deal()
 
     def _add_room(self, number: int) -> None:
-        self.room += number
+        self.free += number
+
+    def _set_ranks(self, number: int) -> None:
+        self.ranks = number
 
     def _take_results(self, ids: bytes, payloads: list[bytes]) -> None:
         numbers = ids_of(ids)
+        self.exhausted = False
         wanted = release(self.calls, numbers)
         if wanted is None:
             self._owner.results(numbers, payloads)
@@ -174,12 +198,19 @@ class ApplicationLink:
                 payload.discard(result)
             self._owner.results(array('Q', compress(numbers, wanted)), list(compress(payloads, wanted)))
 
+    def _take_back(self, ids: bytes) -> None:
+        """Hand calls back to the owner that no rank has started, without those that were cancelled meanwhile."""
+        numbers = ids_of(ids)
+        self.asked, self.exhausted = 0, not numbers
+        self._owner.take_back({number: payload for number in numbers
+                               if (payload := self.calls.pop(number, None)) is not None})
+
     def _end(self, reason: str) -> None:
         if self.lost:
             return
         self.lost = f'{self.uid} cannot be reached any more: {reason}'
         self._met = False
-        self.room = 0
+        self.free = self.ranks = self.asked = 0
         if self._connection is not None:
             self._connection.close(0)
             self._connection = None

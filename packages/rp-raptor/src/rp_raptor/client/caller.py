@@ -1,7 +1,9 @@
 """Calls of an application to masters: sent as masters have room, each answered once.
 
-A caller runs its connections in a thread of its own. A call goes to the master with the fewest calls; the calls of a
-lost master go to the others. When no master is left, every call without a result fails with the reason.
+A caller runs its connections in a thread of its own. Calls go to the masters in proportion to their ranks, no faster
+than their workers can take them; when ranks of one are idle, others give back calls that have not started (see
+`rp_api.balancing`). The calls of a lost master go to the others. When no master is left, every call without a result
+fails with the reason.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rp_api.balancing.shares import requests, shares
 from rp_api.errors import SerializationError
 from rp_api.loop.event_loop import Loop
 from rp_api.wire.codec import MAX_BYTES
@@ -24,7 +27,7 @@ _WAITING, _WORKING = 0.05, 0.5
 """Seconds between polls of the masters: until all are up, and after that."""
 
 WINDOW = 4096
-"""Default number of calls in flight, summed over all masters."""
+"""Default number of calls in flight."""
 
 _LARGEST = MAX_BYTES - (1 << 20)
 """Bytes of the largest payload; the remainder is for the message around it."""
@@ -33,20 +36,19 @@ _LARGEST = MAX_BYTES - (1 << 20)
 class Caller(Intake):
     """Makes calls at masters, which may still be starting.
 
-    Each call has one result or one failure, unless it was cancelled; both are reported in the caller's thread. With
-    several masters, `window` calls are shared out among them, and the others wait here. All public methods may be
-    called from any thread.
+    Each call has one result or one failure, unless it was cancelled; both are reported in the caller's thread. All
+    public methods may be called from any thread.
     """
 
     def __init__(self, masters: Sequence[Master], on_results: Results, on_failed: Failed,
-                 attributes: Mapping[str, Any] | None = None, window: int = WINDOW) -> None:
+                 attributes: Mapping[str, Any] | None = None) -> None:
         super().__init__(Loop(), on_results, on_failed, attributes)
         self.definitions: dict[bytes, bytes] = {}
         self.results = on_results
-        self._window = window
         self._waiting = CallBuffer()
         name = f'stream.{os.urandom(8).hex()}'
-        self._links = [ApplicationLink(self._loop, master, name, self) for master in masters]
+        width = None if len(masters) == 1 else int((attributes or {}).get('ranks', 1))
+        self._links = [ApplicationLink(self._loop, master, name, self, width) for master in masters]
         self._loop.call_soon(self._look)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -60,28 +62,23 @@ class Caller(Intake):
             self._thread.join()
 
     def deal(self) -> None:
-        """Give calls to the masters that have room."""
+        """Give calls to the masters that have room; if none waits, let them give back calls for which others have."""
         waiting = self._waiting
-        while waiting:
-            free = {link: self._free(link) for link in self._links}
-            link = max(self._links, key=free.__getitem__)
-            if free[link] <= 0:
-                break
-            link.give(*waiting.take(min(free[link], BULK), BULK_BYTES), self._attributes)
-        if waiting and all(link.lost for link in self._links):
-            self._end('; '.join(link.lost for link in self._links))
+        while waiting and (dealt := shares(len(waiting), self._links)):
+            for link, number in dealt:
+                if waiting:
+                    link.give(*waiting.take(min(number, BULK), BULK_BYTES), self._attributes)
+        if waiting:
+            if all(link.lost for link in self._links):
+                self._end('; '.join(link.lost for link in self._links))
+        elif len(self._links) > 1:
+            for link, number in requests(self._links):
+                link.ask_back(number)
 
     def take_back(self, calls: dict[int, bytes]) -> None:
         """Queue calls again, before the others."""
         self._waiting.prepend(array('Q', calls), list(calls.values()))
         self._loop.call_soon(self.deal)
-
-    def _free(self, link: ApplicationLink) -> int:
-        """Return how many more calls a master may get now."""
-        others = sum(not other.lost for other in self._links) - 1
-        if others < 1:
-            return link.room
-        return min(link.room, -(-self._window // (others + 1)) - len(link.calls))
 
     def _run(self) -> None:
         try:
@@ -141,7 +138,7 @@ def is_local(master: object) -> bool:
 
 
 def open_caller(masters: Sequence[Any], on_results: Results, on_failed: Failed,
-                attributes: Mapping[str, Any] | None = None, *, window: int = WINDOW, apart: bool = False) -> Intake:
+                attributes: Mapping[str, Any] | None = None, *, apart: bool = False) -> Intake:
     """Return a caller for one master in this process, or for any number of others (see `Caller`).
 
     With `apart`, results and failures are reported in a thread that may block.
@@ -149,4 +146,4 @@ def open_caller(masters: Sequence[Any], on_results: Results, on_failed: Failed,
     if is_local(masters[0]):
         caller: Intake = masters[0].open_caller(on_results, on_failed, attributes, apart)
         return caller
-    return Caller(masters, on_results, on_failed, attributes, window)
+    return Caller(masters, on_results, on_failed, attributes)

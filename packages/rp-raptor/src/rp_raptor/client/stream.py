@@ -105,7 +105,7 @@ class _Stream:
 
     def run(self, masters: Sequence[Master], blob: bytes, attributes: Mapping[str, Any]) -> Iterator[Call]:
         """Yield the calls as they finish."""
-        caller = open_caller(masters, self._put, self._fail, attributes, window=self._window)
+        caller = open_caller(masters, self._put, self._fail, attributes)
         try:
             caller.define(self._fid, blob)
             while True:

@@ -107,6 +107,11 @@ class ApplicationPeer(Peer):
         self.source: CallSource | None = None
         self.owed = 0   # room that was not granted to it yet
 
+    def opened(self, source: CallSource) -> None:
+        """Grant the first room."""
+        self.source = source
+        self._send(self.address, ['room', WINDOW])
+
     def started(self, ids: array[int]) -> None:
         """Ignore the start of calls, which applications do not track."""
 
@@ -119,17 +124,57 @@ class ApplicationPeer(Peer):
             self.owed = 0
 
 
+class SharingPeer(ApplicationPeer):
+    """An application whose calls other masters share: its room follows what the workers can take soon.
+
+    `width` is the number of ranks of each of its calls.
+    """
+
+    __slots__ = ('granted', 'ranks', 'width')
+
+    def __init__(self, address: bytes, uid: str, process: PeerProcess, send: Callable[[bytes, Message], object],
+                 width: int) -> None:
+        super().__init__(address, uid, process, send)
+        self.width = width
+        self.granted = 0   # room that it has not used yet
+        self.ranks = -1    # that it was told of
+
+    def opened(self, source: CallSource) -> None:
+        """Set the source; room is granted by `grant`."""
+        self.source = source
+
+    def results(self, ids: array[int], payloads: list[bytes]) -> None:
+        """Send results."""
+        self._send(self.address, ['results', ids.tobytes(), payloads])
+
+    def tell_ranks(self, ranks: int) -> None:
+        """Report how many of its calls can run at a time, if that has changed."""
+        if ranks != self.ranks:
+            self.ranks = ranks
+            self._send(self.address, ['ranks', ranks])
+
+    def grant(self, capacity: int) -> None:
+        """Grant room for as many calls as the workers have or have credit for; much room while there is no worker."""
+        assert self.source
+        window = min(WINDOW, capacity) if self.ranks else WINDOW
+        room = window - self.source.open - self.granted
+        if room > 0 and (room >= window // 8 or not self.granted):
+            self.granted += room
+            self._send(self.address, ['room', room])
+
+
 class Peers:
     """Listens for workers and applications and exchanges messages with them; for the loop's thread only."""
 
     def __init__(self, loop: Loop, uid: str, interface: str | None, base: str | None, audience: Audience,
                  retries: int) -> None:
         self.router = CallRouter(self.send, retries)
-        self.deal_soon = Soon(loop, self.router.deal)
+        self.deal_soon = Soon(loop, self._deal)
         self._loop = loop
         self._uid = uid
         self._audience = audience
         self._peers: dict[bytes, Peer] = {}
+        self._sharing: dict[bytes, SharingPeer] = {}   # those of the peers
         self._malformed = Tally('malformed message dropped')
         self._roles: dict[str, str] = {}
         self.context: zmq.Context[Any] = zmq.Context()
@@ -142,8 +187,8 @@ class Peers:
         self._handlers: Mapping[str, Callable[..., None]] = {
             'credit': self._on_credit, 'results': self._on_results, 'returned': self._on_returned,
             'died': self._on_died, 'rank_states': self._on_rank_states, 'run': self._on_run, 'bye': self._on_bye,
-            'define': self._on_define, 'calls': self._on_calls, 'cancel': self._on_cancel, 'close': self._on_close,
-            'ping': self._on_ping}
+            'define': self._on_define, 'calls': self._on_calls, 'cancel': self._on_cancel,
+            'give_back': self._on_give_back, 'close': self._on_close, 'ping': self._on_ping}
         self._timer = loop.call_later(PING, self._look)
 
     def send(self, address: bytes, message: Message) -> None:
@@ -181,6 +226,18 @@ class Peers:
         self._listener.close(linger)
         self._gate.close()
         self.context.term()
+
+    def _deal(self) -> None:
+        self.router.deal()
+        if self._sharing:
+            capacity = self.router.capacity
+            for peer in self._sharing.values():
+                peer.grant(capacity)
+
+    def _tell_ranks(self) -> None:
+        """Report the ranks of the workers to the applications whose calls other masters share."""
+        for peer in self._sharing.values():
+            peer.tell_ranks(self.router.ranks_for(peer.width))
 
     def _admit(self, role: str) -> Access:
         keys: KeyPair = generate()
@@ -253,6 +310,7 @@ class Peers:
         peer = WorkerPeer(address, uid, process, Worker(address, uid, ranks, info.get('mpi') is True))
         if self._greet(peer, info.get('protocol')):
             self.router.attach(peer.worker)
+            self._tell_ranks()
             self._audience.came(uid, ranks)
             _log.info('worker %s is up: process %d on %s, %d ranks', uid, pid, info.get('host_name', host), ranks)
 
@@ -286,10 +344,18 @@ class Peers:
 
     def _on_open(self, address: bytes, stream: str, info: dict[str, Any]) -> None:
         process = PeerProcess.told(info.get('host'), info.get('pid'), info.get('started'))
-        peer = ApplicationPeer(address, stream, process, self.send)
+        width = info.get('share')
+        if width is None:
+            peer = ApplicationPeer(address, stream, process, self.send)
+        elif type(width) is int and width > 0:
+            peer = SharingPeer(address, stream, process, self.send, width)
+        else:
+            raise CoordinationError(f'an application with calls over {width!r:.80} ranks')
         if self._greet(peer, info.get('protocol')):
-            peer.source = self.router.open(peer)
-            self.send(address, ['room', WINDOW])
+            peer.opened(self.router.open(peer))
+            if isinstance(peer, SharingPeer):
+                self._sharing[address] = peer
+                peer.tell_ranks(self.router.ranks_for(peer.width))
 
     def _on_define(self, peer: ApplicationPeer, fid: bytes, blob: bytes) -> None:
         assert peer.source
@@ -301,11 +367,18 @@ class Peers:
         numbers = ids_of(ids)
         if numbers and max(numbers) >= CALLS:
             raise CoordinationError(f'the number of a call is {max(numbers)}: it must be below {CALLS}')
+        if isinstance(peer, SharingPeer):
+            peer.granted = max(0, peer.granted - len(numbers))
         self.router.calls(peer.source, numbers, payloads, attributes)
 
     def _on_cancel(self, peer: ApplicationPeer, ids: bytes) -> None:
         assert peer.source
         self.router.cancel(peer.source, ids_of(ids))
+
+    def _on_give_back(self, peer: ApplicationPeer, count: int) -> None:
+        assert peer.source
+        self.router.give_back(peer.source, count,
+                              lambda ids: self.send(peer.address, ['returned', ids.tobytes()]))
 
     def _on_close(self, peer: ApplicationPeer) -> None:
         self._forget(peer, 'it has closed', died=False)
@@ -342,9 +415,11 @@ class Peers:
         if self._peers.get(peer.address) is not peer:
             return
         del self._peers[peer.address]
+        self._sharing.pop(peer.address, None)
         peer.watch.stop()
         if isinstance(peer, WorkerPeer):
             self.router.detach(peer.worker, f'worker {peer.uid} is lost: {reason}', died=died)
+            self._tell_ranks()
             if reason:
                 self._audience.ended(peer.uid, reason, failed=died if failed is None else failed)
                 _log.info('worker %s is lost: %s', peer.uid, reason)

@@ -21,7 +21,7 @@ from itertools import compress
 from operator import not_
 
 from rp_raptor.errors import CallLost
-from rp_raptor.master.sources import Attributes, Call, CallOwner, CallSource, Worker, load, surplus_of
+from rp_raptor.master.sources import Attributes, Call, CallOwner, CallSource, Reclaim, Worker, load, surplus_of
 from rp_raptor.wire.ids import hold, release, source_of, with_source, without_source
 from rp_raptor.wire.payload import discard, encode_error
 from rp_raptor.wire.protocol import BULK, CALLS, Message
@@ -53,6 +53,7 @@ class CallRouter:
         self._failure = ''   # of the last worker that failed
         self._lacking: dict[int, float] = {}   # ranks for which there is no worker: time since when
         self._made = 0
+        self._reclaims: list[Reclaim] = []
         self.workers: dict[bytes, Worker] = {}
 
     # sources
@@ -68,6 +69,7 @@ class CallRouter:
         if self._sources.pop(source.number, None) is None:
             return
         source.queue.clear()
+        self._reclaims = [reclaim for reclaim in self._reclaims if reclaim.source is not source]
         if source in self._turns:
             self._turns.remove(source)
         for calls in self._wide.values():
@@ -120,6 +122,21 @@ class CallRouter:
             found.extend(number for number, _ in _remove(calls, wanted.__contains__))
         self._conclude(found, encode_error(CancelledError('the call was cancelled')))
 
+    def give_back(self, source: CallSource, count: int, answer: Callable[[array[int]], object]) -> None:
+        """Take up to `count` calls of a source away that no rank has started; `answer` gets their numbers, or none."""
+        reclaim = Reclaim(source, answer, self._withdraw(source, count), count)
+        for worker in sorted(self.workers.values(), key=surplus_of, reverse=True):
+            number = min(surplus_of(worker), reclaim.missing)
+            if number <= 0:
+                break
+            worker.asked = number
+            reclaim.asked[worker.address] = number
+            self._send(worker.address, ['give_back', number])
+        if reclaim.asked:
+            self._reclaims.append(reclaim)
+        else:
+            answer(reclaim.found)
+
     # workers
 
     def expect(self, uid: str, ranks: int) -> None:
@@ -146,6 +163,7 @@ class CallRouter:
         if died:
             self._failure = reason
             self.died(worker, list(worker.calls), reason)
+            self._settle_reclaims(worker)
         else:
             self.returned(worker, list(worker.calls))
 
@@ -174,6 +192,7 @@ class CallRouter:
         """Queue calls that a worker has given back; `deal` has to follow."""
         worker.asked, worker.exhausted = 0, not ids
         self._put_back([(number, payload) for number in ids if (payload := worker.calls.pop(number, None))])
+        self._settle_reclaims(worker)
 
     def died(self, worker: Worker, ids: Sequence[int], reason: str) -> None:
         """Repeat or fail calls whose process has died; `deal` has to follow."""
@@ -191,6 +210,33 @@ class CallRouter:
         if lost:
             self._conclude(lost, encode_error(CallLost(reason)))
 
+    def _settle_reclaims(self, worker: Worker) -> None:
+        """Answer those who wait for calls that the worker was asked to give back."""
+        for reclaim in list(self._reclaims):
+            if reclaim.asked.pop(worker.address, 0):
+                reclaim.found.extend(self._withdraw(reclaim.source, reclaim.count - len(reclaim.found)))
+                if not reclaim.asked:
+                    self._reclaims.remove(reclaim)
+                    reclaim.answer(reclaim.found)
+
+    def _withdraw(self, source: CallSource, count: int) -> array[int]:
+        """Take the last waiting calls of a source away, except those that have died, and return their numbers."""
+        queue, deaths = source.queue, self._deaths
+        if deaths:
+            found = queue.remove(set([number for number in queue.first(len(queue)) if number not in deaths][-count:]))
+        else:
+            found = queue.take_last(count)
+        if found and not queue:
+            self._turns.remove(source)
+        for calls in self._wide.values():
+            mine = [number for number, _ in calls if number >> _SHIFT == source.number and number not in deaths]
+            last = set(mine[len(found) - count:] if len(found) < count else ())
+            found.extend(number for number, _ in _remove(calls, last.__contains__))
+        source.open -= len(found)
+        for number in found:
+            source.attributes.pop(number, None)
+        return without_source(found, _SHIFT)
+
     # distribution
 
     @property
@@ -202,6 +248,10 @@ class CallRouter:
     def capacity(self) -> int:
         """The number of calls that the workers have or have credit for."""
         return sum(worker.free + len(worker.calls) for worker in self.workers.values())
+
+    def ranks_for(self, width: int) -> int:
+        """Return the number of calls over so many ranks that the workers can run at a time."""
+        return sum(worker.ranks // width for worker in self.workers.values() if worker.fits(width))
 
     def deal(self) -> None:
         """Send waiting calls to workers with credit."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from rp_raptor.wire.call_buffer import CallBuffer
@@ -34,6 +36,22 @@ class CallSource:
         self.attributes: Attributes = {}   # of calls without a result, by the router's numbers
         self.functions: set[bytes] = set()
         self.open = 0
+
+
+@dataclass(slots=True)
+class Reclaim:
+    """A request of a source for calls that no rank has started; complete when the workers in `asked` have answered."""
+
+    source: CallSource
+    answer: Callable[[array[int]], object]
+    found: array[int]
+    count: int
+    asked: dict[bytes, int] = field(default_factory=dict)
+
+    @property
+    def missing(self) -> int:
+        """The number of calls for which no worker was asked."""
+        return self.count - len(self.found) - sum(self.asked.values())
 
 
 class Worker:

@@ -52,10 +52,13 @@ To the manager of a worker:
 From an application:
 
     open, stream, info                      hello; `stream` is a name of the connection, info: {'protocol': PROTOCOL,
-                                            'host': host_id(), 'pid': pid, 'started': int}
+                                            'host': host_id(), 'pid': pid, 'started': int}; if other masters share the
+                                            calls, also {'share': ranks of each call}
     define, fid, blob
     calls, ids, payloads, attributes        never more than there is room
     cancel, ids                             each call still has a result: a CancelledError, unless it is done
+    give_back, n                            give back up to n calls that no rank has started; `returned` is the answer,
+                                            also if there are none
     ping                                    every PING seconds; the answer is `pong`
     close                                   it ends; its calls are dropped, or cancelled if they run
 
@@ -63,8 +66,12 @@ To an application:
 
     welcome, {'uid', 'host', 'pid', 'started'}
     refused, reason
-    room, n                                 n further calls may be sent: WINDOW after `open`, later as results come
+    room, n                                 n further calls may be sent: WINDOW after `open`, later as results come. If
+                                            other masters share the calls: as many as the workers can take soon
+    ranks, n                                if other masters share the calls: the number that the workers can run at a
+                                            time, after `open` and when it changes; 0 without a worker
     results, ids, payloads
+    returned, ids                           calls that were not started, given back because of `give_back`
     pong
     ended, reason                           the master ends: calls without a result will get none
 """
@@ -79,7 +86,7 @@ from rp_api.errors import CoordinationError
 from rp_api.wire import form
 from rp_raptor.wire.ids import are_payloads
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Version of this protocol."""
 
 PING = 5.0
@@ -170,10 +177,13 @@ _FROM: dict[str, form.Table] = {
         'results': _RESULTS, 'returned': (_are_ids,), 'died': (_are_ids, _TEXT), 'rank_states': (_are_states,),
         'run': (_NUMBER, _BYTES, _BYTES), 'bye': (_TEXT,)},
     APPLICATION: {
-        **_BOTH_SAY, 'open': (_TEXT, _DICT), 'define': _DEFINE, 'calls': _CALLS, 'cancel': (_are_ids,), 'close': ()}}
+        **_BOTH_SAY, 'open': (_TEXT, _DICT), 'define': _DEFINE, 'calls': _CALLS, 'cancel': (_are_ids,),
+        'give_back': (_NUMBER,), 'close': ()}}
 
 _TO: dict[str, form.Table] = {
     WORKER: {
         **_BOTH_HEAR, 'define': _DEFINE, 'forget': (_is_fid,), 'calls': _CALLS, 'give_back': (_NUMBER,),
         'cancel': (_are_ids,), 'ran': (_NUMBER, _BYTES), 'stop': ()},
-    APPLICATION: {**_BOTH_HEAR, 'room': (_NUMBER,), 'results': _RESULTS, 'ended': (_TEXT,)}}
+    APPLICATION: {
+        **_BOTH_HEAR, 'room': (_NUMBER,), 'ranks': (_NUMBER,), 'results': _RESULTS, 'returned': (_are_ids,),
+        'ended': (_TEXT,)}}
