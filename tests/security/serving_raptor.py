@@ -79,9 +79,9 @@ def agent(loop: Loop, directory: str, address: str | None) -> Served:
 
 
 class Audience:
-    """Nobody who wants to know about workers."""
+    """Callbacks for workers that do nothing."""
 
-    def __getattr__(self, name: str) -> Callable[..., None]:
+    def __getattr__(self, name: str) -> Callable[..., Any]:
         return lambda *_, **__: None
 
 

@@ -16,6 +16,7 @@ from conftest import Run, wait_until
 
 import radical.pilot as rp
 from rp_api.errors import DescriptionError
+from rp_api.system.gpus import NO_GPUS
 
 # the three ways in which a task is started: as it is, by a shell, and by a shell that starts shells
 WAYS = {'direct': {}, 'exec': {'pre_exec': ['true']}, 'launch': {'pre_launch': ['true']}}
@@ -107,7 +108,7 @@ def test_variables_of_the_pilot_and_the_task(shared: Run, way: dict[str, Any]) -
 def test_environment_is_that_of_the_user(shared: Run, way: dict[str, Any]) -> None:
     seen = variables(shared.one(executable='/usr/bin/env', arguments=['-0'], **way))
     of_shells = {'PWD', 'OLDPWD', '_', 'SHLVL'}
-    of_gpus = {'CUDA_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES'}   # empty, as the task has none
+    of_gpus = set(NO_GPUS)   # as the task has none
     of_pytest = {name for name in os.environ if name.startswith(('PYTEST_', 'RADICAL_'))} | {'LINES', 'COLUMNS'}
     own = {name: value for name, value in os.environ.items() if name not in of_shells | of_pytest}
     assert {name: seen.get(name) for name in own} == own

@@ -102,7 +102,8 @@ def test_the_environment_that_a_task_sees(harness: Harness) -> None:
     assert seen['RP_PILOT_SANDBOX'] == harness.context.pilot_sandbox
     assert seen['PWD'] == task.sandbox
     names = set(seen) - {name for name in seen if name.startswith('RP_')}
-    assert names == {'HOME', 'LANG', 'PATH', 'PWD', 'MINE', 'CUDA_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES'}
+    assert names == {'HOME', 'LANG', 'PATH', 'PWD', 'MINE', 'CUDA_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES',
+                     'ZE_AFFINITY_MASK'}
 
 
 def test_scripts_and_programs_see_the_same_environment(harness: Harness) -> None:

@@ -58,7 +58,7 @@ def test_environment_of_a_task() -> None:
         'RP_CONTROL_PUB_ADDRESS': 'tcp://127.0.0.1:2', 'RP_CONTROL_SUB_ADDRESS': 'tcp://127.0.0.1:3',
         'RP_CORES_PER_RANK': '4', 'RP_GPUS_PER_RANK': '0', 'RP_GTOD': '/base/gtod', 'RP_PROF': '/prof',
         'RP_CTRL': '/ctrl', 'RP_PROF_TGT': '/sandbox/task.000000.prof', 'RP_RANKS': '1', 'RP_RANK': '0',
-        'CUDA_VISIBLE_DEVICES': '', 'ROCR_VISIBLE_DEVICES': ''}
+        'CUDA_VISIBLE_DEVICES': '', 'ROCR_VISIBLE_DEVICES': '', 'ZE_AFFINITY_MASK': '65535'}
 
 
 def test_environment_without_name_profile_and_type_of_gpus() -> None:

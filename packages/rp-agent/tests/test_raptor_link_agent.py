@@ -162,7 +162,7 @@ def test_worker_is_one_process_and_told_where_its_ranks_belong(agent: Agent, mas
     assert worker.target_state == states.DONE, worker.exception_detail
     ranks, slots = worker.stdout.splitlines()
     assert ranks == '2'
-    assert json.loads(slots) == [{'node': 'localhost', 'cores': [core], 'gpus': []} for core in (1, 2)]
+    assert json.loads(slots) == [{'node': 'localhost', 'cores': [core], 'cpus': [], 'gpus': []} for core in (1, 2)]
 
 
 def test_master_without_a_program(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,6 @@ from executor_support import a_slot, sh
 from leftovers import end_of, open_descriptors
 from spawner_support import SpawnerHarness, text
 
-from rp_agent.executor.launching.launchers import NO_GPUS
 from rp_agent.executor.processes.launch import cpu_mask
 from rp_agent.executor.processes.launchloop import SPARE
 from rp_agent.executor.shell import component as shell
@@ -31,6 +30,7 @@ from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.errors import PlatformError
 from rp_api.system import processes
+from rp_api.system.gpus import NO_GPUS
 from rp_api.system.processes import pidfd_open, read_process
 from rp_profiling.write.detail import Detail
 

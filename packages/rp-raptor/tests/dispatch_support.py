@@ -85,7 +85,7 @@ class Bench:
     """The port of a dispatcher; keeps what it says, and lets time pass on demand."""
 
     def __init__(self, path: Path, ranks: int = 2, mpi: bool = False, devices: list[list[str]] | None = None,
-                 cores: int = 1) -> None:
+                 cores: int = 1, cpus: list[list[int]] | None = None) -> None:
         cursor.create(path / 'cursors', ranks)
         self.cursors = cursor.Cursors(path / 'cursors')
         self.time = 0.0
@@ -97,7 +97,7 @@ class Bench:
         self.died: list[int] = []
         self.credit = 0
         self.ranks = [SimulatedRank(self, rank) for rank in range(ranks)]
-        self.dispatcher = Dispatcher(ranks, cores, devices or [], mpi, self.cursors, self)
+        self.dispatcher = Dispatcher(ranks, cores, devices or [], cpus or [], mpi, self.cursors, self)
         for rank in range(ranks):
             self.dispatcher.ready(rank)
 

@@ -89,7 +89,7 @@ class Rank:
                     self.finished += self.call(first + number, id, payload)
                 self.flush()
             elif kind == 'alone':
-                position, id, payload, devices = arguments
+                position, id, payload, devices, _ = arguments
                 if self.cursors.take(self.rank, position):
                     self.send('results', pack_ids([id]), [pack(['alone', self.rank, devices])], 0.0)
             elif kind == 'mpi':

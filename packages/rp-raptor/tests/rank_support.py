@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,8 @@ class Manager:
     """Ranks are started by `start`; `results` are the payloads that have come, by id."""
 
     def __init__(self, directory: Path, ranks: int = 1, file: str = '', class_name: str = 'DefaultWorker',
-                 mpi: bool = False, device_variable: str = '', devices: list[list[str]] | None = None) -> None:
+                 mpi: bool = False, device_variable: str = '', devices: list[list[str]] | None = None,
+                 cpus: list[list[int]] | None = None) -> None:
         self.directory = directory
         self.ranks = ranks
         self.results: dict[int, bytes] = {}
@@ -66,9 +67,9 @@ class Manager:
         self.run_file = directory / 'ranks.json'
         Run(address=f'ipc://{directory}/s', server=public.decode(), public=mine.decode(), secret=my_secret.decode(),
             pid=os.getpid(), started=start_time(os.getpid()), worker='raptor.0000.0000', master='raptor.0000',
-            file=file, class_name=class_name, ranks=ranks, cores_per_rank=1, mpi=mpi, rank_variable='',
-            device_variable=device_variable, devices=devices or [[] for _ in range(ranks)],
-            cursors=str(words)).save(self.run_file)
+            file=file, class_name=class_name, ranks=ranks, numbers=list(range(ranks)), cores_per_rank=1, mpi=mpi,
+            rank_variable='', device_variable=device_variable, devices=devices or [[] for _ in range(ranks)],
+            cpus=cpus or [[] for _ in range(ranks)], cursors=str(words)).save(self.run_file)
 
     def start(self, rank: int = 0, launcher: Launcher | None = None, command: list[str] | None = None,
               environ: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
@@ -98,10 +99,10 @@ class Manager:
         self.send(rank, ['calls', first, pack_ids(ids), calls])
         return ids
 
-    def give_alone(self, call: bytes, devices: list[str], rank: int = 0) -> int:
-        """Send a call that has these devices; gives its id."""
+    def give_alone(self, call: bytes, devices: list[str], rank: int = 0, cpus: Sequence[int] = ()) -> int:
+        """Send a call that has these devices and CPUs; gives its id."""
         id = self._next_id()
-        self.send(rank, ['alone', self._position(rank), id, call, devices])
+        self.send(rank, ['alone', self._position(rank), id, call, devices, list(cpus)])
         return id
 
     def give_together(self, call: bytes, group: list[int], tag: int = 1) -> int:

@@ -27,6 +27,12 @@ RANKS_PER_SLOT = 'ranks_per_slot'
 VARIABLES = 'variables'
 """Key in a task's `extra`: variables of its environment that come from what it needs, such as the services."""
 
+PART = 'raptor.part'
+"""Key in a task's `extra`: the part of a RAPTOR worker that it is (see `rp_agent.raptor.worker_parts`)."""
+
+JOB_SLOTS = 'raptor.job_slots'
+"""Key in the `extra` of the first part of a RAPTOR worker: the slots of all ranks, which an MPI job needs."""
+
 BLOCK = 'torus'
 """Key in a task's `extra`: its block on a torus, as `corner` (coordinates), `corner_node` (name) and `shape`."""
 
@@ -103,7 +109,7 @@ class AgentTask:
 
     @property
     def processes(self) -> int:
-        """Number of processes that the agent starts: one per rank, but a RAPTOR worker starts its ranks itself."""
+        """Number of processes that the agent starts: one per rank, but one manager for the ranks of a RAPTOR worker."""
         ranks: int = self.description['ranks']
         return ranks if ranks == 1 or self.description['mode'] != RAPTOR_WORKER else 1
 

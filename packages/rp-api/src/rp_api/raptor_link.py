@@ -30,16 +30,27 @@ From the agent:
     cancel uids                   cancel these tasks of the master; each still gets its result
     task_state uid state result   of a submitted task: AGENT_EXECUTING (None), or a final state with its
                                   result; of a worker that the application has submitted: AGENT_SCHEDULING
-                                  ({'ranks': number}) when it is to be started, and its end
+                                  ({'ranks': number}) when it is to be started, and its end; of a part of a worker
+                                  that spans nodes: its end before that of the worker, with the `part` (as below) in
+                                  the result
     rpc id cmd args kwargs        a remote procedure call, which the master answers with rpc_result
     stop                          end: `stop()` of the master
 
 A task has exactly one result. For a task of mode EXECUTABLE that was submitted again, the master sends the result after
 it has received the task's final state. The agent fails tasks that it submits to a master which ends meanwhile.
 
-A worker is one process, whatever its `ranks`, and starts the ranks itself. Its environment has `RP_RANKS`, and the
-placement of each rank in `RP_RAPTOR_SLOTS` (JSON): `[{"node": name, "cores": [numbers], "gpus": [numbers]}...]`. If
-the platform definition names a shell for the commands of calls, it is in `RP_SHELL`.
+A worker is one process on each of its nodes, whatever its `ranks`: a manager, which starts the ranks there itself. Its
+environment has the number of these ranks in `RP_RANKS`, and their placement in `RP_RAPTOR_SLOTS` (JSON):
+`[{"node": name, "cores": [indices], "cpus": [numbers], "gpus": [names]}...]`; a rank binds itself to its CPUs, unless
+the list is empty. `RP_RAPTOR_GPUS` is the name of the variable that makes GPUs visible. If the platform definition
+names a shell for the commands of calls, it is in `RP_SHELL`.
+
+If a worker spans nodes, each manager is a part of it, and has `RP_RAPTOR_PART` (JSON): `worker` is the uid of the
+worker, `part` the number of the part, of which there are `parts`, `numbers` are those of its ranks among the `total`
+ranks, and `files` is the directory of the files below. An MPI job spans all parts. Its ranks find the manager of their
+node by `run_file`. The first part starts the job with the command in `job_file` (JSON): `argv`, the variables to `set`
+and to `unset`, `notes`, the path of the file to which a rank adds a line with its number and exit code when it ends,
+and the `signals` that end the command; or only `refused`, why there is none.
 """
 
 from __future__ import annotations
@@ -68,6 +79,15 @@ WORKER_PROGRAM = 'radical-pilot-raptor-worker'
 
 SLOTS = 'RP_RAPTOR_SLOTS'
 """The environment variable with the placement of a worker's ranks."""
+
+GPUS = 'RP_RAPTOR_GPUS'
+"""The environment variable with the name of the variable that makes GPUs visible to a worker's ranks."""
+
+PART = 'RP_RAPTOR_PART'
+"""The environment variable of a manager that has only a part of a worker's ranks."""
+
+RUN = 'RP_RAPTOR_RUN'
+"""The environment variable of a rank with the path of its manager's run file."""
 
 SHELL = 'RP_SHELL'
 """The environment variable with the shell of the platform definition, if it names one."""
@@ -137,6 +157,16 @@ def link_file(pilot_sandbox: str, partition: str = '') -> str:
 def master_file(pilot_sandbox: str, uid: str) -> str:
     """Return the path of a master's connection file for its workers."""
     return os.path.join(pilot_sandbox, f'{uid}.raptor.json')
+
+
+def run_file(directory: str, worker: str, part: int) -> str:
+    """Return the path of the file by which the ranks of an MPI job find the manager of their node."""
+    return os.path.join(directory, f'{worker}.run.{part:04d}')
+
+
+def job_file(directory: str, worker: str) -> str:
+    """Return the path of the file with the command that starts the MPI job of a worker on several nodes."""
+    return os.path.join(directory, f'{worker}.job.json')
 
 
 def beside(address: str) -> str | None:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from rp_agent.prerequisites.gate import Gate
     from rp_agent.raptor.component import Raptor
     from rp_agent.raptor.wiring import Wiring
+    from rp_agent.raptor.worker_parts import WorkerParts
     from rp_agent.services.supervisor import Supervisor
 
 GATE = 'agent_prerequisites.0000'
@@ -98,6 +99,7 @@ class Pipeline:
         self._held_back = HeldBack(loop) if in_batch(config['platform']) else None
         self._wiring: Wiring | None = None   # made for the first task that concerns RAPTOR
         self._raptor: Raptor | None = None
+        self._parts: WorkerParts | None = None   # made with `_raptor`
         self._gate: Gate | None = None   # made for the first task that has to wait for more than resources
         self._supervisor: Supervisor | None = None   # set when there are services
         plan = self._layout(allocation)
@@ -163,6 +165,8 @@ class Pipeline:
             self._raptor.cancel(uids)
         if self._supervisor:
             self._supervisor.cancel(uids)
+        if self._parts:
+            uids = self._parts.uids(uids)
         for executor in self._executors.that_have(tasks):
             executor.cancel(uids)
 
@@ -301,7 +305,8 @@ class Pipeline:
         to_output = Gather(self._loop, _entrance(outputs), lambda: self._in_hand).put
         self._to_input = entrance(STAGING_INPUT, self._inputs.put)
         self._to_scheduler = entrance(SCHEDULING, self._admit)
-        self._scheduler.output = entrance(EXECUTING, _entrance(self._executors))
+        self._to_executors = _entrance(self._executors)
+        self._scheduler.output = entrance(EXECUTING, self._execute)
         self._to_output = entrance(STAGING_OUTPUT, to_output)
         self._only_executor = cast('AnyExecutor | None', _only(self._executors))
         if self._only_executor:   # with several, the executor of a task is known only after placement
@@ -311,12 +316,15 @@ class Pipeline:
         """Return the component for RAPTOR, which the first call makes."""
         if self._raptor is None:
             from rp_agent.raptor.wiring import PipelinePorts, Wiring
+            from rp_agent.raptor.worker_parts import WorkerParts
 
             ports = PipelinePorts(self.put, self._to_output, self._leave, self.cancel, self._admit,
                                   self._advanced, self._ports.knows, self._ports.master_up)
             self._wiring = Wiring(self._config, self._loop, self._allocation, ports)
             self._raptor = self._wiring.raptor
             self._local.append(self._raptor)
+            if self._allocation.elsewhere:   # else one manager starts all ranks of a worker
+                self._parts = WorkerParts(self._raptor.part_ended)
         return self._raptor
 
     def _raptor_for(self, tasks: Sequence[AgentTask]) -> Raptor | None:
@@ -328,6 +336,8 @@ class Pipeline:
     # outputs of the components
 
     def _advanced(self, tasks: Sequence[AgentTask], state: str) -> None:
+        if self._parts:
+            tasks = self._parts.advanced(tasks, state)
         if self._raptor:
             tasks = self._raptor.visible(tasks, state)
         if self._supervisor:
@@ -361,7 +371,11 @@ class Pipeline:
             tasks = [task for task in tasks if task not in late]
             self._return_late(late)
         if tasks:
-            self._executors.put(tasks)
+            self._execute(tasks)
+
+    def _execute(self, tasks: list[AgentTask]) -> None:
+        """Pass placed tasks to the executors."""
+        self._to_executors(self._parts.divide(tasks) if self._parts else tasks)
 
     def _return_late(self, tasks: list[AgentTask]) -> None:
         """Put placed tasks back to the gate; the next tasks get their places, and may come here within this call."""
@@ -379,6 +393,8 @@ class Pipeline:
 
     def _executed(self, tasks: list[AgentTask]) -> None:
         self._executors.left(tasks)
+        if self._parts:
+            tasks = self._parts.joined(tasks)
         if self._spread_failures:
             tasks = self._after_loss(tasks)
         if self._held_back:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rp_agent.raptor import start
 from rp_agent.raptor.master import Master, how_it_ended
@@ -30,6 +30,9 @@ from rp_api.errors import CoordinationError, sentence
 from rp_api.raptor_link import ANY, RPC, Access
 from rp_api.wire import codec
 from rp_profiling.write.tracer import Tracer
+
+if TYPE_CHECKING:
+    from rp_agent.raptor.worker_parts import Part
 
 _log = logging.getLogger('radical.pilot.agent.raptor')
 
@@ -279,6 +282,12 @@ class Raptor(Component):
         if holder is not None:   # and it has ended
             del holder.held[task.uid]
         return False
+
+    def part_ended(self, part: Part) -> None:
+        """Report to a master the end of a part of a worker, whose other parts are still there."""
+        master = self._registry.of(part.worker)
+        if part.worker.uid in master.workers:
+            self._submissions.part_ended(master, part)
 
     @property
     def has_own(self) -> bool:

@@ -13,7 +13,7 @@ from rp_agent.raptor import start
 from rp_agent.raptor.master import Master
 from rp_agent.raptor.ports import RaptorPorts
 from rp_agent.raptor.results import result_of
-from rp_agent.task import AgentTask, Description
+from rp_agent.task import PART, AgentTask, Description
 from rp_api import states
 from rp_api.constants import RAPTOR_WORKER
 from rp_api.errors import sentence
@@ -76,6 +76,10 @@ class Submissions:
         """Report to a master the end of a worker that the application has submitted for it."""
         if task.uid not in self.own:
             self._tell(master, task.uid, task.target_state or states.FAILED, result_of(task))
+
+    def part_ended(self, master: Master, part: AgentTask) -> None:
+        """Report to a master the end of a part of a worker."""
+        self._tell(master, part.uid, part.target_state or states.FAILED, {**result_of(part), 'part': part.extra[PART]})
 
     def executed(self, task: AgentTask) -> bool:
         """Report the execution of a returned task to its master; return whether it waits for the master's result."""

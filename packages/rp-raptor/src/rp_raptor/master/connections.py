@@ -24,7 +24,11 @@ from rp_api.wire import codec
 from rp_raptor.master.router import CallRouter
 from rp_raptor.master.sources import CallSource, Worker
 from rp_raptor.wire import protocol
+from rp_raptor.wire.parts import Part
 from rp_raptor.wire.protocol import APPLICATION, CALLS, PING, PROTOCOL, SILENCE, WINDOW, WORKER, Message, ids_of
+
+DRAIN = 0.25
+"""Seconds for the last messages of a part of a worker whose end the agent has reported."""
 
 _BURST = 64   # messages handled before calls are distributed
 _DOMAIN = 'raptor'
@@ -36,17 +40,20 @@ _log = logging.getLogger('radical.pilot.raptor')
 class Audience(Protocol):
     """Callbacks for changes of workers."""
 
-    def came(self, uid: str, ranks: int) -> None:
-        """Handle a worker that has connected."""
+    def came(self, uid: str, part: Part) -> None:
+        """Handle a worker, or a part of one, that has connected."""
 
     def ranks_changed(self, uid: str, states: dict[int, str]) -> None:
         """Handle ranks of a worker that are ACTIVE or DEAD now."""
 
-    def heard(self, uid: str) -> None:
-        """Handle a heartbeat of a worker."""
+    def heard(self, uid: str, part: Part) -> None:
+        """Handle a heartbeat of a worker, or of a part of one."""
 
     def credited(self) -> None:
         """Handle a worker that accepts more calls."""
+
+    def part_ended(self, uid: str, part: Part) -> bool:
+        """Handle the end of a part of a worker; return whether it was the last one."""
 
     def ended(self, uid: str, reason: str, *, failed: bool) -> None:
         """Handle the end of a worker."""
@@ -86,13 +93,19 @@ class Peer:
 
 
 class WorkerPeer(Peer):
-    """A connected worker."""
+    """A connected worker, or a part of one that spans nodes."""
 
-    __slots__ = ('worker',)
+    __slots__ = ('part', 'worker')
 
-    def __init__(self, address: bytes, uid: str, process: PeerProcess, worker: Worker) -> None:
+    def __init__(self, address: bytes, uid: str, process: PeerProcess, worker: Worker, part: Part) -> None:
         super().__init__(WORKER, address, uid, process)
         self.worker = worker
+        self.part = part
+
+    @property
+    def name(self) -> str:
+        """The uid, with the number of the part."""
+        return self.uid if self.part.count == 1 else f'{self.uid} (part {self.part.number} of {self.part.count})'
 
 
 class ApplicationPeer(Peer):
@@ -177,6 +190,7 @@ class Peers:
         self._sharing: dict[bytes, SharingPeer] = {}   # those of the peers
         self._malformed = Tally('malformed message dropped')
         self._roles: dict[str, str] = {}
+        self._stopped: set[str] = set()   # workers of which parts may still connect
         self.context: zmq.Context[Any] = zmq.Context()
         self._gate = Gate(self.context, loop)
         own = generate()
@@ -201,9 +215,12 @@ class Peers:
     def stop_workers(self, uids: Sequence[str] | None = None) -> None:
         """Stop the workers with these uids, or all."""
         for peer in self._peers.values():
-            if peer.role == WORKER and (uids is None or peer.uid in uids):
-                peer.stopped = True
-                self.send(peer.address, ['stop'])
+            if isinstance(peer, WorkerPeer) and (uids is None or peer.uid in uids):
+                self._stop(peer)
+
+    def lose_part(self, uid: str, part: Part, reason: str) -> None:
+        """Remove a part of a worker whose process has ended, as the agent reports, after its last messages."""
+        self._loop.call_later(DRAIN, self._lose_part, uid, part, reason)
 
     def has_worker(self, uid: str) -> bool:
         """Return whether the worker is connected."""
@@ -290,7 +307,7 @@ class Peers:
                 'the same release of rp-raptor on both sides')])
             return False
         for known in list(self._peers.values()):
-            if known.address == peer.address or (known.role == peer.role == WORKER and known.uid == peer.uid):
+            if known.address == peer.address or _same_part(known, peer):
                 again = known.process == peer.process   # its connection was lost
                 self._forget(known, '' if again else 'another process has taken its place', died=not again)
         self._peers[peer.address] = peer
@@ -306,13 +323,21 @@ class Peers:
     def _on_worker(self, address: bytes, uid: str, host: str, pid: int, ranks: int, info: dict[str, Any]) -> None:
         if not ranks:
             raise CoordinationError('a worker without ranks')
-        process = PeerProcess.told(host, pid, info.get('started'))
-        peer = WorkerPeer(address, uid, process, Worker(address, uid, ranks, info.get('mpi') is True))
+        process, part = PeerProcess.told(host, pid, info.get('started')), Part.told(info, ranks)
+        peer = WorkerPeer(address, uid, process, Worker(address, uid, ranks, info.get('mpi') is True), part)
         if self._greet(peer, info.get('protocol')):
             self.router.attach(peer.worker)
             self._tell_ranks()
-            self._audience.came(uid, ranks)
-            _log.info('worker %s is up: process %d on %s, %d ranks', uid, pid, info.get('host_name', host), ranks)
+            self._audience.came(uid, part)
+            _log.info('worker %s is up: process %d on %s, %d ranks', peer.name, pid, info.get('host_name', host), ranks)
+            if uid in self._stopped:
+                self._stop(peer)
+
+    def _stop(self, peer: WorkerPeer) -> None:
+        peer.stopped = True
+        if peer.part.count > 1:
+            self._stopped.add(peer.uid)
+        self.send(peer.address, ['stop'])
 
     def _on_credit(self, peer: WorkerPeer, count: int) -> None:
         self.router.credit(peer.worker, count)
@@ -337,7 +362,7 @@ class Peers:
 
     def _on_bye(self, peer: WorkerPeer, reason: str) -> None:
         if reason and not peer.stopped:
-            self.router.worker_lost(peer.uid, f'worker {peer.uid} has ended: {reason}')
+            self.router.worker_lost(peer.uid, f'worker {peer.name} has ended: {reason}')
         self._forget(peer, reason or 'it was stopped', died=False, failed=bool(reason) and not peer.stopped)
 
     # applications
@@ -387,14 +412,23 @@ class Peers:
 
     def _on_ping(self, peer: Peer) -> None:
         self.send(peer.address, ['pong'])
-        if peer.role == WORKER:
-            self._audience.heard(peer.uid)
+        if isinstance(peer, WorkerPeer):
+            self._audience.heard(peer.uid, peer.part)
 
     def _died(self, peer: Peer) -> None:
         if self._peers.get(peer.address) is not peer:
             return
         self._receive_last()
         self._forget(peer, f'its process {peer.process.pid} has died', died=not peer.stopped)
+
+    def _lose_part(self, uid: str, part: Part, reason: str) -> None:
+        peer = next((peer for peer in self._peers.values() if isinstance(peer, WorkerPeer)
+                     and peer.uid == uid and peer.part.number == part.number), None)
+        if peer is None:
+            self._audience.part_ended(uid, part)
+            return
+        self._receive_last()
+        self._forget(peer, reason, died=not peer.stopped)
 
     def _receive_last(self) -> None:
         """Handle all messages that have arrived: they may hold the last results, or the `bye`, of a dead peer."""
@@ -418,11 +452,18 @@ class Peers:
         self._sharing.pop(peer.address, None)
         peer.watch.stop()
         if isinstance(peer, WorkerPeer):
-            self.router.detach(peer.worker, f'worker {peer.uid} is lost: {reason}', died=died)
+            self.router.detach(peer.worker, f'worker {peer.name} is lost: {reason}', died=died)
             self._tell_ranks()
             if reason:
+                _log.info('worker %s is lost: %s', peer.name, reason)
+            if reason and (peer.part.count == 1 or self._audience.part_ended(peer.uid, peer.part)):
                 self._audience.ended(peer.uid, reason, failed=died if failed is None else failed)
-                _log.info('worker %s is lost: %s', peer.uid, reason)
         elif isinstance(peer, ApplicationPeer) and peer.source:
             self.router.close(peer.source)
         self.deal_soon()
+
+
+def _same_part(known: Peer, peer: Peer) -> bool:
+    """Return whether both are the same part of a worker."""
+    return (isinstance(known, WorkerPeer) and isinstance(peer, WorkerPeer) and known.uid == peer.uid
+            and known.part.number == peer.part.number)

@@ -28,6 +28,7 @@ from rp_raptor.master.local import LocalCaller
 from rp_raptor.master.procedures import STOP, Procedures, Request
 from rp_raptor.master.tasks import Filter, Task, Tasks, described
 from rp_raptor.master.workers import Workers
+from rp_raptor.wire.parts import Part
 from rp_raptor.wire.payload import encode_error, values_directory
 
 UNPROVEN = 16
@@ -243,6 +244,8 @@ class Core:
         if state == states.AGENT_SCHEDULING:   # a worker that the application has submitted
             self.workers.expect(uid)
             self._router.expect(uid, int((result or {}).get('ranks', 1)))
+        elif result and 'part' in result:
+            self._part_ended(state, result)
         elif state in states.FINAL and self.workers.knows(uid):
             self._own_workers.discard(uid)
             self._worker_ended(uid, state, result or {})
@@ -288,21 +291,31 @@ class Core:
     def _worker_ended(self, uid: str, state: str, result: dict[str, Any]) -> None:
         """Handle the final state of a worker's task; the worker may never have connected."""
         wanted = state in (states.DONE, states.CANCELED)
-        reason = str(result.get('stderr') or result.get('exception') or state).strip().rpartition('\n')[2]
+        reason = _reason(state, result)
         self._router.worker_lost(uid, '' if wanted else f'worker {uid} is {state}: {reason}')
         self.workers.ended(uid, state, reason)
 
-    def came(self, uid: str, ranks: int) -> None:
-        """Handle a worker that has connected."""
-        self.workers.came(uid, ranks)
+    def _part_ended(self, state: str, result: dict[str, Any]) -> None:
+        """Handle the end of the process that has a part of a worker."""
+        part = Part.told(result['part'], len(result['part']['numbers']))
+        self._peers.lose_part(result['part']['worker'], part, _reason(state, result))
+
+    def came(self, uid: str, part: Part) -> None:
+        """Handle a worker, or a part of one, that has connected."""
+        self.workers.came(uid, part)
 
     def ranks_changed(self, uid: str, ranks: dict[int, str]) -> None:
         """Handle ranks of a worker that are ACTIVE or DEAD now."""
         self.workers.ranks_changed(uid, ranks)
 
-    def heard(self, uid: str) -> None:
-        """Handle a heartbeat of a worker."""
-        self.workers.heard(uid)
+    def heard(self, uid: str, part: Part) -> None:
+        """Handle a heartbeat of a worker, or of a part of one."""
+        self.workers.heard(uid, part)
+
+    def part_ended(self, uid: str, part: Part) -> bool:
+        """Handle the end of a part of a worker; return whether it was the last one."""
+        self._ask_soon()
+        return self.workers.part_ended(uid, part)
 
     def credited(self) -> None:
         """Handle a worker that accepts more calls."""
@@ -331,6 +344,11 @@ class Core:
     def _worker_changed(self, worker: dict[str, Any], state: str) -> None:
         if self._worker_state_cb is not None:
             self._hooks.hook(self._worker_state_cb, worker, state)
+
+
+def _reason(state: str, result: dict[str, Any]) -> str:
+    """Return why a task of a worker has ended: the last line that it has written, or the agent's reason."""
+    return str(result.get('stderr') or result.get('exception') or state).strip().rpartition('\n')[2]
 
 
 def _interface(address: str) -> str | None:

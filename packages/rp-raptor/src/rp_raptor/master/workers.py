@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from rp_api import states
+from rp_raptor.wire.parts import Part
 
 NEW, ACTIVE, DONE = 'NEW', 'ACTIVE', 'DONE'
 
@@ -22,8 +23,7 @@ class Workers:
     def __init__(self, changed: Callable[[dict[str, Any], str], object]) -> None:
         self._changed = changed
         self._entries: dict[str, dict[str, Any]] = {}
-        self._ranks: dict[str, int] = {}
-        self._seen: dict[str, set[int]] = {}   # ranks that have been active
+        self._parts: dict[str, _Parts] = {}
         self._ends: dict[str, str] = {}   # reasons of workers that have failed
         self._over = ''
         self._news = threading.Condition()
@@ -43,34 +43,47 @@ class Workers:
         with self._news:
             return uid in self._entries
 
-    def came(self, uid: str, ranks: int) -> None:
-        """Record that a worker has connected."""
+    def came(self, uid: str, part: Part) -> None:
+        """Record that a worker, or a part of one, has connected."""
         with self._news:
-            self._entries[uid] = {'uid': uid, 'status': NEW, 'heartbeats': {}}
-            self._ranks[uid] = ranks
-            self._seen[uid] = set()
+            parts = self._parts.get(uid)
+            if parts is None or part.count == 1 or self._entries[uid]['status'] == DONE:
+                self._entries[uid] = {'uid': uid, 'status': NEW, 'heartbeats': {}}
+                parts = self._parts[uid] = _Parts(part)
+            parts.lost.discard(part.number)
+            parts.missing.update(part.numbers)
 
     def ranks_changed(self, uid: str, ranks: dict[int, str]) -> None:
         """Record ranks of a worker that are ACTIVE or DEAD now."""
         with self._news:
-            entry, seen = self._entries[uid], self._seen[uid]
+            beats, parts = self._entries[uid]['heartbeats'], self._parts[uid]
             for rank, state in ranks.items():
-                entry['heartbeats'].pop(rank, None)
+                beats.pop(rank, None)
                 if state == 'ACTIVE':
-                    entry['heartbeats'][rank] = time.time()
-                    seen.add(rank)
-            complete = entry['status'] == NEW and len(seen) >= self._ranks[uid]
-            if complete:
-                entry['status'] = ACTIVE
-                self._news.notify_all()
-        if complete:
-            self._changed(_copy(entry), states.AGENT_EXECUTING)
+                    beats[rank] = time.time()
+                    parts.missing.discard(rank)
+        self._check_active(uid)
 
-    def heard(self, uid: str) -> None:
-        """Record a heartbeat, for all active ranks of the worker."""
+    def heard(self, uid: str, part: Part) -> None:
+        """Record a heartbeat, for all active ranks of the part."""
         with self._news:
             beats = self._entries[uid]['heartbeats']
-            beats.update(dict.fromkeys(beats, time.time()))
+            beats.update(dict.fromkeys(beats.keys() & part.numbers, time.time()))
+
+    def part_ended(self, uid: str, part: Part) -> bool:
+        """Record the end of a part of a worker; return whether it was the last one."""
+        with self._news:
+            if uid not in self._entries:
+                return False
+            parts = self._parts.setdefault(uid, _Parts(part))
+            parts.lost.add(part.number)
+            parts.missing.difference_update(part.numbers)
+            for rank in part.numbers:
+                self._entries[uid]['heartbeats'].pop(rank, None)
+            last = len(parts.lost) >= part.count
+        if not last:
+            self._check_active(uid)
+        return last
 
     def ended(self, uid: str, state: str, reason: str) -> None:
         """Record the end of a worker with that final state."""
@@ -83,6 +96,17 @@ class Workers:
                 self._ends[uid] = reason or state
             self._news.notify_all()
         self._changed(_copy(entry), state)
+
+    def _check_active(self, uid: str) -> None:
+        """Make a worker ACTIVE if all its ranks have been, except those of lost parts."""
+        with self._news:
+            entry = self._entries[uid]
+            complete = entry['status'] == NEW and not self._parts[uid].missing
+            if complete:
+                entry['status'] = ACTIVE
+                self._news.notify_all()
+        if complete:
+            self._changed(_copy(entry), states.AGENT_EXECUTING)
 
     def close(self, reason: str) -> None:
         """End all waits with an error."""
@@ -118,6 +142,14 @@ class Workers:
         if ended and len(by_status[ACTIVE]) + len(by_status[NEW]) < needed:
             raise RuntimeError(f'{needed} workers will not be active, as some have ended: {"; ".join(ended)}')
         return False
+
+
+class _Parts:
+    """The parts of a worker: `missing` are the ranks that have not been active yet."""
+
+    def __init__(self, part: Part) -> None:
+        self.missing = set(range(part.total))
+        self.lost: set[int] = set()
 
 
 def _copy(entry: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Mapping
@@ -23,8 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 import zmq
 
-from rp_api.errors import PilotError
+from rp_api.errors import CoordinationError, PilotError
 from rp_api.system import signals
+from rp_api.system.gpus import NO_GPUS
 from rp_api.system.processes import start_time
 from rp_api.transport.keys import KeyPair, make_client
 from rp_api.values import from_plain
@@ -69,6 +71,7 @@ class Rank:
 
     def __init__(self, run: Run, rank: int) -> None:
         self.run, self.rank, self.ranks = run, rank, run.ranks
+        self._place = run.numbers.index(rank)
         self._cursors = Cursors(run.cursors)
         self._calls: Calls | None = None
         self._runner: Runner | None = None
@@ -97,11 +100,11 @@ class Rank:
         set_worker_object(worker)
         directory = payload.values_directory(os.environ['RP_PILOT_SANDBOX'], self.run.master)
         self._calls = calls = Calls(worker, directory)
-        self._runner = Runner(self._cursors, self.rank, calls.functions, calls.run, self._flush, self._park,
-                              span(self.ranks))
+        self._runner = Runner(self._cursors, self._place, calls.functions, calls.run, self._flush, self._park,
+                              span(len(self.run.numbers)))
         self._operations.update(define=calls.functions.define, forget=calls.forget)
         signal.signal(signal.SIGUSR1, self._on_signal)
-        self._send(['hello', self.rank, os.getpid(), start_time(os.getpid())])
+        self._send(['hello', self._place, os.getpid(), start_time(os.getpid())])
 
     def join(self) -> None:
         """Run calls until the worker ends, then close the connection."""
@@ -215,13 +218,13 @@ class Rank:
     def _run_bulk(self, first: int, ids: bytes, payloads: list[bytes]) -> None:
         self._working.bulk(first, unpack_ids(ids), payloads)
 
-    def _run_alone(self, position: int, id: int, call: bytes, devices: list[str]) -> None:
-        """Run a call that has these GPUs and no other call beside it."""
+    def _run_alone(self, position: int, id: int, call: bytes, devices: list[str], cpus: list[int]) -> None:
+        """Run a call that has these GPUs and CPUs, and no other call beside it."""
         name = self.run.device_variable
         visible = {name: ','.join(devices)} if name else {}
 
         def run(call: bytes) -> bytes:
-            with task_environment(visible, ''):
+            with task_environment(visible, ''), _bound(cpus):
                 return self._completed(self._calls.run(call))  # type: ignore[union-attr]
         result = self._working.run(position, run, call)
         if isinstance(result, bytes):
@@ -274,7 +277,7 @@ class Rank:
         running = self._working.running
         if running == NOTHING:
             return
-        mark = self._cursors.mark(self.rank)
+        mark = self._cursors.mark(self._place)
         position, reason = interrupted(mark)
         if position == running and mark != self._handled:
             self._handled = mark
@@ -307,15 +310,44 @@ def _interruption(reason: int) -> Exception:
     return CallTimeout('the call took too long') if reason == TIMEOUT else CallCanceled('the call was canceled')
 
 
+def _bind(cpus: list[int]) -> None:
+    """Bind this process to CPUs."""
+    try:
+        os.sched_setaffinity(0, cpus)
+    except OSError as error:
+        print(f'a rank is not bound to the CPUs {cpus}: {error.strerror}', file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _bound(cpus: list[int]) -> Generator[None, None, None]:
+    """Bind this process to other CPUs, if any are given, until the end of the context."""
+    before = os.sched_getaffinity(0)
+    if cpus:
+        _bind(cpus)
+    try:
+        yield
+    finally:
+        if cpus:
+            _bind(sorted(before))
+
+
 @cache
 def connect() -> Rank:
     """Return this process as the rank that the environment describes."""
     run = load_run(os.environ[RUN_VARIABLE])
     rank = communicators.start_mpi(run.ranks) if run.mpi else int(os.environ[RANK_VARIABLE])
-    os.environ.update({RANK_VARIABLE: str(rank), 'RP_RANK': '0', 'RP_RANKS': '1'})   # of a call, which has one rank
+    if rank not in run.numbers:
+        raise CoordinationError(f'rank {rank} was started on the node of the ranks {run.numbers}')
+    place = run.numbers.index(rank)
+    if run.cpus[place]:
+        _bind(run.cpus[place])
+    os.environ.update({RANK_VARIABLE: str(rank), 'RP_TASK_ID': run.worker,
+                       'RP_RANK': '0', 'RP_RANKS': '1'})   # of a call, which has one rank
     os.environ.setdefault('RP_PILOT_SANDBOX', os.getcwd())
     if run.device_variable:
-        os.environ[run.device_variable] = ','.join(run.devices[rank])
+        os.environ.update(NO_GPUS)
+        if run.devices[place]:
+            os.environ[run.device_variable] = ','.join(run.devices[place])
     replace_streams()
     return Rank(run, rank)
 

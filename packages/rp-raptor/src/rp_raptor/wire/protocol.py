@@ -22,13 +22,16 @@ application sends the calls again that have no result. A peer drops results that
 From the manager of a worker:
 
     worker, uid, host, pid, ranks, info     hello; `host` is `rp_api.system.host.host_id()`, info: {'mpi': bool,
-                                            'protocol': PROTOCOL, 'host_name': str, 'started': int}
+                                            'protocol': PROTOCOL, 'host_name': str, 'started': int}. A worker that spans
+                                            nodes has a manager on each: info then has the number of its `part`, how
+                                            many `parts` there are, the `numbers` of its ranks, and the `total` of ranks
     credit, n                               it accepts n further calls
     results, ids, payloads                  each call has one result
     returned, ids                           calls that were not started, given back because of `give_back`
     died, ids, reason                       the rank that ran these calls is dead; they have no result. The manager
                                             gives the other calls of that rank to its other ranks
-    rank_states, {rank: 'ACTIVE' or 'DEAD'} changes of ranks. A worker is active when all its ranks have been
+    rank_states, {rank: 'ACTIVE' or 'DEAD'} changes of ranks, by their numbers in the worker, which is active when all
+                                            its ranks have been
     run, number, description, result        run this task for a rank (`get_master().run_task`), a packed description; if
                                             the rank has run it, the result is a payload of kind D, else empty
     ping                                    every PING seconds; the answer is `pong`

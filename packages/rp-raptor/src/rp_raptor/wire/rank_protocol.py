@@ -2,8 +2,9 @@
 
 A rank is started with the environment variable `RP_RAPTOR_RUN`, the path of a file that only its owner can read
 (`Run`). It connects a DEALER socket with the keys in it to the manager's ROUTER socket. Messages are single frames:
-lists in the form of `rp_api.wire.codec`. The number of a rank is in `RP_RAPTOR_RANK`; in an MPI job it is the rank in
-COMM_WORLD, which the variable `Run.rank_variable` has, too.
+lists in the form of `rp_api.wire.codec`. The number of a rank among all of the worker is in `RP_RAPTOR_RANK`; in an
+MPI job it is the rank in COMM_WORLD, which the variable `Run.rank_variable` has, too. In messages and in the shared
+words, a rank is known by its place among the ranks of its manager (`Run.numbers`).
 
 To a rank:
 
@@ -11,8 +12,8 @@ To a rank:
     ['forget', fid]               no further call refers to it
     ['calls', first, ids, payloads]
                                   a bulk of calls, at the positions first, first + 1, ...
-    ['alone', position, id, payload, devices]
-                                  one call that has the GPUs of several ranks, which have no other calls
+    ['alone', position, id, payload, devices, cpus]
+                                  one call that has the GPUs and CPUs of several ranks, which have no other calls
     ['mpi', position, id, payload, group, tag, devices]
                                   a call of several ranks; all in `group` (ranks in COMM_WORLD, ascending) get it, each
                                   with a position of its own; `tag` is for MPI.Comm.Create_group
@@ -23,7 +24,8 @@ To a rank:
 
 From a rank:
 
-    ['hello', rank, pid, started] ready for calls; the process and its start time
+    ['hello', place, pid, started]
+                                  ready for calls; the process and its start time
     ['results', ids, payloads, seconds]
                                   finished calls, and the time that the rank was busy with them
     ['part', id, payload, seconds]
@@ -67,10 +69,11 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from rp_api.errors import CoordinationError
+from rp_api.raptor_link import RUN
 from rp_api.transport.keys import read_private
 from rp_api.wire import form
 
-RUN_VARIABLE = 'RP_RAPTOR_RUN'
+RUN_VARIABLE = RUN
 RANK_VARIABLE = 'RP_RAPTOR_RANK'
 
 TIMEOUT, CANCEL = 0, 1
@@ -82,7 +85,7 @@ TO_RANK: form.Table = {
     'define': (_BYTES, _BYTES),
     'forget': (_BYTES,),
     'calls': (_NUMBER, _BYTES, _LIST),
-    'alone': (_NUMBER, _NUMBER, _BYTES, _LIST),
+    'alone': (_NUMBER, _NUMBER, _BYTES, _LIST, _LIST),
     'mpi': (_NUMBER, _NUMBER, _BYTES, _LIST, _NUMBER, _LIST),
     'cancel': (_BYTES, _NUMBER),
     'ran': (_NUMBER, _BYTES),
@@ -108,8 +111,9 @@ class Run:
     """The configuration of a worker's ranks.
 
     `address`, `server`, `public` and `secret` are for the connection, keys as text. `file` and `class_name` name the
-    class of the worker; both are empty if it runs its own script. `devices` are the GPUs of each rank in the form of
-    the variable `device_variable`, which is empty if there are none. `cursors` is the path of the shared words.
+    class of the worker; both are empty if it runs its own script. The worker has `ranks` ranks, and the manager those
+    with these `numbers`. `devices` are the GPUs of each of them in the form of the variable `device_variable`, which is
+    empty if there are none, `cpus` the CPUs that each binds itself to, if any. `cursors` is the path of the words.
     """
 
     address: str
@@ -123,11 +127,13 @@ class Run:
     file: str
     class_name: str
     ranks: int
+    numbers: list[int]
     cores_per_rank: int
     mpi: bool
     rank_variable: str
     device_variable: str
     devices: list[list[str]]
+    cpus: list[list[int]]
     cursors: str
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -40,14 +40,15 @@ GROUP_GRACE = 10.0
 
 
 class Dispatcher:
-    """The calls of a worker; `devices` are the GPUs of each rank."""
+    """The calls of a worker's ranks on one node; `devices` and `cpus` are the GPUs and the CPUs of each rank."""
 
-    def __init__(self, ranks: int, cores_per_rank: int, devices: list[list[str]], mpi: bool, cursors: Cursors,
-                 port: Port) -> None:
+    def __init__(self, ranks: int, cores_per_rank: int, devices: list[list[str]], cpus: list[list[int]], mpi: bool,
+                 cursors: Cursors, port: Port) -> None:
         self.queues = [RankQueue(rank, cursors) for rank in range(ranks)]
         self._cores = cores_per_rank
         self._gpus = max(1, len(devices[0]) if devices else 0)
         self._devices = devices
+        self._cpus = cpus
         self._mpi = mpi
         self._port = port
         self._queue = CallQueue(self._width)
@@ -238,7 +239,7 @@ class Dispatcher:
             queue.progress = self._port.now()
             call = [position, group.id, group.payload]
             self._port.to_rank(queue.rank, ['mpi', *call, group.ranks, group.tag, devices] if group.spread
-                               else ['alone', *call, devices])
+                               else ['alone', *call, devices, self._cpus_of(group.ranks)])
         self._limit(group.queues[0])
 
     def _limit(self, queue: RankQueue) -> None:
@@ -333,6 +334,11 @@ class Dispatcher:
     def _devices_of(self, ranks: Iterable[int]) -> list[str]:
         """Return the GPUs of these ranks, each once: ranks can share one."""
         return list(dict.fromkeys(device for rank in ranks for device in self._devices[rank])) if self._devices else []
+
+    def _cpus_of(self, ranks: Iterable[int]) -> list[int]:
+        """Return the CPUs of these ranks; empty if one of them is not bound."""
+        found = [self._cpus[rank] for rank in ranks] if self._cpus else []
+        return [cpu for cpus in found for cpu in cpus] if all(found) else []
 
     def _width(self, attributes: dict[str, Any]) -> int:
         """Return the number of ranks that a call needs: for itself, or for its cores and GPUs."""

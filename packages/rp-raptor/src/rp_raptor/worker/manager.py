@@ -58,8 +58,10 @@ class Manager:
             self._ranks: RankProcesses = (
                 Job(self._loop, worker.ranks, command, environ, launcher, self._server.end_file, self._ranks_gone,
                     self._end) if launcher else
-                Direct(self._loop, worker.ranks, command, environ, worker.variables, self._ranks_gone, self._end))
-            self._dispatcher = Dispatcher(worker.ranks, worker.cores_per_rank, worker.devices, self._mpi, cursors, self)
+                Direct(self._loop, worker.part.numbers, command, environ, worker.variables, self._ranks_gone,
+                       self._end))
+            self._dispatcher = Dispatcher(worker.ranks, worker.cores_per_rank, worker.devices, worker.cpus, self._mpi,
+                                          cursors, self)
             self._master = MasterConnection(self._loop, worker.master_path, self._introduce, self._master_says,
                                             self._end)
         except BaseException:
@@ -114,12 +116,16 @@ class Manager:
     def _introduce(self) -> None:
         """Send `worker` after each handshake; calls from before are dropped."""
         info = {'mpi': self._mpi, 'protocol': PROTOCOL, 'host_name': os.uname().nodename,
-                'started': start_time(os.getpid())}
+                'started': start_time(os.getpid()), **self._worker.part.as_dict()}
         self._master.send(['worker', self._worker.uid, host_id(), os.getpid(), self._worker.ranks, info])
-        ready = {queue.rank: 'ACTIVE' for queue in self._dispatcher.queues if queue.ready}
+        ready = [queue.rank for queue in self._dispatcher.queues if queue.ready]
         if ready:
-            self._master.send(['rank_states', ready])
+            self._tell_states(ready, 'ACTIVE')
         self._dispatcher.drop()
+
+    def _tell_states(self, ranks: Sequence[int], state: str) -> None:
+        numbers = self._worker.part.numbers
+        self._master.send(['rank_states', dict.fromkeys([numbers[rank] for rank in ranks], state)])
 
     def _master_says(self, operation: str, arguments: list[Any]) -> None:
         if self._ending:
@@ -189,7 +195,7 @@ class Manager:
         self._ranks.arrived(rank, pid, started)
         for fid, blob in self._functions.items():
             self._server.send(rank, ['define', fid, blob])
-        self._master.send(['rank_states', {rank: 'ACTIVE'}])
+        self._tell_states([rank], 'ACTIVE')
         self._dispatcher.ready(rank)
 
     def _ranks_gone(self, guilty: Sequence[int], others: Sequence[int], reason: str) -> bool:
@@ -199,7 +205,7 @@ class Manager:
         for rank in ranks:
             self._server.forget(rank)
         self._asking = {number: asker for number, asker in self._asking.items() if asker[0] not in ranks}
-        self._master.send(['rank_states', dict.fromkeys(ranks, 'DEAD')])
+        self._tell_states(ranks, 'DEAD')
         print(f'{self._worker.uid}: {reason}', file=sys.stderr, flush=True)
         worked = any(self._dispatcher.queues[rank].has_worked for rank in guilty)
         self._dispatcher.gone(guilty, others, reason)

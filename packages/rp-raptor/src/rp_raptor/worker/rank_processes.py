@@ -36,12 +36,12 @@ Returns whether one of the first has taken a call since its start; the call may 
 
 
 class Direct:
-    """Ranks that are children of this process; `variables(rank)` are added to their environment."""
+    """Ranks with these numbers that are children of this process; `variables(rank)` are added to their environment."""
 
-    def __init__(self, loop: Loop, ranks: int, command: list[str], environ: Mapping[str, str],
+    def __init__(self, loop: Loop, numbers: Sequence[int], command: list[str], environ: Mapping[str, str],
                  variables: Callable[[int], Mapping[str, str]], gone: Gone, failed: Callable[[str], object]) -> None:
         self._loop = loop
-        self._ranks = ranks
+        self._numbers = numbers
         self._command = command
         self._environ = environ
         self._variables = variables
@@ -51,12 +51,12 @@ class Direct:
         self._handles: dict[int, ProcessHandle] = {}
         self._timers: dict[int, Timer] = {}
         self._reasons: dict[int, str] = {}
-        self._vain = [0] * ranks
+        self._vain = [0] * len(numbers)
         self._stopping: Callable[[], object] | None = None
 
     def start(self) -> None:
         """Start all ranks."""
-        for rank in range(self._ranks):
+        for rank in range(len(self._numbers)):
             self._start(rank)
 
     def arrived(self, rank: int, pid: int, started: int) -> None:
@@ -89,11 +89,12 @@ class Direct:
     def _start(self, rank: int) -> None:
         if self._stopping:
             return
-        environ = {**self._environ, RANK_VARIABLE: str(rank), 'RP_RANK': str(rank), **self._variables(rank)}
+        number = self._numbers[rank]
+        environ = {**self._environ, RANK_VARIABLE: str(number), 'RP_RANK': str(number), **self._variables(rank)}
         try:
             process = subprocess.Popen(self._command, env=environ, stdin=subprocess.DEVNULL, start_new_session=True)
         except OSError as error:
-            self._failed(f'cannot start rank {rank}: {error}')
+            self._failed(f'cannot start rank {number}: {error}')
             return
         self._processes[rank] = process
         self._handles[rank] = ProcessHandle.of_child(process.pid)
@@ -108,7 +109,7 @@ class Direct:
             if not self._processes:
                 self._stopping()
             return
-        reason = f'rank {rank} {self._reasons.pop(rank, "") or _how(process.returncode)}'
+        reason = f'rank {self._numbers[rank]} {self._reasons.pop(rank, "") or _how(process.returncode)}'
         self._loop.call_later(_LAST_WORDS, self._tell, rank, reason)
 
     def _tell(self, rank: int, reason: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import zmq
@@ -37,23 +38,25 @@ class RankServer:
         self.directory = make_private_directory(base)
         self._listener = Listener(loop, zmq.ROUTER, self._keys, self._gate, f'ipc://{self.directory}/s', _DOMAIN,
                                   _WAITING, self.receive)
-        self.run_file = os.path.join(self.directory, 'ranks.json')
+        self.run_file = ''
         self.end_file = os.path.join(self.directory, 'ends')
         self._cursor_file = os.path.join(self.directory, 'cursors')
 
     def open(self, worker: WorkerEnvironment, file: str, class_name: str, rank_variable: str) -> cursor.Cursors:
         """Write the run file, and return the words shared with the ranks.
 
-        `rank_variable` is empty for ranks that are not in an MPI job.
+        `rank_variable` is empty for ranks that are not in an MPI job. If such a job spans several managers, the run
+        file is where the ranks on this node look for it.
         """
+        path = (rank_variable and worker.run_path) or os.path.join(self.directory, 'ranks.json')
         cursor.create(self._cursor_file, worker.ranks)
         Run(address=self._listener.address, server=self._keys.public.decode(),
             public=self._rank_keys.public.decode(), secret=self._rank_keys.secret.decode(), pid=os.getpid(),
             started=start_time(os.getpid()), worker=worker.uid, master=worker.master, file=file, class_name=class_name,
-            ranks=worker.ranks, cores_per_rank=worker.cores_per_rank, mpi=bool(rank_variable),
-            rank_variable=rank_variable,
-            device_variable=worker.device_variable, devices=worker.devices,
-            cursors=self._cursor_file).save(self.run_file)
+            ranks=worker.part.total, numbers=list(worker.part.numbers), cores_per_rank=worker.cores_per_rank,
+            mpi=bool(rank_variable), rank_variable=rank_variable, device_variable=worker.device_variable,
+            devices=worker.devices, cpus=worker.cpus, cursors=self._cursor_file).save(path)
+        self.run_file = path
         return cursor.Cursors(self._cursor_file)
 
     def send(self, rank: int, message: list[Any]) -> None:
@@ -84,6 +87,9 @@ class RankServer:
         """Stop listening, and remove the files."""
         self._listener.close(0)
         self._gate.close()
+        if self.run_file:
+            with suppress(FileNotFoundError):
+                os.unlink(self.run_file)
         shutil.rmtree(self.directory, ignore_errors=True)   # the agent may have removed it
 
     def _take(self, peer: bytes, message: list[Any]) -> None:

@@ -4,46 +4,63 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from rp_api.errors import CoordinationError
-from rp_api.raptor_link import SLOTS, Access, beside, link_file, master_file
-
-_GPU_VARIABLES = ('CUDA_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES', 'HIP_VISIBLE_DEVICES', 'ZE_AFFINITY_MASK')
+from rp_api.raptor_link import GPUS, PART, SLOTS, Access, beside, job_file, link_file, master_file, run_file
+from rp_api.system.gpus import NO_GPUS, VISIBLE_GPUS
+from rp_raptor.wire.parts import Part
 
 
 @dataclass(frozen=True)
 class WorkerEnvironment:
-    """A worker's configuration: uid, ranks, and the path of its master's file. `devices` has the GPUs of each rank.
+    """A worker's configuration: uid, the path of its master's file, and the ranks of this process.
 
-    `runtime` is a directory for sockets that is removed with the agent's own, however the worker ends.
+    `devices` has the GPUs of each of these ranks, `cpus` the CPUs to which each binds itself; ranks without any stay
+    unbound. `runtime` is a directory for sockets that is removed with the agent's own, however the worker ends.
+    `run_path` and `job_path` are the files of an MPI job over several parts, else empty.
     """
 
     uid: str
     master: str
     master_path: str
-    ranks: int
+    part: Part
     cores_per_rank: int
     devices: list[list[str]]
     device_variable: str
+    cpus: list[list[int]] = field(default_factory=list)
     runtime: str | None = None
+    run_path: str = ''
+    job_path: str = ''
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks of this manager."""
+        return len(self.part.numbers)
 
     @classmethod
     def of(cls, master: str, environ: Mapping[str, str]) -> WorkerEnvironment:
         """Read the configuration from environment variables; CoordinationError if they are not those of a task."""
         try:
-            uid, sandbox = environ['RP_TASK_ID'], environ['RP_PILOT_SANDBOX']
+            task, sandbox = environ['RP_TASK_ID'], environ['RP_PILOT_SANDBOX']
         except KeyError as error:
             raise CoordinationError(f'a worker is a task of a pilot: {error.args[0]} is not set') from error
         ranks = _number(environ, 'RP_RANKS')
-        devices = _devices(environ, ranks)
-        variable = next((name for name in _GPU_VARIABLES if environ.get(name)), _GPU_VARIABLES[0])
-        return cls(uid, master, master_file(sandbox, master), ranks, _number(environ, 'RP_CORES_PER_RANK'), devices,
-                   variable if devices else '', _runtime(link_file(sandbox, environ.get('RP_PARTITION_ID', ''))))
+        uid, part, paths = _part(environ, task, ranks)
+        slots = _slots(environ, ranks)
+        devices = [[str(gpu) for gpu in slot.get('gpus', ())] for slot in slots]
+        variable = environ.get(GPUS) or next(iter(VISIBLE_GPUS.values()))
+        return cls(uid, master, master_file(sandbox, master), part, _number(environ, 'RP_CORES_PER_RANK'),
+                   devices if any(devices) else [], variable if any(devices) else '',
+                   [[int(cpu) for cpu in slot.get('cpus', ())] for slot in slots] or [[] for _ in range(ranks)],
+                   _runtime(link_file(sandbox, environ.get('RP_PARTITION_ID', ''))), *paths)
 
     def variables(self, rank: int) -> dict[str, str]:
-        """Return the variables that restrict a rank to its GPUs."""
-        return {self.device_variable: ','.join(self.devices[rank])} if self.devices else {}
+        """Return the variables that restrict a rank of the part to its GPUs."""
+        if not self.devices:   # the manager itself sees none
+            return {}
+        return {**NO_GPUS, **({self.device_variable: ','.join(self.devices[rank])} if self.devices[rank] else {})}
 
 
 def _runtime(link: str) -> str | None:
@@ -61,11 +78,24 @@ def _number(environ: Mapping[str, str], name: str) -> int:
     return int(text)
 
 
-def _devices(environ: Mapping[str, str], ranks: int) -> list[list[str]]:
-    """Return the GPUs of each rank; empty if there are none."""
+def _part(environ: Mapping[str, str], task: str, ranks: int) -> tuple[str, Part, tuple[str, ...]]:
+    """Return the uid of the worker, the part that this process has, and the files of an MPI job over all parts."""
+    if not environ.get(PART):
+        return task, Part.whole(ranks), ()
+    try:
+        told = json.loads(environ[PART])
+        uid, part = str(told['worker']), Part.told(told, ranks)
+        return uid, part, (run_file(told['files'], uid, part.number), job_file(told['files'], uid))
+    except (ValueError, TypeError, KeyError) as error:
+        raise CoordinationError(f'{PART} is not a part of a worker: {error!r}') from error
+
+
+def _slots(environ: Mapping[str, str], ranks: int) -> list[dict[str, Any]]:
+    """Return the slots of the ranks; empty if they are unknown."""
     try:
         slots = json.loads(environ.get(SLOTS) or '[]')
-        found = [[str(gpu) for gpu in slot['gpus']] for slot in slots]
-    except (ValueError, TypeError, KeyError) as error:
+        if not all(isinstance(slot, dict) for slot in slots):
+            raise TypeError(slots)
+    except (ValueError, TypeError) as error:
         raise CoordinationError(f'{SLOTS} is not a list of slots: {error!r}') from error
-    return found if len(found) == ranks and any(found) else []
+    return slots if len(slots) == ranks else []

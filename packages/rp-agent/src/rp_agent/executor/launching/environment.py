@@ -6,19 +6,19 @@ is encoded once; each task encodes only its own dozen variables.
 
 from __future__ import annotations
 
-import json
 import os
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from rp_agent.executor.launching.launchers import NO_GPUS, VISIBLE_GPUS, Launchers
+from rp_agent.executor.launching.launchers import Launchers
 from rp_agent.executor.processes.launch import Block, Variables, cpu_mask
 from rp_agent.lookup import Find, LaunchRefused, Programs, find_program
 from rp_agent.task import VARIABLES, AgentTask
 from rp_api.constants import RAPTOR_WORKER
 from rp_api.errors import PlatformError
+from rp_api.system.gpus import NO_GPUS, VISIBLE_GPUS
 from rp_api.system.shell import find_shell
 from rp_profiling.levels import OFF
 from rp_profiling.write.detail import Detail
@@ -157,11 +157,9 @@ class TaskEnvironment:
         if description['threading_type'] == 'OpenMP':
             variables['OMP_NUM_THREADS'] = str(cores)
         if 'mode' in description and description['mode'] == RAPTOR_WORKER:
-            from rp_api.raptor_link import SHELL, SLOTS  # few agents have workers
+            from rp_agent.executor.launching import worker  # few agents have workers
 
-            variables[SLOTS] = _places(task)
-            if self.context.shell:
-                variables[SHELL] = self.context.shell
+            variables |= worker.variables(task, self)
         if VARIABLES in task.extra:
             variables |= task.extra[VARIABLES]
         return variables
@@ -190,10 +188,12 @@ class TaskEnvironment:
         if not gpus:
             return NO_GPUS
         name = VISIBLE_GPUS.get(gpu_type)
-        if not name:
-            return {}
+        return {name: ','.join(self.gpu_names(gpus, node))} if name else {}
+
+    def gpu_names(self, gpus: Sequence[int], node: int | None = None) -> list[str]:
+        """Return the names of the GPUs with these indices, as in `visible_gpus`."""
         known = self.context.gpu_ids if node is None else self._gpu_ids(node)
-        return {name: ','.join([known[gpu] if gpu < len(known) else str(gpu) for gpu in gpus])}
+        return [known[gpu] if gpu < len(known) else str(gpu) for gpu in gpus]
 
     def _gpu_ids(self, node: int) -> tuple[str, ...]:
         """Return the names of GPUs on a node; numbers, unlike UUIDs, are the same on all hosts of the same kind."""
@@ -216,12 +216,6 @@ class TaskEnvironment:
 def uses_gpus(task: AgentTask) -> bool:
     """Return whether ranks of a task may have GPUs: it asks for some, or for slots, which may have some."""
     return bool(task.description['gpus_per_rank'] or task.description['slots'])
-
-
-def _places(task: AgentTask) -> str:
-    """Return the slots of a RAPTOR worker's ranks, as JSON."""
-    return json.dumps([{'node': slot['node_name'], 'cores': [core['index'] for core in slot['cores']],
-                        'gpus': [gpu['index'] for gpu in slot['gpus']]} for slot in task.slots or ()])
 
 
 def _number(value: float) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rp_agent.executor.launching.environment import TaskEnvironment
-from rp_agent.executor.launching.launchers import NO_GPUS, is_mpi
+from rp_agent.executor.launching.launchers import is_mpi
 from rp_agent.executor.launching.rank_script import RankShare
 from rp_agent.launch_method.base import Job, Rank
 from rp_agent.task import BLOCK, DVM, RANKS_PER_SLOT, AgentTask
+from rp_api.system.gpus import NO_GPUS
 
 BELONGS = ('RP_SESSION_ID', 'RP_PILOT_ID', 'RP_REGISTRY_ADDRESS', 'RP_TASK_ID')
 """Variables that identify leftover processes of a task, on all nodes."""

@@ -15,7 +15,7 @@ from rp_agent.bootstrap.environment import block, exports
 from rp_agent.executor.processes.launch import Variables
 from rp_agent.logs import LOG
 from rp_agent.lookup import LaunchRefused
-from rp_agent.task import AgentTask
+from rp_agent.task import JOB_SLOTS, AgentTask
 from rp_api.constants import RAPTOR_WORKER
 from rp_api.logger import logger
 from rp_api.loop.offload import Offload
@@ -26,12 +26,6 @@ if TYPE_CHECKING:
     from rp_agent.launch_method.base import Job, LaunchMethod
     from rp_agent.launch_method.find import Methods
     from rp_agent.launch_method.mpi_library import Linked
-
-VISIBLE_GPUS = {'CUDA': 'CUDA_VISIBLE_DEVICES', 'ROCm': 'ROCR_VISIBLE_DEVICES', 'Intel': 'ZE_AFFINITY_MASK'}
-"""Names of the variables that make GPUs visible to a rank, by `gpu_type`."""
-
-NO_GPUS = {'CUDA_VISIBLE_DEVICES': '', 'ROCR_VISIBLE_DEVICES': ''}
-"""Variables that hide all GPUs from a rank without GPUs, which would otherwise see those of the job."""
 
 _OF_A_RANK = (
     r'PMI_.*|PMIX_(RANK|NAMESPACE|ID|SERVER.*|SECURITY.*|GDS.*|HOSTNAME|VERSION|BFROP.*)|OMPI_(COMM|UNIVERSE|MCA_(ess|orte)).*|'
@@ -44,6 +38,11 @@ def is_mpi(task: AgentTask) -> bool:
     description = task.description
     wanted = description['use_mpi']
     return (description['ranks'] > 1 if wanted is None else bool(wanted)) and description['mode'] != RAPTOR_WORKER
+
+
+def leads_job(task: AgentTask) -> bool:
+    """Return whether a task is the manager that starts the MPI job of a RAPTOR worker on several nodes."""
+    return JOB_SLOTS in task.extra
 
 
 def needs_launcher(task: AgentTask, launchers: Launchers | None) -> bool:

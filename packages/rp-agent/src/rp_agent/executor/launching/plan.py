@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from rp_agent.executor.launching.environment import TaskEnvironment
 from rp_agent.executor.launching.expand import expand
-from rp_agent.executor.launching.launchers import is_mpi, needs_launcher
+from rp_agent.executor.launching.launchers import is_mpi, leads_job, needs_launcher
 from rp_agent.executor.processes.launch import Block
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import AgentTask
@@ -93,8 +93,18 @@ def plan(task: AgentTask, environment: TaskEnvironment) -> LaunchPlan:
 
 
 def _plan(task: AgentTask, environment: TaskEnvironment) -> LaunchPlan:
-    description = task.description
     own = environment.of_task(task)
+    found = _plan_processes(task, environment, own)
+    if leads_job(task):
+        from rp_agent.executor.launching.worker import job_scripts  # few agents have workers
+
+        texts = job_scripts(task, environment, own, script_variables(environment, own))
+        found.scripts.update((name, os.fsencode(text)) for name, text in texts.items())
+    return found
+
+
+def _plan_processes(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]) -> LaunchPlan:
+    description = task.description
     if needs_launcher(task, environment.context.launchers):
         return _launched(task, environment, own)
     if description['pre_launch'] or description['post_launch']:

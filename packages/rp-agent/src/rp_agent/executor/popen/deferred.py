@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from rp_agent.executor.launching.launch_outcome import ATTEMPTS, has_started
-from rp_agent.executor.launching.launchers import Launchers, needs_launcher
+from rp_agent.executor.launching.launchers import Launchers, leads_job, needs_launcher
 from rp_agent.executor.launching.plan import LAUNCHED
 from rp_agent.instance_nodes import DVM_METHODS
 from rp_agent.task import AgentTask
@@ -57,13 +57,13 @@ class Deferred:
     def take(self, task: AgentTask) -> bool:
         """Take a task that must wait; return False for other tasks."""
         launchers = self._launchers
-        if launchers is None or not needs_launcher(task, launchers):
+        if launchers is None or not (needs_launcher(task, launchers) or leads_job(task)):
             return False
         if launchers.known:
             if launchers.look_at(task, lambda: self._seen(task.uid)):
                 self._looking[task.uid] = task
                 return True
-            return self._dvms is not None and self._dvms.take(task)
+            return self._dvms is not None and not leads_job(task) and self._dvms.take(task)
         self._looking[task.uid] = task
         if len(self._looking) == 1:
             launchers.look(self._known)

@@ -1,0 +1,160 @@
+"""Workers that span nodes: on each node, the agent runs one manager, as a task of its own that is part of the worker.
+
+The scheduler places the ranks of a worker as those of any task. The executor of each node then gets a part: a copy of
+the task with the ranks on that node. The worker executes when the first part does, and has ended when all parts have.
+It is DONE if a part is: a worker without MPI continues without the nodes that it loses.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from rp_agent.stager.output import tail
+from rp_agent.task import JOB_SLOTS, PART, AgentTask
+from rp_api import states
+from rp_api.constants import RAPTOR_WORKER
+from rp_api.raptor_link import run_file
+
+
+class PartPlacement:
+    """The resources of some ranks of a task, all on one node."""
+
+    def __init__(self, whole: Any, node: int, ranks: Sequence[int]) -> None:
+        self._whole = whole
+        self._node = node
+        self._ranks = ranks
+
+    def nodes(self) -> list[int]:
+        """Return the position of the node."""
+        return [self._node]
+
+    def slots(self) -> list[dict[str, Any]]:
+        """Return the slots of the ranks as plain data."""
+        slots = self._whole.slots()
+        return [slots[rank] for rank in self._ranks]
+
+    def cores_of_rank(self, rank: int) -> tuple[int, ...]:
+        """Return the core indices of a rank of the part; empty if there is no such rank."""
+        if not 0 <= rank < len(self._ranks):
+            return ()
+        cores: tuple[int, ...] = self._whole.cores_of_rank(self._ranks[rank])
+        return cores
+
+
+class Part(AgentTask):
+    """The ranks of a worker on one node; `number` counts its parts."""
+
+    __slots__ = ('number', 'worker')
+
+    def __init__(self, worker: AgentTask, number: int) -> None:
+        uid = f'{worker.uid}.part.{number:04d}'
+        description = dict(worker.description)
+        if number:   # the first one writes the files of the worker
+            description |= {'stdout': f'{uid}.out', 'stderr': f'{uid}.err'}
+        else:
+            description |= {name: description.get(name) or f'{worker.uid}.{name[3:]}' for name in ('stdout', 'stderr')}
+        super().__init__(uid, description, worker.pilot, worker.sandbox)
+        self.worker = worker
+        self.number = number
+        self.state = worker.state
+
+
+Ended = Callable[[Part], object]
+
+
+class WorkerParts:
+    """The parts of all workers that span nodes; `ended(part)` is called with each that ends before its worker does."""
+
+    def __init__(self, ended: Ended) -> None:
+        self._ended = ended
+        self._running: dict[str, dict[str, Part]] = {}
+        self._done: dict[str, list[Part]] = {}
+
+    def divide(self, tasks: list[AgentTask]) -> list[AgentTask]:
+        """Return the placed tasks with parts in place of the workers that span nodes."""
+        spread = [task for task in tasks
+                  if task.description['mode'] == RAPTOR_WORKER and len(task.placement.nodes()) > 1]
+        if not spread:
+            return tasks
+        found = [task for task in tasks if task not in spread]
+        for worker in spread:
+            parts = _parts_of(worker)
+            self._running[worker.uid] = {part.uid: part for part in parts}
+            self._done[worker.uid] = []
+            found += parts
+        return found
+
+    def uids(self, uids: Iterable[str]) -> list[str]:
+        """Return the uids with those of parts in place of their workers'."""
+        return [each for uid in uids for each in self._running.get(uid, (uid,))]
+
+    def advanced(self, tasks: Sequence[AgentTask], state: str) -> Sequence[AgentTask]:
+        """Return the tasks that have reached a state, with workers in place of their parts."""
+        if not any(isinstance(task, Part) for task in tasks):
+            return tasks
+        found: list[AgentTask] = []
+        for task in tasks:
+            if not isinstance(task, Part):
+                found.append(task)
+            elif state == states.AGENT_EXECUTING and task.worker.state != state:
+                task.worker.state = state
+                found.append(task.worker)
+        return found
+
+    def joined(self, tasks: list[AgentTask]) -> list[AgentTask]:
+        """Return the executed tasks with workers, of which all parts have ended, in place of parts."""
+        if not any(isinstance(task, Part) for task in tasks):
+            return tasks
+        found: list[AgentTask] = []
+        for task in tasks:
+            if not isinstance(task, Part):
+                found.append(task)
+                continue
+            worker = task.worker
+            del self._running[worker.uid][task.uid]
+            self._done[worker.uid].append(task)
+            if self._running[worker.uid]:
+                self._ended(task)
+            else:
+                del self._running[worker.uid]
+                _conclude(worker, self._done.pop(worker.uid))
+                found.append(worker)
+        return found
+
+
+def _parts_of(worker: AgentTask) -> list[Part]:
+    """Return the parts of a worker, in the order of its ranks."""
+    slots = worker.slots or []
+    ranks_of: dict[int, list[int]] = {}
+    for rank, slot in enumerate(slots):
+        ranks_of.setdefault(slot['node_index'], []).append(rank)
+    found = []
+    for number, (node, ranks) in enumerate(ranks_of.items()):
+        part = Part(worker, number)
+        part.description['ranks'] = len(ranks)
+        part.placement = PartPlacement(worker.placement, node, ranks)
+        part.extra = {**worker.extra, PART: {
+            'worker': worker.uid, 'part': number, 'parts': len(ranks_of), 'numbers': ranks, 'total': len(slots)}}
+        if number == 0:
+            part.extra[JOB_SLOTS] = slots
+        found.append(part)
+    return found
+
+
+def _conclude(worker: AgentTask, parts: list[Part]) -> None:
+    """Set the outcome of a worker whose parts have ended, in this order."""
+    for part in parts:
+        with suppress(OSError):   # a killed manager leaves it
+            os.unlink(run_file(worker.sandbox, worker.uid, part.number))
+    done = [part for part in parts if part.target_state == states.DONE]
+    failed = [part for part in parts if part.target_state == states.FAILED]
+    decisive = (done or failed or parts)[0]
+    worker.state = decisive.state
+    worker.exit_code = decisive.exit_code
+    worker.target_state = decisive.target_state
+    worker.exception, worker.exception_detail = decisive.exception, decisive.exception_detail
+    if decisive.number and not done:
+        worker.stderr = tail(os.path.join(decisive.sandbox, decisive.description['stderr']))
