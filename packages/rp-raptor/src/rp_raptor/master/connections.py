@@ -188,6 +188,8 @@ class Peers:
         self._audience = audience
         self._peers: dict[bytes, Peer] = {}
         self._sharing: dict[bytes, SharingPeer] = {}   # those of the peers
+        self._workers: dict[str, dict[int, WorkerPeer]] = {}   # the parts of workers among them, by uid and number
+        self._ranks_changed = False   # since the applications that share calls were told of them
         self._malformed = Tally('malformed message dropped')
         self._roles: dict[str, str] = {}
         self._stopped: set[str] = set()   # workers of which parts may still connect
@@ -214,9 +216,9 @@ class Peers:
 
     def stop_workers(self, uids: Sequence[str] | None = None) -> None:
         """Stop the workers with these uids, or all."""
-        for peer in self._peers.values():
-            if isinstance(peer, WorkerPeer) and (uids is None or peer.uid in uids):
-                self._stop(peer)
+        workers = list(self._workers) if uids is None else uids
+        for peer in [peer for uid in workers for peer in self._workers.get(uid, {}).values()]:
+            self._stop(peer)
 
     def lose_part(self, uid: str, part: Part, reason: str) -> None:
         """Remove a part of a worker whose process has ended, as the agent reports, after its last messages."""
@@ -224,7 +226,7 @@ class Peers:
 
     def has_worker(self, uid: str) -> bool:
         """Return whether the worker is connected."""
-        return any(peer.role == WORKER and peer.uid == uid for peer in self._peers.values())
+        return uid in self._workers
 
     def end(self, reason: str) -> None:
         """Fail all calls without a result, stop the workers and notify the applications."""
@@ -240,21 +242,21 @@ class Peers:
         for peer in self._peers.values():
             peer.watch.stop()
         self._peers.clear()
+        self._workers.clear()
         self._listener.close(linger)
         self._gate.close()
         self.context.term()
 
     def _deal(self) -> None:
         self.router.deal()
+        if self._ranks_changed:
+            self._ranks_changed = False
+            for peer in self._sharing.values():
+                peer.tell_ranks(self.router.ranks_for(peer.width))
         if self._sharing:
             capacity = self.router.capacity
             for peer in self._sharing.values():
                 peer.grant(capacity)
-
-    def _tell_ranks(self) -> None:
-        """Report the ranks of the workers to the applications whose calls other masters share."""
-        for peer in self._sharing.values():
-            peer.tell_ranks(self.router.ranks_for(peer.width))
 
     def _admit(self, role: str) -> Access:
         keys: KeyPair = generate()
@@ -306,11 +308,14 @@ class Peers:
                 f'{peer.uid} uses version {version} of the RAPTOR protocol, {self._uid} version {PROTOCOL}: install '
                 'the same release of rp-raptor on both sides')])
             return False
-        for known in list(self._peers.values()):
-            if known.address == peer.address or _same_part(known, peer):
+        same = self._workers.get(peer.uid, {}).get(peer.part.number) if isinstance(peer, WorkerPeer) else None
+        for known in (self._peers.get(peer.address), same):
+            if known is not None:
                 again = known.process == peer.process   # its connection was lost
                 self._forget(known, '' if again else 'another process has taken its place', died=not again)
         self._peers[peer.address] = peer
+        if isinstance(peer, WorkerPeer):
+            self._workers.setdefault(peer.uid, {})[peer.part.number] = peer
         self.send(peer.address, ['welcome', {'uid': self._uid, 'host': host_id(), 'pid': os.getpid(),
                                               'started': start_time(os.getpid())}])
         host, pid, started = peer.process
@@ -327,7 +332,7 @@ class Peers:
         peer = WorkerPeer(address, uid, process, Worker(address, uid, ranks, info.get('mpi') is True), part)
         if self._greet(peer, info.get('protocol')):
             self.router.attach(peer.worker)
-            self._tell_ranks()
+            self._ranks_changed = True
             self._audience.came(uid, part)
             _log.info('worker %s is up: process %d on %s, %d ranks', peer.name, pid, info.get('host_name', host), ranks)
             if uid in self._stopped:
@@ -422,8 +427,7 @@ class Peers:
         self._forget(peer, f'its process {peer.process.pid} has died', died=not peer.stopped)
 
     def _lose_part(self, uid: str, part: Part, reason: str) -> None:
-        peer = next((peer for peer in self._peers.values() if isinstance(peer, WorkerPeer)
-                     and peer.uid == uid and peer.part.number == part.number), None)
+        peer = self._workers.get(uid, {}).get(part.number)
         if peer is None:
             self._audience.part_ended(uid, part)
             return
@@ -452,8 +456,11 @@ class Peers:
         self._sharing.pop(peer.address, None)
         peer.watch.stop()
         if isinstance(peer, WorkerPeer):
+            self._workers[peer.uid].pop(peer.part.number)
+            if not self._workers[peer.uid]:
+                del self._workers[peer.uid]
             self.router.detach(peer.worker, f'worker {peer.name} is lost: {reason}', died=died)
-            self._tell_ranks()
+            self._ranks_changed = True
             if reason:
                 _log.info('worker %s is lost: %s', peer.name, reason)
             if reason and (peer.part.count == 1 or self._audience.part_ended(peer.uid, peer.part)):
@@ -461,9 +468,3 @@ class Peers:
         elif isinstance(peer, ApplicationPeer) and peer.source:
             self.router.close(peer.source)
         self.deal_soon()
-
-
-def _same_part(known: Peer, peer: Peer) -> bool:
-    """Return whether both are the same part of a worker."""
-    return (isinstance(known, WorkerPeer) and isinstance(peer, WorkerPeer) and known.uid == peer.uid
-            and known.part.number == peer.part.number)

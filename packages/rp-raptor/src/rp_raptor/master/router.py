@@ -15,13 +15,14 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import CancelledError
 from itertools import compress
 from operator import not_
 
 from rp_raptor.errors import CallLost
-from rp_raptor.master.sources import Attributes, Call, CallOwner, CallSource, Reclaim, Worker, load, surplus_of
+from rp_raptor.master.sources import Attributes, Call, CallOwner, CallSource, Reclaim, Worker, surplus_of
+from rp_raptor.master.worker_pool import WorkerPool
 from rp_raptor.wire.ids import hold, release, source_of, with_source, without_source
 from rp_raptor.wire.payload import discard, encode_error
 from rp_raptor.wire.protocol import BULK, CALLS, Message
@@ -54,6 +55,7 @@ class CallRouter:
         self._lacking: dict[int, float] = {}   # ranks for which there is no worker: time since when
         self._made = 0
         self._reclaims: list[Reclaim] = []
+        self._pool = WorkerPool()
         self.workers: dict[bytes, Worker] = {}
 
     # sources
@@ -68,16 +70,9 @@ class CallRouter:
         """Remove a source: its waiting calls are dropped, its running ones cancelled."""
         if self._sources.pop(source.number, None) is None:
             return
-        source.queue.clear()
         self._reclaims = [reclaim for reclaim in self._reclaims if reclaim.source is not source]
-        if source in self._turns:
-            self._turns.remove(source)
-        for calls in self._wide.values():
-            _remove(calls, lambda number: number >> _SHIFT == source.number)
-        for worker in self.workers.values():
-            self._tell_cancel(worker, [number for number in worker.calls if number >> _SHIFT == source.number])
-        for number in [number for number in self._deaths if number >> _SHIFT == source.number]:
-            del self._deaths[number]
+        if source.open:
+            self._drop_calls(source)
         for fid in list(source.functions):
             self.forget(source, fid)
 
@@ -125,17 +120,26 @@ class CallRouter:
     def give_back(self, source: CallSource, count: int, answer: Callable[[array[int]], object]) -> None:
         """Take up to `count` calls of a source away that no rank has started; `answer` gets their numbers, or none."""
         reclaim = Reclaim(source, answer, self._withdraw(source, count), count)
-        for worker in sorted(self.workers.values(), key=surplus_of, reverse=True):
-            number = min(surplus_of(worker), reclaim.missing)
-            if number <= 0:
-                break
-            worker.asked = number
-            reclaim.asked[worker.address] = number
-            self._send(worker.address, ['give_back', number])
+        while reclaim.missing > 0 and (worker := self._pool.pop_richest()):
+            worker.asked = reclaim.asked[worker.address] = min(surplus_of(worker), reclaim.missing)
+            self._pool.changed(worker)
+            self._send(worker.address, ['give_back', worker.asked])
         if reclaim.asked:
             self._reclaims.append(reclaim)
         else:
             answer(reclaim.found)
+
+    def _drop_calls(self, source: CallSource) -> None:
+        """Drop the waiting calls of a source, and cancel its running ones."""
+        source.queue.clear()
+        if source in self._turns:
+            self._turns.remove(source)
+        for calls in self._wide.values():
+            _remove(calls, lambda number: number >> _SHIFT == source.number)
+        for worker in self.workers.values():
+            self._tell_cancel(worker, [number for number in worker.calls if number >> _SHIFT == source.number])
+        for number in [number for number in self._deaths if number >> _SHIFT == source.number]:
+            del self._deaths[number]
 
     # workers
 
@@ -152,6 +156,7 @@ class CallRouter:
         """Add a worker."""
         self._expected.pop(worker.uid, None)
         self.workers[worker.address] = worker
+        self._pool.add(worker)
         for fid, blob in self._functions.items():
             self._send(worker.address, ['define', fid, blob])
 
@@ -160,6 +165,7 @@ class CallRouter:
         if self.workers.get(worker.address) is not worker:
             return
         del self.workers[worker.address]
+        self._pool.remove(worker)
         if died:
             self._failure = reason
             self.died(worker, list(worker.calls), reason)
@@ -170,10 +176,12 @@ class CallRouter:
     def credit(self, worker: Worker, count: int) -> None:
         """Let a worker have more calls; `deal` has to follow."""
         worker.free += count
+        self._pool.changed(worker)
 
     def results(self, worker: Worker, ids: array[int], payloads: list[bytes]) -> None:
         """Deliver the results of a worker to the sources."""
         expected = release(worker.calls, ids)
+        self._pool.changed(worker)
         if expected is not None:
             for payload in compress(payloads, map(not_, expected)):
                 discard(payload)
@@ -191,12 +199,14 @@ class CallRouter:
     def returned(self, worker: Worker, ids: Sequence[int]) -> None:
         """Queue calls that a worker has given back; `deal` has to follow."""
         worker.asked, worker.exhausted = 0, not ids
+        self._pool.changed(worker)
         self._put_back([(number, payload) for number in ids if (payload := worker.calls.pop(number, None))])
         self._settle_reclaims(worker)
 
     def died(self, worker: Worker, ids: Sequence[int], reason: str) -> None:
         """Repeat or fail calls whose process has died; `deal` has to follow."""
         again, lost = [], []
+        self._pool.changed(worker)
         for number in ids:
             payload = worker.calls.pop(number, None)
             if payload is None:
@@ -247,26 +257,26 @@ class CallRouter:
     @property
     def capacity(self) -> int:
         """The number of calls that the workers have or have credit for."""
-        return sum(worker.free + len(worker.calls) for worker in self.workers.values())
+        return self._pool.capacity
 
     def ranks_for(self, width: int) -> int:
         """Return the number of calls over so many ranks that the workers can run at a time."""
         return sum(worker.ranks // width for worker in self.workers.values() if worker.fits(width))
 
     def deal(self) -> None:
-        """Send waiting calls to workers with credit."""
-        ready = [worker for worker in self.workers.values() if worker.free > 0]
-        if not ready:
+        """Send waiting calls to workers with credit, those with the least load first."""
+        pool = self._pool
+        if not pool.ready:
             return
-        if self._wide:
-            self._deal_wide(ready)
+        if any(self._wide.values()):
+            self._deal_wide()
         waiting = sum(len(source.queue) for source in self._turns)
-        while waiting and (ready := [worker for worker in ready if worker.free > 0]):
-            ready.sort(key=load)
-            for left, worker in zip(range(len(ready), 0, -1), ready, strict=True):
+        while waiting and (left := pool.ready):
+            while waiting and left and (worker := pool.pop_ready()):
                 share = min(worker.free, -(-waiting // left))
                 self._give(worker, share)
                 waiting -= share
+                left -= 1
         if not waiting:
             self._even_out()
 
@@ -285,6 +295,7 @@ class CallRouter:
         ids = [number for worker in self.workers.values() for number in worker.calls]
         for worker in self.workers.values():
             worker.calls.clear()
+            self._pool.changed(worker)
         ids += [number for calls in self._wide.values() for number, _ in calls]
         self._wide.clear()
         ids += self._clear_sources()
@@ -331,13 +342,15 @@ class CallRouter:
         hold(worker.calls, ids, payloads)
         worker.free -= len(ids)
         worker.exhausted = False
+        self._pool.changed(worker)
         attributes = None
         if source.attributes:
             attributes = {number: each for number in ids if (each := source.attributes.get(number))}
         self._send(worker.address, ['calls', ids.tobytes(), payloads, attributes or None])
         source.owner.started(without_source(ids, _SHIFT))
 
-    def _deal_wide(self, ready: Iterable[Worker]) -> None:
+    def _deal_wide(self) -> None:
+        ready = self._pool.ready_mpi()
         for ranks, calls in self._wide.items():
             for worker in ready:
                 while calls and worker.free > 0 and worker.fits(ranks):
@@ -346,16 +359,11 @@ class CallRouter:
 
     def _even_out(self) -> None:
         """Ask workers to give calls back when ranks of others are idle and no call waits."""
-        workers = self.workers.values()
-        lacking = sum(worker.ranks - len(worker.calls) for worker in workers
-                      if worker.free > 0 and len(worker.calls) < worker.ranks)
-        lacking -= sum(worker.asked for worker in workers)
-        while lacking > 0:
-            richest = max(workers, key=surplus_of)
+        lacking = self._pool.lacking
+        while lacking > 0 and (richest := self._pool.pop_richest()):
             surplus = surplus_of(richest)
-            if surplus <= 0:
-                return
             richest.asked = min(surplus, max(lacking, surplus // 2))
+            self._pool.changed(richest)
             self._send(richest.address, ['give_back', richest.asked])
             lacking -= richest.asked
 

@@ -57,7 +57,7 @@ class Reclaim:
 class Worker:
     """A worker with its calls, and its credit for more (`free`)."""
 
-    __slots__ = ('address', 'asked', 'calls', 'exhausted', 'free', 'mpi', 'ranks', 'uid')
+    __slots__ = ('address', 'asked', 'calls', 'exhausted', 'free', 'mpi', 'place', 'ranks', 'uid')
 
     def __init__(self, address: bytes, uid: str, ranks: int, mpi: bool) -> None:
         self.address = address
@@ -68,6 +68,7 @@ class Worker:
         self.calls: dict[int, bytes] = {}
         self.asked = 0        # calls that it was asked to give back
         self.exhausted = False   # it had no calls to give back, and has got none since
+        self.place = 0        # in the order in which workers were attached
 
     def fits(self, ranks: int) -> bool:
         """Return whether the worker can run a call over so many ranks."""

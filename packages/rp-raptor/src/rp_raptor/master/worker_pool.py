@@ -1,0 +1,135 @@
+"""The workers of a router, ranked: which of them gets the next calls, and which is asked to give some back.
+
+A change of a worker costs the same with one worker and with a thousand: it is only noted, and changed workers are
+counted and ranked again, in logarithmic time, when the router asks next.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+
+from rp_raptor.master.sources import Worker, load, surplus_of
+
+_SPARE = 64
+"""Outdated entries of a ranking that are kept in any case."""
+
+
+class Ranking:
+    """Workers by a key, lowest first, and equal ones in the order of their places."""
+
+    __slots__ = ('_heap', '_keys')
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Worker]] = []   # also with outdated entries: with another key than below
+        self._keys: dict[Worker, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def put(self, worker: Worker, key: float | None) -> None:
+        """Set the key of a worker; with None, the worker is not in the ranking."""
+        if self._keys.get(worker) == key:
+            return
+        if key is None:
+            del self._keys[worker]
+            return
+        self._keys[worker] = key
+        heappush(self._heap, (key, worker.place, worker))
+        if len(self._heap) > 2 * len(self._keys) + _SPARE:
+            self._heap = [(key, worker.place, worker) for worker, key in self._keys.items()]
+            heapify(self._heap)
+
+    def pop(self) -> Worker | None:
+        """Remove and return the first worker; None if there is none."""
+        while self._heap:
+            key, _, worker = heappop(self._heap)
+            if self._keys.get(worker) == key:
+                del self._keys[worker]
+                return worker
+        return None
+
+
+class WorkerPool:
+    """Ranks workers and adds up their capacity; `changed` has to follow a change of a worker's calls or credit."""
+
+    def __init__(self) -> None:
+        self._changed: set[Worker] = set()
+        self._counted: dict[Worker, tuple[int, int]] = {}   # capacity and lacking calls, as in the sums below
+        self._capacity = self._lacking = 0
+        self._ready = Ranking()   # workers with credit, those with the least load first
+        self._rich = Ranking()    # workers with calls to give back, those with the most first
+        self._ready_mpi: set[Worker] = set()
+        self._places = 0
+
+    def add(self, worker: Worker) -> None:
+        """Add a worker, after all others."""
+        self._places += 1
+        worker.place = self._places
+        self._counted[worker] = 0, 0
+        self._changed.add(worker)
+
+    def remove(self, worker: Worker) -> None:
+        """Remove a worker."""
+        self._count(worker, 0, 0)
+        del self._counted[worker]
+        self._changed.discard(worker)
+        self._ready_mpi.discard(worker)
+        self._ready.put(worker, None)
+        self._rich.put(worker, None)
+
+    def changed(self, worker: Worker) -> None:
+        """Note a change of a worker, which may have been removed."""
+        if worker in self._counted:
+            self._changed.add(worker)
+
+    @property
+    def capacity(self) -> int:
+        """The number of calls that the workers have or have credit for."""
+        self._refresh()
+        return self._capacity
+
+    @property
+    def lacking(self) -> int:
+        """The number of ranks without a call, of workers with credit, less the calls that others were asked for."""
+        self._refresh()
+        return self._lacking
+
+    @property
+    def ready(self) -> int:
+        """The number of workers with credit that `pop_ready` has not returned since they have changed."""
+        self._refresh()
+        return len(self._ready)
+
+    def pop_ready(self) -> Worker | None:
+        """Return the worker with the least load of those with credit; it comes again after its next change."""
+        return self._ready.pop()
+
+    def pop_richest(self) -> Worker | None:
+        """Return the worker with the most calls to give back; it comes again after its next change."""
+        self._refresh()
+        return self._rich.pop()
+
+    def ready_mpi(self) -> list[Worker]:
+        """Return the workers with MPI and credit, in the order in which they were added."""
+        self._refresh()
+        return sorted(self._ready_mpi, key=_place)
+
+    def _refresh(self) -> None:
+        for worker in self._changed:
+            calls, free, surplus = len(worker.calls), worker.free, surplus_of(worker)
+            self._count(worker, calls + free, (max(0, worker.ranks - calls) if free else 0) - worker.asked)
+            self._ready.put(worker, load(worker) if free else None)
+            self._rich.put(worker, -surplus if surplus > 0 else None)
+            if worker.mpi:
+                (self._ready_mpi.add if free else self._ready_mpi.discard)(worker)
+        self._changed.clear()
+
+    def _count(self, worker: Worker, capacity: int, lacking: int) -> None:
+        old = self._counted[worker]
+        self._capacity += capacity - old[0]
+        self._lacking += lacking - old[1]
+        self._counted[worker] = capacity, lacking
+
+
+def _place(worker: Worker) -> int:
+    return worker.place
