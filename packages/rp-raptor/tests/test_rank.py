@@ -16,7 +16,9 @@ import pytest
 from rank_support import Manager, a_manager, worker_file
 
 from rp_api.errors import DeserializationError, SerializationError
+from rp_profiling.read.profile import read_profile
 from rp_raptor.errors import RemoteError
+from rp_raptor.rank.modes import BEGUN, ENDED
 from rp_raptor.wire import payload
 from rp_raptor.wire.rank_protocol import CANCEL, TIMEOUT, pack_ids
 
@@ -303,29 +305,55 @@ def test_they_are_compressed_as_all_profiles_are(tmp_path: Path) -> None:
         call = manager.described(mode='task.method', method='work', args=['task.7'])
         assert manager.result(manager.give([call], rank=0)[0])['return_value'] == 0
         rows = gzip.decompress((tmp_path / 'raptor.0000.0000.0.prof.gz').read_bytes()).decode().splitlines()
-        assert [row.split(',')[1] for row in rows[2:]] == ['trace_detail', 'app_start', 'app_stop']
+        assert [row.split(',')[1] for row in rows[2:]] == [
+            'trace_detail', 'task_run_start', 'rank_start', 'app_start', 'app_stop']
         manager.send(0, ['stop'])
         assert process.wait(30) == 0
 
 
 def test_workers_record_events_of_their_own(tmp_path: Path) -> None:
-    """In a file for each rank, in the directory of the worker and not in that of a call; only those that do."""
+    """In the profile of their rank, in the directory of the worker and not in that of a call."""
     there = tmp_path / 'there'
     there.mkdir()
     with a_manager(tmp_path, ranks=2, file=worker_file(tmp_path, EVENTS), class_name='Recording') as manager:
         processes = [manager.start(rank, environ={'RP_TASK_SANDBOX': str(there)}) for rank in (0, 1)]
         call = manager.described(mode='task.method', method='work', args=['task.7'])
         assert manager.result(manager.give([call], rank=1)[0])['return_value'] == 1
-        file, = there.iterdir()
-        assert file.name == 'raptor.0000.0000.1.prof'
+        file = there / 'raptor.0000.0000.1.prof'
         rows = [line.split(',')[1:] for line in file.read_text().splitlines()]
-        assert [[row[0], row[3], row[5]] for row in rows[2:]] == [
+        assert [[row[0], row[3], row[5]] for row in rows if row[0].startswith('app_')] == [
             ['app_start', 'task.7', ''], ['app_stop', 'task.7', 'done']]
         for rank, process in enumerate(processes):
             manager.send(rank, ['stop'])
             assert process.wait(30) == 0
     assert ',END,' in file.read_text()
-    assert list(there.iterdir()) == [file]
+
+
+def test_a_rank_records_the_events_of_its_tasks(tmp_path: Path) -> None:
+    with a_manager(tmp_path, file=worker_file(tmp_path, EVENTS), class_name='Recording') as manager:
+        process = manager.start(environ={'RP_TASK_SANDBOX': str(tmp_path)})
+        for _ in range(2):
+            manager.task(mode='task.eval', code='1 / 0')
+        manager.send(0, ['stop'])
+        assert process.wait(30) == 0
+    rows = [row for row in read_profile(tmp_path / 'raptor.0000.0000.0.prof') if row.uid]
+    tasks = list(dict.fromkeys(row.uid for row in rows))
+    assert len(tasks) == 2
+    assert [(row.uid, row.event) for row in rows] == [(task, event) for task in tasks for event in (*BEGUN, *ENDED)]
+    assert {row.comp for row in rows} == {'raptor_worker.raptor.0000.0000.0'}
+
+
+@pytest.mark.parametrize('detail', ['off', 'states'])
+def test_less_detail_leaves_out_the_records_of_calls(tmp_path: Path, detail: str) -> None:
+    with a_manager(tmp_path) as manager:
+        process = manager.start(environ={'RP_TASK_SANDBOX': str(tmp_path),
+                                         'RADICAL_PILOT_RAPTOR_WORKER_PROFILE': detail})
+        assert manager.call(abs, -1) == 1
+        manager.task(mode='task.eval', code='1')
+        manager.send(0, ['stop'])
+        assert process.wait(30) == 0
+    assert list(tmp_path.glob('*.calls')) == []
+    assert len(list(tmp_path.glob('*.prof'))) == (detail == 'states')
 
 
 def test_workers_may_have_a_profile_of_another_kind(tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ import pytest
 
 from rp_api import blobs
 from rp_api.errors import DeserializationError
+from rp_profiling.write.calls import DONE, FAILED, FUNCTION, INTERRUPTED, TASK
 from rp_raptor.errors import CallCanceled
+from rp_raptor.rank.recorder import CallRecorder
 from rp_raptor.rank.running import NOTHING, Functions, Runner, arguments
 from rp_raptor.wire import cursor
 from rp_raptor.wire.payload import decode_result, define, encode_call
@@ -28,7 +30,10 @@ class Site:
         cursor.create(directory / 'cursors', 1)
         self.cursors = cursor.Cursors(directory / 'cursors')
         self.functions = Functions(str(directory), self.later)
-        self.runner = Runner(self.cursors, 0, self.functions, lambda call: b'R other', self.flush, self.park, 0.002)
+        self.written: list[bytes] = []
+        self.recorder = CallRecorder(self.written.append)
+        self.runner = Runner(self.cursors, 0, self.functions, lambda call: b'R other', self.flush, self.park, 0.002,
+                             self.recorder)
         self.results: dict[int, bytes] = {}
         self.flushes: list[int] = []
         self.parked: dict[int, Later] = {}
@@ -168,3 +173,42 @@ def test_arguments_that_cannot_be_restored(site: Site) -> None:
     for body in (b'', b'nonsense', b'\x80\x05K\x01.'):
         with pytest.raises(DeserializationError, match='cannot restore the arguments'):
             arguments(b'F' + fid + body)
+
+
+def records(site: Site) -> list[tuple[int, int, int]]:
+    """Start, end and kind of each record."""
+    site.recorder.flush()
+    words = array('q', b''.join(site.written))
+    return [(start, start + (rest >> 8), rest & 255) for start, rest in zip(words[::2], words[1::2], strict=True)]
+
+
+def test_each_call_is_recorded(site: Site) -> None:
+    before = site.recorder.now()
+    site.run(site.call(same, 1), site.call(fail, 'x'), b'D anything else')
+    found = records(site)
+    assert [what for *_, what in found] == [FUNCTION | DONE, FUNCTION | FAILED, TASK | DONE]
+    times = [before, *(time for start, stop, _ in found for time in (start, stop)), site.recorder.now()]
+    assert times == sorted(times)
+
+
+def test_records_are_written_in_blocks(site: Site) -> None:
+    site.run(*[site.call(same, 1)] * 5000)
+    assert [len(block) for block in site.written] == [4096 * 16]
+    site.recorder.close()
+    assert len(b''.join(site.written)) == 5001 * 16
+    site.recorder.lap(DONE)
+    site.recorder.flush()
+    assert len(b''.join(site.written)) == 5001 * 16
+
+
+def test_calls_that_record_themselves_are_recorded_once(site: Site) -> None:
+    site.runner.run(site.cursors.position(0), lambda call: (site.recorder.lap(DONE), b'R')[1], b'F')
+    assert [what for *_, what in records(site)] == [DONE]
+
+
+def test_an_interrupted_call_is_recorded_as_such(site: Site) -> None:
+    def interrupted(call: bytes) -> bytes:
+        site.runner.raised = CallCanceled('it was canceled')
+        raise site.runner.raised
+    site.runner.run(site.cursors.position(0), interrupted, b'F')
+    assert [what for *_, what in records(site)] == [INTERRUPTED]

@@ -77,6 +77,12 @@ class Tracer(RowBuffer):
         """True if the file was opened."""
         return self._file is not None
 
+    def open(self) -> None:
+        """Create the file, or extend it, before there are events: a killed writer shows in its trace."""
+        with self._lock:
+            if self.enabled and self._file is None:
+                self._write(self._take())
+
     def flush(self) -> None:
         """Write all events recorded so far."""
         with self._lock:

@@ -10,6 +10,7 @@ from typing import Any
 
 import zmq
 
+from rp_raptor.rank.trace import FLUSH
 from rp_raptor.wire.payload import encode_error
 from rp_raptor.wire.rank_protocol import TIMEOUT
 
@@ -46,11 +47,14 @@ class AsyncCalls:
         self._loop.call_soon(self._loop.stop)
         self._loop.run_forever()
 
-    def wait(self) -> None:
-        """Run calls until one is done or a message has arrived."""
+    def wait(self, later: Callable[[], object] | None) -> None:
+        """Run calls until one is done or a message has arrived; call `later`, if given, if that takes a second."""
         self._news = False
+        timer = self._loop.call_later(FLUSH, later) if later else None
         while not self._news and not int(self._socket.getsockopt(zmq.EVENTS)) & _READABLE:
             self._loop.run_forever()
+        if timer is not None:
+            timer.cancel()
 
     def complete(self, call: Coroutine[Any, Any, bytes]) -> bytes:
         """Return the result of a call that blocks the rank; other asynchronous calls proceed meanwhile."""

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 from rp_api.errors import DeserializationError
 from rp_api.wire import codec
 from rp_api.wire.codec import NOTHING
+from rp_profiling.write.calls import ASYNC, DONE, FAILED, FUNCTION, INTERRUPTED
 from rp_raptor import communicators
 from rp_raptor.errors import CallCanceled, CallTimeout
 from rp_raptor.rank import modes
 from rp_raptor.rank.failures import encode_error
 from rp_raptor.rank.prepared import DECISIVE, Prepared
+from rp_raptor.rank.recorder import CallRecorder
 from rp_raptor.rank.running import Functions, arguments
 from rp_raptor.wire import payload
 
@@ -26,12 +28,16 @@ _FUNCTION, _CHUNK, _DESCRIBED, _LIKE = b'F', b'C', b'D', b'T'
 
 
 class Calls:
-    """Runs payloads with a worker object; files of large results go to `directory`."""
+    """Runs payloads with a worker object; files of large results go to `directory`.
 
-    def __init__(self, worker: Worker, directory: str) -> None:
+    `recorder` gets records of calls within chunks and of asynchronous calls.
+    """
+
+    def __init__(self, worker: Worker, directory: str, recorder: CallRecorder) -> None:
         self.functions = Functions(directory, self._later)
         self._worker = worker
         self._directory = directory
+        self._recorder = recorder
         self._prepared: dict[bytes, Prepared] = {}
 
     def run(self, call: bytes) -> bytes | Later:
@@ -99,13 +105,20 @@ class Calls:
     def _run_chunk(self, call: bytes) -> bytes | Later:
         func = self.functions.find(payload.fid_of(call))
         outcomes: list[bytes | Later] = []
+        lap = self._recorder.lap
         for args, kwargs in payload.decode_chunk(call):
             try:
-                outcomes.append(self.functions.outcome(func(*args, **kwargs)))
+                outcome = self.functions.outcome(func(*args, **kwargs))
             except (CallTimeout, CallCanceled):
+                lap(INTERRUPTED)
                 raise
             except BaseException as error:
-                outcomes.append(encode_error(error))
+                outcome = encode_error(error)
+                lap(FAILED)
+            else:
+                if type(outcome) is bytes:
+                    lap(DONE)
+            outcomes.append(outcome)
         done = [outcome for outcome in outcomes if isinstance(outcome, bytes)]
         return payload.encode_outcomes(done, self._directory) if len(done) == len(outcomes) else self._gather(outcomes)
 
@@ -119,12 +132,18 @@ class Calls:
     async def _later(self, call: Coroutine[Any, Any, Any]) -> bytes:
         from asyncio import CancelledError
 
+        start = self._recorder.now()
+        outcome = DONE
         try:
             return payload.encode_value(await call, self._directory)
         except CancelledError:
+            outcome = INTERRUPTED
             raise
         except BaseException as error:
+            outcome = FAILED
             return encode_error(error)
+        finally:
+            self._recorder.since(start, FUNCTION | ASYNC | outcome)
 
 
 def _place(comm: Any) -> Mapping[str, str]:

@@ -15,15 +15,16 @@ from functools import cache, lru_cache
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
+from rp_api import states
 from rp_api.functions import deserialize_obj
 from rp_api.pickles import is_pickle
-from rp_api.states import DONE, FAILED
 from rp_api.values import to_plain
+from rp_profiling.write.calls import ASYNC, DONE, FAILED, INTERRUPTED, TASK
 from rp_raptor.errors import CallCanceled, CallTimeout
 from rp_raptor.rank.capture import failure, tail, task_environment
 from rp_raptor.rank.prepared import Prepared
 from rp_raptor.rank.variable import Variable
-from rp_raptor.wire.payload import encode_result, encode_success
+from rp_raptor.wire.payload import encode_result, encode_success, has_failed
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,6 +37,10 @@ Call = tuple[Function, Sequence[Any], Mapping[str, Any]]
 
 OF_TASK = 'RP_TASK_ID', 'RP_TASK_NAME', 'RP_TASK_SANDBOX'
 """Environment variables of each task."""
+
+BEGUN = 'task_start', 'task_run_start', 'task_run_ok', 'exec_start', 'rank_start'
+ENDED = 'rank_stop', 'exec_stop', 'task_run_stop'
+"""Events of each task, at the start and at the end of its work on a rank."""
 
 _id, _name, _sandbox = map(Variable, OF_TASK)
 
@@ -54,6 +59,8 @@ def run(worker: Worker, prepared: Prepared, own: Mapping[str, Any], uid: str, sa
             'task_sandbox_path': sandbox}
     around = {**variables, **prepared.variables} if variables else prepared.variables
     directory = sandbox if prepared.in_sandbox else ''
+    profile = worker._rp_own_profile
+    profile.record_many(uid, BEGUN)
     _id.set(uid)
     _name.set(prepared.name or uid)
     _sandbox.set(sandbox)
@@ -65,30 +72,43 @@ def run(worker: Worker, prepared: Prepared, own: Mapping[str, Any], uid: str, sa
         else:
             outcome = dispatcher(task)
     except (CallTimeout, CallCanceled):
+        profile.record_many(uid, ENDED)
         raise
     except BaseException as error:
         outcome = failure(error)
     if not isinstance(outcome, tuple) and hasattr(type(outcome), '__await__'):
-        return _later(prepared, task, outcome, around, directory)
-    return _result(prepared, task, outcome)
+        return _later(worker, prepared, task, outcome, around, directory)
+    result = _result(prepared, task, outcome)
+    profile.record_many(uid, ENDED)
+    return result
 
 
-async def _later(prepared: Prepared, task: Task, call: Awaitable[Any], around: Mapping[str, str],
+async def _later(worker: Worker, prepared: Prepared, task: Task, call: Awaitable[Any], around: Mapping[str, str],
                  directory: str) -> bytes:
+    recorder = worker._rp_recorder
+    start, kind = recorder.now(), TASK | ASYNC | INTERRUPTED
+    try:
+        result = _result(prepared, task, await _outcome(call, around, directory))
+        kind = TASK | ASYNC | (FAILED if has_failed(result) else DONE)
+        return result
+    finally:
+        worker._rp_own_profile.record_many(task['uid'], ENDED)
+        recorder.since(start, kind)
+
+
+async def _outcome(call: Awaitable[Any], around: Mapping[str, str], directory: str) -> Any:
     import asyncio  # slow to import, and needed for asynchronous tasks only
 
     try:
         if around or directory:
             async with _turns():
                 with task_environment(around, directory):
-                    outcome = await call
-        else:
-            outcome = await call
+                    return await call
+        return await call
     except asyncio.CancelledError:
         raise
     except BaseException as error:
-        outcome = failure(error)
-    return _result(prepared, task, outcome)
+        return failure(error)
 
 
 @cache
@@ -135,7 +155,7 @@ def _encoded(uid: str, outcome: Any) -> bytes:
     if code == 0 and what is None and not out and not err:   # the usual case
         return encode_success(plain)
     result = {'stdout': _text(out), 'stderr': _text(err), 'exit_code': code, 'return_value': plain,
-              'exception': what, 'exception_detail': detail, 'target_state': FAILED if code else DONE}
+              'exception': what, 'exception_detail': detail, 'target_state': states.FAILED if code else states.DONE}
     return encode_result({name: each for name, each in result.items() if each is not None})
 
 

@@ -31,6 +31,7 @@ from rp_api.system.processes import start_time
 from rp_api.transport.keys import KeyPair, make_client
 from rp_api.values import from_plain
 from rp_api.wire import codec
+from rp_profiling.write.calls import PART
 from rp_raptor import communicators
 from rp_raptor.errors import CallCanceled, CallTimeout
 from rp_raptor.loading import load_class
@@ -40,6 +41,7 @@ from rp_raptor.rank.manager_watch import ManagerWatch
 from rp_raptor.rank.modes import OF_TASK
 from rp_raptor.rank.priority import give_way, threads
 from rp_raptor.rank.running import NOTHING, Runner
+from rp_raptor.rank.trace import FLUSH, RankTrace
 from rp_raptor.wire import payload
 from rp_raptor.wire.cursor import Cursors
 from rp_raptor.wire.rank_protocol import (
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from rp_raptor.rank.async_calls import AsyncCalls
     from rp_raptor.rank.worker import Worker
 
+_TRACE_FLUSH = int(FLUSH * 1000)   # milliseconds
 _AT_ONCE = int(zmq.NOBLOCK)   # a plain int is much faster
 _LINGER = 2000     # milliseconds to send the last results
 
@@ -75,6 +78,7 @@ class Rank:
         self._cursors = Cursors(run.cursors)
         self._calls: Calls | None = None
         self._runner: Runner | None = None
+        self._trace: RankTrace | None = None
         self._async_calls: AsyncCalls | None = None
         self._unannounced: list[int] = []
         self._kept: deque[list[Any]] = deque()
@@ -99,9 +103,10 @@ class Rank:
         worker._rank, worker._ranks, worker._rp_service = self.rank, self.ranks, self
         set_worker_object(worker)
         directory = payload.values_directory(os.environ['RP_PILOT_SANDBOX'], self.run.master)
-        self._calls = calls = Calls(worker, directory)
+        self._trace = trace = RankTrace(worker, self.run.worker, self.rank)
+        self._calls = calls = Calls(worker, directory, trace.recorder)
         self._runner = Runner(self._cursors, self._place, calls.functions, calls.run, self._flush, self._park,
-                              span(len(self.run.numbers)))
+                              span(len(self.run.numbers)), trace.recorder)
         self._operations.update(define=calls.functions.define, forget=calls.forget)
         signal.signal(signal.SIGUSR1, self._on_signal)
         self._send(['hello', self._place, os.getpid(), start_time(os.getpid())])
@@ -125,6 +130,8 @@ class Rank:
         signal.signal(signal.SIGUSR1, signal.SIG_IGN)
         if self._async_calls is not None:
             self._async_calls.close()
+        if self._trace is not None:
+            self._trace.close()
         self._watch.close()
         self._socket.close(linger=_LINGER)
         self._context.term()
@@ -188,9 +195,11 @@ class Rank:
             except zmq.Again:
                 self._flush()
             if self._async_calls:
-                self._async_calls.wait()
+                self._async_calls.wait(self._flush_trace if self._tracing.pending else None)
                 self._working.resume()
             else:
+                if self._tracing.pending and not self._socket.poll(_TRACE_FLUSH):
+                    self._flush_trace()
                 message = parse(self._socket.recv(), TO_RANK)
                 self._working.resume()
                 return message
@@ -207,6 +216,10 @@ class Rank:
         if done:
             ids, payloads, seconds = done
             self._send(['results', ids.tobytes(), payloads, seconds])
+            self._tracing.flush_if_due()
+
+    def _flush_trace(self) -> None:
+        self._tracing.flush()
 
     # calls
 
@@ -214,6 +227,11 @@ class Rank:
     def _working(self) -> Runner:
         assert self._runner, 'the rank does not serve yet'
         return self._runner
+
+    @property
+    def _tracing(self) -> RankTrace:
+        assert self._trace, 'the rank does not serve yet'
+        return self._trace
 
     def _run_bulk(self, first: int, ids: bytes, payloads: list[bytes]) -> None:
         self._working.bulk(first, unpack_ids(ids), payloads)
@@ -239,7 +257,10 @@ class Rank:
                 return self._completed(self._calls.run_part(call, comm))  # type: ignore[union-attr]
         self._flush()
         start = perf_counter()
+        recorder = self._tracing.recorder
+        recorder.flags = 0 if group[0] == self.rank else PART
         result = self._working.run(position, run, call)
+        recorder.flags = 0
         if isinstance(result, bytes):
             self._send(['part', id, result, perf_counter() - start])
 

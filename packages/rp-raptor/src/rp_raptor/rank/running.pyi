@@ -2,6 +2,7 @@ from array import array
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, final
 
+from rp_raptor.rank.recorder import CallRecorder
 from rp_raptor.wire.cursor import Cursors
 
 NOTHING: int
@@ -31,7 +32,8 @@ class Runner:
     between: Callable[[], object] | None
     stopped: bool
     def __init__(self, cursors: Cursors, rank: int, functions: Functions, others: Callable[[bytes], bytes | _Later],
-                 flush: Callable[[], object], park: Callable[[int, _Later], object], span: float) -> None: ...
+                 flush: Callable[[], object], park: Callable[[int, _Later], object], span: float,
+                 recorder: CallRecorder) -> None: ...
     def bulk(self, first: int, ids: array[int], calls: list[bytes]) -> None: ...
     def run(self, position: int, run: Callable[[bytes], bytes | _Later] | None,
             call: bytes) -> bytes | _Later | None: ...

@@ -7,14 +7,15 @@ cimport cython
 from cpython cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
-from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from rp_api import blobs, pickles
 from rp_api.errors import DeserializationError
 from rp_api.functions import deserialize_obj
 from rp_raptor.wire import payload
+from rp_profiling.write import calls as records
 from rp_raptor.rank.capture import goes_on
 from rp_raptor.rank.failures import encode_error
+from rp_raptor.rank.recorder cimport CallRecorder
 
 NOTHING = -1   # instead of a position
 
@@ -23,9 +24,15 @@ cdef frozenset _SCALARS = frozenset({int, float, bool, type(None)})
 cdef frozenset _TEXTS = frozenset({str, bytes})
 cdef Py_ssize_t _LARGE = blobs.LIMIT
 
+cdef int _DONE = records.DONE, _FAILED = records.FAILED, _INTERRUPTED = records.INTERRUPTED
+cdef int _OF_FUNCTION = records.FUNCTION, _OF_TASK = records.TASK
+
 cdef enum:
     SHORT = 16 * 1024                   # bytes of a payload that is cheap to copy
     FUNCTION = 70                       # the kind of a call of a function: F
+    CHUNK = 67                          # of a chunk of calls: C
+    ERROR = 69                          # the kind of a result that is an error: E
+    DESCRIBED = 68                      # of a described task that has failed, or printed: D
     END = 46                            # the last byte of a pickle
     ARGUMENTS = 1 + 16                  # offset of the arguments, after the identifier of the function
 
@@ -117,7 +124,8 @@ cdef class Runner:
 
     `cursors` and `rank` decide which calls still belong to the rank, `functions` runs calls of functions and `others`
     all others; `flush()` is called when results have waited for `span` seconds, `park(id, coroutine)` for asynchronous
-    calls, and `between()`, if set, after each call.
+    calls, and `between()`, if set, after each call. `recorder` gets a record of each call, except for those that record
+    themselves.
     """
 
     cdef object _cursors, _others, _flush, _park
@@ -125,38 +133,45 @@ cdef class Runner:
     cdef int _rank
     cdef array.array _ids
     cdef list _results
-    cdef double _span
-    cdef double _since             # start of the work that was not reported yet
+    cdef CallRecorder _recorder
+    cdef int64_t _span             # nanoseconds
+    cdef int64_t _since            # start of the work that was not reported yet
     cdef readonly int64_t running  # position of the running call, or NOTHING
     cdef public object raised      # interruption of that call
     cdef public object between
     cdef public bint stopped
 
-    def __init__(self, cursors, int rank, Functions functions, others, flush, park, double span):
+    def __init__(self, cursors, int rank, Functions functions, others, flush, park, double span,
+                 CallRecorder recorder not None):
         self._cursors, self._rank = cursors, rank
         self._functions, self._others = functions, others
-        self._flush, self._park, self._span = flush, park, span
+        self._flush, self._park, self._span = flush, park, <int64_t>(span * 1e9)
+        self._recorder = recorder
         self._ids, self._results = make_array('Q'), []
-        self._since = _now()
+        self._since = recorder.last
         self.running = NOTHING
 
     def bulk(self, uint64_t first, const uint64_t[::1] ids, list calls not None):
         """Run calls, the first one at position `first`, until the manager has taken one back."""
         cdef Py_ssize_t index
+        self._recorder.begin()
         if not self._results:
-            self._since = _now()
+            self._since = self._recorder.last
         for index in range(ids.shape[0]):
             result = self.run(first + index, None, calls[index])
             if result is None:
                 break
             if type(result) is bytes:
                 self.note(ids[index], result)
-                if _now() - self._since > self._span:
+                if self._recorder.last - self._since > self._span:
                     self._flush()
+                    self._recorder.begin()
             else:
                 self._park(ids[index], result)
+                self._recorder.begin()
             if self.between is not None:
                 self.between()
+                self._recorder.begin()
             if self.stopped:
                 break
         self._flush()
@@ -166,6 +181,10 @@ cdef class Runner:
 
         `run(call)`, if not None, runs it.
         """
+        cdef int64_t recorded = self._recorder.total
+        cdef int outcome = _DONE
+        if run is not None:
+            self._recorder.begin()
         try:
             try:
                 self.running = position
@@ -184,7 +203,9 @@ cdef class Runner:
         if self.raised is not None:
             raised, self.raised = self.raised, None
             if type(result) is bytes and payload.has_failed(result):   # the function may have changed the exception
-                return encode_error(raised)
+                result, outcome = encode_error(raised), _INTERRUPTED
+        if type(result) is bytes and self._recorder.total == recorded:
+            self._recorder.lap(_what(call, <bytes>result, outcome))
         return result
 
     cpdef note(self, uint64_t id, bytes result):
@@ -196,17 +217,20 @@ cdef class Runner:
         """Return ids, results and seconds of the work that was not reported, and reset them; None if there is none."""
         if not self._results:
             return None
-        cdef double now = _now()
-        done = self._ids, self._results, now - self._since
+        cdef int64_t now = self._recorder.now()
+        done = self._ids, self._results, (now - self._since) * 1e-9
         self._ids, self._results, self._since = make_array('Q'), [], now
         return done
 
     def resume(self):
         """Restart the measurement of work after a wait."""
-        self._since = _now()
+        self._since = self._recorder.now()
 
 
-cdef double _now() noexcept:
-    cdef timespec now
-    clock_gettime(CLOCK_MONOTONIC, &now)
-    return now.tv_sec + now.tv_nsec * 1e-9
+cdef int _what(bytes call, bytes result, int outcome) except -1:
+    """Return kind and outcome of a call, for its record."""
+    cdef char first = PyBytes_AS_STRING(result)[0] if PyBytes_GET_SIZE(result) else 0
+    if outcome == _DONE and (first == ERROR or (first == DESCRIBED and payload.has_failed(result))):
+        outcome = _FAILED
+    cdef char kind = PyBytes_AS_STRING(call)[0]
+    return outcome | (_OF_FUNCTION if kind == FUNCTION or kind == CHUNK else _OF_TASK)

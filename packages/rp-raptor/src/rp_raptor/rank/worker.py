@@ -24,6 +24,7 @@ from rp_raptor.worker_methods import find_method
 
 if TYPE_CHECKING:
     from rp_raptor.own_profile import Profile
+    from rp_raptor.rank.recorder import CallRecorder
 
 Task = dict[str, Any]
 Dispatcher = Callable[[Task], Any]
@@ -74,9 +75,14 @@ class Worker:
 
     @cached_property
     def _prof(self) -> Profile:
-        from rp_raptor.own_profile import Profile  # few workers record events
+        return self._rp_own_profile   # classes of users may have a `_prof` of their own
 
-        self._rp_profile = Profile(self._rp_sandbox, f'{self.uid or "worker"}.{os.environ.get(RANK_VARIABLE, 0)}')
+    @cached_property
+    def _rp_own_profile(self) -> Profile:
+        from rp_raptor.own_profile import WORKER, Profile, worker_detail  # not all objects of this class need it
+
+        name = f'{self.uid or "worker"}.{os.environ.get(RANK_VARIABLE, 0)}'
+        self._rp_profile = Profile(self._rp_sandbox, name, f'{WORKER}.{name}', worker_detail())
         return self._rp_profile
 
     def start(self) -> None:
@@ -94,6 +100,12 @@ class Worker:
             self._rp_service.serve(self._rp_handler())
         else:
             self._rp_service = _Script(self._raptor_id, type(self).uses_mpi)
+
+    @cached_property
+    def _rp_recorder(self) -> CallRecorder:
+        from rp_raptor.rank.recorder import CallRecorder  # a rank sets its own
+
+        return CallRecorder(None)
 
     def join(self) -> None:
         """Run calls until the worker ends.
@@ -304,6 +316,7 @@ class MPIWorker(Worker):
             return self
         handler = kind(raptor_id=self._raptor_id)
         handler._rp_modes = {**self._rp_modes, **handler._rp_modes}
+        vars(handler).setdefault('_rp_own_profile', self._rp_own_profile)
         return handler
 
 

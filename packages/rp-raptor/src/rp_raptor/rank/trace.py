@@ -1,0 +1,56 @@
+"""The trace of a rank: the events of described tasks in its profile, and a record of each call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rp_profiling.levels import DEFAULT, FULL
+from rp_profiling.write.calls import CallFile
+from rp_raptor.own_profile import worker_detail
+from rp_raptor.rank.recorder import CallRecorder
+
+if TYPE_CHECKING:
+    from rp_raptor.rank.worker import Worker
+
+FLUSH = 1.0
+"""Seconds that events and records stay in memory at most while the rank is between calls: a killed rank loses them."""
+
+_FLUSH = int(FLUSH * 1e9)
+
+
+class RankTrace:
+    """The traces of a rank, in the sandbox of its worker: `<worker>.<rank>.prof` and `<worker>.<rank>.calls`."""
+
+    def __init__(self, worker: Worker, uid: str, rank: int) -> None:
+        directory, detail = worker._rp_sandbox, worker_detail()
+        wanted = directory and detail.events in (DEFAULT, FULL)
+        self._profile = worker._rp_own_profile
+        self._file = CallFile(directory, uid, rank) if wanted else None
+        self.recorder = CallRecorder(self._file.write if self._file else None)
+        worker._rp_recorder = self.recorder
+        self._profile.open()
+        self.flush()
+
+    @property
+    def pending(self) -> bool:
+        """True if calls have run since the last flush."""
+        return self.recorder.total != self._written
+
+    def flush_if_due(self) -> None:
+        """Write everything if the last flush was a second ago."""
+        if self.recorder.last > self._due:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write everything."""
+        self._written = self.recorder.total
+        self._due = self.recorder.begin() + _FLUSH
+        self._profile.flush()
+        self.recorder.flush()
+
+    def close(self) -> None:
+        """Write everything, and that this is the end."""
+        self._profile.close()
+        self.recorder.close()
+        if self._file is not None:
+            self._file.close()
