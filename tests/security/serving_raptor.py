@@ -62,6 +62,9 @@ class Agent:
     def master_is_up(self, task: AgentTask, access: dict[str, str]) -> None:
         """It has said so properly."""
 
+    def waits(self, tasks: Sequence[AgentTask], text: str, state: str) -> None:
+        """What they wait for is of no interest."""
+
     def remove_leftovers(self, master: str, address: str) -> None:
         self.got.append(master)
 

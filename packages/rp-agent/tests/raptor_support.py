@@ -49,6 +49,7 @@ class RaptorPorts:
         self.cancelled: list[str] = []
         self.removed: list[tuple[str, str]] = []
         self.up: dict[str, dict[str, str]] = {}
+        self.waiting: list[tuple[str, str, str]] = []
         self.scheduled: list[AgentTask] = []
         self.states: dict[str, list[str]] = {}
         self.raptor = Raptor('raptor', Tracer(None, 'raptor'), self, {'nodes': 1})
@@ -86,6 +87,9 @@ class RaptorPorts:
 
     def master_is_up(self, task: AgentTask, access: dict[str, str]) -> None:
         self.up[task.uid] = access
+
+    def waits(self, tasks: Sequence[AgentTask], text: str, state: str) -> None:
+        self.waiting += [(task.uid, text, state) for task in tasks]
 
     def remove_leftovers(self, master: str, address: str) -> None:
         self.removed.append((master, address))

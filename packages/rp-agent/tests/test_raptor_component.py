@@ -417,3 +417,46 @@ def test_what_may_wait_for_others_is_held_back(agent: RaptorPorts, monkeypatch: 
     assert agent.raptor.held_back == 4
     agent.say('raptor.0', 'results', ['task.0'], [{}])
     assert agent.raptor.held_back == 0
+
+
+# tasks, masters and workers that wait
+
+def test_masters_and_workers_without_a_place_are_reported(agent: RaptorPorts) -> None:
+    master = agent.start()
+    master.slots = [{'node_index': 0}]
+    placed, cancelled, early = a_worker('worker.0'), a_worker('gone'), a_worker('needs.environment')
+    waiting, other = a_worker('worker.1', ranks=3, gpus_per_rank=0.5), a_master('raptor.1')
+    agent.put(placed, waiting, cancelled, early, other)
+    placed.slots = [{'node_index': 0}]
+    cancelled.target_state = states.CANCELED
+    for task in (placed, waiting, cancelled, other):
+        task.ticket = 5
+    agent.pass_time()
+    assert agent.waiting == [
+        (uid, f'resources for {ranks} (kept until they end: those of raptor.0, worker.0)', states.AGENT_SCHEDULING)
+        for uid, ranks in (('worker.1', '3 ranks with 1 cores and 0.5 GPUs each'),
+                           ('raptor.1', '1 ranks with 1 cores and 0 GPUs each'))]
+    agent.pass_time()
+    assert len(agent.waiting) == 2
+
+
+def test_a_worker_that_the_application_does_not_know_is_reported_with_its_master(agent: RaptorPorts) -> None:
+    agent.start()
+    agent.say('raptor.0', 'submit', [{'uid': 'own', 'mode': c.RAPTOR_WORKER, 'raptor_id': 'raptor.0'}])
+    agent.put(*agent.made)
+    agent.made[0].ticket = 5
+    agent.pass_time()
+    (uid, text, state), = agent.waiting
+    assert (uid, state) == ('raptor.0', states.AGENT_EXECUTING)
+    assert text == 'its worker own waits for resources for 1 ranks with 1 cores and 0 GPUs each'
+    agent.raptor.visible(agent.made, states.AGENT_EXECUTING)
+    assert agent.waiting[1:] == [('raptor.0', '', states.AGENT_EXECUTING)]
+
+
+def test_what_a_master_waits_for_is_reported(agent: RaptorPorts) -> None:
+    master = agent.start()
+    agent.say('raptor.0', 'waits', 'workers')
+    agent.say('raptor.0', 'bye')
+    agent.say('raptor.0', 'waits', '')
+    assert agent.waiting == [('raptor.0', 'workers', states.AGENT_EXECUTING)]
+    agent.end(master)

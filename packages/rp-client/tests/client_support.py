@@ -194,6 +194,9 @@ class Turns:
     def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
         self._ready.append((callback, args))
 
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> None:
+        """No time passes."""
+
     def turn(self) -> None:
         while self._ready:
             callback, args = self._ready.popleft()

@@ -120,3 +120,56 @@ def test_restored_master_is_followed(scheduling: Scheduling) -> None:
     scheduling.component.know(master)
     scheduling.put(a_task('task.0'))
     assert scheduling.bound() == {'task.0': 'pilot.0001'}
+
+
+@pytest.mark.parametrize(('raptor_id', 'words'), [
+    ('raptor.0', 'RAPTOR master raptor.0 (was not submitted)'), ('*', 'a RAPTOR master (none was submitted)')])
+def test_a_wait_for_a_master_that_was_not_submitted(scheduling: Scheduling, raptor_id: str, words: str) -> None:
+    task, other, plain = a_task('task.0', raptor_id), a_task('task.1', raptor_id), a_task('plain', '')
+    scheduling.put(plain, task, other)
+    assert scheduling.component.wait_of(task) == words
+    assert scheduling.component.without_master([plain, task, other]) == [task]
+    task._state = states.CANCELED
+    assert scheduling.component.without_master([plain, task, other]) == [other]
+    master = a_master()
+    scheduling.put(master)
+    assert scheduling.component.without_master([other]) == []
+    assert scheduling.component.wait_of(other) == f'RAPTOR master raptor.0 (is {states.NEW})'
+
+
+def test_waits_of_masters_are_those_of_their_tasks(scheduling: Scheduling) -> None:
+    masters = [a_master('raptor.0'), a_master('raptor.1')]
+    named, any_one = a_task('task.0'), a_task('task.1', '*')
+    scheduling.put(*masters, named, any_one)
+    for master in masters:
+        master._state = states.AGENT_EXECUTING
+        master._learn({'waits_for': 'workers'})
+    wait = scheduling.component.wait_of
+    assert wait(named) == 'RAPTOR master raptor.0 (workers)'
+    assert wait(any_one) == 'RAPTOR master raptor.0 (workers) or RAPTOR master raptor.1 (workers)'
+    masters[1]._learn({'waits_for': ''})
+    assert (wait(named), wait(any_one)) == ('RAPTOR master raptor.0 (workers)', '')
+    masters[0]._state = states.DONE
+    assert wait(named) == ''
+
+
+def test_a_wait_of_a_master_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    master = a_master()
+    master._state = states.AGENT_EXECUTING
+    for text in ('workers', 'workers', '', 'others'):
+        master._learn({'waits_for': text})
+    assert caplog.messages == ['raptor.0 waits for workers', 'raptor.0 waits for others']
+    assert master.waits_for == 'others'
+    master._state = states.DONE
+    master._learn({'waits_for': 'nothing'})
+    assert len(caplog.messages) == 2
+
+
+def test_a_task_whose_master_is_none_fails(scheduling: Scheduling) -> None:
+    scheduling.put(a_task('wrong', 'plain'), a_task('right'))
+    assert scheduling.component.orphans() == []
+    scheduling.put(a_task('plain', ''))
+    (task, sentence), = scheduling.component.orphans()
+    assert (task.uid, sentence) == (
+        'wrong', "raptor_id of wrong is plain, which is not a RAPTOR master: its mode is 'task.eval'")
+    assert [task.uid for task in scheduling.component.waiting()] == ['plain', 'right']

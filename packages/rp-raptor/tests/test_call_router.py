@@ -365,6 +365,24 @@ def test_calls_wait_for_workers_as_long_as_none_has_failed(site: Site) -> None:
     assert isinstance(site.asker.values[1], CallLost)
 
 
+def test_calls_that_wait_for_workers_say_so(site: Site) -> None:
+    router = site.router
+    assert router.shortage() == ''
+    site.asker.call(1)
+    assert router.shortage() == 'workers (there is none, and none is expected)'
+    router.expect('w', 2)
+    assert router.shortage() == ''
+    router.worker_lost('w', 'worker w is FAILED: it can never run')
+    assert router.shortage() == 'workers (no worker is left: worker w is FAILED: it can never run)'
+    site.add('plain', 1, ranks=4)
+    site.asker.call(2, ranks=3)
+    assert router.shortage() == 'workers (no worker can run a call over 3 ranks: none of them uses MPI)'
+    site.add('small', 1, ranks=2, mpi=True)
+    assert router.shortage() == 'workers (no worker can run a call over 3 ranks: the largest one has 2)'
+    site.add('large', 1, ranks=3, mpi=True)
+    assert router.shortage() == ''
+
+
 def test_everything_can_be_failed_at_once(site: Site) -> None:
     worker = site.add('w', 1, ranks=2, mpi=True)
     site.asker.call(1, 2)

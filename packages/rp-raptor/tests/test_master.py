@@ -179,6 +179,17 @@ def test_calls_without_workers_are_given_back(start: Start, hire: Callable[..., 
         other.close()
 
 
+def test_calls_that_wait_for_a_worker_are_reported_until_it_comes(
+        start: Start, hire: Callable[..., ScriptedWorker], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr('rp_raptor.master.connections.REPORT_DELAY', 0.01)
+    master, agent = start()
+    future = master.submit(square, 3)
+    assert agent.heard('waits') == ['workers (there is none, and none is expected)']
+    hire()
+    assert future.result(TIMEOUT) == 9
+    assert agent.heard('waits', 2) == ['']
+
+
 def test_an_application_hears_of_the_end(start: Start) -> None:
     master, agent = start()
     handle = SimpleNamespace(uid=UID, state='AGENT_EXECUTING', exception=None, access=agent.heard('hello')[2])

@@ -312,16 +312,16 @@ class Agent:
             self._count()
 
     def _master_is_up(self, task: AgentTask, access: dict[str, str]) -> None:
-        self._reporter.changed([task], states.AGENT_EXECUTING, {'raptor': access})
+        self._reporter.changed([task], states.AGENT_EXECUTING, {'raptor': access, 'waits_for': ''})
 
     def _report(self, task: AgentTask, info: dict[str, Any]) -> None:
         """Report new information on a task that executes."""
         self._reporter.changed([task], states.AGENT_EXECUTING, info)
 
-    def _waits(self, tasks: Sequence[AgentTask], text: str) -> None:
-        """Report what tasks wait for besides resources; nothing if the text is empty."""
+    def _waits(self, tasks: Sequence[AgentTask], text: str, state: str = states.AGENT_SCHEDULING) -> None:
+        """Report what tasks in that state wait for; nothing if the text is empty."""
         _log.info('%s: waiting for %s', ', '.join([task.uid for task in tasks]), text or 'resources')
-        self._reporter.changed(tasks, states.AGENT_SCHEDULING, {'waits_for': text})
+        self._reporter.changed(tasks, state, {'waits_for': text})
 
     def _left(self, tasks: Sequence[AgentTask]) -> None:
         """Report tasks that have left the last component."""

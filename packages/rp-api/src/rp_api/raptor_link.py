@@ -16,6 +16,7 @@ From a master:
                                   is returned under its own uid, to be run as now described
     cancel uids                   cancel submitted tasks; each still gets its final state
     rpc_result id ok value        the answer to an rpc: its value, or an error text if `ok` is false
+    waits text                    what it waits for: workers that may never come, with the reason; empty for nothing
     bye                           the master ends, and accepts no more messages
     got number                    acknowledges all messages of the agent up to this one (the agent sends the same)
     again number                  reconnected; this is the last message received, and the agent resends all later ones
@@ -208,8 +209,8 @@ _FROM_MASTER: form.Table = {
     'hello': (form.is_text, form.is_number, form.is_dict), 'credit': (form.is_number,),
     'states': (form.is_text, form.are_texts), 'results': (form.are_texts, form.are_all(dict, bytes)),
     'submit': (_have_uids,), 'cancel': (form.are_texts,),
-    'rpc_result': (form.is_number, form.is_a(bool), form.is_anything), 'bye': (), 'got': (form.is_number,),
-    'again': (form.is_number,)}
+    'rpc_result': (form.is_number, form.is_a(bool), form.is_anything), 'waits': (form.is_text,), 'bye': (),
+    'got': (form.is_number,), 'again': (form.is_number,)}
 
 _FROM_AGENT: form.Table = {
     'welcome': (form.is_dict,), 'tasks': (form.is_bytes, form.are_texts, form.are_texts, form.are_all(bytes)),

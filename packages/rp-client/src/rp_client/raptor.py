@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,8 @@ from rp_api.description.task import TaskDescription
 from rp_api.raptor_link import RPC
 from rp_client.common_description import listed
 from rp_client.task import Task
+
+_log = logging.getLogger('radical.pilot.raptor')
 
 Descriptions = TaskDescription | Sequence[TaskDescription]
 
@@ -91,6 +94,7 @@ class RaptorMaster(Task):
 
     def _learn(self, info: Mapping[str, Any]) -> None:
         self._access = info.get('raptor', self._access)
+        _log_wait(self, info)
         super()._learn(info)
 
 
@@ -98,6 +102,19 @@ class RaptorWorker(Task):
     """A task that executes function calls for a master, made by `submit_workers`."""
 
     __slots__ = ()
+
+    _waits_in = (states.AGENT_SCHEDULING,)
+
+    def _learn(self, info: Mapping[str, Any]) -> None:
+        _log_wait(self, info)
+        super()._learn(info)
+
+
+def _log_wait(task: Task, info: Mapping[str, Any]) -> None:
+    """Log that a master or worker waits for something that may never come, once for each reason."""
+    waits_for = info.get('waits_for')
+    if waits_for and task.state not in states.FINAL and waits_for != task.reported_wait:
+        _log.warning('%s waits for %s', task.uid, waits_for)
 
 
 _KINDS: dict[Any, type[Task]] = {c.RAPTOR_MASTER: RaptorMaster, c.RAPTOR_WORKER: RaptorWorker}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from rp_api import states
 from rp_api.constants import AGENT_SERVICE, TASK_SERVICE, TASK_STATE
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from rp_client.session import Session
     from rp_client.task_manager import TaskManager
 
+_RUNS = states.TASK.value(states.AGENT_EXECUTING)
+
+
 class Task:
     """A submitted task, made by `TaskManager.submit_tasks`; applications do not instantiate it.
 
@@ -28,6 +31,9 @@ class Task:
     """
 
     __slots__ = ('__weakref__', '_attempts', '_known', '_pilot', '_state', '_stored', '_tmgr', '_uid', 'common', 'own')
+
+    _waits_in: ClassVar[Collection[str]] = (states.AGENT_SCHEDULING, states.AGENT_EXECUTING)
+    """The states in which the agent reports what the task waits for."""
 
     def __init__(self, tmgr: TaskManager, uid: str, common: CommonDescription, own: bytes = NOTHING) -> None:
         self._tmgr = tmgr
@@ -165,12 +171,20 @@ class Task:
 
     @property
     def waits_for(self) -> str:
-        """The environment or service that the task waits for on its pilot, besides resources; empty if it does not.
+        """The environment, service or RAPTOR master that the task waits for besides resources; empty if it does not.
 
-        For a service that is to be started again: when, and how it has ended.
+        For a service that is to be started again: when, and how it has ended. For a RAPTOR master: why its calls wait
+        for workers that may never come. For masters and workers: the resources, if they have waited for some seconds.
         """
-        waits = self._state in (states.AGENT_SCHEDULING, states.AGENT_EXECUTING)
-        return str(self._get('waits_for') or '') if waits else ''
+        told = self.reported_wait if self._state in self._waits_in else ''
+        if not told and self.common.raptor_id and states.TASK.value(self._state) < _RUNS:
+            return self._tmgr.wait_of(self)
+        return told
+
+    @property
+    def reported_wait(self) -> str:
+        """The wait that the agent has reported last; it may be over."""
+        return str(self._get('waits_for') or '')
 
     @property
     def launch_method(self) -> str | None:

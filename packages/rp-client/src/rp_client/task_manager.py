@@ -334,6 +334,10 @@ class TaskManager(OldMethods):
         """Wait until a condition on tasks is true; return False after `timeout` seconds."""
         return self._board.wait_until(condition, timeout)
 
+    def wait_of(self, task: Task) -> str:
+        """Return what keeps a task with `raptor_id` from being run by its master; see `Task.waits_for`."""
+        return self._flow.wait_of(task)
+
     def _warn_of_no_pilot(self, tasks: Iterable[Task]) -> None:
         if any(task.bound is None and task.state not in states.FINAL for task in tasks):
             _log.warning('tasks are waited for, but %s has no pilot to run them on: see add_pilots', self.uid)

@@ -76,7 +76,7 @@ class AgentPorts(NamedTuple):
     """Called with the task of a RAPTOR master that is up, and the addresses to reach the master."""
     knows: Callable[[str], bool] = lambda uid: False
     """Returns whether the agent has a task of that uid."""
-    waits: Callable[[Sequence[AgentTask], str], None] = lambda tasks, text: None
+    waits: Callable[..., None] = lambda tasks, text, state='': None
     """Called with tasks that wait for a prerequisite, and its description."""
 
 
@@ -319,7 +319,7 @@ class Pipeline:
             from rp_agent.raptor.worker_parts import WorkerParts
 
             ports = PipelinePorts(self.put, self._to_output, self._leave, self.cancel, self._admit,
-                                  self._advanced, self._ports.knows, self._ports.master_up)
+                                  self._advanced, self._ports.knows, self._ports.master_up, self._ports.waits)
             self._wiring = Wiring(self._config, self._loop, self._allocation, ports)
             self._raptor = self._wiring.raptor
             self._local.append(self._raptor)

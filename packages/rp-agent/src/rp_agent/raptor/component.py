@@ -22,6 +22,7 @@ from rp_agent.raptor.master_registry import MasterRegistry, fail
 from rp_agent.raptor.ports import RaptorPorts
 from rp_agent.raptor.results import apply, has_run
 from rp_agent.raptor.submissions import Submissions, with_told
+from rp_agent.raptor.waits import Waits
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.component import Component
@@ -60,6 +61,7 @@ class Raptor(Component):
         self._addresses: dict[bytes, Master] = {}
         self._tasks: dict[str, AgentTask] = {}
         """The tasks of the masters themselves."""
+        self._waits = Waits(ports, self._registry, self._tasks, self._submissions.own)
         self._last_request = 0
         self._asked: dict[int, AgentTask] = {}
         self._stopped: str | None = None
@@ -67,7 +69,7 @@ class Raptor(Component):
         self._handlers: Mapping[str, Callable[..., None]] = {
             'credit': self._on_credit, 'states': self._on_states, 'results': self._on_results,
             'submit': self._on_submit, 'cancel': self._on_cancel, 'rpc_result': self._on_rpc_result,
-            'bye': self._on_bye}
+            'waits': self._waits.master_waits, 'bye': self._on_bye}
 
     # tasks for masters
 
@@ -87,14 +89,19 @@ class Raptor(Component):
                 waiting.append(task)
             elif self._can_start(task):
                 ready.append(task)
-        if ready:
-            self.output(ready)
+        self._schedule(ready)
         if waiting:
             self.advance(waiting, states.AGENT_SCHEDULING)
             self._end(self._registry.wait(waiting))
             for master in {self._registry.of(task) for task in waiting if task.description['mode'] == RPC}:
                 self._ask(master)
             self._serve()
+
+    def _schedule(self, tasks: list[AgentTask]) -> None:
+        """Pass masters and workers to the scheduler."""
+        if tasks:
+            self.output(tasks)
+            self._waits.watch(tasks)
 
     def _can_start(self, task: AgentTask) -> bool:
         """Return whether a master or worker has a program; if not, its task fails."""
@@ -195,9 +202,7 @@ class Raptor(Component):
         self._ports.master_is_up(task, checked.as_dict())
         workers = list(master.waiting.values())
         master.waiting.clear()
-        ready = [worker for worker in workers if self._can_start(worker)]
-        if ready:
-            self.output(ready)
+        self._schedule([worker for worker in workers if self._can_start(worker)])
         self._ask(master)
         self._serve()
 
@@ -259,6 +264,8 @@ class Raptor(Component):
 
         Tasks that masters have submitted are left out. AGENT_EXECUTING of a master is reported when the master is up.
         """
+        if state == states.AGENT_EXECUTING:
+            self._waits.placed(tasks)
         if self._submissions.own:
             tasks = self._submissions.visible(tasks, state)
         if state != states.AGENT_EXECUTING:

@@ -44,5 +44,8 @@ class RaptorPorts(Protocol):
     def master_is_up(self, task: AgentTask, access: dict[str, str]) -> None:
         """Report that a master is up."""
 
+    def waits(self, tasks: Sequence[AgentTask], text: str, state: str) -> None:
+        """Report what tasks in that state wait for; nothing if the text is empty."""
+
     def remove_leftovers(self, master: str, address: str) -> None:
         """Remove the files of a master that listened at that address."""

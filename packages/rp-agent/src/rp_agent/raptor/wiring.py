@@ -32,6 +32,7 @@ class PipelinePorts(NamedTuple):
     advanced: Callable[[Sequence[AgentTask], str], None]
     knows: Callable[[str], bool]
     master_is_up: Callable[[AgentTask, dict[str, str]], None]
+    waits: Callable[[Sequence[AgentTask], str, str], None]
 
 
 class Wiring:
@@ -47,6 +48,7 @@ class Wiring:
         self.leave = ports.leave
         self.cancel = ports.cancel
         self.master_is_up = ports.master_is_up
+        self.waits = ports.waits
         self.raptor = Raptor(UID, make_tracer(config, UID), self, {
             'nodes': len(set(allocation.names)), 'session': config['session'], 'pilot': config['pilot']})
         self.raptor.output = ports.schedule

@@ -89,7 +89,7 @@ class Reporter:
     def changed(self, tasks: Sequence[AgentTask], state: str, info: dict[str, Any] | None = None) -> None:
         """Report a state that is not the last one in the agent; `info` holds attributes that became known with it."""
         if info is not None:
-            self._infos.update((task.uid, info) for task in tasks)
+            self._infos.update((task.uid, {**self._infos.get(task.uid, {}), **info}) for task in tasks)
             self._schedule()   # the application waits for it
         if self._tracer.full_detail:
             self._tracer.record_bulk('update_request', [task.uid for task in tasks], msg=state)

@@ -8,6 +8,7 @@ bound at once is sent with its pilot; one that waits for a pilot or for input st
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import groupby, islice
 from operator import itemgetter
@@ -36,6 +37,11 @@ ATTEMPTS = 3
 FEW = 4
 """Messages, one per shared description, in which a bulk of tasks is sent at most; more are sent as one message."""
 
+REPORT_DELAY = 4.0
+"""Seconds after which a task is reported whose RAPTOR master was not submitted."""
+
+_log = logging.getLogger('radical.pilot.task_manager')
+
 _LEFT_AGENT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
 
 
@@ -61,6 +67,7 @@ class TaskFlow:
         self._finished_before: list[Finished] = []
         self._dead_end: str | None = None
         self._ended: dict[str, str] = {}
+        self._missing_masters: set[str] = set()   # RAPTOR masters that were reported as not submitted
         self._cancelled: set[str] = set()   # tasks that agents were commanded to cancel
         self._draining = Draining()
         self._bound_before: dict[str, str] = {}   # places of restored tasks, and their pilots
@@ -107,6 +114,21 @@ class TaskFlow:
         self._fail_orphans()
         if self._dead_end:
             self._fail_waiting()
+        waiting = self._scheduling.without_master(live)
+        if waiting:
+            self._engine.loop.call_later(REPORT_DELAY, self._report_without_master, waiting)
+
+    def _report_without_master(self, tasks: Sequence[Task]) -> None:
+        """Log once for each RAPTOR master that was not submitted that a task waits for it."""
+        for task in self._scheduling.without_master(tasks):
+            raptor_id = task.common.raptor_id
+            if raptor_id not in self._missing_masters:
+                self._missing_masters.add(raptor_id)
+                _log.warning('%s waits for %s', task.uid, self.wait_of(task))
+
+    def wait_of(self, task: Task) -> str:
+        """Return what keeps a task from being run by its RAPTOR master; empty if nothing does."""
+        return self._scheduling.wait_of(task)
 
     def add_pilots(self, pilots: list[Pilot]) -> None:
         """Bind tasks to these pilots, too."""

@@ -37,7 +37,7 @@ class TaskScheduling(ClientComponent):
         self._places = Places(self._need)
         scheduler.place, scheduler.knows, scheduler.need = self._places.choose, self._places.has, self._need
         self._last_need: tuple[CommonDescription, Need] | None = None
-        self._followers = Followers()
+        self._followers = Followers(tasks)
         self._on_waiting = on_waiting
         self._waiting = 0
 
@@ -108,6 +108,14 @@ class TaskScheduling(ClientComponent):
         if orphans:
             self._count()
         return orphans
+
+    def wait_of(self, task: Task) -> str:
+        """Return what keeps a task from being run by its RAPTOR master; empty if nothing does."""
+        return self._followers.wait_of(task)
+
+    def without_master(self, tasks: Iterable[Task]) -> list[Task]:
+        """Return one task for each RAPTOR master that tasks request and that was not submitted."""
+        return self._followers.without_master(tasks)
 
     def wanted_pilot(self, uid: str) -> str:
         """Return the pilot that a task waits for; empty if it does not wait, or for any pilot."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 
 from rp_api import states
@@ -12,9 +12,13 @@ from rp_client.task import Task
 
 
 class Followers:
-    """The RAPTOR masters of a task manager, and the tasks that wait until a master is bound to a pilot."""
+    """The RAPTOR masters of a task manager, and the tasks that wait until a master is bound to a pilot.
 
-    def __init__(self) -> None:
+    `tasks` are all tasks of the task manager.
+    """
+
+    def __init__(self, tasks: Mapping[str, Task]) -> None:
+        self._tasks = tasks
         self._masters: dict[str, RaptorMaster] = {}
         self._waiting: dict[str, Task] = {}
         self._next = 0
@@ -55,16 +59,52 @@ class Followers:
         return self._waiting.pop(uid, None)
 
     def orphans(self) -> list[tuple[Task, str]]:
-        """Remove and return waiting tasks whose master ended without a pilot, with the reason."""
+        """Remove and return waiting tasks whose master ended without a pilot, or is no master, with the reason."""
         found = []
         for task in list(self._waiting.values()):
             raptor_id = task.common.raptor_id
+            if raptor_id not in self._masters and (other := self._tasks.get(raptor_id)) is not None:
+                del self._waiting[task.uid]
+                found.append((task, f'raptor_id of {task.uid} is {raptor_id}, which is not a RAPTOR master: its mode '
+                                    f'is {other.common.mode!r}'))
+                continue
             masters = list(self._masters.values()) if raptor_id == ANY else [self._masters.get(raptor_id)]
             ended = [master for master in masters if master is not None and master.state in states.FINAL]
             if ended and len(ended) == len(masters):
                 del self._waiting[task.uid]
                 found.append((task, f'{ended[-1].uid} has ended before it ran the task: {ended[-1].exception}'))
         return found
+
+    def wait_of(self, task: Task) -> str:
+        """Return what keeps a task from being run by its master; empty if nothing does."""
+        raptor_id = task.common.raptor_id
+        named = self._named(raptor_id)
+        live = [master for master in named if master.state not in states.FINAL]
+        if not named:
+            return ('a RAPTOR master (none was submitted)' if raptor_id == ANY else
+                    f'RAPTOR master {raptor_id} (was not submitted)')
+        waits = {master.uid: master.waits_for or (
+            '' if master.state == states.AGENT_EXECUTING else f'is {master.state}') for master in live}
+        return '' if not live or '' in waits.values() else ' or '.join(
+            f'RAPTOR master {uid} ({wait})' for uid, wait in waits.items())
+
+    def without_master(self, tasks: Iterable[Task]) -> list[Task]:
+        """Return one task for each master that tasks request and that was not submitted; final tasks do not count."""
+        found = {}
+        for common, row in groupby(tasks, lambda task: task.common):
+            raptor_id = common.raptor_id
+            if raptor_id and raptor_id not in found and not self._named(raptor_id):
+                task = next((task for task in row if task.state not in states.FINAL), None)
+                if task is not None:
+                    found[raptor_id] = task
+        return list(found.values())
+
+    def _named(self, raptor_id: str) -> list[RaptorMaster]:
+        """Return the masters that a `raptor_id` stands for."""
+        if raptor_id == ANY:
+            return list(self._masters.values())
+        master = self._masters.get(raptor_id)
+        return [] if master is None else [master]
 
     def _pilot_of(self, uid: str) -> str | None:
         master = self._masters.get(uid)

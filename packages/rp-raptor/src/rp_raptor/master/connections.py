@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import zmq
 
 from rp_api.errors import CoordinationError
-from rp_api.loop.event_loop import Loop
+from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.soon import Soon
 from rp_api.raptor_link import Access
 from rp_api.system.host import host_id
@@ -29,6 +29,9 @@ from rp_raptor.wire.protocol import APPLICATION, CALLS, PING, PROTOCOL, SILENCE,
 
 DRAIN = 0.25
 """Seconds for the last messages of a part of a worker whose end the agent has reported."""
+
+REPORT_DELAY = 3.0
+"""Seconds after which a wait for workers that may never come is reported."""
 
 _BURST = 64   # messages handled before calls are distributed
 _DOMAIN = 'raptor'
@@ -57,6 +60,9 @@ class Audience(Protocol):
 
     def ended(self, uid: str, reason: str, *, failed: bool) -> None:
         """Handle the end of a worker."""
+
+    def waits(self, text: str) -> None:
+        """Handle that calls wait for workers that may never come, with the reason; empty: for none any more."""
 
     def run(self, uid: str, number: int, description: dict[str, Any], result: bytes,
             answer: Callable[[bytes], object]) -> None:
@@ -206,6 +212,8 @@ class Peers:
             'define': self._on_define, 'calls': self._on_calls, 'cancel': self._on_cancel,
             'give_back': self._on_give_back, 'close': self._on_close, 'ping': self._on_ping}
         self._timer = loop.call_later(PING, self._look)
+        self._shortage = ''   # as it was reported
+        self._report: Timer | None = None
 
     def send(self, address: bytes, message: Message) -> None:
         """Send a message to a peer; a peer that is not connected misses it, and says hello again if it lives."""
@@ -239,6 +247,8 @@ class Peers:
     def close(self, linger: float) -> None:
         """Close all sockets; pending messages have `linger` seconds to be sent."""
         self._timer.cancel()
+        if self._report is not None:
+            self._report.cancel()
         for peer in self._peers.values():
             peer.watch.stop()
         self._peers.clear()
@@ -253,10 +263,21 @@ class Peers:
             self._ranks_changed = False
             for peer in self._sharing.values():
                 peer.tell_ranks(self.router.ranks_for(peer.width))
+        if self._report is None and (self._shortage or self.router.waiting):
+            self._report = self._loop.call_later(REPORT_DELAY, self._report_shortage)
         if self._sharing:
             capacity = self.router.capacity
             for peer in self._sharing.values():
                 peer.grant(capacity)
+
+    def _report_shortage(self) -> None:
+        """Report why calls wait for workers, if that has changed, and look again while calls wait."""
+        self._report = None
+        shortage = self.router.shortage()
+        if shortage != self._shortage:
+            self._shortage = shortage
+            self._audience.waits(shortage)
+        self.deal_soon()
 
     def _admit(self, role: str) -> Access:
         keys: KeyPair = generate()

@@ -328,6 +328,11 @@ class Core:
         self.workers.ended(uid, states.FAILED if failed else states.DONE, reason)
         self._ask_soon()
 
+    def waits(self, text: str) -> None:
+        """Report that calls wait for workers that may never come, or for none any more."""
+        _log.warning('%s waits for %s', self.uid, text or 'nothing any more')
+        self._agent.send('waits', text)
+
     def run(self, uid: str, number: int, description: dict[str, Any], result: bytes,
             answer: Callable[[bytes], object]) -> None:
         """Run a task that a rank submits, or record one that it has run."""

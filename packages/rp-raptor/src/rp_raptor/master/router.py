@@ -282,13 +282,15 @@ class CallRouter:
 
     def check(self, now: float) -> None:
         """Fail calls that no worker has been able to run for `WORKER_TIMEOUT`; called every few seconds."""
-        narrow = sum(len(source.queue) for source in self._turns)
-        wanted = {ranks for ranks, calls in self._wide.items() if calls} | ({1} if narrow else set())
-        lacking = {ranks for ranks in wanted if self._lacks(ranks)}
+        lacking = {ranks for ranks in self._widths if self._lacks(ranks) and (self._failure or self.workers)}
         self._lacking = {ranks: self._lacking.get(ranks, now) for ranks in lacking}
         for ranks, since in self._lacking.items():
             if now - since >= WORKER_TIMEOUT:
                 self._fail_waiting(ranks)
+
+    def shortage(self) -> str:
+        """Return the workers that calls wait for, with the reason; empty if present or expected ones can run them."""
+        return next((f'workers ({self._lack(ranks)})' for ranks in self._widths if self._lacks(ranks)), '')
 
     def fail_all(self, reason: str) -> None:
         """Fail all calls without a result."""
@@ -301,21 +303,29 @@ class CallRouter:
         ids += self._clear_sources()
         self._conclude(ids, encode_error(CallLost(reason)))
 
+    @property
+    def _widths(self) -> list[int]:
+        """The numbers of ranks of waiting calls."""
+        narrow = [1] if any(source.queue for source in self._turns) else []
+        return narrow + sorted(ranks for ranks, calls in self._wide.items() if calls)
+
     def _lacks(self, ranks: int) -> bool:
         """Return whether no worker, connected or expected, can run calls over so many ranks."""
-        if any(worker.fits(ranks) for worker in self.workers.values()):
-            return False
-        if any(expected >= ranks for expected in self._expected.values()):
-            return False
-        return bool(self._failure or self.workers)
+        return not (any(worker.fits(ranks) for worker in self.workers.values())
+                    or any(expected >= ranks for expected in self._expected.values()))
 
-    def _fail_waiting(self, ranks: int) -> None:
+    def _lack(self, ranks: int) -> str:
+        """Return why no worker can run calls over so many ranks."""
         if self.workers:
             largest = max((worker.ranks for worker in self.workers.values() if worker.mpi), default=0)
-            reason = f'no worker can run a call over {ranks} ranks: ' + (
+            return f'no worker can run a call over {ranks} ranks: ' + (
                 f'the largest one has {largest}' if largest else 'none of them uses MPI')
-        else:
-            reason = f'no worker is left: {self._failure}'
+        if self._failure:
+            return f'no worker is left: {self._failure}'
+        return 'there is none, and none is expected'
+
+    def _fail_waiting(self, ranks: int) -> None:
+        reason = self._lack(ranks)
         ids = [number for number, _ in self._wide.pop(ranks, ())]
         if ranks == 1:
             ids += self._clear_sources()
