@@ -24,6 +24,7 @@ from rp_api.wire import codec
 from rp_raptor.master.master import Master
 from rp_raptor.rank.running import arguments
 from rp_raptor.wire import payload
+from rp_raptor.wire.batch import Payloads, pack_message
 from rp_raptor.wire.protocol import PROTOCOL, WORKER, ids_of, parse_from_master
 
 TIMEOUT = 30.0
@@ -194,7 +195,7 @@ class ScriptedWorker(Party):
         self.end(close)
 
     def _send(self, *message: Any) -> None:
-        self._connection.socket.send(codec.pack(message))
+        self._connection.socket.send(pack_message(list(message)))
 
     def _connected(self) -> None:
         self._send(*self._hello)
@@ -217,7 +218,7 @@ class ScriptedWorker(Party):
 
     def _run(self, ids: list[int]) -> None:
         results = [self._result(self.calls.pop(number)) for number in ids]
-        self._send('results', array('Q', ids).tobytes(), results)
+        self._send('results', array('Q', ids).tobytes(), Payloads(results))
         self._send('credit', len(ids))
 
     def _result(self, call: bytes) -> bytes:

@@ -18,6 +18,7 @@ import zmq
 from rp_api.system.processes import start_time
 from rp_api.transport.keys import KeyPair, make_client
 from rp_api.wire.codec import pack, unpack
+from rp_raptor.wire.batch import Payloads, pack_message
 from rp_raptor.wire.cursor import Cursors
 from rp_raptor.wire.payload import encode_error, encode_value
 from rp_raptor.wire.rank_protocol import (
@@ -55,7 +56,7 @@ class Rank:
         self.send('hello', self.rank, os.getpid(), start_time(os.getpid()))
 
     def send(self, *message: Any) -> None:
-        self.socket.send(pack(list(message)))
+        self.socket.send(pack_message(list(message)))
 
     def on_signal(self, *_: object) -> None:
         position, reason = interrupted(self.cursors.mark(self.rank))
@@ -68,7 +69,7 @@ class Rank:
         if self.finished:
             ids, payloads = zip(*self.finished, strict=True)
             self.finished = []
-            self.send('results', pack_ids(ids), list(payloads), self.busy)
+            self.send('results', pack_ids(ids), Payloads(payloads), self.busy)
             self.busy = 0.0
 
     def work(self) -> None:
@@ -91,7 +92,7 @@ class Rank:
             elif kind == 'alone':
                 position, id, payload, devices, _ = arguments
                 if self.cursors.take(self.rank, position):
-                    self.send('results', pack_ids([id]), [pack(['alone', self.rank, devices])], 0.0)
+                    self.send('results', pack_ids([id]), Payloads([pack(['alone', self.rank, devices])]), 0.0)
             elif kind == 'mpi':
                 position, id, payload, self.group, self.tag, _ = arguments
                 if self.cursors.take(self.rank, position):
@@ -103,9 +104,9 @@ class Rank:
                 self.functions.pop(arguments[0], None)
             elif kind == 'cancel':
                 for id in unpack_ids(arguments[0]):
-                    self.send('results', pack_ids([id]), [b'canceled %d' % arguments[1]], 0.0)
+                    self.send('results', pack_ids([id]), Payloads([b'canceled %d' % arguments[1]]), 0.0)
             elif kind == 'ran':
-                self.send('results', pack_ids([arguments[0]]), [arguments[1]], 0.0)
+                self.send('results', pack_ids([arguments[0]]), Payloads([arguments[1]]), 0.0)
 
     def call(self, position: int, id: int, payload: bytes) -> list[tuple[int, bytes]]:
         start = time.monotonic()

@@ -17,6 +17,7 @@ from rp_api.system.host import python_program
 from rp_api.system.processes import start_time
 from rp_api.wire import codec
 from rp_raptor.wire import cursor, payload
+from rp_raptor.wire.batch import Payloads, pack_message
 from rp_raptor.wire.rank_protocol import (
     FROM_RANK,
     RANK_VARIABLE,
@@ -96,7 +97,7 @@ class Manager:
         first = self._positions[rank]
         self._positions[rank] += len(calls)
         ids = [self._next_id() for _ in calls]
-        self.send(rank, ['calls', first, pack_ids(ids), calls])
+        self.send(rank, ['calls', first, pack_ids(ids), Payloads(calls)])
         return ids
 
     def give_alone(self, call: bytes, devices: list[str], rank: int = 0, cpus: Sequence[int] = ()) -> int:
@@ -120,7 +121,7 @@ class Manager:
     def send(self, rank: int, message: list[Any]) -> None:
         """Send any message, once the rank is there."""
         self.wait(lambda: rank in self._identities or self.failed, f'rank {rank} to say hello')
-        self._socket.send_multipart([self._identities[rank], codec.pack(message)])
+        self._socket.send_multipart([self._identities[rank], pack_message(message)])
 
     def wait(self, done: Callable[[], object], what: str = 'something') -> None:
         """Receive until `done()`; fails after a while."""

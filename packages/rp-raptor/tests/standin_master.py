@@ -15,9 +15,9 @@ from rp_api.functions import deserialize_obj
 from rp_api.loop.event_loop import Loop
 from rp_api.transport import keys
 from rp_api.transport.connection import Listener, arrivals
-from rp_api.wire import codec
 from rp_raptor.rank.running import arguments
 from rp_raptor.wire import payload
+from rp_raptor.wire.batch import Payloads, pack_message
 from rp_raptor.wire.protocol import APPLICATION, ids_of, parse
 
 DOMAIN = 'standin'
@@ -112,7 +112,7 @@ class StandinMaster:
 
     def _send(self, peer: bytes, message: list[Any]) -> None:
         with suppress(zmq.ZMQError):   # the application is gone
-            self._listener.socket.send_multipart([peer, codec.pack(message)])
+            self._listener.socket.send_multipart([peer, pack_message(message)])
 
     def _receive(self) -> None:
         for peer, data in arrivals(self._listener.socket):
@@ -149,7 +149,7 @@ class StandinMaster:
     def _run_held(self) -> None:
         while self.held:
             peer, number, call = self.held.popleft()
-            self._send(peer, ['results', number.to_bytes(8, 'little'), [self._run(call)]])
+            self._send(peer, ['results', number.to_bytes(8, 'little'), Payloads([self._run(call)])])
             self._send(peer, ['room', 1])
 
     def _run(self, call: bytes) -> bytes:

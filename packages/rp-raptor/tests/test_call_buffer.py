@@ -7,8 +7,10 @@ from array import array
 
 import pytest
 
+from rp_api.wire import codec
+from rp_raptor.wire.batch import Payloads, joined, pack_message, unpack
 from rp_raptor.wire.call_buffer import CallBuffer
-from rp_raptor.wire.ids import hold, release, source_of, with_source, without_source
+from rp_raptor.wire.ids import Held, hold, release, source_of, with_source, without_source
 
 
 def ids(*numbers: int) -> array[int]:
@@ -23,6 +25,11 @@ def added(line: CallBuffer, *numbers: int) -> None:
     line.append(ids(*numbers), payloads(ids(*numbers)))
 
 
+def taken(line: CallBuffer, most: int) -> tuple[array[int], list[bytes]]:
+    found, with_them = line.take(most, 100)
+    return found, list(with_them)
+
+
 @pytest.fixture
 def line() -> CallBuffer:
     line = CallBuffer()
@@ -32,11 +39,11 @@ def line() -> CallBuffer:
 
 def test_calls_are_taken_in_their_order(line: CallBuffer) -> None:
     assert line.first(2) == ids(1, 2)
-    assert line.take(2, 100) == (ids(1, 2), [b'1', b'2'])
+    assert taken(line, 2) == (ids(1, 2), [b'1', b'2'])
     assert line.first(2) == ids(3, 4)
     assert len(line) == 3
-    assert line.take(10, 100) == (ids(3, 4, 5), [b'3', b'4', b'5'])
-    assert line.take(1, 100) == (ids(), [])
+    assert taken(line, 10) == (ids(3, 4, 5), [b'3', b'4', b'5'])
+    assert taken(line, 1) == (ids(), [])
 
 
 def test_large_payloads_are_not_taken_together(line: CallBuffer) -> None:
@@ -45,9 +52,9 @@ def test_large_payloads_are_not_taken_together(line: CallBuffer) -> None:
 
 
 def test_what_has_waited_before_goes_first(line: CallBuffer) -> None:
-    taken = line.take(2, 100)
+    first = line.take(2, 100)
     added(line, 6)
-    line.prepend(*taken)
+    line.prepend(*first)
     assert line.take(10, 100)[0] == ids(1, 2, 3, 4, 5, 6)
 
 
@@ -78,7 +85,7 @@ def test_it_is_the_same_as_a_list_of_calls() -> None:
         elif deed == 2:
             taken, with_them = line.take(count, 1 << 20)
             assert list(taken) == model[:count]
-            assert with_them == payloads(taken)
+            assert list(with_them) == payloads(taken)
             del model[:count]
             if count % 2:
                 line.prepend(taken, with_them)
@@ -97,9 +104,11 @@ def test_it_is_the_same_as_a_list_of_calls() -> None:
 
 
 def test_calls_in_a_table() -> None:
-    table: dict[int, bytes] = {}
+    table: dict[int, Held] = {}
     hold(table, ids(1, 2, 1 << 60), [b'a', b'b', b'c'])
-    assert table == {1: b'a', 2: b'b', 1 << 60: b'c'}
+    assert {id: held.of(id) for id, held in table.items()} == {1: b'a', 2: b'b', 1 << 60: b'c'}
+    with pytest.raises(KeyError, match='3'):
+        table[1].of(3)
     assert release(table, ids(1 << 60)) is None
     assert release(table, ids(3, 2, 2, 1)) == [False, True, False, True]
     assert release(table, ids()) is None
@@ -118,3 +127,33 @@ def test_ids_with_the_number_of_their_source() -> None:
     assert source_of(numbers, 8) == 5
     assert source_of(ids(0x500, 0x601), 8) is None
     assert source_of(ids(), 8) is None
+
+
+def test_payloads_in_one_piece() -> None:
+    """They are a sequence; slices are views, also in messages."""
+    each = [b'a', b'bcd', b'e' * 300, b'f']
+    whole = Payloads(each)
+    assert (len(whole), list(whole), whole[1], whole[-1]) == (4, each, b'bcd', b'f')
+    assert list(whole[1:]) == each[1:]
+    assert list(whole[1:][:-1]) == each[1:-1]
+    assert (whole.size(), whole[1:3].size(), len(whole[3:1])) == (305, 303, 0)
+    assert [whole.fitting(most, size) for most, size in ((4, 305), (4, 304), (2, 305), (4, 0))] == [4, 3, 2, 0]
+    assert list(joined([whole[2:], [b'g'], Payloads(), whole[:1]])) == [*each[2:], b'g', b'a']
+    for payloads in (whole, whole[1:3], Payloads(), whole[:0]):
+        message = codec.unpack(pack_message(['calls', payloads, None]))
+        assert (message[0], list(unpack(message[1])), message[2]) == ('calls', list(payloads), None)
+    with pytest.raises(IndexError):
+        whole[4]
+    with pytest.raises(ValueError, match='without a step'):
+        whole[::2]
+    with pytest.raises(TypeError):
+        Payloads(['text'])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(('parts', 'why'), [
+    (None, 'two parts'), ([b''], 'two parts'), ([b'', 'x'], 'two parts'), ([b'\1\0\0\0\0\0\0\0', b'x'], 'is empty'),
+    ([b'\2\0\0\0', b'x'], 'not those of the data'), ([b'\1\0\0\0', b'xy'], 'not those of the data'),
+    ([b'\1\0\0\0\1', b'x'], 'not those of the data'), ([b'', b'x'], 'not those of the data')])
+def test_payloads_that_are_malformed(parts: object, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        unpack(parts)

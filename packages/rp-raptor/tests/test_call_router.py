@@ -30,7 +30,7 @@ class Asker:
     def started(self, ids: Sequence[int]) -> None:
         self.begun += ids
 
-    def results(self, ids: Sequence[int], payloads: list[bytes]) -> None:
+    def results(self, ids: Sequence[int], payloads: Sequence[bytes]) -> None:
         assert len(ids) == len(payloads)
         for number, payload in zip(ids, payloads, strict=True):
             assert number not in self.values

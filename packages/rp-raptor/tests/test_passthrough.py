@@ -53,7 +53,8 @@ class Bench:
         """What the worker has, by uid: the number of the call, and the description."""
         parts = {message[1]: message[2] for message in self.told if message[0] == 'define'}
         found = {}
-        for number, call in self.worker.calls.items():
+        for number, held in self.worker.calls.items():
+            call = held.of(number)
             uid, sandbox, rest = payload.decode_alike(call)
             assert sandbox == f'/pilot/{uid}'
             description, = codec.unpack_bulk(parts[payload.fid_of(call)], [rest])

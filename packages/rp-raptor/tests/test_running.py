@@ -18,6 +18,7 @@ from rp_raptor.errors import CallCanceled
 from rp_raptor.rank.recorder import CallRecorder
 from rp_raptor.rank.running import NOTHING, Functions, Runner, arguments
 from rp_raptor.wire import cursor
+from rp_raptor.wire.batch import Payloads
 from rp_raptor.wire.payload import decode_result, define, encode_call
 
 Later = Coroutine[Any, Any, bytes]
@@ -59,7 +60,7 @@ class Site:
         return encode_call(fid, args, kwargs or None)
 
     def run(self, *calls: bytes) -> None:
-        self.runner.bulk(self.cursors.position(0), array('Q', range(100, 100 + len(calls))), list(calls))
+        self.runner.bulk(self.cursors.position(0), array('Q', range(100, 100 + len(calls))), Payloads(calls))
         assert self.runner.running == NOTHING
 
     def value(self, id: int = 100) -> Any:
@@ -109,7 +110,7 @@ def test_calls_that_were_taken_back_do_not_run(site: Site) -> None:
     def take_back() -> None:
         site.cursors.move(0, 1 << 32)
     site.runner.between = take_back   # after the first one
-    site.runner.bulk(first, array('Q', [7, 8, 9]), calls)
+    site.runner.bulk(first, array('Q', [7, 8, 9]), Payloads(calls))
     assert list(site.results) == [7]
 
 

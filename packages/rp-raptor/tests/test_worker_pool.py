@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from array import array
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from rp_raptor.master.router import CallRouter
 from rp_raptor.master.sources import Worker, load, surplus_of
 from rp_raptor.master.worker_pool import Ranking, WorkerPool
+from rp_raptor.wire.batch import pack_message
 from rp_raptor.wire.payload import encode_value
 
 
@@ -72,7 +74,7 @@ class Owner:
     def started(self, ids: array[int]) -> None:
         self.heard.append(('started', list(ids)))
 
-    def results(self, ids: array[int], payloads: list[bytes]) -> None:
+    def results(self, ids: array[int], payloads: Sequence[bytes]) -> None:
         self.heard.append(('results', list(ids)))
 
 
@@ -81,7 +83,7 @@ class Side:
 
     def __init__(self, pool: WorkerPool) -> None:
         self.sent: list[Any] = []
-        self.router = CallRouter(lambda address, message: self.sent.append((address, message)))
+        self.router = CallRouter(lambda address, message: self.sent.append((address, pack_message(message))))
         self.router._pool = pool
         self.owner = Owner()
         self.sources = [self.router.open(self.owner) for _ in range(2)]

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from worker_support import DEADLINE, Master, a_worker
 
+from rp_raptor.wire.batch import Payloads
 from rp_raptor.wire.payload import decode_result, define, encode_call
 from rp_raptor.wire.rank_protocol import pack_ids
 
@@ -28,7 +29,7 @@ def call(master: Master, func: Callable[..., Any], *args: Any, **attributes: Any
     fid, blob = define(func)
     id = next(numbers)
     master.send('define', fid, blob)
-    master.send('calls', pack_ids([id]), [encode_call(fid, args)], {id: attributes} if attributes else None)
+    master.send('calls', pack_ids([id]), Payloads([encode_call(fid, args)]), {id: attributes} if attributes else None)
     return id
 
 

@@ -20,6 +20,7 @@ from worker_support import DEADLINE, Master
 
 from rp_api.system.processes import process_table, variable
 from rp_raptor.wire import payload
+from rp_raptor.wire.batch import Payloads
 from rp_raptor.wire.rank_protocol import RUN_VARIABLE, pack_ids
 
 KINDS = ['DefaultWorker', 'MPIWorker']
@@ -43,7 +44,8 @@ class Whole:
         """Send calls, all with these attributes; gives their ids."""
         ids = list(range(self._ids, self._ids + len(calls)))
         self._ids += len(calls)
-        self.master.send('calls', pack_ids(ids), list(calls), dict.fromkeys(ids, attributes) if attributes else None)
+        self.master.send('calls', pack_ids(ids), Payloads(calls),
+                         dict.fromkeys(ids, attributes) if attributes else None)
         return ids
 
     def outcome(self, id: int) -> Any:
@@ -264,7 +266,7 @@ def test_a_script_of_the_older_style(tmp_path: Path, kind: str) -> None:
     try:
         master.wait(lambda: master.ranks == {0: 'ACTIVE'}, 'the rank is ready')
         task = {'uid': 'task.0', 'sandbox': '', 'description': {'mode': 'task.method', 'method': 'own', 'args': [3]}}
-        master.send('calls', pack_ids([1]), [payload.encode_described(task)], None)
+        master.send('calls', pack_ids([1]), Payloads([payload.encode_described(task)]), None)
         assert payload.as_result(master.wait_results(1)[0])['return_value'] == [3, 0, 1]
         master.send('stop')
         assert process.wait(DEADLINE) == 0

@@ -19,6 +19,7 @@ from rp_api.system.host import host_id
 from rp_api.transport.connection import Listener, arrivals
 from rp_api.transport.keys import Gate, generate
 from rp_api.wire.codec import pack, unpack
+from rp_raptor.wire.batch import Payloads, pack_message
 from rp_raptor.wire.protocol import WORKER, parse
 from rp_raptor.wire.rank_protocol import pack_ids, unpack_ids
 
@@ -82,10 +83,10 @@ class Master:
         self.loop.stop()
 
     def send(self, *message: Any) -> None:
-        self.listener.socket.send_multipart([self.peer, pack(list(message))])
+        self.listener.socket.send_multipart([self.peer, pack_message(list(message))])
 
     def calls(self, calls: dict[int, list[Any]], attributes: dict[int, dict[str, Any]] | None = None) -> None:
-        self.send('calls', pack_ids(calls), [pack(call) for call in calls.values()], attributes)
+        self.send('calls', pack_ids(calls), Payloads(map(pack, calls.values())), attributes)
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
         deadline = time.monotonic() + DEADLINE

@@ -25,9 +25,9 @@ from rp_api.system.host import host_id
 from rp_api.system.processes import start_time
 from rp_api.transport.connection import Connection, arrivals
 from rp_api.transport.keys import Tally
-from rp_api.wire import codec
 from rp_raptor.wire import payload
-from rp_raptor.wire.ids import hold, release
+from rp_raptor.wire.batch import Payloads, pack_message
+from rp_raptor.wire.ids import Held, hold, release
 from rp_raptor.wire.protocol import APPLICATION, PING, PROTOCOL, SILENCE, ids_of, parse_from_master
 
 BULK_BYTES = 4 << 20
@@ -67,7 +67,7 @@ class ApplicationLink:
         self.ranks = 0           # the number of calls that its workers can run at a time, if it reports that
         self.asked = 0           # the number of calls that it was asked to give back
         self.exhausted = False   # it had none to give back, and has got no call and sent no result since
-        self.calls: dict[int, bytes] = {}
+        self.calls: dict[int, Held] = {}
         self.lost = ''
         self._loop = loop
         self._master = master
@@ -113,7 +113,7 @@ class ApplicationLink:
         if self._met:   # otherwise `_connected` sends all definitions
             self._send(['define', fid, blob])
 
-    def give(self, numbers: array[int], payloads: list[bytes], attributes: Mapping[str, Any] | None) -> None:
+    def give(self, numbers: array[int], payloads: Payloads, attributes: Mapping[str, Any] | None) -> None:
         """Send calls to the master: at most `free`, and at most one message's worth."""
         self.free -= len(numbers)
         self.exhausted = False
@@ -167,7 +167,7 @@ class ApplicationLink:
     def _send(self, message: list[Any]) -> None:
         assert self._connection is not None
         self._said = time.monotonic()
-        self._connection.socket.send(codec.pack(message), zmq.NOBLOCK)
+        self._connection.socket.send(pack_message(message), zmq.NOBLOCK)
 
     def _receive(self) -> None:
         assert self._connection is not None
@@ -187,7 +187,7 @@ class ApplicationLink:
     def _set_ranks(self, number: int) -> None:
         self.ranks = number
 
-    def _take_results(self, ids: bytes, payloads: list[bytes]) -> None:
+    def _take_results(self, ids: bytes, payloads: Payloads) -> None:
         numbers = ids_of(ids)
         self.exhausted = False
         wanted = release(self.calls, numbers)
@@ -202,8 +202,8 @@ class ApplicationLink:
         """Hand calls back to the owner that no rank has started, without those that were cancelled meanwhile."""
         numbers = ids_of(ids)
         self.asked, self.exhausted = 0, not numbers
-        self._owner.take_back({number: payload for number in numbers
-                               if (payload := self.calls.pop(number, None)) is not None})
+        self._owner.take_back({number: held.of(number) for number in numbers
+                               if (held := self.calls.pop(number, None)) is not None})
 
     def _end(self, reason: str) -> None:
         if self.lost:
@@ -219,7 +219,7 @@ class ApplicationLink:
     def _give_up_calls(self) -> None:
         """Hand all calls without a result back to the owner, which sends them again."""
         calls, self.calls = self.calls, {}
-        self._owner.take_back(calls)
+        self._owner.take_back({number: held.of(number) for number, held in calls.items()})
 
     def _nothing(self, *_: object) -> None:
         """Ignore a message that serves as a heartbeat only."""
@@ -230,7 +230,7 @@ class Owner(Protocol):
 
     definitions: dict[bytes, bytes]
 
-    def results(self, numbers: array[int], payloads: list[bytes]) -> object:
+    def results(self, numbers: array[int], payloads: Sequence[bytes]) -> object:
         """Take the results of calls."""
 
     def take_back(self, calls: dict[int, bytes]) -> object:

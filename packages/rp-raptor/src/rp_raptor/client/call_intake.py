@@ -10,9 +10,10 @@ from typing import Any
 
 from rp_api.loop.event_loop import Loop
 from rp_api.system.owner_process import OwnerProcess
+from rp_raptor.wire.batch import Payloads, joined
 
 Definitions = list[tuple[bytes, bytes]]
-Results = Callable[['array[int]', list[bytes]], object]
+Results = Callable[['array[int]', Sequence[bytes]], object]
 Failed = Callable[[Sequence[int], str], object]
 
 
@@ -32,7 +33,7 @@ class Intake(ABC):
         self._attributes = dict(attributes) if attributes else None
         self._definitions: Definitions = []
         self._numbers = array('Q')          # calls that the loop has not taken yet
-        self._payloads: list[bytes] = []
+        self._payloads: list[Sequence[bytes]] = []
         self._unwanted: list[int] = []
         self._over = ''                     # the reason why no further call can have a result
         self._lock = threading.Lock()
@@ -43,14 +44,14 @@ class Intake(ABC):
         with self._lock:
             self._definitions.append((fid, blob))
 
-    def call(self, numbers: array[int], payloads: list[bytes]) -> None:
+    def call(self, numbers: array[int], payloads: Sequence[bytes]) -> None:
         """Make calls; each number must be new."""
         self.process.check()
         with self._lock:
             over, idle = self._over, not self._numbers
             if not over:
                 self._numbers.extend(numbers)
-                self._payloads.extend(payloads)
+                self._payloads.append(payloads)
         if over:
             self._on_failed(numbers, over)
         elif idle:
@@ -70,7 +71,7 @@ class Intake(ABC):
         """Drop all calls without a result, without a report. Does nothing in a fork of the process."""
 
     @abstractmethod
-    def _take(self, definitions: Definitions, numbers: array[int], payloads: list[bytes]) -> None:
+    def _take(self, definitions: Definitions, numbers: array[int], payloads: Payloads) -> None:
         """Take functions and calls."""
 
     @abstractmethod
@@ -93,8 +94,8 @@ class Intake(ABC):
             numbers, self._unwanted = self._unwanted, []
         self._drop(numbers)
 
-    def _fresh(self) -> tuple[Definitions, array[int], list[bytes]]:
+    def _fresh(self) -> tuple[Definitions, array[int], Payloads]:
         with self._lock:
-            fresh = self._definitions, self._numbers, self._payloads
+            definitions, numbers, payloads = self._definitions, self._numbers, self._payloads
             self._definitions, self._numbers, self._payloads = [], array('Q'), []
-        return fresh
+        return definitions, numbers, joined(payloads)

@@ -20,6 +20,7 @@ from rp_api.loop.event_loop import Loop
 from rp_api.wire.codec import MAX_BYTES
 from rp_raptor.client.application_link import BULK_BYTES, ApplicationLink, Master
 from rp_raptor.client.call_intake import Definitions, Failed, Intake, Results
+from rp_raptor.wire.batch import Payloads
 from rp_raptor.wire.call_buffer import CallBuffer
 from rp_raptor.wire.protocol import BULK
 
@@ -96,7 +97,7 @@ class Caller(Intake):
         waits = any(link.waits for link in self._links)
         self._loop.call_later(_WAITING if waits else _WORKING, self._look)
 
-    def _take(self, definitions: Definitions, numbers: array[int], payloads: list[bytes]) -> None:
+    def _take(self, definitions: Definitions, numbers: array[int], payloads: Payloads) -> None:
         for fid, blob in definitions:
             self.definitions[fid] = blob
             for link in self._links:

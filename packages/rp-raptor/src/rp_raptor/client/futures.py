@@ -159,7 +159,7 @@ class Executor(futures.Executor):
             self._caller.cancel([number])
             self._leave_if_done()
 
-    def _take_results(self, numbers: Sequence[int], payloads: list[bytes]) -> None:
+    def _take_results(self, numbers: Sequence[int], payloads: Sequence[bytes]) -> None:
         for number, payload in zip(numbers, payloads, strict=True):
             future = self._futures.pop(number, None)
             if future is None or not future.set_running_or_notify_cancel():

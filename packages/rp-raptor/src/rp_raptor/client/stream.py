@@ -126,7 +126,7 @@ class _Stream:
                 return
             yield from self._finished(*arrived)
 
-    def _put(self, numbers: array[int], payloads: list[bytes]) -> None:
+    def _put(self, numbers: array[int], payloads: Sequence[bytes]) -> None:
         """Queue results; called in the caller's thread."""
         self._arrived.put((numbers, payloads))
 

@@ -10,6 +10,7 @@ from libc.stdint cimport uint64_t
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from rp_raptor.client.caller import checked
+from rp_raptor.wire.batch import Payloads
 from rp_raptor.wire.payload import decode_result
 
 cdef object _loads = pickle.loads
@@ -107,7 +108,7 @@ cdef class UnderWay:
                 break
         else:
             self.exhausted = True
-        return numbers, payloads, failed
+        return numbers, Payloads(payloads), failed
 
     cpdef Call pop(self, number):
         """Remove and return the call of that number."""
@@ -116,7 +117,7 @@ cdef class UnderWay:
         self.size -= call._size
         return call
 
-    def finished(self, const uint64_t[::1] numbers, list results not None):
+    def finished(self, const uint64_t[::1] numbers, results):
         """Return an iterator that takes out the calls of these numbers and sets their results."""
         return Finished(self, numbers, results)
 
@@ -129,10 +130,10 @@ cdef class Finished:
 
     cdef UnderWay _calls
     cdef const uint64_t[::1] _numbers
-    cdef list _results
+    cdef object _results
     cdef Py_ssize_t _next
 
-    def __init__(self, UnderWay calls, const uint64_t[::1] numbers, list results):
+    def __init__(self, UnderWay calls, const uint64_t[::1] numbers, results):
         self._calls, self._numbers, self._results = calls, numbers, results
 
     def __iter__(self):
@@ -143,7 +144,6 @@ cdef class Finished:
             raise StopIteration
         cdef Call call = self._calls.pop(self._numbers[self._next])
         call.finish(self._results[self._next])
-        self._results[self._next] = None
         self._next += 1
         return call
 

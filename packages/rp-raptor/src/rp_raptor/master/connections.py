@@ -24,6 +24,7 @@ from rp_api.wire import codec
 from rp_raptor.master.router import CallRouter
 from rp_raptor.master.sources import CallSource, Worker
 from rp_raptor.wire import protocol
+from rp_raptor.wire.batch import Payloads, joined, pack_message
 from rp_raptor.wire.parts import Part
 from rp_raptor.wire.protocol import APPLICATION, CALLS, PING, PROTOCOL, SILENCE, WINDOW, WORKER, Message, ids_of
 
@@ -134,9 +135,9 @@ class ApplicationPeer(Peer):
     def started(self, ids: array[int]) -> None:
         """Ignore the start of calls, which applications do not track."""
 
-    def results(self, ids: array[int], payloads: list[bytes]) -> None:
+    def results(self, ids: array[int], payloads: Sequence[bytes]) -> None:
         """Send results, and grant room for as many calls."""
-        self._send(self.address, ['results', ids.tobytes(), payloads])
+        self._send(self.address, ['results', ids.tobytes(), joined([payloads])])
         self.owed += len(ids)
         if self.owed >= WINDOW // 8:
             self._send(self.address, ['room', self.owed])
@@ -162,9 +163,9 @@ class SharingPeer(ApplicationPeer):
         """Set the source; room is granted by `grant`."""
         self.source = source
 
-    def results(self, ids: array[int], payloads: list[bytes]) -> None:
+    def results(self, ids: array[int], payloads: Sequence[bytes]) -> None:
         """Send results."""
-        self._send(self.address, ['results', ids.tobytes(), payloads])
+        self._send(self.address, ['results', ids.tobytes(), joined([payloads])])
 
     def tell_ranks(self, ranks: int) -> None:
         """Report how many of its calls can run at a time, if that has changed."""
@@ -218,7 +219,7 @@ class Peers:
     def send(self, address: bytes, message: Message) -> None:
         """Send a message to a peer; a peer that is not connected misses it, and says hello again if it lives."""
         try:
-            send_to(self._listener.socket, address, codec.pack(message))
+            send_to(self._listener.socket, address, pack_message(message))
         except zmq.ZMQError as error:
             _log.debug('%s cannot be sent to %r: %s', message[0], address, error)
 
@@ -369,7 +370,7 @@ class Peers:
         self.router.credit(peer.worker, count)
         self._audience.credited()
 
-    def _on_results(self, peer: Peer, ids: bytes, payloads: list[bytes]) -> None:
+    def _on_results(self, peer: Peer, ids: bytes, payloads: Payloads) -> None:
         assert isinstance(peer, WorkerPeer)
         self.router.results(peer.worker, ids_of(ids), payloads)
 
@@ -412,7 +413,7 @@ class Peers:
         assert peer.source
         self.router.define(peer.source, fid, blob)
 
-    def _on_calls(self, peer: ApplicationPeer, ids: bytes, payloads: list[bytes],
+    def _on_calls(self, peer: ApplicationPeer, ids: bytes, payloads: Payloads,
                   attributes: dict[int, dict[str, Any]] | None) -> None:
         assert peer.source
         numbers = ids_of(ids)

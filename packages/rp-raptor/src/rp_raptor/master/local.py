@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rp_api.loop.event_loop import Loop
 from rp_raptor.client.call_intake import Definitions, Failed, Intake, Results
 from rp_raptor.master.router import CallRouter
 from rp_raptor.master.sources import CallSource
+from rp_raptor.wire.batch import Payloads
 
 
 class LocalCaller(Intake):
@@ -45,7 +46,7 @@ class LocalCaller(Intake):
     def started(self, ids: array[int]) -> None:
         """Ignore the start of calls."""
 
-    def results(self, ids: array[int], payloads: list[bytes]) -> None:
+    def results(self, ids: array[int], payloads: Sequence[bytes]) -> None:
         """Report results."""
         self._on_results(ids, payloads)
 
@@ -54,7 +55,7 @@ class LocalCaller(Intake):
     def _open(self) -> None:
         self._source = self._router.open(self)
 
-    def _take(self, definitions: Definitions, numbers: array[int], payloads: list[bytes]) -> None:
+    def _take(self, definitions: Definitions, numbers: array[int], payloads: Payloads) -> None:
         if self._source is None:
             return
         for fid, blob in definitions:

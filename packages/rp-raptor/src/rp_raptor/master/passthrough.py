@@ -90,7 +90,7 @@ class Passthrough:
         """Report tasks as running."""
         self._agent.send('states', states.AGENT_EXECUTING, [self._tasks[number][0] for number in ids])
 
-    def results(self, ids: Sequence[int], payloads: list[bytes]) -> None:
+    def results(self, ids: Sequence[int], payloads: Sequence[bytes]) -> None:
         """Forward the results of tasks."""
         uids = []
         for number in ids:

@@ -23,6 +23,7 @@ from operator import not_
 from rp_raptor.errors import CallLost
 from rp_raptor.master.sources import Attributes, Call, CallOwner, CallSource, Reclaim, Worker, surplus_of
 from rp_raptor.master.worker_pool import WorkerPool
+from rp_raptor.wire.batch import Payloads
 from rp_raptor.wire.ids import hold, release, source_of, with_source, without_source
 from rp_raptor.wire.payload import discard, encode_error
 from rp_raptor.wire.protocol import BULK, CALLS, Message
@@ -91,7 +92,8 @@ class CallRouter:
             for address in self.workers:
                 self._send(address, ['forget', fid])
 
-    def calls(self, source: CallSource, ids: array[int], payloads: list[bytes], attributes: Attributes | None) -> None:
+    def calls(self, source: CallSource, ids: array[int], payloads: Sequence[bytes],
+              attributes: Attributes | None) -> None:
         """Queue calls of a source; `deal` has to follow."""
         source.open += len(ids)
         numbers = with_source(ids, source.number, _SHIFT)
@@ -178,7 +180,7 @@ class CallRouter:
         worker.free += count
         self._pool.changed(worker)
 
-    def results(self, worker: Worker, ids: array[int], payloads: list[bytes]) -> None:
+    def results(self, worker: Worker, ids: array[int], payloads: Sequence[bytes]) -> None:
         """Deliver the results of a worker to the sources."""
         expected = release(worker.calls, ids)
         self._pool.changed(worker)
@@ -200,7 +202,7 @@ class CallRouter:
         """Queue calls that a worker has given back; `deal` has to follow."""
         worker.asked, worker.exhausted = 0, not ids
         self._pool.changed(worker)
-        self._put_back([(number, payload) for number in ids if (payload := worker.calls.pop(number, None))])
+        self._put_back([(number, held.of(number)) for number in ids if (held := worker.calls.pop(number, None))])
         self._settle_reclaims(worker)
 
     def died(self, worker: Worker, ids: Sequence[int], reason: str) -> None:
@@ -208,14 +210,14 @@ class CallRouter:
         again, lost = [], []
         self._pool.changed(worker)
         for number in ids:
-            payload = worker.calls.pop(number, None)
-            if payload is None:
+            held = worker.calls.pop(number, None)
+            if held is None:
                 continue
             deaths = self._deaths[number] = self._deaths.get(number, 0) + 1
             if deaths > self._retries:
                 lost.append(number)
             else:
-                again.append((number, payload))
+                again.append((number, held.of(number)))
         self._put_back(again)
         if lost:
             self._conclude(lost, encode_error(CallLost(reason)))
@@ -348,7 +350,7 @@ class CallRouter:
             else:
                 self._turns.popleft()
 
-    def _hand_over(self, worker: Worker, source: CallSource, ids: array[int], payloads: list[bytes]) -> None:
+    def _hand_over(self, worker: Worker, source: CallSource, ids: array[int], payloads: Payloads) -> None:
         hold(worker.calls, ids, payloads)
         worker.free -= len(ids)
         worker.exhausted = False
@@ -365,7 +367,7 @@ class CallRouter:
             for worker in ready:
                 while calls and worker.free > 0 and worker.fits(ranks):
                     number, payload = calls.popleft()
-                    self._hand_over(worker, self._sources[number >> _SHIFT], array('Q', [number]), [payload])
+                    self._hand_over(worker, self._sources[number >> _SHIFT], array('Q', [number]), Payloads([payload]))
 
     def _even_out(self) -> None:
         """Ask workers to give calls back when ranks of others are idle and no call waits."""
@@ -380,7 +382,7 @@ class CallRouter:
     # results and repetitions
 
     def _sort_out_wide(self, source: CallSource, ids: array[int],
-                       payloads: list[bytes]) -> tuple[array[int], list[bytes]]:
+                       payloads: Sequence[bytes]) -> tuple[array[int], Sequence[bytes]]:
         """Queue the calls over several ranks apart; return the others."""
         narrow = [_ranks(source, number) == 1 for number in ids]
         if not all(narrow):
@@ -413,7 +415,7 @@ class CallRouter:
             mine = array('Q', [number for number in ids if number >> _SHIFT == source])
             self._deliver(source, mine, [payload] * len(mine))
 
-    def _deliver(self, number: int, ids: array[int], payloads: list[bytes]) -> None:
+    def _deliver(self, number: int, ids: array[int], payloads: Sequence[bytes]) -> None:
         """Deliver results to one source."""
         if self._deaths:
             for each in ids:

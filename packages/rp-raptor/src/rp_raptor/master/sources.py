@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from rp_raptor.wire.call_buffer import CallBuffer
+from rp_raptor.wire.ids import Held
 
 Attributes = dict[int, dict[str, Any]]
 Call = tuple[int, bytes]
@@ -20,7 +21,7 @@ class CallOwner(Protocol):
     def started(self, ids: array[int]) -> None:
         """Take calls that a worker has; repeated for a call that is sent again."""
 
-    def results(self, ids: array[int], payloads: list[bytes]) -> None:
+    def results(self, ids: array[int], payloads: Sequence[bytes]) -> None:
         """Take results: one for each call."""
 
 
@@ -65,7 +66,7 @@ class Worker:
         self.ranks = ranks
         self.mpi = mpi
         self.free = 0
-        self.calls: dict[int, bytes] = {}
+        self.calls: dict[int, Held] = {}
         self.asked = 0        # calls that it was asked to give back
         self.exhausted = False   # it had no calls to give back, and has got none since
         self.place = 0        # in the order in which workers were attached

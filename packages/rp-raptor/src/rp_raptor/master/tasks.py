@@ -202,7 +202,7 @@ class Tasks:
             self._started.update(uids)
             self._agent.send('states', states.AGENT_EXECUTING, uids)
 
-    def results(self, ids: Sequence[int], payloads: list[bytes]) -> None:
+    def results(self, ids: Sequence[int], payloads: Sequence[bytes]) -> None:
         """Take the results of tasks."""
         done = []
         for number, payload in zip(ids, payloads, strict=True):

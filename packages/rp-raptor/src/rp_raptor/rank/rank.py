@@ -43,6 +43,7 @@ from rp_raptor.rank.priority import give_way, threads
 from rp_raptor.rank.running import NOTHING, Runner
 from rp_raptor.rank.trace import FLUSH, RankTrace
 from rp_raptor.wire import payload
+from rp_raptor.wire.batch import Payloads, pack_message
 from rp_raptor.wire.cursor import Cursors
 from rp_raptor.wire.rank_protocol import (
     RANK_VARIABLE,
@@ -205,7 +206,7 @@ class Rank:
                 return message
 
     def _send(self, message: list[Any]) -> None:
-        self._socket.send(codec.pack(message))
+        self._socket.send(pack_message(message))
 
     def _flush(self) -> None:
         """Report finished calls, and calls that run on as asynchronous ones."""
@@ -215,7 +216,7 @@ class Rank:
         done = self._working.taken()
         if done:
             ids, payloads, seconds = done
-            self._send(['results', ids.tobytes(), payloads, seconds])
+            self._send(['results', ids.tobytes(), Payloads(payloads), seconds])
             self._tracing.flush_if_due()
 
     def _flush_trace(self) -> None:
@@ -233,7 +234,7 @@ class Rank:
         assert self._trace, 'the rank does not serve yet'
         return self._trace
 
-    def _run_bulk(self, first: int, ids: bytes, payloads: list[bytes]) -> None:
+    def _run_bulk(self, first: int, ids: bytes, payloads: Payloads) -> None:
         self._working.bulk(first, unpack_ids(ids), payloads)
 
     def _run_alone(self, position: int, id: int, call: bytes, devices: list[str], cpus: list[int]) -> None:

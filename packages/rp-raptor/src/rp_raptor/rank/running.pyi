@@ -3,6 +3,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, final
 
 from rp_raptor.rank.recorder import CallRecorder
+from rp_raptor.wire.batch import Payloads
 from rp_raptor.wire.cursor import Cursors
 
 NOTHING: int
@@ -34,7 +35,7 @@ class Runner:
     def __init__(self, cursors: Cursors, rank: int, functions: Functions, others: Callable[[bytes], bytes | _Later],
                  flush: Callable[[], object], park: Callable[[int, _Later], object], span: float,
                  recorder: CallRecorder) -> None: ...
-    def bulk(self, first: int, ids: array[int], calls: list[bytes]) -> None: ...
+    def bulk(self, first: int, ids: array[int], calls: Payloads) -> None: ...
     def run(self, position: int, run: Callable[[bytes], bytes | _Later] | None,
             call: bytes) -> bytes | _Later | None: ...
     def note(self, id: int, result: bytes) -> None: ...

@@ -16,6 +16,7 @@ from rp_profiling.write import calls as records
 from rp_raptor.rank.capture import goes_on
 from rp_raptor.rank.failures import encode_error
 from rp_raptor.rank.recorder cimport CallRecorder
+from rp_raptor.wire.batch cimport Payloads
 
 NOTHING = -1   # instead of a position
 
@@ -151,14 +152,14 @@ cdef class Runner:
         self._since = recorder.last
         self.running = NOTHING
 
-    def bulk(self, uint64_t first, const uint64_t[::1] ids, list calls not None):
+    def bulk(self, uint64_t first, const uint64_t[::1] ids, Payloads calls not None):
         """Run calls, the first one at position `first`, until the manager has taken one back."""
         cdef Py_ssize_t index
         self._recorder.begin()
         if not self._results:
             self._since = self._recorder.last
         for index in range(ids.shape[0]):
-            result = self.run(first + index, None, calls[index])
+            result = self.run(first + index, None, calls.at(index))
             if result is None:
                 break
             if type(result) is bytes:

@@ -1,79 +1,97 @@
-"""A queue of calls: ids in one array and payloads in one list, so that bulks are slices."""
+"""A queue of calls in batches, so that to queue and to take them costs little for each call."""
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Collection
-from itertools import accumulate, compress
+from collections import deque
+from collections.abc import Collection, Sequence
+from itertools import compress
 
-_TIDY = 4096
-"""Calls taken from the front whose memory is freed together."""
+from rp_raptor.wire.batch import Payloads, joined
 
 
 class CallBuffer:
     """Calls in order: new ones are appended, repeated ones go to the front."""
 
-    __slots__ = ('_first', '_ids', '_payloads')
+    __slots__ = ('_batches', '_count')
 
     def __init__(self) -> None:
-        self._ids = array('Q')
-        self._payloads: list[bytes] = []
-        self._first = 0   # the entries before it are taken
+        self._batches: deque[tuple[array[int], Payloads]] = deque()   # none of them empty
+        self._count = 0
 
     def __len__(self) -> int:
-        return len(self._payloads) - self._first
+        return self._count
 
-    def append(self, ids: array[int], payloads: list[bytes]) -> None:
+    def append(self, ids: array[int], payloads: Sequence[bytes]) -> None:
         """Add calls after all others."""
-        self._ids.extend(ids)
-        self._payloads.extend(payloads)
+        if ids:
+            self._batches.append((ids, joined([payloads])))
+            self._count += len(ids)
 
-    def prepend(self, ids: array[int], payloads: list[bytes]) -> None:
+    def prepend(self, ids: array[int], payloads: Sequence[bytes]) -> None:
         """Put calls before all others."""
-        self._ids[:self._first] = ids
-        self._payloads[:self._first] = payloads
-        self._first = 0
+        if ids:
+            self._batches.appendleft((ids, joined([payloads])))
+            self._count += len(ids)
 
     def first(self, most: int) -> array[int]:
         """Return the ids of the first calls without taking them."""
-        return self._ids[self._first:self._first + most]
+        found = array('Q')
+        for ids, _ in self._batches:
+            found += ids[:most - len(found)]
+            if len(found) == most:
+                break
+        return found
 
-    def take(self, most: int, most_bytes: int) -> tuple[array[int], list[bytes]]:
+    def take(self, most: int, most_bytes: int) -> tuple[array[int], Payloads]:
         """Take calls from the front: at most `most`, as many as `most_bytes` of payloads allow, but one at least."""
-        begin, end = self._first, self._first + most
-        payloads = self._payloads[begin:end]
-        if sum(map(len, payloads)) > most_bytes:
-            sizes = accumulate(map(len, payloads))
-            del payloads[max(1, sum(size <= most_bytes for size in sizes)):]
-        end = begin + len(payloads)
-        ids = self._ids[begin:end]
-        self._payloads[begin:end] = [b''] * len(payloads)
-        self._first = end
-        if end == len(self._payloads) or (end >= _TIDY and 2 * end >= len(self._payloads)):
-            self._tidy()
-        return ids, payloads
+        taken: list[tuple[array[int], Payloads]] = []
+        count = 0
+        while self._batches and count < most:
+            ids, payloads = self._batches[0]
+            fitting = payloads.fitting(most - count, most_bytes)
+            if not fitting:
+                if count:
+                    break
+                fitting = 1
+            self._batches.popleft()
+            if fitting < len(ids):
+                self._batches.appendleft((ids[fitting:], payloads[fitting:]))
+                ids, payloads = ids[:fitting], payloads[:fitting]
+            taken.append((ids, payloads))
+            count += fitting
+            most_bytes = max(0, most_bytes - payloads.size())
+        self._count -= count
+        if len(taken) == 1:
+            return taken[0]
+        return array('Q', [id for ids, _ in taken for id in ids]), joined([payloads for _, payloads in taken])
 
     def take_last(self, most: int) -> array[int]:
         """Take at most `most` calls from the end, and return their ids."""
-        begin = max(self._first, len(self._payloads) - most)
-        ids = self._ids[begin:]
-        del self._ids[begin:], self._payloads[begin:]
-        return ids
+        taken: list[array[int]] = []
+        while self._batches and most > 0:
+            ids, payloads = self._batches.pop()
+            if len(ids) > most:
+                self._batches.append((ids[:-most], payloads[:-most]))
+                ids = ids[-most:]
+            taken.append(ids)
+            most -= len(ids)
+        found = array('Q', [id for ids in reversed(taken) for id in ids])
+        self._count -= len(found)
+        return found
 
     def remove(self, unwanted: Collection[int]) -> array[int]:
         """Remove those of the calls that are here, and return their ids."""
-        self._tidy()
-        found = array('Q', [id for id in self._ids if id in unwanted])
-        if found:
-            kept = [id not in unwanted for id in self._ids]
-            self._payloads = list(compress(self._payloads, kept))
-            self._ids = array('Q', compress(self._ids, kept))
+        found = array('Q')
+        batches, self._batches, self._count = self._batches, deque(), 0
+        for ids, payloads in batches:
+            kept = [id not in unwanted for id in ids]
+            if not all(kept):
+                found.extend(id for id in ids if id in unwanted)
+                ids, payloads = array('Q', compress(ids, kept)), Payloads(compress(payloads, kept))
+            self.append(ids, payloads)
         return found
 
     def clear(self) -> array[int]:
         """Remove all calls, and return their ids."""
         return self.take_last(len(self))
-
-    def _tidy(self) -> None:
-        del self._ids[:self._first], self._payloads[:self._first]
-        self._first = 0

@@ -1,7 +1,10 @@
 """Ids of calls by the thousand: the operations on each call of a message, in C.
 
-Ids are numbers of 64 bits in an `array('Q')`. A table is a dict of payloads by id.
+Ids are numbers of 64 bits in an `array('Q')`. A table is a dict of batches (`Held`) by id, so that no payload is
+touched before a call has to be repeated.
 """
+
+cimport cython
 
 from cpython cimport array
 from libc.stdint cimport uint64_t
@@ -11,21 +14,35 @@ from array import array as make_array
 cdef array.array _TEMPLATE = make_array('Q')
 
 
-def are_payloads(list payloads not None):
-    """Return whether these are payloads: bytes, none of them empty."""
-    for payload in payloads:
-        if type(payload) is not bytes or not payload:
-            return False
-    return True
+@cython.final
+@cython.auto_pickle(False)
+cdef class Held:
+    """Calls that were added to a table together."""
+
+    cdef const uint64_t[::1] _ids
+    cdef object _payloads
+
+    def of(self, uint64_t id):
+        """Return the payload of one of the calls; KeyError if it is not among them."""
+        cdef Py_ssize_t index = <Py_ssize_t>(id - self._ids[0])   # if the ids are consecutive
+        if 0 <= index < self._ids.shape[0] and self._ids[index] == id:
+            return self._payloads[index]
+        for index in range(self._ids.shape[0]):
+            if self._ids[index] == id:
+                return self._payloads[index]
+        raise KeyError(id)
 
 
-def hold(dict table not None, const uint64_t[::1] ids, list payloads not None):
+def hold(dict table not None, const uint64_t[::1] ids, payloads):
     """Add calls to a table: as many payloads as ids."""
     cdef Py_ssize_t index
+    cdef Held held
     if len(payloads) != ids.shape[0]:
         raise ValueError(f'{len(payloads)} payloads for {ids.shape[0]} calls')
+    held = Held.__new__(Held)
+    held._ids, held._payloads = ids, payloads
     for index in range(ids.shape[0]):
-        table[ids[index]] = payloads[index]
+        table[ids[index]] = held
 
 
 def release(dict table not None, const uint64_t[::1] ids):

@@ -6,8 +6,9 @@ that are not allowed for that role are dropped.
 
 The sender numbers calls and never reuses a number: numbers of applications are below CALLS, those of the master have 64
 bits. Where a message has many of them, `ids` is the bytes of an `array('Q')`, in the order of the payloads beside it.
-Payloads are opaque here (see `payload`). `attributes` belong to the calls that differ from the default:
-`{id: {'timeout': seconds, 'ranks': n, 'cores': n, 'gpus': n}}`, or None; each of the four is optional.
+Payloads travel in one piece (see `batch`), and are opaque here (see `payload`). `attributes` belong to the calls that
+differ from the default: `{id: {'timeout': seconds, 'ranks': n, 'cores': n, 'gpus': n}}`, or None; each of the four is
+optional.
 
 Addresses and keys are in `rp_api.raptor_link.master_file()` for workers; applications get theirs with the state of the
 master.
@@ -87,7 +88,7 @@ from typing import Any
 
 from rp_api.errors import CoordinationError
 from rp_api.wire import form
-from rp_raptor.wire.ids import are_payloads
+from rp_raptor.wire.batch import unpack
 
 PROTOCOL = 2
 """Version of this protocol."""
@@ -137,17 +138,18 @@ def parse_from_master(data: bytes, role: str) -> tuple[str, list[Any]]:
 
 def _parse(data: bytes, table: form.Table, role: str) -> tuple[str, list[Any]]:
     operation, arguments = form.parse(data, table, f'a {role}')
-    if operation in _PAIRED and len(arguments[0]) != 8 * len(arguments[1]):
-        raise CoordinationError(f'malformed message: {operation!r} has different numbers of calls and payloads')
+    if operation in _PAIRED:
+        try:
+            arguments[1] = unpack(arguments[1])
+        except ValueError as error:
+            raise CoordinationError(f'malformed message: {operation!r}: {error}') from error
+        if len(arguments[0]) != 8 * len(arguments[1]):
+            raise CoordinationError(f'malformed message: {operation!r} has different numbers of calls and payloads')
     return operation, arguments
 
 
 def _are_ids(value: Any) -> bool:
     return type(value) is bytes and not len(value) % 8
-
-
-def _are_payloads(value: Any) -> bool:
-    return type(value) is list and are_payloads(value)
 
 
 def _is_fid(value: Any) -> bool:
@@ -171,8 +173,8 @@ _TEXT, _DICT, _BYTES, _NUMBER = form.is_text, form.is_dict, form.is_bytes, form.
 
 _BOTH_SAY: form.Table = {'ping': ()}
 _BOTH_HEAR: form.Table = {'welcome': (_DICT,), 'refused': (_TEXT,), 'pong': ()}
-_DEFINE, _CALLS = (_is_fid, _BYTES), (_are_ids, _are_payloads, _are_attributes)
-_RESULTS = (_are_ids, _are_payloads)
+_DEFINE, _CALLS = (_is_fid, _BYTES), (_are_ids, form.is_list, _are_attributes)
+_RESULTS = (_are_ids, form.is_list)
 
 _FROM: dict[str, form.Table] = {
     WORKER: {

@@ -41,7 +41,7 @@ From a rank:
     ['failed', reason]            the rank cannot work (its class cannot be loaded), and ends
 
 Ids are numbers of 64 bits, several of them `array('Q')` as bytes (`pack_ids`, `unpack_ids`). Payloads are opaque to
-the manager.
+the manager; those of a bulk travel in one piece (see `batch`).
 
 **Taking.** Calls of a bulk that are not started can be taken back. Before it runs a call, including one that is 'alone'
 or 'mpi', a rank calls `Cursors.take(rank, position)` (see `cursor`). If that is False, it has lost this call and the
@@ -72,6 +72,7 @@ from rp_api.errors import CoordinationError
 from rp_api.raptor_link import RUN
 from rp_api.transport.keys import read_private
 from rp_api.wire import form
+from rp_raptor.wire.batch import unpack
 
 RUN_VARIABLE = RUN
 RANK_VARIABLE = 'RP_RAPTOR_RANK'
@@ -103,6 +104,7 @@ FROM_RANK: form.Table = {
     'failed': (form.is_text,),
 }
 
+_PAYLOADS = {'calls': 2, 'results': 1}   # the argument that is payloads
 _LIMIT = 1 << 20   # bytes of a run file
 
 
@@ -173,6 +175,12 @@ def unpack_ids(data: bytes) -> array[int]:
 def parse(data: bytes, forms: form.Table) -> list[Any]:
     """Return a message of `forms` (TO_RANK or FROM_RANK); CoordinationError for anything else."""
     operation, arguments = form.parse(data, forms, 'a manager' if forms is TO_RANK else 'a rank')
+    place = _PAYLOADS.get(operation)
+    if place is not None:
+        try:
+            arguments[place] = unpack(arguments[place])
+        except ValueError as error:
+            raise CoordinationError(f'malformed message: {operation!r}: {error}') from error
     return [operation, *arguments]
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import compress
 from operator import not_
 from typing import Any
 
+from rp_raptor.wire.batch import Payloads
 from rp_raptor.wire.call_buffer import CallBuffer
 from rp_raptor.worker.rank_queue import Call
 
@@ -38,7 +39,7 @@ class CallQueue:
         """The number of waiting calls that need one rank."""
         return len(self._calls)
 
-    def add(self, ids: array[int], payloads: list[bytes], attributes: Attributes | None) -> None:
+    def add(self, ids: array[int], payloads: Sequence[bytes], attributes: Attributes | None) -> None:
         """Append calls, with the attributes of those that differ from the default."""
         if attributes:
             self._attributes.update(attributes)
@@ -56,7 +57,7 @@ class CallQueue:
             calls = [call for call in calls if not self._is_wide(call[0])]
         self._calls.prepend(array('Q', [id for id, _ in calls]), [payload for _, payload in calls])
 
-    def bulk(self, size: int) -> tuple[array[int], list[bytes]]:
+    def bulk(self, size: int) -> tuple[array[int], Payloads]:
         """Take at most `size` calls; a call with a timeout is taken alone, so that the start of its time is known."""
         if self._attributes:
             timed = (number for number, id in enumerate(self._calls.first(size)) if self.timeout(id))

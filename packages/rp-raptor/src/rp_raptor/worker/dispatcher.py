@@ -13,6 +13,7 @@ from itertools import compress
 from typing import Any
 
 from rp_api.loop.event_loop import Timer
+from rp_raptor.wire.batch import joined
 from rp_raptor.wire.cursor import Cursors
 from rp_raptor.wire.payload import join_parts
 from rp_raptor.wire.rank_protocol import pack_ids
@@ -60,7 +61,7 @@ class Dispatcher:
 
     # from the master
 
-    def add(self, ids: array[int], payloads: list[bytes], attributes: Attributes | None) -> None:
+    def add(self, ids: array[int], payloads: Sequence[bytes], attributes: Attributes | None) -> None:
         """Queue calls."""
         self._asked = max(0, self._asked - len(ids))
         if attributes:
@@ -108,7 +109,7 @@ class Dispatcher:
         self.queues[rank].progress = self._port.now()
         self.deal()
 
-    def results(self, rank: int, ids: array[int], payloads: list[bytes], seconds: float) -> None:
+    def results(self, rank: int, ids: array[int], payloads: Sequence[bytes], seconds: float) -> None:
         """Take the results of calls."""
         queue = self._heard(rank)
         known = queue.settle(ids)
@@ -263,8 +264,8 @@ class Dispatcher:
         queue.slow = False
         return queue
 
-    def _answer(self, ids: Sequence[int], payloads: list[bytes]) -> None:
-        self._port.to_master(['results', pack_ids(ids), payloads])
+    def _answer(self, ids: Sequence[int], payloads: Sequence[bytes]) -> None:
+        self._port.to_master(['results', pack_ids(ids), joined([payloads])])
         self._queue.forget(ids)
         self._interrupts.settle(ids)
 
@@ -345,8 +346,8 @@ class Dispatcher:
         return max(_ranks(attributes), -(-int(attributes.get('cores') or 1) // self._cores),
                    -(-int(attributes.get('gpus') or 0) // self._gpus))
 
-    def _possible(self, ids: array[int], payloads: list[bytes],
-                  attributes: Attributes) -> tuple[array[int], list[bytes]]:
+    def _possible(self, ids: array[int], payloads: Sequence[bytes],
+                  attributes: Attributes) -> tuple[array[int], Sequence[bytes]]:
         """Return the calls that this worker can run; fail the others."""
         faults = {id: fault for id, fault in ((id, self._fault(attributes.get(id))) for id in ids) if fault}
         if not faults:

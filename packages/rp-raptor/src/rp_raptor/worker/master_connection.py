@@ -15,7 +15,7 @@ from rp_api.raptor_link import Access
 from rp_api.system.host import host_id
 from rp_api.transport.connection import Connection, arrivals
 from rp_api.transport.peer_watch import PeerWatch
-from rp_api.wire.codec import pack
+from rp_raptor.wire.batch import pack_message
 from rp_raptor.wire.protocol import PING, SILENCE, WORKER, parse_from_master
 
 _WELCOME_TIMEOUT = 60.0   # seconds for the master's file to appear, and for its welcome
@@ -47,7 +47,7 @@ class MasterConnection:
     def send(self, message: list[Any]) -> None:
         """Send a message to the master."""
         if self._connection and self._greeted:
-            self._connection.socket.send(pack(message))
+            self._connection.socket.send(pack_message(message))
 
     def close(self) -> None:
         """Close the connection after pending messages are sent."""

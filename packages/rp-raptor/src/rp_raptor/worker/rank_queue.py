@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rp_raptor.wire.cursor import Cursors
-from rp_raptor.wire.ids import hold, release
+from rp_raptor.wire.ids import Held, hold, release
 
 Call = tuple[int, bytes]
 """Id and payload."""
@@ -28,7 +28,7 @@ class RankQueue:
         self.slow = False       # its running call takes much longer than others
         self.awaits = 0         # the number of ranks of the task that its running call waits for
         self.progress = 0.0     # time of its last message, of the last call seen to be taken, or of new calls when idle
-        self.calls: dict[int, bytes] = {}
+        self.calls: dict[int, Held] = {}
         self.parked: dict[int, bytes] = {}
         self._cursors = cursors
         self._bulks: deque[tuple[int, array[int]]] = deque()   # first position, ids of the rank's calls
@@ -59,7 +59,7 @@ class RankQueue:
         """The number of bulks in flight or in progress."""
         return len(self._bulks)
 
-    def give(self, ids: array[int], payloads: list[bytes]) -> int:
+    def give(self, ids: array[int], payloads: Sequence[bytes]) -> int:
         """Add a bulk of calls, and return the position of its first one."""
         first = self._next
         self._next += len(ids)
@@ -79,9 +79,9 @@ class RankQueue:
     def park(self, ids: Iterable[int]) -> None:
         """Note that these calls run on while the rank takes others."""
         for id in ids:
-            payload = self.calls.pop(id, None)
-            if payload is not None:
-                self.parked[id] = payload
+            held = self.calls.pop(id, None)
+            if held is not None:
+                self.parked[id] = held.of(id)
         self._prune()
 
     def running(self) -> tuple[int, int] | None:
@@ -117,7 +117,7 @@ class RankQueue:
         back: list[Call] = []
         for first, ids in self._bulks:
             count = max(0, min(len(ids), self._stopped - first))
-            back += [(id, self.calls.pop(id)) for id in ids[count:]]
+            back += [(id, self.calls.pop(id).of(id)) for id in ids[count:]]
             if count:
                 taken.append((first, ids[:count]))
         self._bulks = taken
@@ -129,8 +129,8 @@ class RankQueue:
         running = self.running()
         ran = list(self.parked.items())
         if running:
-            ran.append((running[0], self.calls.pop(running[0])))
-        rest = list(self.calls.items())
+            ran.append((running[0], self.calls.pop(running[0]).of(running[0])))
+        rest = [(id, held.of(id)) for id, held in self.calls.items()]
         self.calls.clear()
         self.parked.clear()
         self._bulks.clear()

@@ -15,8 +15,8 @@ from rp_api.loop.event_loop import Loop
 from rp_api.system.processes import start_time
 from rp_api.transport.connection import Listener, arrivals, make_private_directory, send_to
 from rp_api.transport.keys import Gate, Tally, generate
-from rp_api.wire.codec import pack
 from rp_raptor.wire import cursor
+from rp_raptor.wire.batch import pack_message
 from rp_raptor.wire.rank_protocol import FROM_RANK, Run, parse
 from rp_raptor.worker.worker_environment import WorkerEnvironment
 
@@ -61,11 +61,11 @@ class RankServer:
 
     def send(self, rank: int, message: list[Any]) -> None:
         """Send a message to a rank; messages to a rank that is not connected are dropped."""
-        self._send(self._peers.get(rank), pack(message))
+        self._send(self._peers.get(rank), pack_message(message))
 
     def send_all(self, message: list[Any]) -> None:
         """Send a message to all connected ranks."""
-        data = pack(message)
+        data = pack_message(message)
         for peer in self._peers.values():
             self._send(peer, data)
 

@@ -1,0 +1,150 @@
+"""The payloads of many calls or results in one buffer: a process that only forwards them touches none of them.
+
+In a message, payloads are a list of two: their sizes, the bytes of an `array('I')`, and all payloads, one after the
+other.
+"""
+
+from array import array as make_array
+
+cimport cython
+from cpython cimport array
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport uint32_t, uint64_t
+
+from rp_api.wire import codec
+
+cdef array.array _ENDS = make_array('Q'), _SIZES = make_array('I')
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class Payloads:
+    """An immutable sequence of payloads; a slice is a view that shares the buffer."""
+
+    def __init__(self, payloads=()):
+        """Join payloads, any iterable of bytes."""
+        cdef list parts = list(payloads)
+        cdef Py_ssize_t index
+        cdef uint64_t end = 0
+        self._count = len(parts)
+        self._ends = array.clone(_ENDS, self._count + 1, False)
+        self._ends.data.as_ulonglongs[0] = 0
+        for index in range(self._count):
+            end += PyBytes_GET_SIZE(<bytes?>parts[index])
+            self._ends.data.as_ulonglongs[index + 1] = end
+        self._data = parts[0] if self._count == 1 else b''.join(parts)
+
+    cdef uint64_t start(self, Py_ssize_t index) noexcept:
+        """Return where a payload starts in the data: where that before it ends."""
+        return self._ends.data.as_ulonglongs[self._first + index]
+
+    cpdef bytes at(self, Py_ssize_t index):
+        """Return the payload at an index, which is not checked."""
+        cdef uint64_t start = self.start(index), size = self.start(index + 1) - start
+        if size == <uint64_t>PyBytes_GET_SIZE(self._data):
+            return self._data
+        return PyBytes_FromStringAndSize(PyBytes_AS_STRING(self._data) + start, size)
+
+    def __len__(self):
+        return self._count
+
+    def __getitem__(self, index):
+        if isinstance(index, slice):
+            first, last, step = index.indices(self._count)
+            if step != 1:
+                raise ValueError('payloads are sliced without a step')
+            return self.part(first, last)
+        if not -self._count <= index < self._count:
+            raise IndexError(f'there are {self._count} payloads, and none at {index}')
+        return self.at(index % self._count)
+
+    def __iter__(self):
+        cdef Py_ssize_t index
+        for index in range(self._count):
+            yield self.at(index)
+
+    def __repr__(self):
+        return f'Payloads({list(self)!r:.200})'
+
+    cdef Payloads part(self, Py_ssize_t first, Py_ssize_t last):
+        cdef Payloads made = Payloads.__new__(Payloads)
+        made._data, made._ends = self._data, self._ends
+        made._first, made._count = self._first + first, max(0, last - first)
+        return made
+
+    def fitting(self, Py_ssize_t most, uint64_t most_bytes):
+        """Return how many of the first payloads, at most `most`, have no more bytes together than `most_bytes`."""
+        cdef Py_ssize_t count = min(most, self._count)
+        cdef uint64_t start = self.start(0)
+        while count > 0 and self.start(count) - start > most_bytes:
+            count -= 1
+        return count
+
+    def size(self):
+        """Return the number of bytes of all payloads."""
+        return self.start(self._count) - self.start(0)
+
+    def parts(self):
+        """Return the form of messages: [sizes, data], where data may be a view."""
+        cdef array.array sizes = array.clone(_SIZES, self._count, False)
+        cdef Py_ssize_t index
+        cdef uint64_t first = self.start(0), start = first, end
+        for index in range(self._count):
+            end = self.start(index + 1)
+            sizes.data.as_uints[index] = <uint32_t>(end - start)
+            start = end
+        if start - first == <uint64_t>PyBytes_GET_SIZE(self._data):
+            return [sizes.tobytes(), self._data]
+        return [sizes.tobytes(), memoryview(self._data)[first:start]]
+
+
+def unpack(parts):
+    """Return the payloads of a message; ValueError if the parts do not fit, or a payload is empty."""
+    if type(parts) is not list or len(parts) != 2 or type(parts[0]) is not bytes or type(parts[1]) is not bytes:
+        raise ValueError('payloads are two parts: sizes and data')
+    cdef bytes sizes = parts[0], data = parts[1]
+    cdef Py_ssize_t count = PyBytes_GET_SIZE(sizes) // sizeof(uint32_t), index
+    cdef const uint32_t *each = <const uint32_t *>PyBytes_AS_STRING(sizes)
+    cdef array.array ends = array.clone(_ENDS, count + 1, False)
+    cdef uint64_t end = 0
+    ends.data.as_ulonglongs[0] = 0
+    for index in range(count):
+        if each[index] == 0:
+            raise ValueError('a payload is empty')
+        end += each[index]
+        ends.data.as_ulonglongs[index + 1] = end
+    if end != <uint64_t>PyBytes_GET_SIZE(data) or PyBytes_GET_SIZE(sizes) % sizeof(uint32_t):
+        raise ValueError('the sizes of payloads are not those of the data')
+    cdef Payloads made = Payloads.__new__(Payloads)
+    made._data, made._ends, made._count = data, ends, count
+    return made
+
+
+def joined(list batches not None):
+    """Return the payloads of several sequences of payloads in one."""
+    cdef list parts = [batch if type(batch) is Payloads else Payloads(batch) for batch in batches], data = []
+    cdef Payloads part, made
+    cdef Py_ssize_t index, count = 0
+    cdef uint64_t start, size = 0
+    if len(parts) == 1:
+        return parts[0]
+    for part in parts:
+        count += part._count
+    made = Payloads.__new__(Payloads)
+    made._count, made._ends = count, array.clone(_ENDS, count + 1, False)
+    made._ends.data.as_ulonglongs[0] = 0
+    count = 0
+    for part in parts:
+        start = part.start(0)
+        for index in range(part._count):
+            made._ends.data.as_ulonglongs[count + index + 1] = size + part.start(index + 1) - start
+        count += part._count
+        size += part.start(part._count) - start
+        data.append(part.parts()[1])
+    made._data = b''.join(data)
+    return made
+
+
+def pack_message(list message not None):
+    """Return the bytes of a message, whose payloads may be any sequences of this module."""
+    return codec.pack([(<Payloads>each).parts() if type(each) is Payloads else each for each in message])
