@@ -77,6 +77,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
     'rp_raptor': (
         {'errors', 'communicators', 'loading', 'own_profile', 'worker_methods'},
         {'wire'},
+        {'objects'},
         {'definitions', 'worker'},
         {'client', 'rank'},
         {'master'},

@@ -67,16 +67,18 @@ def size_of(body: Bytes, buffers: Sequence[pickle.PickleBuffer] = ()) -> int:
     return _pieces(b' ', body, buffers, 0)[1]
 
 
-def read(path: str, size: int = 0, version: int = 0) -> tuple[bytes, memoryview, list[memoryview]]:
+def read(path: str, size: int = 0, version: int = 0, *,
+         shared: bool = False) -> tuple[bytes, memoryview, list[memoryview]]:
     """Return kind, body and buffers of a file.
 
-    `size` is that of the content, if it is known; the file may be longer. Raise DeserializationError if the file is
+    `size` is that of the content, if it is known; the file may be longer. With `shared`, the file is mapped whatever
+    its size, and read-only, so that all its readers have the same memory. Raise DeserializationError if the file is
     missing, truncated, not ours, or has another version.
     """
     try:
         file = private.open_file(path)
         try:
-            content = _content(file, size or os.fstat(file).st_size)
+            content = _content(file, size or os.fstat(file).st_size, shared)
             found, magic, kind, length, count = _HEAD.unpack_from(content)
             if magic != _MAGIC:
                 raise ValueError('it has another format')
@@ -123,7 +125,9 @@ def _write(file: int, pieces: list[Bytes]) -> None:
             pieces[0] = memoryview(pieces[0])[written:]
 
 
-def _content(file: int, size: int) -> memoryview:
+def _content(file: int, size: int, shared: bool) -> memoryview:
+    if shared:
+        return memoryview(mmap.mmap(file, size, access=mmap.ACCESS_READ))
     if size > COPIED:
         return memoryview(mmap.mmap(file, size, access=mmap.ACCESS_COPY))
     content = bytearray(size)

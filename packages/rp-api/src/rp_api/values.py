@@ -21,9 +21,12 @@ _PROTOCOL = 5
 _WORTH_A_VIEW = 64 << 10   # minimum size in bytes of a buffer that is kept out of a pickle
 
 
-def dump(value: Any, buffers: list[pickle.PickleBuffer] | None = None) -> bytes:
-    """Return the pickled value, its large buffers moved to `buffers` if given; raise SerializationError on failure."""
-    left_in = None if buffers is None else _Sieve(buffers).leaves_in
+def dump(value: Any, buffers: list[pickle.PickleBuffer] | None = None, smallest: int = _WORTH_A_VIEW) -> bytes:
+    """Return the pickled value; raise SerializationError on failure.
+
+    Buffers of at least `smallest` bytes are moved to `buffers`, if given.
+    """
+    left_in = None if buffers is None else _Sieve(buffers, smallest).leaves_in
     try:
         data = pickle.dumps(value, _PROTOCOL, buffer_callback=left_in)
     except Exception:   # lambdas, local classes, ...: the type of exception depends on the object
@@ -121,16 +124,17 @@ def _is_valid(text: str) -> bool:
 
 
 class _Sieve:
-    """A collector of the large buffers of a pickle."""
+    """A collector of the buffers of a pickle that have at least `smallest` bytes."""
 
-    __slots__ = ('_buffers',)
+    __slots__ = ('_buffers', '_smallest')
 
-    def __init__(self, buffers: list[pickle.PickleBuffer]) -> None:
+    def __init__(self, buffers: list[pickle.PickleBuffer], smallest: int) -> None:
         self._buffers = buffers
+        self._smallest = smallest
 
     def leaves_in(self, buffer: pickle.PickleBuffer) -> bool:
         """Collect the buffer, or return True if it is small and stays in the pickle."""
-        if buffer.raw().nbytes < _WORTH_A_VIEW:
+        if buffer.raw().nbytes < self._smallest:
             return True
         self._buffers.append(buffer)
         return False

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any
 
 from rp_api import constants as c
 from rp_api import states
 from rp_api.description.task import TaskDescription
+from rp_api.distributions import require
 from rp_api.raptor_link import RPC
 from rp_client.common_description import listed
 from rp_client.task import Task
@@ -24,9 +26,10 @@ class RaptorMaster(Task):
     It becomes AGENT_EXECUTING when it accepts tasks. Tasks that are submitted earlier wait.
     """
 
-    __slots__ = ('_access',)
+    __slots__ = ('_access', '_objects')
 
     _access: dict[str, Any] | None
+    _objects: Any
 
     def submit_workers(self, tds: Descriptions) -> list[RaptorWorker]:
         """Submit workers of this master.
@@ -54,6 +57,32 @@ class RaptorMaster(Task):
             RuntimeError: The task manager is closed.
         """
         return self._tmgr.submit_for(self._uid, listed(tds, 'task'))
+
+    def put_object(self, obj: Any) -> Any:
+        """Store an object that many calls use, so that each node gets it once; wait until the master has it.
+
+        Calls, at any depth of their arguments, and `PythonTask` accept the reference in place of the object: streams
+        and executors also at other masters, tasks at this one. The function gets the object itself; NumPy arrays are
+        read-only views of memory that all ranks of a node share. The object is dropped when no reference to it is left
+        (`release()`, the end of a `with` statement, or garbage collection) and no call of a stream or executor uses it
+        any more. For tasks, keep the reference until they are done.
+
+        Args:
+            obj: An object that can be serialized.
+
+        Returns:
+            An `rp.raptor.ObjectRef`.
+
+        Raises:
+            SerializationError: The object cannot be serialized or stored.
+            RuntimeError: The master has ended.
+            PilotError: rp-raptor is not installed here.
+        """
+        self.check_process()
+        if self._objects is None:
+            require('rp-raptor')
+            self._objects = import_module('rp_raptor.client.objects').Objects(self)
+        return self._objects.put(obj)
 
     def rpc(self, cmd: str, *args: Any, rpc_timeout: float | None = None, **kwargs: Any) -> Any:
         """Call a handler of the master, and wait for its result; may be called in several threads at a time.
@@ -91,6 +120,7 @@ class RaptorMaster(Task):
 
     def _start(self) -> None:
         self._access = None
+        self._objects = None
 
     def _learn(self, info: Mapping[str, Any]) -> None:
         self._access = info.get('raptor', self._access)

@@ -25,6 +25,7 @@ from rp_api.system.host import host_id
 from rp_api.system.processes import start_time
 from rp_api.transport.connection import Connection, arrivals
 from rp_api.transport.keys import Tally
+from rp_raptor.client.shown_objects import ShownObjects
 from rp_raptor.wire import payload
 from rp_raptor.wire.batch import Payloads, pack_message
 from rp_raptor.wire.ids import Held, hold, release
@@ -69,6 +70,8 @@ class ApplicationLink:
         self.exhausted = False   # it had none to give back, and has got no call and sent no result since
         self.calls: dict[int, Held] = {}
         self.lost = ''
+        self.objects = ShownObjects(loop, self._send)
+        self.on_object_ready: Callable[[bytes, str], object] = self._nothing
         self._loop = loop
         self._master = master
         self._name = name
@@ -82,7 +85,8 @@ class ApplicationLink:
         self._on: dict[str, Callable[..., object]] = {
             'room': self._add_room, 'ranks': self._set_ranks, 'results': self._take_results,
             'returned': self._take_back, 'ended': self._end, 'refused': self._end, 'pong': self._nothing,
-            'welcome': self._nothing}
+            'welcome': self._nothing, 'get_object': self.objects.give,
+            'object_ready': lambda id, fault: self.on_object_ready(id, fault)}
 
     @property
     def load(self) -> int:
@@ -134,6 +138,7 @@ class ApplicationLink:
 
     def close(self) -> None:
         """Tell the master that this application leaves, and close the connection."""
+        self.objects.disconnected()
         if self._connection is not None:
             if self._met:
                 self._send(['close'])
@@ -155,6 +160,7 @@ class ApplicationLink:
         self._send(['open', self._name, info if self._width is None else {**info, 'share': self._width}])
         for fid, blob in self._owner.definitions.items():
             self._send(['define', fid, blob])
+        self.objects.connected()
         self._give_up_calls()
 
     def _keep_alive(self, now: float) -> None:
@@ -211,6 +217,7 @@ class ApplicationLink:
         self.lost = f'{self.uid} cannot be reached any more: {reason}'
         self._met = False
         self.free = self.ranks = self.asked = 0
+        self.objects.disconnected()
         if self._connection is not None:
             self._connection.close(0)
             self._connection = None

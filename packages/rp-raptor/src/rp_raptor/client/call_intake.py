@@ -7,9 +7,11 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from weakref import ReferenceType, WeakSet
 
 from rp_api.loop.event_loop import Loop
 from rp_api.system.owner_process import OwnerProcess
+from rp_raptor.objects.reference import Owned
 from rp_raptor.wire.batch import Payloads, joined
 
 Definitions = list[tuple[bytes, bytes]]
@@ -35,6 +37,9 @@ class Intake(ABC):
         self._numbers = array('Q')          # calls that the loop has not taken yet
         self._payloads: list[Sequence[bytes]] = []
         self._unwanted: list[int] = []
+        self._objects: list[Owned] = []     # those that the masters do not know yet
+        self._shown: WeakSet[Owned] = WeakSet()
+        self._last: ReferenceType[Owned] | None = None
         self._over = ''                     # the reason why no further call can have a result
         self._lock = threading.Lock()
 
@@ -43,6 +48,15 @@ class Intake(ABC):
         self.process.check()
         with self._lock:
             self._definitions.append((fid, blob))
+
+    def show(self, objects: Sequence[Owned]) -> None:
+        """Make objects known that later calls refer to."""
+        if len(objects) == 1 and objects[0].weak is self._last:   # the usual case
+            return
+        with self._lock:
+            self._last = objects[-1].weak if objects else None
+            self._objects += [owned for owned in objects if owned not in self._shown]
+            self._shown.update(objects)
 
     def call(self, numbers: array[int], payloads: Sequence[bytes]) -> None:
         """Make calls; each number must be new."""
@@ -75,6 +89,10 @@ class Intake(ABC):
         """Take functions and calls."""
 
     @abstractmethod
+    def _show(self, owned: Owned) -> None:
+        """Make an object known to the masters."""
+
+    @abstractmethod
     def _drop(self, numbers: list[int]) -> None:
         """Cancel calls that `_take` has received."""
 
@@ -86,7 +104,12 @@ class Intake(ABC):
         return numbers
 
     def _take_fresh(self) -> None:
-        self._take(*self._fresh())
+        fresh = self._fresh()
+        with self._lock:
+            objects, self._objects = self._objects, []
+        for owned in objects:
+            self._show(owned)
+        self._take(*fresh)
 
     def _cancel(self) -> None:
         self._take_fresh()   # the calls to cancel may be among these

@@ -20,6 +20,7 @@ from rp_api.loop.event_loop import Loop
 from rp_api.wire.codec import MAX_BYTES
 from rp_raptor.client.application_link import BULK_BYTES, ApplicationLink, Master
 from rp_raptor.client.call_intake import Definitions, Failed, Intake, Results
+from rp_raptor.objects.reference import Owned
 from rp_raptor.wire.batch import Payloads
 from rp_raptor.wire.call_buffer import CallBuffer
 from rp_raptor.wire.protocol import BULK
@@ -104,6 +105,10 @@ class Caller(Intake):
                 link.define(fid, blob)
         self._waiting.append(numbers, payloads)
         self.deal()
+
+    def _show(self, owned: Owned) -> None:
+        for link in self._links:
+            link.objects.show(owned)
 
     def _drop(self, numbers: list[int]) -> None:
         self._waiting.remove(set(numbers))

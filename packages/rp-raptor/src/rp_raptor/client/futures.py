@@ -16,6 +16,7 @@ from rp_raptor.client.caller import WINDOW, checked, open_caller
 from rp_raptor.client.stream import checked_attributes, checked_masters
 from rp_raptor.definitions import Definitions
 from rp_raptor.errors import CallLost
+from rp_raptor.objects.reference import Owned, pending, taken
 from rp_raptor.wire.payload import decode_result, discard, encode_chunk, outcomes_of
 
 
@@ -25,6 +26,7 @@ class _Future(futures.Future[Any]):
     def __init__(self, number: int, decode: Callable[[bytes], Any], drop: Callable[[int], object]) -> None:
         super().__init__()
         self.decode = decode
+        self.objects: tuple[Owned, ...] = ()   # that the arguments refer to
         self._number = number
         self._drop = drop
 
@@ -57,7 +59,8 @@ class Executor(futures.Executor):
         self._futures: dict[int, _Future] = {}
         self._shut = False
         self._caller = open_caller(handles, self._take_results, self._fail, needs, apart=True)
-        self._definitions = Definitions(self._caller.define)
+        self._objects: list[Owned] = []   # that defined functions refer to
+        self._definitions = Definitions(self._define)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
         """Schedule `fn(*args, **kwargs)` on a worker.
@@ -141,6 +144,9 @@ class Executor(futures.Executor):
                 raise RuntimeError('cannot schedule new futures after shutdown')
             number = next(self._numbers)
             future = self._futures[number] = _Future(number, decode, self._drop)
+        if pending:
+            future.objects = taken()
+            self._caller.show(future.objects)
         self._caller.call(array('Q', [number]), [payload])
         return future
 
@@ -151,9 +157,22 @@ class Executor(futures.Executor):
                 return outcomes_of(payload, number)
             yield self._start(encode_chunk(fid, chunk), decode)
 
+    def _define(self, fid: bytes, blob: bytes) -> None:
+        objects = taken()
+        self._objects += objects
+        self._caller.show(objects)
+        self._caller.define(fid, blob)
+
+    def _take_out(self, number: int) -> _Future | None:
+        """Return the future of a call that is over, which does not keep objects any more."""
+        future = self._futures.pop(number, None)
+        if future is not None:
+            future.objects = ()
+        return future
+
     def _drop(self, number: int) -> None:
         """Drop the call of a cancelled future."""
-        future = self._futures.pop(number, None)
+        future = self._take_out(number)
         if future is not None:   # otherwise a result has arrived at the same time
             future.set_running_or_notify_cancel()
             self._caller.cancel([number])
@@ -161,7 +180,7 @@ class Executor(futures.Executor):
 
     def _take_results(self, numbers: Sequence[int], payloads: Sequence[bytes]) -> None:
         for number, payload in zip(numbers, payloads, strict=True):
-            future = self._futures.pop(number, None)
+            future = self._take_out(number)
             if future is None or not future.set_running_or_notify_cancel():
                 discard(payload)
                 continue
@@ -175,7 +194,7 @@ class Executor(futures.Executor):
 
     def _fail(self, numbers: Sequence[int], reason: str) -> None:
         for number in numbers:
-            future = self._futures.pop(number, None)
+            future = self._take_out(number)
             if future is not None and future.set_running_or_notify_cancel():
                 future.set_exception(CallLost(reason))
         self._leave_if_done()

@@ -13,6 +13,7 @@ from rp_raptor.client.call_intake import Intake
 from rp_raptor.client.caller import WINDOW, is_local, open_caller
 from rp_raptor.client.streamed import Call, UnderWay
 from rp_raptor.errors import CallLost
+from rp_raptor.objects.reference import Owned, taken
 from rp_raptor.wire.payload import call_encoder, define, encode_chunk, outcomes_of
 from rp_raptor.wire.protocol import ATTRIBUTES
 
@@ -56,7 +57,7 @@ def stream(masters: Master | Iterable[Master], func: Callable[..., Any], iterabl
         if not isinstance(value, int) or value < 1:
             raise ValueError(f'{name} must be a whole number of at least 1, not {value!r}')
     fid, blob = define(func)
-    return _Stream(fid, iterable, window, chunksize).run(handles, blob, checked_attributes(attributes))
+    return _Stream(fid, taken(), iterable, window, chunksize).run(handles, blob, checked_attributes(attributes))
 
 
 def checked_masters(masters: Master | Iterable[Master]) -> list[Master]:
@@ -90,8 +91,9 @@ def checked_attributes(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
 class _Stream:
     """The state of one stream: its calls in flight and the results that have arrived."""
 
-    def __init__(self, fid: bytes, items: Iterable[Any], window: int, chunksize: int) -> None:
+    def __init__(self, fid: bytes, objects: Sequence[Owned], items: Iterable[Any], window: int, chunksize: int) -> None:
         self._fid = fid
+        self._objects = objects   # that the function refers to
         self._window = -(-window // chunksize)
         self._lost = ''
         if chunksize == 1:
@@ -107,6 +109,8 @@ class _Stream:
         """Yield the calls as they finish."""
         caller = open_caller(masters, self._put, self._fail, attributes)
         try:
+            self._calls.show = caller.show
+            caller.show(self._objects)
             caller.define(self._fid, blob)
             while True:
                 self._send(caller)

@@ -2,6 +2,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, final
 
+from rp_raptor.objects.reference import Owned
 from rp_raptor.wire.batch import Payloads
 
 @final
@@ -24,6 +25,7 @@ class UnderWay:
     def size(self) -> int: ...
     @property
     def exhausted(self) -> bool: ...
+    show: Callable[[Sequence[Owned]], object] | None
     def __init__(self, items: Iterator[tuple[int, Any]], encode: Callable[[Sequence[Any]], bytes]) -> None: ...
     def take(self, most: int, most_bytes: int, seconds: float) -> tuple[
         array[int], Payloads, list[tuple[int, Exception]]]: ...

@@ -10,10 +10,12 @@ from libc.stdint cimport uint64_t
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from rp_raptor.client.caller import checked
+from rp_raptor.objects import reference
 from rp_raptor.wire.batch import Payloads
 from rp_raptor.wire.payload import decode_result
 
-cdef object _loads = pickle.loads
+cdef object _loads = pickle.loads, _taken = reference.taken
+cdef dict _pending = reference.pending    # empty unless references to objects were pickled
 
 cdef enum:
     SHORT = 16 * 1024    # bytes of a payload that is cheap to copy
@@ -36,6 +38,7 @@ cdef class Call:
     cdef readonly object item
     cdef readonly object exception
     cdef object _value
+    cdef object _objects     # those that the arguments refer to
     cdef Py_ssize_t _size    # bytes of the serialized arguments
 
     def __init__(self, index, item):
@@ -64,11 +67,13 @@ cdef class Call:
 cdef class UnderWay:
     """The calls of a stream in flight.
 
-    `items` yields (index, item); `encode` makes the payload of a call from its arguments.
+    `items` yields (index, item); `encode` makes the payload of a call from its arguments; `show` is called with the
+    objects that a call refers to.
     """
 
     cdef dict _calls
     cdef object _items, _encode
+    cdef public object show
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t size    # bytes of the arguments of these calls
     cdef readonly bint exhausted     # there are no further items
@@ -104,6 +109,9 @@ cdef class UnderWay:
                 payloads.append(payload)
                 size += call._size
                 self.size += call._size
+                if _pending:
+                    call._objects = _taken()
+                    self.show(call._objects)
             if made >= most or size >= most_bytes or _now() > until:
                 break
         else:
@@ -115,6 +123,7 @@ cdef class UnderWay:
         cdef Call call = self._calls.pop(number)
         self.count -= 1
         self.size -= call._size
+        call._objects = None
         return call
 
     def finished(self, const uint64_t[::1] numbers, results):

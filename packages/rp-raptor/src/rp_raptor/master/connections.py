@@ -21,6 +21,7 @@ from rp_api.transport.connection import Listener, send_to
 from rp_api.transport.keys import Gate, KeyPair, Tally, generate
 from rp_api.transport.peer_watch import PeerWatch
 from rp_api.wire import codec
+from rp_raptor.master.objects import Objects
 from rp_raptor.master.router import CallRouter
 from rp_raptor.master.sources import CallSource, Worker
 from rp_raptor.wire import protocol
@@ -98,6 +99,11 @@ class Peer:
         self.stopped = False
         self.watch = PeerWatch()
 
+    @property
+    def key(self) -> str:
+        """The name of the peer as an owner or holder of objects; that of an application changes as it reconnects."""
+        return f'{self.uid}.{self.address.hex()}'
+
 
 class WorkerPeer(Peer):
     """A connected worker, or a part of one that spans nodes."""
@@ -108,6 +114,11 @@ class WorkerPeer(Peer):
         super().__init__(WORKER, address, uid, process)
         self.worker = worker
         self.part = part
+
+    @property
+    def key(self) -> str:
+        """The name of the manager as a holder of objects."""
+        return self.name
 
     @property
     def name(self) -> str:
@@ -205,13 +216,19 @@ class Peers:
         own = generate()
         self._listener = Listener(loop, zmq.ROUTER, own, self._gate, interface, _DOMAIN, 0, self._receive, base)
         self._public = own.public
+        self.objects = Objects(loop, uid, interface, base)
         self.workers_access = self._admit(WORKER)
         self.applications_access = self._admit(APPLICATION)
         self._handlers: Mapping[str, Callable[..., None]] = {
             'credit': self._on_credit, 'results': self._on_results, 'returned': self._on_returned,
             'died': self._on_died, 'rank_states': self._on_rank_states, 'run': self._on_run, 'bye': self._on_bye,
             'define': self._on_define, 'calls': self._on_calls, 'cancel': self._on_cancel,
-            'give_back': self._on_give_back, 'close': self._on_close, 'ping': self._on_ping}
+            'give_back': self._on_give_back, 'close': self._on_close, 'ping': self._on_ping,
+            'want_object': self._of_object(self.objects.want_object),
+            'hold_object': self._of_object(self.objects.hold_object),
+            'put_object': self._of_object(self.objects.put_object),
+            'object_piece': self._of_object(self.objects.object_piece),
+            'drop_object': self._of_object(self.objects.drop)}
         self._timer = loop.call_later(PING, self._look)
         self._shortage = ''   # as it was reported
         self._report: Timer | None = None
@@ -254,6 +271,7 @@ class Peers:
             peer.watch.stop()
         self._peers.clear()
         self._workers.clear()
+        self.objects.close()
         self._listener.close(linger)
         self._gate.close()
         self.context.term()
@@ -338,12 +356,17 @@ class Peers:
         self._peers[peer.address] = peer
         if isinstance(peer, WorkerPeer):
             self._workers.setdefault(peer.uid, {})[peer.part.number] = peer
+        self.objects.came(peer.key, lambda message: self.send(peer.address, message))
         self.send(peer.address, ['welcome', {'uid': self._uid, 'host': host_id(), 'pid': os.getpid(),
                                               'started': start_time(os.getpid())}])
         host, pid, started = peer.process
         if host == host_id() and not peer.watch.start(self._loop, pid, started, lambda: self._died(peer)):
             self._loop.call_soon(self._died, peer)
         return True
+
+    @staticmethod
+    def _of_object(handle: Callable[..., None]) -> Callable[..., None]:
+        return lambda peer, *arguments: handle(peer.key, *arguments)
 
     # workers
 
@@ -477,6 +500,8 @@ class Peers:
         del self._peers[peer.address]
         self._sharing.pop(peer.address, None)
         peer.watch.stop()
+        if reason:
+            self.objects.left(peer.key)
         if isinstance(peer, WorkerPeer):
             self._workers[peer.uid].pop(peer.part.number)
             if not self._workers[peer.uid]:

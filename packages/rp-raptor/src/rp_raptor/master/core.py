@@ -28,6 +28,7 @@ from rp_raptor.master.local import LocalCaller
 from rp_raptor.master.procedures import STOP, Procedures, Request
 from rp_raptor.master.tasks import Filter, Task, Tasks, described
 from rp_raptor.master.workers import Workers
+from rp_raptor.objects.reference import ObjectRef
 from rp_raptor.wire.parts import Part
 from rp_raptor.wire.payload import encode_error, values_directory
 
@@ -129,6 +130,11 @@ class Core:
         if over:
             caller.end(self._reason)
         return caller
+
+    def put_object(self, value: Any) -> ObjectRef:
+        """Store an object for calls, and return a reference to it."""
+        self.process.check()
+        return self._peers.objects.put(value)
 
     def submit(self, tasks: list[Task]) -> None:
         """Schedule tasks."""

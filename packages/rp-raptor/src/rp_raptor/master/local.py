@@ -10,6 +10,7 @@ from rp_api.loop.event_loop import Loop
 from rp_raptor.client.call_intake import Definitions, Failed, Intake, Results
 from rp_raptor.master.router import CallRouter
 from rp_raptor.master.sources import CallSource
+from rp_raptor.objects.reference import Owned
 from rp_raptor.wire.batch import Payloads
 
 
@@ -64,6 +65,9 @@ class LocalCaller(Intake):
             attributes = dict.fromkeys(numbers, self._attributes) if self._attributes else None
             self._router.calls(self._source, numbers, payloads, attributes)
             self._deal_soon()
+
+    def _show(self, owned: Owned) -> None:
+        """Do nothing: the master knows the objects of its process."""
 
     def _drop(self, numbers: list[int]) -> None:
         if self._source is not None:

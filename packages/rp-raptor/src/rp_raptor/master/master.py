@@ -25,6 +25,7 @@ from rp_raptor.client.streamed import Call
 from rp_raptor.master.core import Core
 from rp_raptor.master.local import LocalCaller
 from rp_raptor.master.tasks import described
+from rp_raptor.objects.reference import ObjectRef
 from rp_raptor.own_profile import Profile
 
 
@@ -225,6 +226,21 @@ class Master:
                     for task in _as_list(tasks)]
         self.__core.submit(prepared)
         return [task['uid'] for task in prepared]
+
+    def put_object(self, obj: Any) -> ObjectRef:
+        """Store an object for calls of this master that is sent to each node once; see `RaptorMaster.put_object`.
+
+        Args:
+            obj: The object.
+
+        Returns:
+            A reference, which calls and tasks of this master accept in place of the object.
+
+        Raises:
+            SerializationError: If the object cannot be serialized or stored.
+            RuntimeError: In a fork of the master's process.
+        """
+        return self.__core.put_object(obj)
 
     def submit(self, func: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Schedule `func(*args, **kwargs)` on a worker.

@@ -35,10 +35,12 @@ from rp_profiling.write.calls import PART
 from rp_raptor import communicators
 from rp_raptor.errors import CallCanceled, CallTimeout
 from rp_raptor.loading import load_class
+from rp_raptor.objects.reference import set_resolver
 from rp_raptor.rank.calls import Calls, Later
 from rp_raptor.rank.capture import replace_streams, task_environment, traceback_of
 from rp_raptor.rank.manager_watch import ManagerWatch
 from rp_raptor.rank.modes import OF_TASK
+from rp_raptor.rank.objects import Objects
 from rp_raptor.rank.priority import give_way, threads
 from rp_raptor.rank.running import NOTHING, Runner
 from rp_raptor.rank.trace import FLUSH, RankTrace
@@ -86,6 +88,7 @@ class Rank:
         self._asked = 0
         self._shielded = False
         self._pending: Exception | None = None
+        self._objects = Objects(self._fetch_object)
         self._handled = 0                 # mark of the last interruption
         before = threads()
         self._context = zmq.Context()
@@ -97,12 +100,13 @@ class Rank:
         self._socket.connect(run.address)
         self._operations: dict[str, Callable[..., object]] = {
             'calls': self._run_bulk, 'alone': self._run_alone, 'mpi': self._run_together, 'cancel': self._cancel,
-            'stop': self.stop}
+            'stop': self.stop, 'drop': self._objects.drop, 'object': _ignore}
 
     def serve(self, worker: Worker) -> None:
         """Accept calls, which this worker object runs."""
         worker._rank, worker._ranks, worker._rp_service = self.rank, self.ranks, self
         set_worker_object(worker)
+        set_resolver(self._objects.resolve)
         directory = payload.values_directory(os.environ['RP_PILOT_SANDBOX'], self.run.master)
         self._trace = trace = RankTrace(worker, self.run.worker, self.rank)
         self._calls = calls = Calls(worker, directory, trace.recorder)
@@ -133,6 +137,7 @@ class Rank:
             self._async_calls.close()
         if self._trace is not None:
             self._trace.close()
+        set_resolver(None)
         self._watch.close()
         self._socket.close(linger=_LINGER)
         self._context.term()
@@ -174,6 +179,24 @@ class Rank:
                 value = result.get('return_value')   # programs return no objects, so theirs are not unpickled
                 return {'description': plain, **result,
                         'return_value': value if is_for_agent(plain) else from_plain(value)}
+
+    def _fetch_object(self, id: bytes) -> tuple[str, str]:
+        """Return the path of an object's file on this host, or why there is none."""
+        if threading.current_thread() is not threading.main_thread():
+            return '', 'it can be fetched in the thread that runs the call only'
+        with self._shield():
+            self._flush()
+            self._send(['fetch', id])
+        while True:
+            self._socket.poll()
+            with self._shield():
+                operation, *arguments = parse(self._socket.recv(), TO_RANK)
+                if operation != 'object':
+                    self._kept.append([operation, *arguments])
+            if operation == 'stop':
+                return '', 'the worker ends'
+            if operation == 'object' and arguments[0] == id:   # others are for calls that were interrupted
+                return arguments[1], arguments[2]
 
     def _run_here(self, plain: dict[str, Any], number: int) -> bytes:
         """Run a task in the middle of a call, whose environment is restored at the end; return the task's result."""
@@ -326,6 +349,10 @@ class Rank:
         error, self._pending = self._pending, None
         if error is not None:
             raise error
+
+
+def _ignore(*_: Any) -> None:
+    """Ignore the answer to a call that was interrupted."""
 
 
 def _interruption(reason: int) -> Exception:

@@ -114,6 +114,8 @@ cpdef tuple arguments(bytes call):
     try:
         args, kwargs = _loads(call[ARGUMENTS:] if size < SHORT else memoryview(call)[ARGUMENTS:])
         return args, kwargs
+    except DeserializationError:
+        raise
     except Exception as error:
         raise pickles.failure('the arguments', error)
 

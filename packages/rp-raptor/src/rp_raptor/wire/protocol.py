@@ -35,6 +35,10 @@ From the manager of a worker:
                                             its ranks have been
     run, number, description, result        run this task for a rank (`get_master().run_task`), a packed description; if
                                             the rank has run it, the result is a payload of kind D, else empty
+    want_object, id, place, failed          a rank of it needs this object (16 bytes); `place` is
+                                            `rp_api.system.shared_directory.place()`, `failed` has the uids of holders
+                                            that did not give it
+    hold_object, id, place, path, access    it has got this object: a file, and the `Access` of a listener for others
     ping                                    every PING seconds; the answer is `pong`
     bye, reason                             it ends (no reason: it was stopped); others get its calls
 
@@ -50,6 +54,12 @@ To the manager of a worker:
                                             also if there are none
     cancel, ids                             cancel calls: their results are CancelledErrors, unless they are done
     ran, number, payload                    the result of `run`: a payload of kind D
+    object_at, id, size, holder, path, access
+                                            the answer to `want_object`: a file on this host, or how to get the object
+                                            from the holder (see `rp_raptor.objects.transfer`); may come again, with
+                                            another holder, until `hold_object`
+    object_lost, id, reason                 the other answer: the object is not to be had
+    forget_object, id                       no further call refers to this object
     pong
     stop                                    end now; running calls are killed
 
@@ -60,6 +70,9 @@ From an application:
                                             calls, also {'share': ranks of each call}
     define, fid, blob
     calls, ids, payloads, attributes        never more than there is room
+    put_object, id, size, place, path       it owns this object, in this file; sent before the first call with it
+    object_piece, id, offset, data          the answer to `get_object`
+    drop_object, id                         no call of it refers to the object any more; the last owner's drops it
     cancel, ids                             each call still has a result: a CancelledError, unless it is done
     give_back, n                            give back up to n calls that no rank has started; `returned` is the answer,
                                             also if there are none
@@ -76,6 +89,8 @@ To an application:
                                             time, after `open` and when it changes; 0 without a worker
     results, ids, payloads
     returned, ids                           calls that were not started, given back because of `give_back`
+    get_object, id, offset, length          a piece is needed, as the file cannot be read at the master
+    object_ready, id, reason                the answer to `put_object`; without a reason, the master has the object
     pong
     ended, reason                           the master ends: calls without a result will get none
 """
@@ -113,6 +128,9 @@ WORKER, APPLICATION = 'worker', 'application'
 
 FID = 16
 """Bytes of the digest that identifies a function."""
+
+OBJECT = 16
+"""Bytes of the identifier of an object."""
 
 ATTRIBUTES = frozenset({'timeout', 'ranks', 'cores', 'gpus'})
 
@@ -156,6 +174,10 @@ def _is_fid(value: Any) -> bool:
     return type(value) is bytes and len(value) == FID
 
 
+def _is_object(value: Any) -> bool:
+    return type(value) is bytes and len(value) == OBJECT
+
+
 def _are_attributes(value: Any) -> bool:
     return value is None or (type(value) is dict and all(
         type(key) is int and type(each) is dict and each.keys() <= ATTRIBUTES and all(
@@ -180,15 +202,18 @@ _FROM: dict[str, form.Table] = {
     WORKER: {
         **_BOTH_SAY, 'worker': (_TEXT, _TEXT, _NUMBER, _NUMBER, _DICT), 'credit': (_NUMBER,),
         'results': _RESULTS, 'returned': (_are_ids,), 'died': (_are_ids, _TEXT), 'rank_states': (_are_states,),
-        'run': (_NUMBER, _BYTES, _BYTES), 'bye': (_TEXT,)},
+        'run': (_NUMBER, _BYTES, _BYTES), 'want_object': (_is_object, _TEXT, form.are_texts),
+        'hold_object': (_is_object, _TEXT, _TEXT, _DICT), 'bye': (_TEXT,)},
     APPLICATION: {
         **_BOTH_SAY, 'open': (_TEXT, _DICT), 'define': _DEFINE, 'calls': _CALLS, 'cancel': (_are_ids,),
-        'give_back': (_NUMBER,), 'close': ()}}
+        'put_object': (_is_object, _NUMBER, _TEXT, _TEXT), 'object_piece': (_is_object, _NUMBER, _BYTES),
+        'drop_object': (_is_object,), 'give_back': (_NUMBER,), 'close': ()}}
 
 _TO: dict[str, form.Table] = {
     WORKER: {
         **_BOTH_HEAR, 'define': _DEFINE, 'forget': (_is_fid,), 'calls': _CALLS, 'give_back': (_NUMBER,),
-        'cancel': (_are_ids,), 'ran': (_NUMBER, _BYTES), 'stop': ()},
+        'cancel': (_are_ids,), 'ran': (_NUMBER, _BYTES), 'object_at': (_is_object, _NUMBER, _TEXT, _TEXT, _DICT),
+        'object_lost': (_is_object, _TEXT), 'forget_object': (_is_object,), 'stop': ()},
     APPLICATION: {
         **_BOTH_HEAR, 'room': (_NUMBER,), 'ranks': (_NUMBER,), 'results': _RESULTS, 'returned': (_are_ids,),
-        'ended': (_TEXT,)}}
+        'get_object': (_is_object, _NUMBER, _NUMBER), 'object_ready': (_is_object, _TEXT), 'ended': (_TEXT,)}}

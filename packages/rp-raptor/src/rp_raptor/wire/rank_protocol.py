@@ -20,6 +20,8 @@ To a rank:
     ['cancel', ids, reason]       cancel these asynchronous calls; the reason is CANCEL or TIMEOUT
     ['ran', number, payload]      the result of a task that the rank has submitted, as payload of kind D
     ['run_here', number]          run the task yourself, as otherwise all ranks might wait for ever
+    ['object', id, path, fault]   the answer to 'fetch': the file of the object, to be mapped, or why there is none
+    ['drop', id]                  no further call refers to this object
     ['stop']                      finish the running call, send all results, and end
 
 From a rank:
@@ -38,6 +40,7 @@ From a rank:
                                   the same for a task that the agent runs
     ['ran_here', number, description, payload]
                                   the result of such a task, as payload of kind D; the final one is in 'ran'
+    ['fetch', id]                 a call refers to this object (16 bytes)
     ['failed', reason]            the rank cannot work (its class cannot be loaded), and ends
 
 Ids are numbers of 64 bits, several of them `array('Q')` as bytes (`pack_ids`, `unpack_ids`). Payloads are opaque to
@@ -91,6 +94,8 @@ TO_RANK: form.Table = {
     'cancel': (_BYTES, _NUMBER),
     'ran': (_NUMBER, _BYTES),
     'run_here': (_NUMBER,),
+    'object': (_BYTES, form.is_text, form.is_text),
+    'drop': (_BYTES,),
     'stop': (),
 }
 FROM_RANK: form.Table = {
@@ -101,6 +106,7 @@ FROM_RANK: form.Table = {
     'run': (_NUMBER, _BYTES, form.is_dict),
     'submit': (_NUMBER, _BYTES),
     'ran_here': (_NUMBER, _BYTES, _BYTES),
+    'fetch': (_BYTES,),
     'failed': (form.is_text,),
 }
 

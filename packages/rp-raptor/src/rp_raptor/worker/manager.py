@@ -24,6 +24,7 @@ from rp_raptor.worker.dispatcher import Dispatcher
 from rp_raptor.worker.interrupts import error
 from rp_raptor.worker.master_connection import MasterConnection
 from rp_raptor.worker.mpi_launch import find_launcher
+from rp_raptor.worker.objects import Objects
 from rp_raptor.worker.rank_processes import Direct, Job, RankProcesses
 from rp_raptor.worker.rank_server import RankServer
 from rp_raptor.worker.worker_environment import WorkerEnvironment
@@ -52,6 +53,7 @@ class Manager:
         if mpi and not launcher:
             print(f'{worker.uid}: no MPI was found; its ranks run calls of one rank only', file=sys.stderr, flush=True)
         self._server = RankServer(self._loop, self._rank_says, worker.runtime)
+        self._objects = Objects(self._loop, self.to_master, self.to_rank, worker.master_path, worker.runtime)
         try:
             cursors = self._server.open(worker, file, class_name, launcher.flavour.rank_variable if launcher else '')
             environ = {**os.environ, RUN_VARIABLE: self._server.run_file}
@@ -78,6 +80,7 @@ class Manager:
         finally:
             self._ranks.close()
             self._master.close()
+            self._objects.close()
             self._server.close()
             self._loop.close()
             signal.signal(signal.SIGTERM, before)
@@ -121,6 +124,7 @@ class Manager:
         ready = [queue.rank for queue in self._dispatcher.queues if queue.ready]
         if ready:
             self._tell_states(ready, 'ACTIVE')
+        self._objects.connected()
         self._dispatcher.drop()
 
     def _tell_states(self, ranks: Sequence[int], state: str) -> None:
@@ -144,6 +148,13 @@ class Manager:
             self._dispatcher.cancel(unpack_ids(arguments[0]))
         elif operation == 'ran':
             self._ran(*arguments)
+        elif operation == 'object_at':
+            self._objects.at(*arguments)
+        elif operation == 'object_lost':
+            self._objects.lost(*arguments)
+        elif operation == 'forget_object':
+            self._objects.forget(*arguments)
+            self._server.send_all(['drop', *arguments])
         elif operation == 'stop':
             self._stop()
 
@@ -171,6 +182,8 @@ class Manager:
             self._ask(rank, message[1], message[2], b'')
         elif kind == 'ran_here':
             self._ask(rank, *message[1:])
+        elif kind == 'fetch':
+            self._objects.fetch(rank, message[1])
         elif kind == 'failed':
             self._end(f'its ranks cannot work: {message[1]}')
 
@@ -206,6 +219,7 @@ class Manager:
             self._server.forget(rank)
         self._asking = {number: asker for number, asker in self._asking.items() if asker[0] not in ranks}
         self._tell_states(ranks, 'DEAD')
+        self._objects.gone(ranks)
         print(f'{self._worker.uid}: {reason}', file=sys.stderr, flush=True)
         worked = any(self._dispatcher.queues[rank].has_worked for rank in guilty)
         self._dispatcher.gone(guilty, others, reason)

@@ -1,0 +1,130 @@
+"""Transfers of objects between hosts: a listener that gives pieces of files, and the connection that gets them.
+
+A piece is requested with `[get, id, offset, length]` and comes as `[piece, id, offset, data]`, or `[gone, id]` if the
+file is not there. Both sides use a ZeroMQ context of their own, so that large transfers do not delay calls.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import zmq
+
+from rp_api.errors import CoordinationError
+from rp_api.loop.event_loop import Loop
+from rp_api.raptor_link import Access
+from rp_api.transport.connection import Connection, Listener, arrivals, send_to
+from rp_api.transport.keys import Gate, Tally, generate
+from rp_api.wire import codec, form
+from rp_raptor.objects.download import AHEAD, Download, read_piece
+
+STALL = 30.0
+"""Seconds without a piece after which a transfer has failed."""
+
+_DOMAIN = 'objects'
+_WAITING = 4 * AHEAD   # pieces that wait for a peer that does not read
+
+_ASKED: form.Table = {'get': (form.is_bytes, form.is_number, form.is_number)}
+_GIVEN: form.Table = {'piece': (form.is_bytes, form.is_number, form.is_bytes), 'gone': (form.is_bytes,)}
+
+
+class ObjectServer:
+    """Gives pieces of objects to peers with the keys in `access`; `path(id)` returns the file of an object, or None."""
+
+    def __init__(self, loop: Loop, context: zmq.Context[Any], interface: str | None, base: str | None,
+                 path: Callable[[bytes], str | None]) -> None:
+        self._path = path
+        self._malformed = Tally('malformed request for an object')
+        keys, theirs = generate(), generate()
+        self._gate = Gate(context, loop)
+        self._gate.allow(theirs.public, _DOMAIN)
+        self._listener = Listener(loop, zmq.ROUTER, keys, self._gate, interface, _DOMAIN, _WAITING, self._receive,
+                                  base)
+        self.access = Access(self._listener.address, keys.public.decode(), theirs.public.decode(),
+                             theirs.secret.decode())
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._listener.close(0)
+        self._gate.close()
+
+    def _receive(self) -> None:
+        for frames in arrivals(self._listener.socket):
+            try:
+                self._give(frames[0], *form.parse(frames[-1], _ASKED, 'a peer')[1])
+            except CoordinationError as error:
+                self._malformed.add(error)
+            except zmq.ZMQError:
+                pass   # the peer is gone, or asks for more than it reads: its transfer fails
+
+    def _give(self, peer: bytes, id: bytes, offset: int, length: int) -> None:
+        path = self._path(id)
+        try:
+            message = ['piece', id, offset, read_piece(path, offset, length)] if path else ['gone', id]
+        except OSError:
+            message = ['gone', id]
+        send_to(self._listener.socket, peer, codec.pack(message))
+
+
+class Transfer:
+    """Gets the missing part of a download from a holder; `ended(fault)` is called once, with '' for success."""
+
+    def __init__(self, loop: Loop, context: zmq.Context[Any], access: Access, id: bytes, download: Download,
+                 ended: Callable[[str], object]) -> None:
+        self._loop = loop
+        self._id = id
+        self._download = download
+        self._ended = ended
+        self._open = True
+        self._heard = time.monotonic()
+        self._address = access.address
+        self._connection = Connection(loop, zmq.DEALER, access.address, access.keys, access.server_key, context,
+                                      self._receive, self._connected, self._fail, self._lost)
+        self._timer = loop.call_later(STALL, self._watch)
+        self._connection.open()
+
+    def close(self) -> None:
+        """End without a report."""
+        if self._open:
+            self._open = False
+            self._timer.cancel()
+            self._connection.close(0)
+
+    def _connected(self) -> None:
+        self._download.start(lambda offset, length: self._connection.socket.send(
+            codec.pack(['get', self._id, offset, length])))
+
+    def _receive(self) -> None:
+        for frames in arrivals(self._connection.socket):
+            try:
+                operation, arguments = form.parse(frames[-1], _GIVEN, 'a holder')
+                if operation == 'gone':
+                    raise CoordinationError('it does not have the object any more')
+                self._heard = time.monotonic()
+                self._download.take(*arguments[1:])
+            except (CoordinationError, OSError) as error:
+                self._fail(str(error))
+                return
+            if self._download.done:
+                self._end('')
+                return
+
+    def _lost(self) -> None:
+        self._fail('the connection was lost')
+
+    def _watch(self) -> None:
+        left = self._heard + STALL - time.monotonic()
+        if left <= 0:
+            self._fail(f'it has sent nothing for {STALL:.0f} s')
+        else:
+            self._timer = self._loop.call_later(left, self._watch)
+
+    def _fail(self, reason: str) -> None:
+        self._end(f'{self._address}: {reason}')
+
+    def _end(self, fault: str) -> None:
+        if self._open:
+            self.close()
+            self._ended(fault)
