@@ -6,7 +6,7 @@
 |---|---|
 | `master` | no-op calls made in a master, results there; `multiprocessing.Pool.imap_unordered`, `mpi4py.futures` |
 | `stream`, `kilobyte` | no-op calls streamed from the application and back, without and with 1 KB each way |
-| `tasks` | no-op calls as described tasks through the task manager, with all states |
+| `tasks` | no-op calls as described tasks through the task manager, with all states; CPU time of each process |
 | `latency` | one call at a time from the application |
 | `memory` | 10,000,000 calls streamed: memory of all processes together, after the first million and at the end |
 | `long` | calls of 10 ms on 2 ranks: how much of the ranks' time they are |
@@ -38,7 +38,20 @@ from pathlib import Path
 from typing import Any
 
 import common
-from common import HERE, Strangers, fresh, number, others, print_table, progress, session, spread, work_directory
+from common import (
+    HERE,
+    Strangers,
+    cpu_ticks,
+    fresh,
+    number,
+    others,
+    per_task,
+    print_table,
+    progress,
+    session,
+    spread,
+    work_directory,
+)
 
 import radical.pilot as rp
 from rp_agent.lineage import become_subreaper
@@ -47,6 +60,9 @@ Figures = dict[str, float]
 RANKS = 2
 SCALE = float(os.environ.get('RP_BENCHMARK_SCALE', '1'))
 KILOBYTE = bytes(1024)
+MODULES = {'rp_api.coordination.hub.main': 'hub', 'rp_agent.cli': 'agent', 'radical-pilot-raptor-master': 'master',
+           'radical-pilot-raptor-worker': 'manager', 'rp_raptor.rank': 'ranks'}
+"""By which the processes of a session are found."""
 
 
 def scaled(count: int) -> int:
@@ -137,13 +153,28 @@ def tasks(work: str) -> Figures:
         count = scaled(50_000)
         function = rp.PythonTask(nothing, (1,))
         descriptions = [rp.TaskDescription({'mode': rp.TASK_FUNCTION, 'function': function}) for _ in range(count)]
-        begin = time.monotonic()
+        processes = named_processes()
+        before, begin = {pid: cpu_ticks(pid) for pid in processes}, time.monotonic()
         submitted = handle.submit_tasks(descriptions)
         tmgr.wait_tasks([task.uid for task in submitted])
         elapsed = time.monotonic() - begin
+        used: dict[str, float] = defaultdict(float)
+        for pid, name in processes.items():
+            used[name] += sum(per_task(before[pid], cpu_ticks(pid), count)[:2])
         bad = [task for task in submitted if task.state != rp.DONE]
         assert not bad, (bad[0].state, bad[0].exception, bad[0].exception_detail)
-        return {'described, tasks/s': count / elapsed}
+        return {'described, tasks/s': count / elapsed,
+                'described, us of CPU per call, all processes': sum(used.values()),
+                **{f'described, us of CPU per call, {name}': each for name, each in used.items()}}
+
+
+def named_processes() -> dict[int, str]:
+    """This process and those below it, with the names of their parts; the ranks of workers share one."""
+    found = {os.getpid(): 'application'}
+    for pid in others():
+        command = Path(f'/proc/{pid}/cmdline').read_bytes().decode(errors='replace')
+        found[pid] = next((name for module, name in MODULES.items() if module in command), 'others')
+    return found
 
 
 def latency(work: str) -> Figures:

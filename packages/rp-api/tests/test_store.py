@@ -70,6 +70,35 @@ def move(store: Store, uid: str, state: str, info: bytes | None = None, *, annou
 # what goes in
 
 
+@pytest.mark.parametrize('together', [True, False])
+@pytest.mark.parametrize('kind', ['{}', 'a "quoted" {}', 'täsk {}', 'zero\0{}'])
+def test_tasks_that_differ_only_in_their_uids_are_each_written(store: Store, kind: str, together: bool) -> None:
+    store.tasks._joins = together
+    uids = [kind.format(number) for number in range(20)]
+    store.insert_pilots('', [('p0', b''), ('p1', b'')])
+    store.tasks.insert('p0', '', b'', [(uid, b'') for uid in uids[:10]])
+    store.tasks.insert('p0', '', b'', [(uid, b'') for uid in uids])   # half of them are there
+    assert [row[1] for row in store.tasks.new('p0', 0, 30).rows] == uids
+    assert store.tasks.report([(uid, states.DONE, b'info') for uid in uids[5:]], 'p0') == (True, [])
+    assert not any(row[2] != states.DONE or row[3] != b'info' for row in store.results() if row[0] in uids[5:])
+    assert [uid for _, uid, *_ in store.tasks.since(0, 30).rows] == uids[5:]
+    complete, refused = store.tasks.report([(uid, states.FAILED, b'late') for uid in uids], 'p1')
+    assert not complete
+    assert refused == uids
+    complete, refused = store.tasks.report([(uid, states.FAILED, b'late') for uid in uids], 'p0')
+    assert not complete   # some were DONE
+    assert not refused
+    assert {uid: state_of(store, uid) for uid in uids} == {
+        uid: (states.DONE, b'info') if uid in uids[5:] else (states.FAILED, b'late') for uid in uids}
+
+
+def test_a_task_can_be_in_a_report_twice(filled: Store) -> None:
+    filled.tasks.insert('p0', '', b'', [(f't.{number}', b'') for number in range(10)])
+    filled.tasks.report([(f't.{number % 10}', states.DONE, b'info') for number in range(20)], 'p0')
+    assert state_of(filled, 't.9') == (states.DONE, b'info')
+    assert len(filled.tasks.since(0, 30).rows) == 10
+
+
 def test_tasks_come_out_in_the_order_in_which_they_came(filled: Store) -> None:
     rows, upto = filled.tasks.new('p0', 0, 10)
     assert [(uid, filled.tasks.shared(shared), description) for _, uid, shared, description in rows] == [

@@ -22,7 +22,8 @@ CREATE TABLE IF NOT EXISTS acknowledged (
 def keep_told(table: str) -> str:
     """Return the SQL that updates `told` of a table, before `changed` and `value` are replaced."""
     return (f'told = CASE WHEN EXISTS (SELECT 1 FROM acknowledged AS a WHERE a.owner = {table}.owner '
-            f'AND {table}.changed BETWEEN -a.own AND a.reported) THEN max(told, value) ELSE told END')
+            f'AND {table}.changed BETWEEN -a.own AND a.reported) THEN max({table}.told, {table}.value) '
+            f'ELSE {table}.told END')
 
 
 def acknowledge(database: Database, owners: Iterable[str], reported: int, own: int) -> None:
