@@ -17,7 +17,7 @@ from leftovers import open_descriptors
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
 from rp_api.transport import keys
-from rp_api.transport.connection import Connection, Listener, arrivals, refuse_loudly
+from rp_api.transport.connection import BACKLOG, Connection, Listener, arrivals, refuse_loudly
 
 TIMEOUT = 30.0
 
@@ -123,6 +123,10 @@ class TestAccess:
         site.connection(site.listener(addresses(kind, tmp_path), keys.generate()).address)
         site.until(lambda: 'cannot connect to' in caplog.text)
         assert not site.heard
+
+
+def test_a_thousand_peers_may_connect_at_once(site: Site) -> None:
+    assert site.listener().socket.backlog == BACKLOG >= 1000
 
 
 def test_strangers_are_counted(site: Site, caplog: pytest.LogCaptureFixture) -> None:

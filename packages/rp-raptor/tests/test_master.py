@@ -21,6 +21,7 @@ from standin_master import StandinMaster
 from rp_api.description.task import TaskDescription
 from rp_api.errors import CoordinationError, DescriptionError
 from rp_api.raptor_link import master_file
+from rp_api.system import limits
 from rp_api.wire import codec
 from rp_raptor.client.futures import Executor
 from rp_raptor.client.stream import stream
@@ -816,3 +817,17 @@ def test_a_fork_of_a_master_is_refused_what_its_threads_would_do(start: Start,
         os._exit(len(calls) - refused)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert master.submit(square, 4).result(TIMEOUT) == 16
+
+
+def test_a_master_may_have_as_many_connections_as_the_system_allows(tmp_path: Path) -> None:
+    script = tmp_path / 'my_master.py'
+    script.write_text('import resource, sys\n'
+                      'from rp_raptor.master.master import Master\n'
+                      'class Mine(Master):\n'
+                      '    def __init__(self):\n'
+                      '        sys.exit("%d %d" % resource.getrlimit(resource.RLIMIT_NOFILE))\n')
+    program = f'import sys; from rp_raptor.cli import main; main(["master", {str(script)!r}, "Mine"])'
+    found = subprocess.run(['sh', '-c', 'ulimit -S -n 100; exec "$@"', 'sh', sys.executable, '-c', program],
+                           check=False, stderr=subprocess.PIPE, text=True)
+    soft, hard = map(int, found.stderr.split())
+    assert soft == min(hard, limits.MOST)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from rp_api import distributions
 from rp_api.errors import PilotError
-from rp_api.system import signals
+from rp_api.system import limits, signals
 
 MASTER_USAGE = 'usage: radical-pilot-raptor-master FILE CLASS   (FILE may be empty: a class of radical.pilot.raptor)'
 
@@ -27,6 +27,7 @@ def master(arguments: Sequence[str] | None = None) -> int:
     _start_log()
     try:
         distributions.check_upstream()
+        limits.raise_descriptors()   # each worker has a connection
         raptor = load_class(arguments[0], arguments[1], Master)()
         try:
             raptor.start()

@@ -20,6 +20,9 @@ Refused = Callable[[str], object]
 UNSEEN = 1024
 """Maximum number of messages of a peer that wait here; more of them wait at the sender."""
 
+BACKLOG = 4096
+"""Connections at most that wait to be accepted: a thousand workers may start at once."""
+
 _BURST = 64
 _AT_ONCE, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)   # plain numbers are much faster than enums
 _EVENT = struct.Struct('=HI')   # number and value of a socket event, as in ZeroMQ's monitor frames
@@ -183,6 +186,7 @@ class Listener:
             make_server(self.socket, keys, domain)
             self.socket.sndhwm = high_water
             self.socket.rcvhwm = UNSEEN
+            self.socket.backlog = BACKLOG
             if kind == zmq.ROUTER:   # sending to a disconnected peer fails, and a reconnecting one keeps its identity
                 self.socket.router_mandatory = True
                 self.socket.setsockopt(zmq.ROUTER_HANDOVER, 1)

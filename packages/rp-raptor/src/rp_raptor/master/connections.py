@@ -25,9 +25,10 @@ from rp_raptor.master.objects import Objects
 from rp_raptor.master.router import CallRouter
 from rp_raptor.master.sources import CallSource, Worker
 from rp_raptor.wire import protocol
-from rp_raptor.wire.batch import Payloads, joined, pack_message
+from rp_raptor.wire.batch import Payloads, pack_message
 from rp_raptor.wire.parts import Part
 from rp_raptor.wire.protocol import APPLICATION, CALLS, PING, PROTOCOL, SILENCE, WINDOW, WORKER, Message, ids_of
+from rp_raptor.wire.result_gatherer import ResultGatherer
 
 DRAIN = 0.25
 """Seconds for the last messages of a part of a worker whose end the agent has reported."""
@@ -129,7 +130,7 @@ class WorkerPeer(Peer):
 class ApplicationPeer(Peer):
     """A connected application: a source of calls."""
 
-    __slots__ = ('_send', 'owed', 'source')
+    __slots__ = ('_results', '_send', 'owed', 'source')
 
     def __init__(self, address: bytes, uid: str, process: PeerProcess,
                  send: Callable[[bytes, Message], object]) -> None:
@@ -137,6 +138,7 @@ class ApplicationPeer(Peer):
         self._send = send
         self.source: CallSource | None = None
         self.owed = 0   # room that was not granted to it yet
+        self._results = ResultGatherer(self._send_results)   # workers send those of long calls one by one
 
     def opened(self, source: CallSource) -> None:
         """Grant the first room."""
@@ -147,9 +149,19 @@ class ApplicationPeer(Peer):
         """Ignore the start of calls, which applications do not track."""
 
     def results(self, ids: array[int], payloads: Sequence[bytes]) -> None:
+        """Take results, which `flush` sends."""
+        self._results.add(ids.tobytes(), payloads)
+
+    def flush(self) -> None:
         """Send results, and grant room for as many calls."""
-        self._send(self.address, ['results', ids.tobytes(), joined([payloads])])
-        self.owed += len(ids)
+        self._results.flush()
+
+    def _send_results(self, ids: bytes, payloads: Payloads) -> None:
+        self._send(self.address, ['results', ids, payloads])
+        self._make_room(len(payloads))
+
+    def _make_room(self, count: int) -> None:
+        self.owed += count
         if self.owed >= WINDOW // 8:
             self._send(self.address, ['room', self.owed])
             self.owed = 0
@@ -174,9 +186,8 @@ class SharingPeer(ApplicationPeer):
         """Set the source; room is granted by `grant`."""
         self.source = source
 
-    def results(self, ids: array[int], payloads: Sequence[bytes]) -> None:
-        """Send results."""
-        self._send(self.address, ['results', ids.tobytes(), joined([payloads])])
+    def _make_room(self, count: int) -> None:
+        """Leave it to `grant`."""
 
     def tell_ranks(self, ranks: int) -> None:
         """Report how many of its calls can run at a time, if that has changed."""
@@ -205,7 +216,8 @@ class Peers:
         self._uid = uid
         self._audience = audience
         self._peers: dict[bytes, Peer] = {}
-        self._sharing: dict[bytes, SharingPeer] = {}   # those of the peers
+        self._applications: dict[bytes, ApplicationPeer] = {}   # those of the peers
+        self._sharing: dict[bytes, SharingPeer] = {}   # those of the applications
         self._workers: dict[str, dict[int, WorkerPeer]] = {}   # the parts of workers among them, by uid and number
         self._ranks_changed = False   # since the applications that share calls were told of them
         self._malformed = Tally('malformed message dropped')
@@ -258,9 +270,9 @@ class Peers:
         """Fail all calls without a result, stop the workers and notify the applications."""
         self.router.fail_all(reason)
         self.stop_workers()
-        for peer in self._peers.values():
-            if peer.role == APPLICATION:
-                self.send(peer.address, ['ended', reason])
+        self._flush()
+        for address in self._applications:
+            self.send(address, ['ended', reason])
 
     def close(self, linger: float) -> None:
         """Close all sockets; pending messages have `linger` seconds to be sent."""
@@ -276,7 +288,12 @@ class Peers:
         self._gate.close()
         self.context.term()
 
+    def _flush(self) -> None:
+        for peer in self._applications.values():
+            peer.flush()
+
     def _deal(self) -> None:
+        self._flush()
         self.router.deal()
         if self._ranks_changed:
             self._ranks_changed = False
@@ -427,6 +444,7 @@ class Peers:
         else:
             raise CoordinationError(f'an application with calls over {width!r:.80} ranks')
         if self._greet(peer, info.get('protocol')):
+            self._applications[address] = peer
             peer.opened(self.router.open(peer))
             if isinstance(peer, SharingPeer):
                 self._sharing[address] = peer
@@ -491,6 +509,7 @@ class Peers:
             if peer.watch.silent(SILENCE):
                 self._forget(peer, f'it has sent nothing for {SILENCE:.0f} s', died=True)
         self.router.check(now)
+        self._flush()
         self._timer = self._loop.call_later(PING, self._look)
 
     def _forget(self, peer: Peer, reason: str, *, died: bool, failed: bool | None = None) -> None:
@@ -498,6 +517,7 @@ class Peers:
         if self._peers.get(peer.address) is not peer:
             return
         del self._peers[peer.address]
+        self._applications.pop(peer.address, None)
         self._sharing.pop(peer.address, None)
         peer.watch.stop()
         if reason:

@@ -11,12 +11,14 @@ import zmq
 
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
+from rp_api.loop.soon import Soon
 from rp_api.raptor_link import Access
 from rp_api.system.host import host_id
 from rp_api.transport.connection import Connection, arrivals
 from rp_api.transport.peer_watch import PeerWatch
 from rp_raptor.wire.batch import pack_message
 from rp_raptor.wire.protocol import PING, SILENCE, WORKER, parse_from_master
+from rp_raptor.wire.result_gatherer import ResultGatherer
 
 _WELCOME_TIMEOUT = 60.0   # seconds for the master's file to appear, and for its welcome
 _LOOK = 0.2        # seconds between looks for the file
@@ -24,6 +26,8 @@ _LOOK = 0.2        # seconds between looks for the file
 
 class MasterConnection:
     """Exchanges messages with the master after the first handshake; messages sent before are dropped.
+
+    Results wait for others until the next turn of the loop, as each rank sends those of long calls one by one.
 
     `connected()` is called after each handshake, `heard(operation, arguments)` for each message, and `lost(reason)`
     when the master is lost or was never reached.
@@ -38,6 +42,8 @@ class MasterConnection:
         self._lost = lost
         self._connection: Connection | None = None
         self._greeted = False
+        self._results = ResultGatherer(lambda ids, payloads: self._send(['results', ids, payloads]))
+        self._flush_soon = Soon(loop, self._results.flush)
         self._deadline = time.monotonic() + _WELCOME_TIMEOUT
         self._answered = False
         self._master = PeerWatch()
@@ -46,6 +52,14 @@ class MasterConnection:
 
     def send(self, message: list[Any]) -> None:
         """Send a message to the master."""
+        if message[0] == 'results':
+            self._results.add(message[1], message[2])
+            self._flush_soon()
+        else:
+            self._results.flush()
+            self._send(message)
+
+    def _send(self, message: list[Any]) -> None:
         if self._connection and self._greeted:
             self._connection.socket.send(pack_message(message))
 

@@ -1,0 +1,45 @@
+"""Gathers results that come in many small messages, to send them in one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rp_raptor.wire.batch import Payloads, joined
+from rp_raptor.wire.protocol import BULK
+
+FEW = 64
+"""Results of a message at most that are gathered; more of them are sent at once."""
+
+MOST_BYTES = 1 << 20
+"""Bytes of gathered results at which they are sent."""
+
+
+class ResultGatherer:
+    """Results that were not sent yet; `send(ids, payloads)` gets them, ids as bytes."""
+
+    __slots__ = ('_bytes', '_ids', '_payloads', '_send')
+
+    def __init__(self, send: Callable[[bytes, Payloads], object]) -> None:
+        self._send = send
+        self._ids = bytearray()
+        self._payloads: list[Sequence[bytes]] = []
+        self._bytes = 0
+
+    def add(self, ids: bytes, payloads: Sequence[bytes]) -> None:
+        """Take results; `flush` has to follow."""
+        batch = joined([payloads])
+        if len(batch) > FEW:
+            self._send(ids, batch)
+            return
+        self._ids += ids
+        self._payloads.append(batch)
+        self._bytes += batch.size()
+        if len(self._ids) >= 8 * BULK or self._bytes >= MOST_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send all results."""
+        if self._ids:
+            ids, payloads = bytes(self._ids), joined(self._payloads)
+            self._ids, self._payloads, self._bytes = bytearray(), [], 0
+            self._send(ids, payloads)
