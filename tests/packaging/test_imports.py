@@ -26,7 +26,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'catalogue'},
         {'write', 'tracer'},
         {'read', 'profile', 'trace'},
-        {'analyse', 'durations', 'utilisation'},
+        {'analyse', 'calls', 'durations', 'utilisation'},
         {'check'},
         {'draw'},
         {'cli'},

@@ -17,8 +17,8 @@ from rp_api.errors import PilotError
 from rp_api.staging.directive import expand
 from rp_client.stager.base import OUTWARDS, HasSandboxes, pilot_files
 
-PROFILES = ('.prof', '.prof.gz')
-"""File name endings of traces."""
+PROFILES = ('.prof', '.prof.gz', '.calls')
+"""File name endings of traces: profiles, and records of function calls."""
 
 LOGS = ('.log', '.out', '.err')
 """File name endings of logs and outputs."""

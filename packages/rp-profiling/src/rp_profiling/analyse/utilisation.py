@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rp_profiling.analyse.intervals import union
 from rp_profiling.analyse.occupation import Occupation
+from rp_profiling.read.calls import Calls, read_calls
 from rp_profiling.read.columns import TICKS
 from rp_profiling.read.description import Description
 from rp_profiling.read.trace import NEVER, Times, Trace
@@ -94,6 +96,11 @@ class Analysis:
         self.runs = self._find_runs()
         """For each entity, the start and the end of its program, as precisely as the trace has them."""
         self._begins, self._ends = self.runs
+
+    @cached_property
+    def calls(self) -> Calls:
+        """The function calls that ranks of RAPTOR workers have recorded."""
+        return read_calls(self.trace)
 
     @property
     def ttx(self) -> float:

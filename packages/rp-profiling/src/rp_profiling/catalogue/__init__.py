@@ -7,6 +7,7 @@ and the analysis are made from these tables.
 from __future__ import annotations
 
 from rp_profiling.catalogue import agent, bootstrap, client, common, coordination
+from rp_profiling.catalogue.agent import RAPTOR_WORKER
 from rp_profiling.catalogue.model import (
     ALL_COMPONENTS,
     ALL_PROFILES,
@@ -28,8 +29,8 @@ from rp_profiling.levels import STATES as LEAST
 
 __all__ = [
     'ALL_COMPONENTS', 'ALL_PROFILES', 'COMPONENTS', 'CONDITIONS', 'DETAILS', 'EVENTS', 'LEFT_OUT', 'ORDERS',
-    'ORIGINS', 'PILOT_STATES', 'STATES', 'TASK_STATES', 'Alt', 'Event', 'Fields', 'Opt', 'PartialOrder', 'Seq',
-    'Star', 'State', 'Step', 'event', 'events_of', 'orders_of',
+    'ORIGINS', 'PILOT_STATES', 'RAPTOR_WORKER', 'STATES', 'TASK_STATES', 'Alt', 'Event', 'Fields', 'Opt',
+    'PartialOrder', 'Seq', 'Star', 'State', 'Step', 'event', 'events_of', 'orders_of',
 ]
 
 EVENTS: tuple[Event, ...] = (

@@ -19,8 +19,12 @@ _agent = Recorder('agent_0', 'pilot', ('agent_0.prof',))
 _dvm = partial(_agent, msg=_DVM, condition='CFG-DVM', profiles=('agent_0.prof', 'agent_executing.*.prof'))
 _input = Recorder('AgentStagingInputComponent', 'task', ('agent_staging_input.*.prof',), DEFAULT)
 _scheduling = Recorder('AgentSchedulingComponent', 'task', ('agent_scheduling.*.prof',), DEFAULT)
+# ranks of RAPTOR workers record tasks in <uid of the worker>.<rank>.prof
+_RAPTOR = ('raptor.*.prof',)
 _executing = Recorder('AgentExecutingComponent', 'task', ('agent_executing.*.prof',))
+_running = Recorder('AgentExecutingComponent', 'task', ('agent_executing.*.prof', *_RAPTOR))
 _script = Recorder('AgentExecutingComponent', 'task', _IN_TASK, DEFAULT)
+_ranked = Recorder('AgentExecutingComponent', 'task', (*_IN_TASK, *_RAPTOR), DEFAULT)
 _output = Recorder('AgentStagingOutputComponent', 'task', _IN_STAGER, DEFAULT)
 
 
@@ -64,28 +68,27 @@ _SCHEDULING = (
 )
 
 _EXECUTING = (
-    _executing('task_start', 'work on the task begins', detail=DEFAULT),
+    _running('task_start', 'work on the task begins', detail=DEFAULT),
     _executing('task_mkdir', 'the task sandbox is to be made', detail=DEFAULT),
     _executing('task_mkdir_done', 'the task sandbox has been made', detail=DEFAULT),
-    _executing('task_run_start', 'the task is handed to the layer that runs it'),
-    _executing('task_run_ok', 'the layer that runs the task has taken it', detail=DEFAULT),
+    _running('task_run_start', 'the task is handed to the layer that runs it'),
+    _running('task_run_ok', 'the layer that runs the task has taken it', detail=DEFAULT),
     _script('launch_start', 'launch script: starts'),
     _script('launch_pre', 'launch script: commands before the launch'),
     _script('launch_submit', 'launch script: the launch method is called'),
-    _script('exec_start', 'exec script: starts, on each rank'),
+    _ranked('exec_start', 'exec script: starts, on each rank'),
     _script('exec_pre', 'exec script: commands before the executable'),
-    _script('rank_start', 'exec script: the executable starts', detail=STATES),
-    _script('app_start', 'the application starts, by its own account', condition='APP', detail=STATES),
-    _script('app_*', "the application's own events", condition='APP', detail=STATES),
-    _script('app_stop', 'the application ends, by its own account', condition='APP', detail=STATES),
-    _script('rank_stop', 'exec script: the executable has ended', detail=STATES),
+    _ranked('rank_start', 'exec script: the executable starts', detail=STATES),
+    _ranked('app_start', 'the application starts, by its own account', condition='APP', detail=STATES),
+    _ranked('app_*', "the application's own events", condition='APP', detail=STATES),
+    _ranked('app_stop', 'the application ends, by its own account', condition='APP', detail=STATES),
+    _ranked('rank_stop', 'exec script: the executable has ended', detail=STATES),
     _script('exec_post', 'exec script: commands after the executable'),
-    _script('exec_stop', 'exec script: ends'),
+    _ranked('exec_stop', 'exec script: ends'),
     _script('launch_collect', 'launch script: the launch method has returned'),
     _script('launch_post', 'launch script: commands after the launch'),
     _script('launch_stop', 'launch script: ends'),
-    _executing('task_run_stop', 'the layer that ran the task has returned it',
-               profiles=('agent_executing.*.prof',)),
+    _running('task_run_stop', 'the layer that ran the task has returned it'),
     _executing('task_run_cancel_start', 'the task is being killed', condition='API'),
     _executing('task_run_cancel_stop', 'the task has been killed', condition='API'),
     _executing('task_timeout', 'the task has exceeded its timeout and is ended', condition='Task', origin=IN_USE),
@@ -102,6 +105,11 @@ _STAGING_OUT = (
 EVENTS = (*_AGENT, *_STAGING_IN, *_SCHEDULING, *_EXECUTING, *_STAGING_OUT)
 
 _APP = (opt('app_start'), star('app_*'), opt('app_stop'))
+RAPTOR_WORKER = 'raptor_worker'
+"""The component that ranks of RAPTOR workers are in their profiles, before the uid of the worker and their number."""
+
+_CALL = ('task_start', 'task_run_start', 'task_run_ok', 'task_run_stop')
+
 _EACH_RANK = (
     *('exec_start', 'exec_pre', 'rank_start', 'app_start', 'app_*', 'app_stop'),
     *('rank_stop', 'exec_post', 'exec_stop'),
@@ -145,8 +153,10 @@ ORDERS = (
             *('exec_start', 'rank_start', *_APP, 'rank_stop', 'exec_stop'),
             'task_run_stop',
         ),
-        note='RAPTOR has no launcher, no commands around the call and no sandbox for each task. ' + _RANKS,
-        each_rank=_EACH_RANK,
+        note='The ranks of workers record them: RAPTOR has no launcher, no commands around the call and no sandbox for '
+             'each task. Each rank of a task records all of them, interleaved: the check uses the first of each name. '
+             'The repetition of an interrupted call counts in the same way.',
+        each_rank=(*_CALL, *_EACH_RANK),
     ),
     PartialOrder('AgentExecutingComponent', 'task', seq('task_run_cancel_start', 'task_run_cancel_stop')),
     PartialOrder('AgentStagingOutputComponent', 'task', seq(

@@ -1,7 +1,8 @@
 """Checks a session against the catalogue; a violation is a fault of the system, or of the writer of the trace.
 
-The check covers every partial order (`orders`), the state models (`states`), and the account of cores and GPUs
-(`account`). Effects of a killed process, as a profile without its end, are remarks and no violations.
+The check covers every partial order (`orders`), the state models (`states`), the account of cores and GPUs
+(`account`), and the records of function calls (`calls`). Effects of a killed process, as a profile without its end, are
+remarks and no violations.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ def check_session(directory: str | Path, *sandboxes: str | Path) -> Findings:
 def check_trace(trace: Trace) -> Findings:
     """Check a session."""
     from rp_profiling.check.account import check_account
+    from rp_profiling.check.calls import check_calls
     from rp_profiling.check.orders import check_orders
     from rp_profiling.check.states import check_states
 
@@ -29,4 +31,5 @@ def check_trace(trace: Trace) -> Findings:
     known = check_states(trace, findings)
     check_orders(trace, known, findings)
     check_account(trace, known, findings)
+    check_calls(trace, findings)
     return findings

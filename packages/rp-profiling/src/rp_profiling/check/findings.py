@@ -45,12 +45,15 @@ class Findings:
 
     def add(self, rule: str, row: int, sentence: str, uid: str = '') -> None:
         """Record a violation found in a row."""
+        columns = self.trace.columns
+        uid = uid or columns.uids[columns.uid[row]] or columns.sources[columns.source[row]][2]
+        self.add_plain(rule, uid, sentence, int(columns.time[row]) / TICKS, str(self.trace.file_of(row)))
+
+    def add_plain(self, rule: str, uid: str, sentence: str, time: float = 0.0, file: str = '') -> None:
+        """Record a violation that is in no row."""
         self.counts[rule] += 1
         if self.counts[rule] <= LIMIT:
-            columns = self.trace.columns
-            uid = uid or columns.uids[columns.uid[row]] or columns.sources[columns.source[row]][2]
-            self.violations.append(Violation(rule, uid, sentence, int(columns.time[row]) / TICKS,
-                                             str(self.trace.file_of(row))))
+            self.violations.append(Violation(rule, uid, sentence, time, file))
 
     def add_all(self, rule: str, rows: Iterable[int], sentence: str) -> None:
         """Record the same violation for several rows."""

@@ -2,7 +2,8 @@
 
 An order holds for each instance of its scope. If the instance is an entity that is DONE, or a process that has closed
 its profile, all of its events must be present, except for those that the detail leaves out and those that nothing
-records (`Event.unrecorded`); otherwise the events that are present must be in order.
+records (`Event.unrecorded`); otherwise the events that are present must be in order. A task that was scheduled, or that
+has run, has events of that (`_STEPS`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from rp_profiling.catalogue import ALL_COMPONENTS, ALL_PROFILES, LEFT_OUT, ORDERS, PartialOrder, events_of
+from rp_profiling.catalogue import (
+    ALL_COMPONENTS,
+    ALL_PROFILES,
+    LEFT_OUT,
+    ORDERS,
+    RAPTOR_WORKER,
+    PartialOrder,
+    events_of,
+)
 from rp_profiling.check.findings import LIMIT, Findings
 from rp_profiling.check.order import ANY, Automata, compile_order
 from rp_profiling.check.states import Known
@@ -36,9 +45,17 @@ NAMES: dict[str, tuple[str, ...]] = {
     'agent_0': ('agent_0', 'agent', 'agent_executing'),   # the executor records the DVMs
     'AgentStagingInputComponent': ('agent_staging_input',),
     'AgentSchedulingComponent': ('agent_scheduling',),
-    'AgentExecutingComponent': ('agent_executing', ''),
+    'AgentExecutingComponent': ('agent_executing', '', RAPTOR_WORKER),
     'AgentStagingOutputComponent': ('agent_staging_output',),
     'UpdateWorker': ('update',),
+}
+_WITH_UIDS = ('rp.session', 'session', RAPTOR_WORKER)
+"""Names that are followed by more than a number."""
+
+# the state in which a component handles a task, the components that announce it, and an event of that component's order
+_STEPS = {
+    'AgentSchedulingComponent': ('AGENT_SCHEDULING', ('agent_scheduling',), 'schedule_ok'),
+    'AgentExecutingComponent': ('AGENT_EXECUTING', ('agent_executing', 'agent_raptor'), 'launch_start'),
 }
 _OF_MESSAGES = ('file', 'state update')
 _LAUNCHED = ('launch_start', 'launch_submit', 'launch_collect', 'launch_stop', 'task_mkdir', 'task_mkdir_done')
@@ -63,6 +80,7 @@ class _Checker:
         """Check all instances of one order."""
         automata = compile_order(order, self._left_out(order))
         symbols = automata.symbols_of(self._events, _MARKS if order.component == ALL_COMPONENTS else ())
+        self._check_steps(order, automata, symbols, findings)
         if not any(symbol >= 0 and automata.symbols[symbol] != ANY for symbol in symbols):
             return
         groups, modes, keys = self._instances(order, automata, symbols)
@@ -74,6 +92,34 @@ class _Checker:
         matcher.run(*groups, modes, attempts, self._columns.event, self._columns.source, keys,
                     self._columns.message if of_messages else None)
         self._report(order, automata, matcher, findings)
+
+    def _check_steps(self, order: PartialOrder, automata: Automata, symbols: NDArray[np.int16],
+                     findings: Findings) -> None:
+        """Record tasks that a component has handled without any event of its order."""
+        state, announcing, event = _STEPS.get(order.component, ('', (), ''))
+        if event not in order.names():
+            return
+        rows = self._trace.rows_of('advance', state)
+        rows = rows[self._named(announcing)[self._columns.source[rows]]]
+        tasks = self._columns.uid[rows]
+        found = match.has_event(*self._trace.by_entity, self._columns.event, (symbols >= 0).astype(np.uint8))
+        silent = self._known.done[tasks] & (self._known.attempts[tasks] == 0) & ~found[tasks].astype(np.bool_)
+        findings.add_all(f'order of {order.component}, per task', rows[silent & ~self._excused(rows, findings)],
+                         f'is DONE and was {state}, but has no event of that')
+
+    def _excused(self, rows: NDArray[np.uint32], findings: Findings) -> NDArray[np.bool_]:
+        """Return for each row whether events of its task may be lost: a rank was killed, or none has a trace."""
+        place = self._trace.place_of_source[self._columns.source[rows]]
+        of_raptor = self._named(('agent_raptor',))[self._columns.source[rows]]
+        excused = np.zeros(len(rows), np.bool_)
+        for number in np.unique(place[of_raptor]):
+            ranks = np.flatnonzero(self._named((RAPTOR_WORKER,)) & (self._trace.place_of_source == number))
+            if not len(ranks):
+                findings.remarks.append(f'no rank of a RAPTOR worker of {self._trace.places[number] or "the pilot"} '
+                                        'has a profile: the events of its tasks are not checked')
+            if not self._trace.ended[self._trace.writer_of_source[ranks]].all() or not len(ranks):
+                excused |= of_raptor & (place == number)
+        return excused
 
     def _left_out(self, order: PartialOrder) -> frozenset[str]:
         """Return the events of an order that may be missing: nothing records them, or less detail leaves them out."""
@@ -139,7 +185,7 @@ class _Checker:
         def fits(name: str) -> bool:
             base, _, last = name.rpartition('.')
             return name in names or (last.isdigit() and base in names) or any(
-                each in ('rp.session', 'session') and name.startswith(f'{each}.') for each in names)
+                each in _WITH_UIDS and name.startswith(f'{each}.') for each in names)
         known = {name: fits(name) for name in set(self._names)}
         return np.array([known[name] for name in self._names], np.bool_)
 

@@ -5,19 +5,16 @@ All times are seconds since the start of the trace.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
-from numpy.typing import NDArray
 
 from rp_profiling.analyse.durations import moments, rate, steps
 from rp_profiling.analyse.utilisation import ACTIVITIES, Analysis, Utilisation
 from rp_profiling.catalogue import TASK_STATES
+from rp_profiling.draw.call_pictures import call_pictures
+from rp_profiling.draw.picture import Array, Layer, Picture
 from rp_profiling.read.columns import TICKS
 from rp_profiling.read.trace import NEVER, Trace
 from rp_profiling.write.slots import CORE, GPU
-
-Array = NDArray[np.float64]
 
 BINS = 1500
 """Intervals of stacked pictures: more than the pixels of their width."""
@@ -49,33 +46,11 @@ _STATE_COLOURS = ('#deebf7', '#c6dbef', '#9ecae1', '#6baed6', '#4292c6', '#2171b
                   '#222222', '#e5f5e0', '#a1d99b', '#74c476', '#238b45')
 
 
-@dataclass(frozen=True)
-class Layer:
-    """One line, area or cloud of points: (x, y)."""
-
-    name: str
-    colour: str
-    x: Array
-    y: Array
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A picture of one `form`: `stack` (areas on top of each other), `steps`, `lines` or `points`."""
-
-    name: str
-    title: str
-    form: str
-    y_label: str
-    layers: list[Layer] = field(default_factory=list)
-    note: str = ''
-
-
 def all_pictures(analysis: Analysis) -> list[Picture]:
     """Return all pictures of a session that are not empty."""
     trace = analysis.trace
     found = [utilisation(analysis, CORE), utilisation(analysis, GPU), concurrency(trace), rates(trace),
-             lifelines(trace), states(trace)]
+             lifelines(trace), states(trace), *call_pictures(analysis.calls)]
     return [picture for picture in found if any(len(layer.x) for layer in picture.layers)]
 
 

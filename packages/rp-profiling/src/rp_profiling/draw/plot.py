@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rp_profiling.draw.pictures import Picture
+from rp_profiling.draw.picture import Picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,9 +41,11 @@ def draw(picture: Picture, axes: Axes) -> None:
     """Draw a picture into matplotlib axes."""
     {'stack': _stack, 'steps': _steps, 'lines': _lines, 'points': _points}[picture.form](picture, axes)
     axes.set_title(picture.title)
-    axes.set_xlabel('time [s]' + (f'\n{picture.note}' if picture.note else ''), fontsize='small')
+    axes.set_xlabel(picture.x_label + (f'\n{picture.note}' if picture.note else ''), fontsize='small')
     axes.set_ylabel(picture.y_label)
     axes.margins(x=0)
+    if picture.is_log:
+        axes.set_xscale('log')
     axes.set_ylim(bottom=0)
     if picture.layers:
         axes.legend(loc='upper left', bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize='small')

@@ -16,10 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from rp_profiling.analyse.calls import figures
 from rp_profiling.analyse.durations import TASK, durations, final_states
 from rp_profiling.analyse.utilisation import ACTIVITIES, Analysis
 from rp_profiling.check import Findings
-from rp_profiling.draw.pictures import Layer, Picture, all_pictures
+from rp_profiling.draw.picture import TIME, Layer, Picture
+from rp_profiling.draw.pictures import all_pictures
 from rp_profiling.read.columns import TICKS
 from rp_profiling.write.slots import CORE, GPU
 
@@ -48,7 +50,7 @@ _PAGE = """<!DOCTYPE html>
 
 def write_report(analysis: Analysis, findings: Findings, path: str | Path, title: str) -> None:
     """Write the report of a session."""
-    pictures = all_pictures(analysis)
+    pictures = [picture for picture in all_pictures(analysis) if picture.x_label == TIME]   # they share the axis
     body = '\n'.join([_summary(analysis), _findings(findings), *_figures(pictures), _utilisation(analysis),
                       _durations(analysis)])
     room = resources.files(__package__) / 'page'
@@ -73,6 +75,10 @@ def summary(analysis: Analysis) -> dict[str, str]:
         'TTX': f'{analysis.ttx:.3f} s: from the first task at the scheduler to the end of the last one',
         'OVH': f'{analysis.overhead:.3f} s: resources were available and no task ran',
     }
+    if len(analysis.calls):
+        calls = figures(analysis.calls)
+        lines['calls'] = (f'{calls.calls:,} on {calls.ranks} ranks, {calls.failed:,} failed; best second '
+                          f'{calls.rate:,.0f}/s; ranks in calls {100 * calls.use:.1f} %; median {calls.median:.3g} s')
     for kind, each in used.items():
         if each.available:
             lines[f'RU of {kind}s'] = (f'{each.shares["exec cmd"]:.1f} % of {each.available:.0f} s on at most '

@@ -41,6 +41,15 @@ def align(trace: Trace) -> None:
     _order_causes(trace)
 
 
+def on_reference(trace: Trace, sync: Sync | None, place: int, times: Ticks) -> Ticks:
+    """Return times by the clock of a host at a place as times on the clock of an aligned trace."""
+    curve = sorted(_Clocks(trace).curves.get(sync.host, {}).items()) if sync else []
+    if curve:
+        points, seconds = np.array(curve).T
+        times = times - np.rint(np.interp(times / TICKS, points, seconds) * TICKS).astype(np.int64)
+    return times + trace.moved.get(place, 0)
+
+
 class _Clocks:
     """The clocks of hosts, as their profiles describe them."""
 
@@ -161,5 +170,6 @@ def _order_causes(trace: Trace) -> None:
         moved = int(clock.shift(there, home))
         if moved:
             columns.time[trace.place_of_source[columns.source] == number] += moved
+            trace.moved[number] = moved
             trace.remarks.append(f'the clock of {trace.places[number]} was moved by {moved / TICKS:.3f} s, so that '
                                  f'tasks do not arrive before they were sent')

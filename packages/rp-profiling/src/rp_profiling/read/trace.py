@@ -57,6 +57,8 @@ class Trace:
         self.files = list(files)
         self.remarks = list(remarks)
         """Notes on the profiles: incomplete rows, clocks in conflict."""
+        self.moved: dict[int, int] = {}
+        """Ticks by which the clocks of places were moved so that no effect comes before its cause."""
 
     def __len__(self) -> int:
         return self.columns.count

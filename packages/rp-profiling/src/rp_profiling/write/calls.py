@@ -2,8 +2,8 @@
 
 A file (`<name>.calls`) is a header and records, all in little-endian order. The header is `MAGIC`, the version of the
 format and the length of a JSON text (4 bytes each), and that text, filled with blanks to a multiple of 16 bytes. It has
-the `worker` and its `rank`, the `clock` of the host as profiles state it, and the `offset` in nanoseconds that leads
-from the times of records to the epoch.
+the `worker` and its `rank`, the `clock` of the host as profiles state it, when the rank has `begun`, and the `offset`
+in nanoseconds that leads from the times of records to the epoch.
 
 A record is the start of a call, in nanoseconds of the monotonic clock, and a word with the nanoseconds that it took,
 times 256, and what it was: its kind, its outcome, and flags. The last record of a process that has ended in order is
@@ -43,17 +43,15 @@ ASYNC = 32
 
 END = 255
 
-OUTCOMES, KINDS = 3, 4
-"""Masks of outcome and kind."""
+OUTCOMES = 3
+"""Mask of the outcome."""
 
 _TRIES = 1000
 LOGGER = 'radical.pilot.profiling'
 
 
 class CallFile:
-    """A file of records, which the first block creates; it never extends another file.
-
-    `ok` is false after a failed write.
+    """A new file of records: it never extends another one. `ok` is false after a failed write.
 
     Args:
         directory: The directory of the file, which exists.
@@ -64,17 +62,18 @@ class CallFile:
     def __init__(self, directory: str, worker: str, rank: int) -> None:
         self.ok = True
         self._path = os.path.join(directory, f'{worker}.{rank}')
-        self._worker, self._rank = worker, rank
         self._fd = -1
+        try:
+            self._fd = self._open()
+        except OSError as error:
+            self._give_up(error)
+        self.write(header(worker, rank))
 
     def write(self, records: bytes) -> None:
         """Append records."""
         if not self.ok:
             return
         try:
-            if self._fd < 0:
-                self._fd = self._open()
-                records = header(self._worker, self._rank) + records
             rest = memoryview(records)
             while rest:
                 rest = rest[os.write(self._fd, rest):]
@@ -108,8 +107,8 @@ class CallFile:
 
 def header(worker: str, rank: int) -> bytes:
     """Return the header of a file."""
-    now = time_ns()
-    said = {'worker': worker, 'rank': rank, 'clock': HostClock().statement(now), 'offset': now - monotonic_ns()}
+    now, begun = time_ns(), monotonic_ns()
+    said = {'worker': worker, 'rank': rank, 'clock': HostClock().statement(now), 'begun': begun, 'offset': now - begun}
     text = json.dumps(said).encode()
     text += b' ' * (-(HEAD.size + len(text)) % RECORD)
     return HEAD.pack(MAGIC, VERSION, len(text)) + text
