@@ -15,7 +15,8 @@ from rp_client.partition import Partition
 from rp_client.pilot import Pilot
 from rp_client.stager.fetch import LOGS, PROFILES, fetch
 
-TRACES = {'agent_0.prof', 'agent_executing.0000.prof.gz', 'bootstrap_0.prof', 'task.000000/task.000000.prof'}
+TRACES = {'agent_0.prof', 'agent_executing.0000.prof.gz', 'bootstrap_0.prof', 'task.000000/task.000000.prof',
+          'raptor.0000.0000/raptor.0000.0000.0.calls'}
 OUTPUTS = {'agent_0.log', 'agent_0.out', 'bootstrap_0.err'}
 OTHERS = {'agent_0.cfg', 'task.000000/task.000000.out', 'task.000000/data/other.prof'}
 

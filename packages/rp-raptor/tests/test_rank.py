@@ -16,6 +16,7 @@ import pytest
 from rank_support import Manager, a_manager, worker_file
 
 from rp_api.errors import DeserializationError, SerializationError
+from rp_profiling.read.calls import read_file
 from rp_profiling.read.profile import read_profile
 from rp_raptor.errors import RemoteError
 from rp_raptor.rank.modes import BEGUN, ENDED
@@ -341,6 +342,17 @@ def test_a_rank_records_the_events_of_its_tasks(tmp_path: Path) -> None:
     assert len(tasks) == 2
     assert [(row.uid, row.event) for row in rows] == [(task, event) for task in tasks for event in (*BEGUN, *ENDED)]
     assert {row.comp for row in rows} == {'raptor_worker.raptor.0000.0000.0'}
+
+
+def test_a_rank_that_is_terminated_writes_its_traces(tmp_path: Path) -> None:
+    with a_manager(tmp_path) as manager:
+        process = manager.start(environ={'RP_TASK_SANDBOX': str(tmp_path)})
+        manager.task(mode='task.eval', code='1')
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == -signal.SIGTERM
+    rows = read_profile(tmp_path / 'raptor.0000.0000.0.prof')
+    assert [row.event for row in rows] == ['sync_abs', *BEGUN, *ENDED, 'END']
+    assert read_file(tmp_path / 'raptor.0000.0000.0.calls').closed
 
 
 @pytest.mark.parametrize('detail', ['off', 'states'])

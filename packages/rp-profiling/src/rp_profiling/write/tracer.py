@@ -111,6 +111,12 @@ class Tracer(RowBuffer):
                 self._write(b''.join((self._take(), self._own_row('END', self._time()))), last=True)
                 self._close_file()
 
+    def close_in_handler(self) -> None:
+        """Do the same in a handler of a signal; nothing if the handler has interrupted a write."""
+        if self._lock.acquire(blocking=False):
+            self._lock.release()
+            self.close()
+
     def break_off(self) -> None:
         """Write pending events without `END`, as the recorder did not reach its end, and record nothing more."""
         with self._lock:

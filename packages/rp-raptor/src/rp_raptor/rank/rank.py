@@ -114,6 +114,8 @@ class Rank:
                               span(len(self.run.numbers)), trace.recorder)
         self._operations.update(define=calls.functions.define, forget=calls.forget)
         signal.signal(signal.SIGUSR1, self._on_signal)
+        if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            signal.signal(signal.SIGTERM, self._terminate)
         self._send(['hello', self._place, os.getpid(), start_time(os.getpid())])
 
     def join(self) -> None:
@@ -316,6 +318,12 @@ class Rank:
                 self._async_calls.cancel(id, reason)
 
     # interruptions
+
+    def _terminate(self, *_: Any) -> None:
+        """Die of SIGTERM, but write the traces before."""
+        self._tracing.close(in_handler=True)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
 
     def _on_signal(self, *_: Any) -> None:
         """Interrupt the running call if the mark names it; otherwise send the results that wait for its end."""

@@ -48,9 +48,12 @@ class RankTrace:
         self._profile.flush()
         self.recorder.flush()
 
-    def close(self) -> None:
-        """Write everything, and that this is the end."""
-        self._profile.close()
+    def close(self, in_handler: bool = False) -> None:
+        """Write everything, and that this is the end; `in_handler` is true in the handler of a signal."""
+        if in_handler:
+            self._profile.close_in_handler()
+        else:
+            self._profile.close()
         self.recorder.close()
         if self._file is not None:
             self._file.close()

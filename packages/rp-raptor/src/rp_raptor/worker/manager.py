@@ -31,6 +31,7 @@ from rp_raptor.worker.worker_environment import WorkerEnvironment
 from rp_raptor.worker.worker_kind import needs_mpi
 
 _STOP = 2.0   # seconds for idle ranks to end
+_TERMINATE = 0.5   # seconds for ranks to write their traces
 
 
 class Manager:
@@ -48,6 +49,7 @@ class Manager:
         self._asked = 0
         self._fault = ''
         self._ending = False
+        self._terminated = False
         launcher = find_launcher(os.environ) if mpi else None
         self._mpi = launcher is not None
         if mpi and not launcher:
@@ -72,10 +74,12 @@ class Manager:
 
     def run(self) -> int:
         """Run until the master stops the worker or is lost; return the exit code of the process."""
-        before = signal.signal(signal.SIGTERM, lambda *_: self._loop.stop())
+        before = signal.signal(signal.SIGTERM, self._on_sigterm)
         try:
             self._ranks.start()
             self._loop.run()
+            if self._terminated:
+                self._terminate_ranks()
             self._master.send(['bye', self._fault or 'it was stopped'])
         finally:
             self._ranks.close()
@@ -240,6 +244,18 @@ class Manager:
         self._ranks.stop(self._loop.stop)
         self._server.send_all(['stop'])
         self._loop.call_later(_STOP, self._loop.stop)
+
+    def _on_sigterm(self, *_: Any) -> None:
+        self._terminated = True
+        self._loop.stop()
+
+    def _terminate_ranks(self) -> None:
+        """Let ranks write their traces, and wait until they have ended; running calls are lost."""
+        self._ending = True
+        self._ranks.terminate()
+        self._loop.call_later(_TERMINATE, self._loop.stop)
+        self._ranks.stop(self._loop.stop)
+        self._loop.run()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -80,6 +80,11 @@ class Direct:
         if not self._processes:
             ended()
 
+    def terminate(self) -> None:
+        """Send SIGTERM to all ranks."""
+        for handle in self._handles.values():
+            handle.send_signal(signal.SIGTERM)
+
     def close(self) -> None:
         """Kill and reap all processes that are left."""
         kill_tree([process.pid for process in self._processes.values()], signal.SIGKILL)
@@ -205,6 +210,11 @@ class Job:
         self._stopping = ended
         if not self._process:
             ended()
+
+    def terminate(self) -> None:
+        """Send SIGTERM to all ranks."""
+        for handle in self._rank_handles.values():
+            handle.send_signal(signal.SIGTERM)
 
     def close(self) -> None:
         """Kill and reap all processes that are left."""
