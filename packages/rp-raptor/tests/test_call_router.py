@@ -126,6 +126,17 @@ def test_calls_are_shared_out(site: Site) -> None:
     assert held(workers[2]) == [99]   # the idle one gets it
 
 
+def test_very_short_calls_are_not_spread_thin(site: Site) -> None:
+    """Workers of long calls have credit for few calls, those of short ones for many."""
+    short = [site.add(f's{number}', 4 * 16 * 20, ranks=4) for number in range(3)]
+    site.asker.call(*range(30))
+    assert [len(worker.calls) for worker in short] == [20, 10, 0]
+    for worker in short:
+        site.lose(worker, died=False)
+    long = [site.add(f'l{number}', 8, ranks=4) for number in range(3)]
+    assert [len(worker.calls) for worker in long] == [8, 8, 8]
+
+
 def test_sources_take_turns(site: Site) -> None:
     other = Asker(site.router)
     site.asker.call(*range(3 * BULK))

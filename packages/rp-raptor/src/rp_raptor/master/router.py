@@ -5,8 +5,10 @@ with a worker. When it leaves its place, its source gets the one result: that of
 cancelled, its process died more often than allowed, or no worker can run it. Results of calls that a worker does not
 have are dropped.
 
-Workers pull calls: they get as many as they have granted credit for. Sources take turns. When no call waits while ranks
-are idle, the worker with the most calls beyond its ranks is asked to give some back.
+Workers pull calls: they get as many as they have granted credit for. Sources take turns. Waiting calls are shared out
+evenly, but very short ones in bulks (`sources.bulk_of`): otherwise, the more workers there were, the fewer calls a
+message would have. When no call waits while ranks are idle, the worker with the most calls beyond its ranks is asked to
+give some back.
 
 A call's number is the number of its source, shifted, plus the number that the source has assigned.
 """
@@ -21,7 +23,7 @@ from itertools import compress
 from operator import not_
 
 from rp_raptor.errors import CallLost
-from rp_raptor.master.sources import Attributes, Call, CallOwner, CallSource, Reclaim, Worker, surplus_of
+from rp_raptor.master.sources import Attributes, Call, CallOwner, CallSource, Reclaim, Worker, bulk_of, surplus_of
 from rp_raptor.master.worker_pool import WorkerPool
 from rp_raptor.wire.batch import Payloads
 from rp_raptor.wire.ids import hold, release, source_of, with_source, without_source
@@ -275,7 +277,7 @@ class CallRouter:
         waiting = sum(len(source.queue) for source in self._turns)
         while waiting and (left := pool.ready):
             while waiting and left and (worker := pool.pop_ready()):
-                share = min(worker.free, -(-waiting // left))
+                share = min(worker.free, waiting, max(-(-waiting // left), bulk_of(worker)))
                 self._give(worker, share)
                 waiting -= share
                 left -= 1

@@ -10,6 +10,9 @@ from typing import Any, Protocol
 from rp_raptor.wire.call_buffer import CallBuffer
 from rp_raptor.wire.ids import Held
 
+_BULK = 256
+"""Calls for which a message costs little beside the calls themselves."""
+
 Attributes = dict[int, dict[str, Any]]
 Call = tuple[int, bytes]
 """The router's number of a call, and the payload."""
@@ -79,6 +82,14 @@ class Worker:
 def load(worker: Worker) -> float:
     """Return the calls of a worker per rank."""
     return len(worker.calls) / worker.ranks
+
+
+def bulk_of(worker: Worker) -> int:
+    """Return how many calls a worker gets at least at a time: what one of its ranks does in about 5 ms.
+
+    A worker's credit is the work of about 0.1 s for each of its ranks (`rp_raptor.worker.estimate`).
+    """
+    return min(_BULK, worker.free // (16 * worker.ranks))
 
 
 def surplus_of(worker: Worker) -> int:
