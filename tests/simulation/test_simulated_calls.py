@@ -45,6 +45,27 @@ def test_calls_take_as_long_as_one_by_one(shape: str) -> None:
     assert np.mean(together, axis=0) == pytest.approx(np.mean(single, axis=0), rel=0.03)
 
 
+@pytest.mark.parametrize(('rate', 'ranks', 'gap'), [(20.0, 100, 0.0), (20.0, 100, 2.0), (20.0, 400, 0.1)])
+def test_a_master_hands_out_calls_one_after_the_other(rate: float, ranks: int, gap: float) -> None:
+    """Below its rate, at it, and with twice as many ranks as it can feed."""
+    model, calls = Model(call_rate=rate, call_gap=gap), Calls(4000, Cost(10.0, spread=0.3), ranks=ranks)
+    found = [simulate_calls(Platform.of(nodes=2, cores=ranks), calls, model, seed=seed).ttx for seed in range(5)]
+    expected = [fed(np.random.default_rng(seed), calls, model) for seed in range(5)]
+    assert np.mean(found) == pytest.approx(np.mean(expected), rel=0.03)
+
+
+def fed(random: np.random.Generator, calls: Calls, model: Model) -> float:
+    """The end of the last call, if each waits for the master and for a rank."""
+    ranks, ready, ends = [0.0] * calls.ranks, 0.0, 0.0
+    for length in draw(random, calls.duration, (calls.count,)):
+        ready += 1 / model.call_rate
+        begins = max(ready, heapq.heappop(ranks))
+        ready = max(ready, begins - 1 / model.call_rate)   # it hands out nothing in advance
+        ends = max(ends, begins + length)
+        heapq.heappush(ranks, begins + length + model.call_gap)
+    return ends
+
+
 def test_no_rank_has_two_calls_at_a_time_and_none_waits_for_nothing() -> None:
     starts, ends = of_master(np.random.default_rng(1), np.zeros(7), 100, Cost(10.0, spread=1.0))
     times = sorted([(start, 1) for start in starts] + [(end, -1) for end in ends])

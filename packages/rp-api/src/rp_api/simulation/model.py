@@ -128,9 +128,13 @@ class Model:
     """From the start of these launchers until they fail."""
     failures: float = 0.0
     """Fraction of tasks that fail at launch."""
+    call_rate: float = 0.0
+    """Function calls that a RAPTOR master hands out per second, one after the other; 0 for no limit."""
+    call_gap: float = 0.0
+    """Seconds of a RAPTOR rank between two calls."""
 
     def __post_init__(self) -> None:
-        for name in ('launch_rate', 'acknowledge_rate', 'failures'):
+        for name in ('launch_rate', 'acknowledge_rate', 'failures', 'call_rate', 'call_gap'):
             _not_negative(f'model.{name}', getattr(self, name))
         for name in ('concurrent', 'launching', 'launchers', 'lost_launchers', 'lookahead'):
             value = getattr(self, name)

@@ -4,8 +4,9 @@ A call runs on any free rank, and calls differ only in their durations. Each ran
 durations of its calls independently; of all calls that could begin, those run that begin first. This needs no event per
 call: a master is an array of ranks and calls.
 
-Not simulated: the call rate of a master, which limits ranks that request more than some thousand calls in a second, and
-failures. A limited runtime of pilots, and lost launchers, are refused.
+A master hands out calls one after the other, `call_rate` of the model in a second. Its ranks therefore begin their
+first calls one after the other, and if they could end more calls than that, each waits so long between two calls that
+they do not. Failures are not simulated. A limited runtime of pilots, and lost launchers, are refused.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ def simulate_calls(platform: Platform, calls: Calls, model: Model | str = DEFAUL
         raise DescriptionError('function calls cannot be simulated with a runtime of the pilot, or with lost launchers')
     begun = _begun(simulate(platform, calls.tasks({}), chosen, seed=seed), calls)
     series = _Series(interval)
-    ends = _run(calls, begun, seed, series)
+    ends = _run(calls, begun, chosen, seed, series)
     durations = {uid: ends[uid] - start for uid, start in begun.items()}
     result = simulate(platform, calls.tasks(durations), chosen, directory=directory, seed=seed)
     found = CallsResult(result, calls.count, sum(pilot.cores for pilot in result.pilots), series.seconds,
@@ -166,36 +167,49 @@ def _begun(result: Result, calls: Calls) -> dict[str, float]:
     return begun
 
 
-def _run(calls: Calls, begun: Mapping[str, float], seed: int, series: _Series) -> dict[str, float]:
+def _run(calls: Calls, begun: Mapping[str, float], model: Model, seed: int, series: _Series) -> dict[str, float]:
     """Return when each master and worker has completed its calls."""
     ends: dict[str, float] = {}
+    each = 1 / model.call_rate if model.call_rate else 0.0
+    gap = max(model.call_gap, calls.workers * calls.ranks * each - calls.duration.mean())
     for number in range(calls.masters):
         count = calls.count // calls.masters + (number < calls.count % calls.masters)
         random = np.random.default_rng([seed, number])
         uids = [_worker(number, worker) for worker in range(calls.workers)]
         start = np.maximum([begun[uid] for uid in uids], begun[_master(number)])
         start += draw(random, calls.start, (calls.workers,))
-        starts, ends_of_calls = of_master(random, np.repeat(start, calls.ranks), count, calls.duration)
+        first = one_by_one(np.repeat(start, calls.ranks), each)
+        starts, ends_of_calls = of_master(random, first, count, calls.duration, gap)
         series.add(starts, ends_of_calls)
         # workers end with their master
         ends |= dict.fromkeys((*uids, _master(number)), float(ends_of_calls.max(initial=start.max())))
     return ends
 
 
-def of_master(random: np.random.Generator, free: Times, count: int, duration: Cost) -> tuple[Times, Times]:
-    """Return the starts and ends of `count` calls, on ranks that are free from these times on."""
-    ends = free[:, np.newaxis]   # a rank begins a call when it has ended the one before
+def one_by_one(wanted: Times, each: float) -> Times:
+    """Return when a master that needs so many seconds for each serves ranks which request a call at these times."""
+    turns = each * np.arange(1, len(wanted) + 1)
+    return np.asarray(turns + np.maximum.accumulate(np.sort(wanted) - turns + each), np.float64)
+
+
+def of_master(random: np.random.Generator, free: Times, count: int, duration: Cost,
+              gap: float = 0.0) -> tuple[Times, Times]:
+    """Return the starts and ends of `count` calls, on ranks that are free from these times on.
+
+    After each call, a rank is free again when the gap is over.
+    """
+    ends = free[:, np.newaxis]   # a rank begins a call when it is free after the one before
     last = -math.inf
     while ends[:, 1:].size < count or ends[:, -1].min() < last:
         each = max(1.0, (count - ends[:, 1:].size) / len(free))
         width = math.ceil(each + _MARGIN * math.sqrt(each) * duration.spread) + 1
-        more = draw(random, duration, (len(free), width))
+        more = draw(random, duration, (len(free), width)) + gap
         ends = np.concatenate([ends, ends[:, -1:] + np.cumsum(more, axis=1)], axis=1)
         if ends[:, 1:].size >= count:
             last = float(np.partition(ends[:, :-1], count - 1, axis=None)[count - 1])
     starts = ends[:, :-1]
     chosen = starts <= last
-    return starts[chosen][:count], ends[:, 1:][chosen][:count]
+    return starts[chosen][:count], ends[:, 1:][chosen][:count] - gap
 
 
 def draw(random: np.random.Generator, cost: Cost, size: tuple[int, ...]) -> Times:
