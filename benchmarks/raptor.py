@@ -11,6 +11,7 @@
 | `memory` | 10,000,000 calls streamed: memory of all processes together, after the first million and at the end |
 | `long` | calls of 10 ms on 2 ranks: how much of the ranks' time they are |
 | `tail` | 8 ranks, a long tail of call times: what they are idle at the end, beyond what a perfect queue leaves |
+| `object` | calls with a reference to an array of 500 MB, as argument and in a partial; no-op calls in the same run |
 | `start` | from the submission of a worker to its first result |
 | `peers` | no-op calls through Ray, Dask and Parsl (see `peers.py`), and as a stream in the same run; only on demand |
 
@@ -21,6 +22,7 @@ itself for that (`--figure`). `--scale` multiplies the numbers of calls.
 from __future__ import annotations
 
 import argparse
+import functools
 import heapq
 import json
 import multiprocessing
@@ -262,6 +264,52 @@ def idle_of_perfect_queue(durations: list[float], ranks: int) -> tuple[float, fl
     return sum(max(free) - end for end in free), max(free)
 
 
+def object_(work: str) -> Figures:
+    """Calls with a large object: their rate, and the memory and files of all processes."""
+    import numpy
+
+    count, size = scaled(100_000), scaled(500_000_000)
+    with raptor(work) as (_, handle):
+        array = numpy.ones(size // 8)
+        before = sum(map(memory_of, [os.getpid(), *others()]))
+        begin = time.monotonic()
+        with handle.put_object(array) as ref:
+            stored = time.monotonic() - begin
+            calls = list(rp.raptor.stream(handle, read_all, [ref] * 10))
+            assert {call.result() for call in calls} == {size // 8}
+            memory = sum(map(memory_of, [os.getpid(), *others()])) - before
+            files = {line.split()[-1] for pid in others() for line in maps_of(pid) if '/radical.pilot.' in line}
+            with_ref = rate_of_stream(handle, ignore, (ref for _ in range(count)))
+            of_partial = rate_of_stream(handle, functools.partial(nothing_with, ref), range(count))
+        no_op = rate_of_stream(handle, nothing, range(count))
+    return {f'object of {size / 1e6:.0f} MB, s to put it': stored, 'object, files that ranks map': float(len(files)),
+            'object, memory of all processes, MB': memory, 'calls with an object, calls/s': with_ref,
+            'calls of a partial with an object, calls/s': of_partial, 'no-op calls beside them, calls/s': no_op,
+            'calls with an object : no-op': with_ref / no_op, 'calls of a partial : no-op': of_partial / no_op}
+
+
+def maps_of(pid: int) -> list[str]:
+    try:
+        return Path(f'/proc/{pid}/maps').read_text().splitlines()
+    except OSError:   # it has ended meanwhile
+        return []
+
+
+def read_all(array: Any) -> int:
+    """The call that needs all of the object; it takes so long that the other rank has some, too."""
+    total = int(array.sum())
+    time.sleep(0.05)
+    return total
+
+
+def ignore(_: Any) -> None:
+    """The call that takes no time, whatever it gets."""
+
+
+def nothing_with(_: Any, number: int) -> int:
+    return number
+
+
 def start(work: str) -> Figures:
     """From the submission of a worker to its first result."""
     times = []
@@ -299,6 +347,7 @@ def peers(work: str) -> Figures:
 
 FIGURES: dict[str, Callable[[str], Figures]] = {function.__name__: function for function in (
     master, stream, kilobyte, tasks, latency, memory, long, tail, start)}
+FIGURES['object'] = object_
 ON_DEMAND = {'peers': peers}
 """Figures that install something first."""
 

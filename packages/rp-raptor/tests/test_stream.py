@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count, islice
 from typing import Any
 
@@ -16,6 +17,8 @@ from rp_raptor.client.futures import Executor
 from rp_raptor.client.stream import stream
 from rp_raptor.client.streamed import Call
 from rp_raptor.errors import CallLost
+from rp_raptor.objects.reference import ObjectRef, own
+from rp_raptor.objects.store import Store
 
 Make = Callable[..., StandinMaster]
 
@@ -360,3 +363,19 @@ def test_a_master_that_cannot_be_reached(make: Make, monkeypatch: pytest.MonkeyP
     master.access = {**(master.access or {}), 'address': 'ipc:///nowhere/s'}
     with pytest.raises(CallLost, match='no connection to ipc:///nowhere/s within'):
         list(stream(master, half, count()))
+
+
+def test_masters_hear_of_an_object_before_the_calls_with_it(make: Make) -> None:
+    """Each of them does, whether it is in an argument or in the function."""
+    masters = [make(uid=f'raptor.{number:04d}') for number in range(2)]
+    store = Store()
+    ref = ObjectRef(own(store, 1, 'raptor.0000'))
+    for function, items in ((type, [ref] * 200), (partial(isinstance, ref), [int] * 200)):
+        assert [call.exception for call in stream(masters, function, items)] == [None] * 200
+    ref.release()
+    for master in masters:
+        assert 'calls' not in master.seen or master.seen.index('put_object') < master.seen.index('calls')
+    assert any('calls' in master.seen for master in masters)
+    with pytest.raises(SerializationError, match='was released'):
+        stream(masters, partial(isinstance, ref), [int])
+    store.close()
