@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -29,7 +33,8 @@ def managers(slurm: SlurmCluster, tmp_path_factory: pytest.TempPathFactory) -> I
     base = tmp_path_factory.mktemp('base')
     with pytest.MonkeyPatch.context() as patch:
         use(slurm.environ | platform(base, 'slurm://localhost/', 'SLURM', gpus_per_node=2,
-                                     launch_methods={'order': ['SRUN'], 'SRUN': {}}), patch)
+                                     launch_methods={'order': ['SRUN'], 'SRUN': {
+                                         'options': {'arguments': ['--mpi=pmi2']}}}), patch)
         with rp.Session(cfg={'base': str(base)}) as session:
             found = Managers(session)
             found.active(cores=0, nodes=4)
@@ -56,10 +61,9 @@ def worker_of(master: Any, **description: Any) -> Any:
     return worker
 
 
-def processes_of(managers: Managers) -> list[int]:
+def processes_of(managers: Managers) -> set[int]:
     """The ranks of all workers of this session."""
-    return [pid for pid, line in processes_with(f'RP_SESSION_ID={managers.session.uid}').items()
-            if 'rp_raptor.rank.rank' in line]
+    return processes_with(f'RP_SESSION_ID={managers.session.uid}').keys() & processes_with('RP_RAPTOR_RUN=')
 
 
 def where(seconds: float) -> tuple[str, int, str]:
@@ -80,4 +84,85 @@ def test_calls_run_on_all_nodes(managers: Managers, master: Any) -> None:
     worker.wait(timeout=40)
     assert worker.state == rp.CANCELED
     assert ranks == Counter(slot['node_name'] for slot in worker.slots)
+    assert wait_until(lambda: not processes_of(managers))
+
+
+def over(comm: Any, number: int) -> tuple[int, int, str]:
+    """The ranks of a communicator, their sum, and the node."""
+    return comm.size, comm.allreduce(comm.rank + number), os.environ['SLURMD_NODENAME']
+
+
+def test_an_mpi_function_over_all_ranks(managers: Managers, master: Any) -> None:
+    """Calls over some ranks, all of a node, and all of the worker, beside calls of one rank."""
+    worker = worker_of(master, raptor_class='MPIWorker')
+    single = rp.raptor.stream(master, where, [0.001] * 200)
+    for ranks in (2, 8, 11, RANKS):
+        for call in rp.raptor.stream(master, over, range(3), ranks=ranks):
+            results = call.result()
+            assert [result[:2] for result in results] == [(ranks, sum(range(ranks)) + ranks * call.item)] * ranks
+            assert len({result[2] for result in results}) == (2 if ranks > 8 else 1)
+    assert len({call.result() for call in single}) <= RANKS
+    assert len(processes_of(managers)) == RANKS
+    managers.tmgr.cancel_tasks([worker.uid])
+    worker.wait(timeout=40)
+    assert worker.state == rp.CANCELED
+    assert wait_until(lambda: not processes_of(managers))
+
+
+def slow(path: str, number: int) -> int:
+    """Note the start of a call."""
+    with open(path, 'a') as file:
+        file.write(f'{number}\n')
+    time.sleep(0.05)
+    return number
+
+
+def kill_node(managers: Managers, uid: str, part: int) -> None:
+    """Kill the manager and the ranks of a node."""
+    for pid in processes_with(f'RP_TASK_ID={uid}.part.{part:04d}'):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.fault
+def test_a_node_dies_with_calls(managers: Managers, master: Any, tmp_path: Path) -> None:
+    """Each call has one result; those that ran there are repeated once, on the nodes that are left."""
+    worker = worker_of(master)
+    notes = tmp_path / 'calls'
+    stream = rp.raptor.stream(master, partial(slow, str(notes)), range(300))
+    results = [next(stream).result() for _ in range(30)]
+    kill_node(managers, worker.uid, 1)
+    results += [call.result() for call in stream]
+    assert sorted(results) == list(range(300))
+    started = Counter(notes.read_text().split())
+    assert len(started) == 300
+    assert set(started.values()) <= {1, 2}
+    assert sum(started.values()) <= 300 + 2 * (RANKS - 8)   # a rank there was in one call, and had not reported another
+    assert len({call.result()[0] for call in rp.raptor.stream(master, where, [0.01] * 50)}) == 1
+    assert worker.state == rp.AGENT_EXECUTING
+    managers.tmgr.cancel_tasks([worker.uid])
+    worker.wait(timeout=40)
+    assert wait_until(lambda: not processes_of(managers))
+
+
+@pytest.mark.fault
+def test_an_mpi_rank_dies_with_a_call_over_nodes(managers: Managers, master: Any, tmp_path: Path) -> None:
+    """The job starts again, and so do the calls; without a node, the worker ends with the reason."""
+    worker = worker_of(master, raptor_class='MPIWorker')
+    once = tmp_path / 'once'
+
+    def dies(comm: Any, number: int) -> int:
+        if comm.rank == RANKS - 1 and not once.exists():
+            once.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return int(comm.allreduce(number))
+
+    others = rp.raptor.stream(master, partial(slow, str(tmp_path / 'calls')), range(100))
+    assert sorted(call.result() for call in rp.raptor.stream(master, dies, [1, 2], ranks=RANKS)) == [
+        [RANKS] * RANKS, [2 * RANKS] * RANKS]
+    assert sorted(call.result() for call in others) == list(range(100))
+    kill_node(managers, worker.uid, 1)
+    worker.wait(timeout=40)
+    assert worker.state == rp.FAILED
+    assert 'part 1 of 2' in str(worker.exception_detail) + str(worker.stderr)
     assert wait_until(lambda: not processes_of(managers))

@@ -60,7 +60,7 @@ class Jobs:
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Jobs]]:
     before = open_descriptors()
     monkeypatch.setattr(ranks, '_LOOK', 0.01)
-    monkeypatch.setattr(ranks, '_EXIT', 0.5)
+    monkeypatch.setattr(ranks, 'EXIT', 0.5)
     made: list[Jobs] = []
 
     def jobs(text: str) -> Jobs:

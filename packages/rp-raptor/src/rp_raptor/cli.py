@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from rp_api import distributions
 from rp_api.errors import PilotError
+from rp_api.raptor_link import RUN
 from rp_api.system import limits, signals
 
 MASTER_USAGE = 'usage: radical-pilot-raptor-master FILE CLASS   (FILE may be empty: a class of radical.pilot.raptor)'
@@ -42,10 +43,14 @@ def master(arguments: Sequence[str] | None = None) -> int:
 
 
 def worker(arguments: Sequence[str] | None = None) -> int:
-    """Run a worker until it ends, and return the exit code."""
+    """Run the manager of a worker, or a rank, until it ends, and return the exit code."""
+    _start_log()
+    if RUN in os.environ:   # the launcher of an MPI job over several nodes starts its ranks by the same command
+        from rp_raptor.rank.rank import main as rank
+
+        return rank()
     from rp_raptor.worker.manager import main
 
-    _start_log()
     return main(arguments)
 
 

@@ -19,6 +19,7 @@ from rp_agent.lookup import LaunchRefused
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.component import Component
+from rp_api.constants import RAPTOR_WORKER
 from rp_api.loop.event_loop import Loop
 from rp_profiling.write.tracer import Tracer
 
@@ -225,6 +226,10 @@ class BaseExecutor(Component, ABC):
         if self._to_sweep:
             uids, self._to_sweep = self._to_sweep, set()
             self.sweep(uids)
+        if any('mode' in task.description and task.description['mode'] == RAPTOR_WORKER for task in tasks):
+            from rp_api.system import shared_directory  # few agents have workers
+
+            shared_directory.sweep()   # a killed manager leaves its directory
         if tasks:
             self.advance(tasks, states.AGENT_STAGING_OUTPUT_PENDING)
             self.forward(tasks)

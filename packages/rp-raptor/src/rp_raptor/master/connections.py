@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import zmq
 
@@ -19,16 +18,15 @@ from rp_api.system.host import host_id
 from rp_api.system.processes import start_time
 from rp_api.transport.connection import Listener, send_to
 from rp_api.transport.keys import Gate, KeyPair, Tally, generate
-from rp_api.transport.peer_watch import PeerWatch
 from rp_api.wire import codec
 from rp_raptor.master.objects import Objects
+from rp_raptor.master.peers import ApplicationPeer, Peer, PeerProcess, SharingPeer, WorkerPeer
 from rp_raptor.master.router import CallRouter
-from rp_raptor.master.sources import CallSource, Worker
+from rp_raptor.master.sources import Worker
 from rp_raptor.wire import protocol
 from rp_raptor.wire.batch import Payloads, pack_message
 from rp_raptor.wire.parts import Part
-from rp_raptor.wire.protocol import APPLICATION, CALLS, PING, PROTOCOL, SILENCE, WINDOW, WORKER, Message, ids_of
-from rp_raptor.wire.result_gatherer import ResultGatherer
+from rp_raptor.wire.protocol import APPLICATION, CALLS, PING, PROTOCOL, SILENCE, WORKER, Message, ids_of
 
 DRAIN = 0.25
 """Seconds for the last messages of a part of a worker whose end the agent has reported."""
@@ -69,140 +67,10 @@ class Audience(Protocol):
 
     def run(self, uid: str, number: int, description: dict[str, Any], result: bytes,
             answer: Callable[[bytes], object]) -> None:
-        """Run a task that a rank of the worker submits, or has run already with `result`; `answer` takes the result."""
+        """Run a task that a rank submits, or has run already with `result`; `answer` takes the result.
 
-
-class PeerProcess(NamedTuple):
-    """The process of a peer; the start time is None if the peer does not report it."""
-
-    host: str
-    pid: int
-    started: int | None
-
-    @classmethod
-    def told(cls, host: Any, pid: Any, started: Any) -> PeerProcess:
-        """Return the process that a peer reports; `CoordinationError` if a value is not valid."""
-        if not isinstance(host, str) or type(pid) is not int or pid <= 0 or type(started) not in (int, type(None)):
-            raise CoordinationError('a peer reports no valid host, process id and start time')
-        return cls(host, pid, started)
-
-
-class Peer:
-    """A connected worker or application."""
-
-    __slots__ = ('address', 'process', 'role', 'stopped', 'uid', 'watch')
-
-    def __init__(self, role: str, address: bytes, uid: str, process: PeerProcess) -> None:
-        self.role = role
-        self.address = address
-        self.uid = uid
-        self.process = process
-        self.stopped = False
-        self.watch = PeerWatch()
-
-    @property
-    def key(self) -> str:
-        """The name of the peer as an owner or holder of objects; that of an application changes as it reconnects."""
-        return f'{self.uid}.{self.address.hex()}'
-
-
-class WorkerPeer(Peer):
-    """A connected worker, or a part of one that spans nodes."""
-
-    __slots__ = ('part', 'worker')
-
-    def __init__(self, address: bytes, uid: str, process: PeerProcess, worker: Worker, part: Part) -> None:
-        super().__init__(WORKER, address, uid, process)
-        self.worker = worker
-        self.part = part
-
-    @property
-    def key(self) -> str:
-        """The name of the manager as a holder of objects."""
-        return self.name
-
-    @property
-    def name(self) -> str:
-        """The uid, with the number of the part."""
-        return self.uid if self.part.count == 1 else f'{self.uid} (part {self.part.number} of {self.part.count})'
-
-
-class ApplicationPeer(Peer):
-    """A connected application: a source of calls."""
-
-    __slots__ = ('_results', '_send', 'owed', 'source')
-
-    def __init__(self, address: bytes, uid: str, process: PeerProcess,
-                 send: Callable[[bytes, Message], object]) -> None:
-        super().__init__(APPLICATION, address, uid, process)
-        self._send = send
-        self.source: CallSource | None = None
-        self.owed = 0   # room that was not granted to it yet
-        self._results = ResultGatherer(self._send_results)   # workers send those of long calls one by one
-
-    def opened(self, source: CallSource) -> None:
-        """Grant the first room."""
-        self.source = source
-        self._send(self.address, ['room', WINDOW])
-
-    def started(self, ids: array[int]) -> None:
-        """Ignore the start of calls, which applications do not track."""
-
-    def results(self, ids: array[int], payloads: Sequence[bytes]) -> None:
-        """Take results, which `flush` sends."""
-        self._results.add(ids.tobytes(), payloads)
-
-    def flush(self) -> None:
-        """Send results, and grant room for as many calls."""
-        self._results.flush()
-
-    def _send_results(self, ids: bytes, payloads: Payloads) -> None:
-        self._send(self.address, ['results', ids, payloads])
-        self._make_room(len(payloads))
-
-    def _make_room(self, count: int) -> None:
-        self.owed += count
-        if self.owed >= WINDOW // 8:
-            self._send(self.address, ['room', self.owed])
-            self.owed = 0
-
-
-class SharingPeer(ApplicationPeer):
-    """An application whose calls other masters share: its room follows what the workers can take soon.
-
-    `width` is the number of ranks of each of its calls.
-    """
-
-    __slots__ = ('granted', 'ranks', 'width')
-
-    def __init__(self, address: bytes, uid: str, process: PeerProcess, send: Callable[[bytes, Message], object],
-                 width: int) -> None:
-        super().__init__(address, uid, process, send)
-        self.width = width
-        self.granted = 0   # room that it has not used yet
-        self.ranks = -1    # that it was told of
-
-    def opened(self, source: CallSource) -> None:
-        """Set the source; room is granted by `grant`."""
-        self.source = source
-
-    def _make_room(self, count: int) -> None:
-        """Leave it to `grant`."""
-
-    def tell_ranks(self, ranks: int) -> None:
-        """Report how many of its calls can run at a time, if that has changed."""
-        if ranks != self.ranks:
-            self.ranks = ranks
-            self._send(self.address, ['ranks', ranks])
-
-    def grant(self, capacity: int) -> None:
-        """Grant room for as many calls as the workers have or have credit for; much room while there is no worker."""
-        assert self.source
-        window = min(WINDOW, capacity) if self.ranks else WINDOW
-        room = window - self.source.open - self.granted
-        if room > 0 and (room >= window // 8 or not self.granted):
-            self.granted += room
-            self._send(self.address, ['room', room])
+        `uid` is the stem of the uid of a task without one.
+        """
 
 
 class Peers:
@@ -233,7 +101,8 @@ class Peers:
         self.applications_access = self._admit(APPLICATION)
         self._handlers: Mapping[str, Callable[..., None]] = {
             'credit': self._on_credit, 'results': self._on_results, 'returned': self._on_returned,
-            'died': self._on_died, 'rank_states': self._on_rank_states, 'run': self._on_run, 'bye': self._on_bye,
+            'died': self._on_died, 'rank_states': self._on_rank_states, 'run': self._on_run, 'tell': self._on_tell,
+            'bye': self._on_bye,
             'define': self._on_define, 'calls': self._on_calls, 'cancel': self._on_cancel,
             'give_back': self._on_give_back, 'close': self._on_close, 'ping': self._on_ping,
             'want_object': self._of_object(self.objects.want_object),
@@ -391,7 +260,8 @@ class Peers:
         if not ranks:
             raise CoordinationError('a worker without ranks')
         process, part = PeerProcess.told(host, pid, info.get('started')), Part.told(info, ranks)
-        peer = WorkerPeer(address, uid, process, Worker(address, uid, ranks, info.get('mpi') is True), part)
+        worker = Worker(address, uid, ranks, info.get('mpi') is True, part.widest)
+        peer = WorkerPeer(address, uid, process, worker, part)
         if self._greet(peer, info.get('protocol')):
             self.router.attach(peer.worker)
             self._ranks_changed = True
@@ -399,6 +269,20 @@ class Peers:
             _log.info('worker %s is up: process %d on %s, %d ranks', peer.name, pid, info.get('host_name', host), ranks)
             if uid in self._stopped:
                 self._stop(peer)
+            elif peer.worker.mpi and part.count > 1:
+                self._complete(uid, part.count)
+
+    def _complete(self, uid: str, count: int) -> None:
+        """Let the parts of an MPI worker work together if all are connected."""
+        parts = self._workers[uid]
+        if len(parts) == count:
+            for peer in parts.values():
+                self.send(peer.address, ['complete', {number: each.worker.ranks for number, each in parts.items()}])
+
+    def _on_tell(self, peer: WorkerPeer, part: int, data: bytes) -> None:
+        other = self._workers[peer.uid].get(part)
+        if other is not None:
+            self.send(other.address, ['told', peer.part.number, data])
 
     def _stop(self, peer: WorkerPeer) -> None:
         peer.stopped = True
@@ -424,7 +308,7 @@ class Peers:
         self._audience.ranks_changed(peer.uid, states)
 
     def _on_run(self, peer: WorkerPeer, number: int, description: bytes, result: bytes) -> None:
-        self._audience.run(peer.uid, number, codec.unpack(description), result,
+        self._audience.run(peer.stem, number, codec.unpack(description), result,
                            lambda payload: self.send(peer.address, ['ran', number, payload]))
 
     def _on_bye(self, peer: WorkerPeer, reason: str) -> None:
@@ -493,9 +377,16 @@ class Peers:
         peer = self._workers.get(uid, {}).get(part.number)
         if peer is None:
             self._audience.part_ended(uid, part)
+            self._end_job(uid, f'{uid} (part {part.number} of {part.count}) has ended: {reason}')
             return
         self._receive_last()
         self._forget(peer, reason, died=not peer.stopped)
+
+    def _end_job(self, uid: str, reason: str) -> None:
+        """End the parts that are left of an MPI worker that has lost one."""
+        for peer in self._workers.get(uid, {}).values():
+            if peer.worker.mpi and not peer.stopped:
+                self.send(peer.address, ['lost', reason])
 
     def _receive_last(self) -> None:
         """Handle all messages that have arrived: they may hold the last results, or the `bye`, of a dead peer."""
@@ -530,6 +421,8 @@ class Peers:
             self._ranks_changed = True
             if reason:
                 _log.info('worker %s is lost: %s', peer.name, reason)
+            if reason and not peer.stopped and peer.worker.mpi:
+                self._end_job(peer.uid, f'worker {peer.name} is lost: {reason}')
             if reason and (peer.part.count == 1 or self._audience.part_ended(peer.uid, peer.part)):
                 self._audience.ended(peer.uid, reason, failed=died if failed is None else failed)
         elif isinstance(peer, ApplicationPeer) and peer.source:

@@ -265,7 +265,7 @@ class CallRouter:
 
     def ranks_for(self, width: int) -> int:
         """Return the number of calls over so many ranks that the workers can run at a time."""
-        return sum(worker.ranks // width for worker in self.workers.values() if worker.fits(width))
+        return sum(max(1, worker.ranks // width) for worker in self.workers.values() if worker.fits(width))
 
     def deal(self) -> None:
         """Send waiting calls to workers with credit, those with the least load first."""
@@ -321,7 +321,7 @@ class CallRouter:
     def _lack(self, ranks: int) -> str:
         """Return why no worker can run calls over so many ranks."""
         if self.workers:
-            largest = max((worker.ranks for worker in self.workers.values() if worker.mpi), default=0)
+            largest = max((worker.widest for worker in self.workers.values() if worker.mpi), default=0)
             return f'no worker can run a call over {ranks} ranks: ' + (
                 f'the largest one has {largest}' if largest else 'none of them uses MPI')
         if self._failure:

@@ -61,13 +61,14 @@ class Reclaim:
 class Worker:
     """A worker with its calls, and its credit for more (`free`)."""
 
-    __slots__ = ('address', 'asked', 'calls', 'exhausted', 'free', 'mpi', 'place', 'ranks', 'uid')
+    __slots__ = ('address', 'asked', 'calls', 'exhausted', 'free', 'mpi', 'place', 'ranks', 'uid', 'widest')
 
-    def __init__(self, address: bytes, uid: str, ranks: int, mpi: bool) -> None:
+    def __init__(self, address: bytes, uid: str, ranks: int, mpi: bool, widest: int = 0) -> None:
         self.address = address
         self.uid = uid
         self.ranks = ranks
         self.mpi = mpi
+        self.widest = widest or ranks   # the most ranks of one call
         self.free = 0
         self.calls: dict[int, Held] = {}
         self.asked = 0        # calls that it was asked to give back
@@ -76,7 +77,7 @@ class Worker:
 
     def fits(self, ranks: int) -> bool:
         """Return whether the worker can run a call over so many ranks."""
-        return ranks <= 1 or (self.mpi and ranks <= self.ranks)
+        return ranks <= 1 or (self.mpi and ranks <= self.widest)
 
 
 def load(worker: Worker) -> float:

@@ -21,6 +21,11 @@ class Part:
     number: int = 0
     count: int = 1
 
+    @property
+    def widest(self) -> int:
+        """The number of ranks that an MPI function may have here: the first part runs those over several nodes."""
+        return len(self.numbers) if self.number else self.total
+
     @classmethod
     def whole(cls, ranks: int) -> Part:
         """Return the only part of a worker."""

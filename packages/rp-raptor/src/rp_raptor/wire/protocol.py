@@ -39,6 +39,7 @@ From the manager of a worker:
                                             `rp_api.system.shared_directory.place()`, `failed` has the uids of holders
                                             that did not give it
     hold_object, id, place, path, access    it has got this object: a file, and the `Access` of a listener for others
+    tell, part, data                        pass this on to the manager of another part of the worker
     ping                                    every PING seconds; the answer is `pong`
     bye, reason                             it ends (no reason: it was stopped); others get its calls
 
@@ -61,6 +62,9 @@ To the manager of a worker:
     object_lost, id, reason                 the other answer: the object is not to be had
     forget_object, id                       no further call refers to this object
     pong
+    told, part, data                        the manager of another part says this
+    complete, {part: ranks}                 all parts of the worker are connected, perhaps again; their numbers of ranks
+    lost, reason                            end with this error: an MPI job has lost a part
     stop                                    end now; running calls are killed
 
 From an application:
@@ -202,7 +206,7 @@ _FROM: dict[str, form.Table] = {
     WORKER: {
         **_BOTH_SAY, 'worker': (_TEXT, _TEXT, _NUMBER, _NUMBER, _DICT), 'credit': (_NUMBER,),
         'results': _RESULTS, 'returned': (_are_ids,), 'died': (_are_ids, _TEXT), 'rank_states': (_are_states,),
-        'run': (_NUMBER, _BYTES, _BYTES), 'want_object': (_is_object, _TEXT, form.are_texts),
+        'run': (_NUMBER, _BYTES, _BYTES), 'tell': (_NUMBER, _BYTES), 'want_object': (_is_object, _TEXT, form.are_texts),
         'hold_object': (_is_object, _TEXT, _TEXT, _DICT), 'bye': (_TEXT,)},
     APPLICATION: {
         **_BOTH_SAY, 'open': (_TEXT, _DICT), 'define': _DEFINE, 'calls': _CALLS, 'cancel': (_are_ids,),
@@ -213,7 +217,8 @@ _TO: dict[str, form.Table] = {
     WORKER: {
         **_BOTH_HEAR, 'define': _DEFINE, 'forget': (_is_fid,), 'calls': _CALLS, 'give_back': (_NUMBER,),
         'cancel': (_are_ids,), 'ran': (_NUMBER, _BYTES), 'object_at': (_is_object, _NUMBER, _TEXT, _TEXT, _DICT),
-        'object_lost': (_is_object, _TEXT), 'forget_object': (_is_object,), 'stop': ()},
+        'object_lost': (_is_object, _TEXT), 'forget_object': (_is_object,), 'told': (_NUMBER, _BYTES),
+        'complete': (_DICT,), 'lost': (_TEXT,), 'stop': ()},
     APPLICATION: {
         **_BOTH_HEAR, 'room': (_NUMBER,), 'ranks': (_NUMBER,), 'results': _RESULTS, 'returned': (_are_ids,),
         'get_object': (_is_object, _NUMBER, _NUMBER), 'object_ready': (_is_object, _TEXT), 'ended': (_TEXT,)}}

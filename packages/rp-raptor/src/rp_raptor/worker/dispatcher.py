@@ -8,7 +8,7 @@ exactly one of: a result, 'returned', 'died'.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
 from typing import Any
 
@@ -23,6 +23,7 @@ from rp_raptor.worker.groups import Group, Groups, has_failed
 from rp_raptor.worker.interrupts import Interrupts, error
 from rp_raptor.worker.port import Port
 from rp_raptor.worker.rank_queue import RankQueue
+from rp_raptor.worker.spanning import GROUP_GRACE, SpanningCalls
 
 TAKE_BACK_DELAY = 0.01
 """Seconds that a rank may be in a call before the untaken calls behind it may be taken back."""
@@ -36,15 +37,12 @@ BULKS = 3
 PARKED = 1024
 """Asynchronous calls of a rank at most."""
 
-GROUP_GRACE = 10.0
-"""Seconds that the other ranks of an MPI call have to end after one has failed."""
-
 
 class Dispatcher:
     """The calls of a worker's ranks on one node; `devices` and `cpus` are the GPUs and the CPUs of each rank."""
 
     def __init__(self, ranks: int, cores_per_rank: int, devices: list[list[str]], cpus: list[list[int]], mpi: bool,
-                 cursors: Cursors, port: Port) -> None:
+                 cursors: Cursors, port: Port, spanning: SpanningCalls | None = None) -> None:
         self.queues = [RankQueue(rank, cursors) for rank in range(ranks)]
         self._cores = cores_per_rank
         self._gpus = max(1, len(devices[0]) if devices else 0)
@@ -58,6 +56,9 @@ class Dispatcher:
         self._estimate = Estimate(ranks)
         self._asked = 0   # credit for calls that have not arrived
         self._check: Timer | None = None
+        self._spanning = spanning
+        if spanning is not None:
+            spanning.connect(self)
 
     # from the master
 
@@ -77,7 +78,10 @@ class Dispatcher:
                 self._take_back(queue)
         removed = self._queue.remove(wanted)
         for id in wanted.difference(removed):
-            if self._who_has(id):
+            unstarted = self._spanning.cancel(id) if self._spanning else None
+            if unstarted:
+                removed.append(id)
+            elif unstarted is None and self._who_has(id):
                 self._interrupts.cancel(id)
         if removed:
             self._answer(removed, [_canceled()] * len(removed))
@@ -99,6 +103,9 @@ class Dispatcher:
             self._take_back(queue)
         self._queue.clear()
         self._asked = 0
+        call = self._spanning.withdraw() if self._spanning else None
+        if call is not None:
+            self._queue.forget([call[0]])
         self.deal()
 
     # from ranks
@@ -135,8 +142,10 @@ class Dispatcher:
         self._groups.release([queue])
         if not group.missing:
             self._finish(group)
+        elif has_failed(payload) and group.numbers and self._spanning:
+            self._spanning.done(group)
         elif has_failed(payload):   # the other ranks may wait for this one for ever
-            self._port.later(GROUP_GRACE, self._give_up, group)
+            self._port.later(GROUP_GRACE, self.give_up, group)
         self.deal()
 
     def parked(self, rank: int, ids: array[int]) -> None:
@@ -171,14 +180,19 @@ class Dispatcher:
         self.queues[rank].awaits = 0
         self.deal()
 
-    def gone(self, guilty: Sequence[int], others: Sequence[int], reason: str) -> None:
-        """Handle the death of ranks: of guilty ones, as far as known because of their calls, and others with them."""
+    def gone(self, guilty: Sequence[int], others: Sequence[int], reason: str, numbers: Sequence[int] = ()) -> None:
+        """Handle the death of ranks: of guilty ones, as far as known because of their calls, and others with them.
+
+        `numbers` are those of all guilty ranks of a worker that spans nodes.
+        """
         died: dict[int, bytes] = {}
         again: dict[int, bytes] = {}
         for rank in (*guilty, *others):
             ran, rest = self.queues[rank].clear()
             (died if rank in guilty else again).update(ran)
             again.update(rest)
+        if self._spanning is not None:
+            self._end_span(self._spanning, died, again, numbers)
         self._report_dead(died, reason)
         calls = [(id, payload) for id, payload in again.items() if id not in died and not self._end_expired(id)]
         for id, _ in calls:
@@ -195,7 +209,7 @@ class Dispatcher:
         self._ask()
 
     def _deal_out(self) -> None:
-        if self._queue.wide or self._groups.running:
+        if self._queue.wide or self._groups.running or (self._spanning and self._spanning.wanted):
             self._deal_wide()
         if self._queue.narrow:
             queues = [queue for queue in self.queues
@@ -221,6 +235,8 @@ class Dispatcher:
         """Start calls of several ranks that are free; calls that need ranks which await tasks are passed over."""
         pending, groups = self._queue, self._groups
         left = sum(not queue.awaits for queue in self.queues)
+        if self._spanning is not None and not self._reserve(self._spanning, left):
+            return
         while call := next((call for call in pending.wide if self._width(pending.attributes(call[0])) <= left), None):
             attributes = pending.attributes(call[0])
             width, spread = self._width(attributes), _ranks(attributes) > 1
@@ -233,13 +249,80 @@ class Dispatcher:
             self._start(group)
         groups.choose_none()
 
+    def _reserve(self, spanning: SpanningCalls, left: int) -> bool:
+        """Reserve ranks for a call over several nodes, which goes before others; return whether it has them all."""
+        if spanning.open:
+            wide = next((call for call in self._queue.wide if self._spans(self._queue.attributes(call[0]))), None)
+            if wide is not None:
+                self._queue.wide.remove(wide)
+                spanning.begin(wide, _ranks(self._queue.attributes(wide[0])), self._queue.timeout(wide[0]))
+        if spanning.wanted is None or spanning.wanted[1] > left:
+            return True
+        id, count = spanning.wanted
+        for queue in self._groups.choose(self.queues, count):
+            self._take_back(queue)
+        group = self._groups.form((id, b''), count, True)
+        if group is not None:
+            spanning.granted(group)
+        return group is not None
+
+    def _end_span(self, spanning: SpanningCalls, died: dict[int, bytes], again: dict[int, bytes],
+                  numbers: Sequence[int]) -> None:
+        """Sort the call over several nodes, whose job has ended, into calls that died or run again; or forget it."""
+        span, group = spanning.span, spanning.group
+        for calls in (died, again):
+            for id in {span.id if span else -1, group.id if group else -1}:
+                calls.pop(id, None)
+        result = (self._interrupts.result(span.id) or span.failed) if span else None
+        spanning.forget()
+        if span is None:
+            return
+        if result is not None:
+            self._answer([span.id], [result])
+        elif span.started and not set(numbers).isdisjoint(span.numbers):
+            died[span.id] = span.payload
+        else:
+            again[span.id] = span.payload
+
+    # for calls over several nodes: see `rp_raptor.worker.spanning`
+
+    def start_together(self, group: Group, timeout: float) -> None:
+        """Have a group run its call."""
+        self._start(group)
+        if timeout:
+            self._interrupts.limit(group.id, timeout)
+
+    def disband(self, group: Group) -> None:
+        """Release the ranks of a group."""
+        self._groups.end(group.id)
+        self._interrupts.settle([group.id])
+
+    def interrupt(self, id: int) -> None:
+        """Cancel a running call."""
+        self._interrupts.cancel(id)
+
+    def give_up(self, group: Group) -> None:
+        """Kill the ranks of a group that still run its call."""
+        if self._groups.running.get(group.id) is group:
+            for queue in group.missing:
+                self._port.kill(queue.rank, 'another rank of the call has failed')
+
+    def answer(self, id: int, result: bytes) -> None:
+        """Deliver the result of a call."""
+        self._answer([id], [result])
+
+    def later(self, delay: float, callback: Callable[..., object], *args: Any) -> object:
+        """Call `callback` after that many seconds."""
+        return self._port.later(delay, callback, *args)
+
     def _start(self, group: Group) -> None:
         devices = self._devices_of(group.ranks)
+        numbers = group.numbers or (self._spanning.numbers(group.ranks) if self._spanning else group.ranks)
         for queue in group.members:
             position = queue.give(array('Q', [group.id]), [group.payload])
             queue.progress = self._port.now()
             call = [position, group.id, group.payload]
-            self._port.to_rank(queue.rank, ['mpi', *call, group.ranks, group.tag, devices] if group.spread
+            self._port.to_rank(queue.rank, ['mpi', *call, numbers, group.tag, devices] if group.spread
                                else ['alone', *call, devices, self._cpus_of(group.ranks)])
         self._limit(group.queues[0])
 
@@ -271,13 +354,12 @@ class Dispatcher:
 
     def _finish(self, group: Group) -> None:
         self._groups.end(group.id)
+        if group.numbers and self._spanning:
+            if self._spanning.span is None:   # else ranks of other nodes may run on
+                self._interrupts.settle([group.id])
+            self._spanning.done(group)
+            return
         self._answer([group.id], [join_parts([group.parts[queue.rank] for queue in group.members])])
-
-    def _give_up(self, group: Group) -> None:
-        """Kill the ranks that are still in a call that has failed."""
-        if self._groups.running.get(group.id) is group:
-            for queue in group.missing:
-                self._port.kill(queue.rank, 'another rank of the call has failed')
 
     def _report_dead(self, died: Iterable[int], reason: str) -> None:
         """Report calls whose rank has died, or their results if the rank was killed because of them."""
@@ -346,6 +428,10 @@ class Dispatcher:
         return max(_ranks(attributes), -(-int(attributes.get('cores') or 1) // self._cores),
                    -(-int(attributes.get('gpus') or 0) // self._gpus))
 
+    def _spans(self, attributes: dict[str, Any]) -> bool:
+        """Return whether a call runs on the ranks of several nodes."""
+        return self._spanning is not None and len(self.queues) < _ranks(attributes) <= self._spanning.widest
+
     def _possible(self, ids: array[int], payloads: Sequence[bytes],
                   attributes: Attributes) -> tuple[array[int], Sequence[bytes]]:
         """Return the calls that this worker can run; fail the others."""
@@ -368,6 +454,8 @@ class Dispatcher:
         has = len(self._devices_of(range(len(self.queues))))
         if gpus > has:
             return f'the call needs {gpus} GPUs, and this worker has {has}'
+        if self._spans(attributes):
+            return ''
         width = self._width(attributes)
         if width > len(self.queues):
             return f'the call needs {width} ranks with {self._cores} cores each, and this worker has {len(self.queues)}'

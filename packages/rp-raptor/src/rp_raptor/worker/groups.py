@@ -23,6 +23,7 @@ class Group:
         self.spread = spread   # over all ranks; otherwise the first one runs it with the resources of all
         self.tag = tag
         self.parts: dict[int, bytes] = {}
+        self.numbers: list[int] = []   # of all ranks of a call over several nodes
 
     @property
     def ranks(self) -> list[int]:

@@ -18,20 +18,26 @@ from rp_api.loop.event_loop import Loop, Timer
 from rp_api.system import signals
 from rp_api.system.host import host_id, python_program
 from rp_api.system.processes import start_time
+from rp_api.wire.codec import pack, unpack
 from rp_raptor.wire.protocol import PROTOCOL
 from rp_raptor.wire.rank_protocol import RUN_VARIABLE, unpack_ids
+from rp_raptor.worker import spanning, spanning_job
 from rp_raptor.worker.dispatcher import Dispatcher
 from rp_raptor.worker.interrupts import error
 from rp_raptor.worker.master_connection import MasterConnection
-from rp_raptor.worker.mpi_launch import find_launcher
+from rp_raptor.worker.mpi_launch import Launcher, find_launcher, has_mpi4py
 from rp_raptor.worker.objects import Objects
-from rp_raptor.worker.rank_processes import Direct, Job, RankProcesses
+from rp_raptor.worker.rank_processes import Direct, Job
 from rp_raptor.worker.rank_server import RankServer
+from rp_raptor.worker.spanning import SpanningCalls
+from rp_raptor.worker.spanning_job import SpanningJob, load_command
 from rp_raptor.worker.worker_environment import WorkerEnvironment
 from rp_raptor.worker.worker_kind import needs_mpi
 
 _STOP = 2.0   # seconds for idle ranks to end
 _TERMINATE = 0.5   # seconds for ranks to write their traces
+
+RankProcesses = Direct | Job | SpanningJob
 
 
 class Manager:
@@ -50,27 +56,37 @@ class Manager:
         self._fault = ''
         self._ending = False
         self._terminated = False
-        launcher = find_launcher(os.environ) if mpi else None
-        self._mpi = launcher is not None
-        if mpi and not launcher:
+        spans = mpi and worker.part.count > 1 and has_mpi4py()
+        launcher = find_launcher(os.environ) if mpi and worker.part.count == 1 else None
+        self._mpi = launcher is not None or spans
+        if mpi and not self._mpi:
             print(f'{worker.uid}: no MPI was found; its ranks run calls of one rank only', file=sys.stderr, flush=True)
+        self._spanning = SpanningCalls(worker.part, self._tell_part) if spans else None
         self._server = RankServer(self._loop, self._rank_says, worker.runtime)
         self._objects = Objects(self._loop, self.to_master, self.to_rank, worker.master_path, worker.runtime)
         try:
-            cursors = self._server.open(worker, file, class_name, launcher.flavour.rank_variable if launcher else '')
-            environ = {**os.environ, RUN_VARIABLE: self._server.run_file}
-            self._ranks: RankProcesses = (
-                Job(self._loop, worker.ranks, command, environ, launcher, self._server.end_file, self._ranks_gone,
-                    self._end) if launcher else
-                Direct(self._loop, worker.part.numbers, command, environ, worker.variables, self._ranks_gone,
-                       self._end))
+            cursors = self._server.open(worker, file, class_name,
+                                        launcher.flavour.rank_variable if launcher else '', mpi=self._mpi)
+            self._ranks = self._processes(command, launcher)
             self._dispatcher = Dispatcher(worker.ranks, worker.cores_per_rank, worker.devices, worker.cpus, self._mpi,
-                                          cursors, self)
+                                          cursors, self, self._spanning)
             self._master = MasterConnection(self._loop, worker.master_path, self._introduce, self._master_says,
                                             self._end)
         except BaseException:
             self._server.close()
             raise
+
+    def _processes(self, command: list[str], launcher: Launcher | None) -> RankProcesses:
+        """Return the processes of the ranks, which are not started yet."""
+        worker = self._worker
+        if self._spanning:
+            lead = load_command(worker.job_path) if worker.part.number == 0 else None
+            return SpanningJob(self._loop, worker.part, lead, self._tell_part, self._ranks_gone, self._end)
+        environ = {**os.environ, RUN_VARIABLE: self._server.run_file}
+        if launcher:
+            return Job(self._loop, worker.ranks, command, environ, launcher, self._server.end_file, self._ranks_gone,
+                       self._end)
+        return Direct(self._loop, worker.part.numbers, command, environ, worker.variables, self._ranks_gone, self._end)
 
     def run(self) -> int:
         """Run until the master stops the worker or is lost; return the exit code of the process."""
@@ -129,6 +145,8 @@ class Manager:
         if ready:
             self._tell_states(ready, 'ACTIVE')
         self._objects.connected()
+        if self._spanning and (self._spanning.group or self._spanning.span):   # messages about it may be lost
+            self._ranks.kill(0, 'was killed: its manager was disconnected during a call over several nodes')
         self._dispatcher.drop()
 
     def _tell_states(self, ranks: Sequence[int], state: str) -> None:
@@ -159,8 +177,33 @@ class Manager:
         elif operation == 'forget_object':
             self._objects.forget(*arguments)
             self._server.send_all(['drop', *arguments])
+        elif operation == 'told':
+            self._told(*arguments)
+        elif operation == 'complete':
+            self._complete(arguments[0])
+        elif operation == 'lost':
+            self._end(arguments[0])
         elif operation == 'stop':
             self._stop()
+
+    # the managers on other nodes
+
+    def _tell_part(self, part: int, message: list[Any]) -> None:
+        """Send a message to the manager of another part of the worker."""
+        self._master.send(['tell', part, pack(message)])
+
+    def _told(self, part: int, data: bytes) -> None:
+        message = unpack(data)
+        if self._spanning and message[0] in spanning.MESSAGES:
+            self._spanning.heard(part, message)
+        elif isinstance(self._ranks, SpanningJob) and message[0] in spanning_job.MESSAGES:
+            self._ranks.heard(part, message)
+
+    def _complete(self, sizes: dict[int, int]) -> None:
+        """Begin to work together with the managers of the other parts, which have so many ranks."""
+        if self._spanning and isinstance(self._ranks, SpanningJob):
+            self._ranks.complete()
+            self._spanning.complete(sizes)
 
     def _ran(self, number: int, payload: bytes) -> None:
         rank, asked = self._asking.pop(number, (-1, 0))
@@ -215,8 +258,12 @@ class Manager:
         self._tell_states([rank], 'ACTIVE')
         self._dispatcher.ready(rank)
 
-    def _ranks_gone(self, guilty: Sequence[int], others: Sequence[int], reason: str) -> bool:
-        """Handle the death of ranks; return whether one of the guilty ones has taken a call."""
+    def _ranks_gone(self, guilty: Sequence[int], others: Sequence[int], reason: str,
+                    numbers: Sequence[int] = ()) -> bool:
+        """Handle the death of ranks; return whether one of the guilty ones has taken a call.
+
+        `numbers` are those of all guilty ranks of the worker.
+        """
         self._server.receive()   # their last messages
         ranks = [*guilty, *others]
         for rank in ranks:
@@ -226,7 +273,7 @@ class Manager:
         self._objects.gone(ranks)
         print(f'{self._worker.uid}: {reason}', file=sys.stderr, flush=True)
         worked = any(self._dispatcher.queues[rank].has_worked for rank in guilty)
-        self._dispatcher.gone(guilty, others, reason)
+        self._dispatcher.gone(guilty, others, reason, numbers)
         return worked
 
     # the end

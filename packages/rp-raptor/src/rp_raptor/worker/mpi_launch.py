@@ -91,9 +91,14 @@ def without_job(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not name.startswith(_FOREIGN) or name.startswith(_KEPT)}
 
 
+def has_mpi4py() -> bool:
+    """Return whether mpi4py is installed."""
+    return importlib.util.find_spec('mpi4py') is not None
+
+
 def find_launcher(environ: Mapping[str, str]) -> Launcher | None:
     """Return the launcher for MPI ranks; None if there is no known one, or no mpi4py."""
-    if importlib.util.find_spec('mpi4py') is None:
+    if not has_mpi4py():
         return None
     places = [os.path.dirname(sys.executable), *environ.get('PATH', os.defpath).split(os.pathsep)]
     for place in dict.fromkeys(places):

@@ -24,9 +24,13 @@ STARTS = 3
 START_TIMEOUT = 300.0
 """Seconds that a rank has to say hello, as it may have much to load."""
 
-_LAST_WORDS = 0.02   # seconds for the last messages of a dead rank to arrive
-_LOOK = 1.0          # seconds between looks for ended ranks, until all have said hello
-_EXIT = 2.0          # seconds for a launcher to end by itself, and to clean up
+LAST_WORDS = 0.02
+"""Seconds for the last messages of a dead rank to arrive."""
+
+EXIT = 2.0
+"""Seconds for a launcher to end by itself, and to clean up."""
+
+_LOOK = 1.0   # seconds between looks for ended ranks, until all have said hello
 
 Gone = Callable[[Sequence[int], Sequence[int], str], bool]
 """Handles dead ranks: those that died first, those that ended with them, and the reason.
@@ -114,8 +118,8 @@ class Direct:
             if not self._processes:
                 self._stopping()
             return
-        reason = f'rank {self._numbers[rank]} {self._reasons.pop(rank, "") or _how(process.returncode)}'
-        self._loop.call_later(_LAST_WORDS, self._tell, rank, reason)
+        reason = f'rank {self._numbers[rank]} {self._reasons.pop(rank, "") or how_it_ended(process.returncode)}'
+        self._loop.call_later(LAST_WORDS, self._tell, rank, reason)
 
     def _tell(self, rank: int, reason: str) -> None:
         if self._stopping:
@@ -221,7 +225,7 @@ class Job:
         if self._process:
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(_EXIT)
+                self._process.wait(EXIT)
         self._kill()
         self._reap()
 
@@ -243,8 +247,8 @@ class Job:
         self._reason = self._reason or reason
         self._disarm()
         if self._process:
-            self._timers = [self._loop.call_later(_EXIT / 10, self._process.send_signal, signal.SIGTERM),
-                            self._loop.call_later(_EXIT, self._kill)]
+            self._timers = [self._loop.call_later(EXIT / 10, self._process.send_signal, signal.SIGTERM),
+                            self._loop.call_later(EXIT, self._kill)]
 
     def _launcher_ended(self) -> None:
         code = self._reap()
@@ -253,10 +257,10 @@ class Job:
             return
         ends = self._read_ends()
         guilty = list(ends) or sorted(self._dead) or list(range(self._ranks))
-        told = [f'rank {rank} {how}' for rank, how in ends.items()] or [f'the MPI job {_how(code)}']
+        told = [f'rank {rank} {how}' for rank, how in ends.items()] or [f'the MPI job {how_it_ended(code)}']
         reason = self._reason or ', '.join(told)
         others = [rank for rank in range(self._ranks) if rank not in guilty]
-        self._loop.call_later(_LAST_WORDS, self._tell, guilty, others, reason)
+        self._loop.call_later(LAST_WORDS, self._tell, guilty, others, reason)
 
     def _tell(self, guilty: list[int], others: list[int], reason: str) -> None:
         self._reason = ''
@@ -276,7 +280,7 @@ class Job:
                 lines = [line.split() for line in file]
         except FileNotFoundError:
             return {}
-        return {int(rank): _how(int(code)) for rank, code in lines}
+        return {int(rank): how_it_ended(int(code)) for rank, code in lines}
 
     def _kill(self) -> None:
         if self._process:
@@ -308,10 +312,7 @@ class Job:
         self._timers = []
 
 
-RankProcesses = Direct | Job
-
-
-def _how(code: int) -> str:
+def how_it_ended(code: int) -> str:
     """Describe how a process has ended; shells add 128 to the number of a signal."""
     number = -code if code < 0 else code - 128
     if number <= 0:

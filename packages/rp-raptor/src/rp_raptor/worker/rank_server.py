@@ -13,6 +13,7 @@ import zmq
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
 from rp_api.system.processes import start_time
+from rp_api.system.shared_directory import SharedDirectory
 from rp_api.transport.connection import Listener, arrivals, make_private_directory, send_to
 from rp_api.transport.keys import Gate, Tally, generate
 from rp_raptor.wire import cursor
@@ -25,7 +26,10 @@ _WAITING = 1 << 16   # queued messages to a rank that does not read
 
 
 class RankServer:
-    """Listens for ranks, in a private directory in `base`; `heard(rank, message)` is called with their messages."""
+    """Listens for ranks, in a private directory in `base` or, without one, in shared memory.
+
+    `heard(rank, message)` is called with their messages.
+    """
 
     def __init__(self, loop: Loop, heard: Callable[[int, list[Any]], object], base: str | None = None) -> None:
         self._heard = heard
@@ -35,26 +39,29 @@ class RankServer:
         self._keys, self._rank_keys = generate(), generate()
         self._gate = Gate(zmq.Context.instance(), loop)
         self._gate.allow(self._rank_keys.public, _DOMAIN)
-        self.directory = make_private_directory(base)
+        # a later sweep finds a shared directory, if this process is killed; the agent removes those in `base`
+        self._shared = None if base else SharedDirectory()
+        self.directory = self._shared.path if self._shared else make_private_directory(base)
         self._listener = Listener(loop, zmq.ROUTER, self._keys, self._gate, f'ipc://{self.directory}/s', _DOMAIN,
                                   _WAITING, self.receive)
         self.run_file = ''
         self.end_file = os.path.join(self.directory, 'ends')
         self._cursor_file = os.path.join(self.directory, 'cursors')
 
-    def open(self, worker: WorkerEnvironment, file: str, class_name: str, rank_variable: str) -> cursor.Cursors:
+    def open(self, worker: WorkerEnvironment, file: str, class_name: str, rank_variable: str, *,
+             mpi: bool) -> cursor.Cursors:
         """Write the run file, and return the words shared with the ranks.
 
-        `rank_variable` is empty for ranks that are not in an MPI job. If such a job spans several managers, the run
-        file is where the ranks on this node look for it.
+        With `mpi`, the ranks are an MPI job; `rank_variable` has the number of a rank if the manager starts it. If the
+        job spans several managers, the run file is where the ranks on this node look for it.
         """
-        path = (rank_variable and worker.run_path) or os.path.join(self.directory, 'ranks.json')
+        path = (mpi and worker.run_path) or os.path.join(self.directory, 'ranks.json')
         cursor.create(self._cursor_file, worker.ranks)
         Run(address=self._listener.address, server=self._keys.public.decode(),
             public=self._rank_keys.public.decode(), secret=self._rank_keys.secret.decode(), pid=os.getpid(),
             started=start_time(os.getpid()), worker=worker.uid, master=worker.master, file=file, class_name=class_name,
             ranks=worker.part.total, numbers=list(worker.part.numbers), cores_per_rank=worker.cores_per_rank,
-            mpi=bool(rank_variable), rank_variable=rank_variable, device_variable=worker.device_variable,
+            mpi=mpi, rank_variable=rank_variable, device_variable=worker.device_variable,
             devices=worker.devices, cpus=worker.cpus, cursors=self._cursor_file).save(path)
         self.run_file = path
         return cursor.Cursors(self._cursor_file)
@@ -90,6 +97,8 @@ class RankServer:
         if self.run_file:
             with suppress(FileNotFoundError):
                 os.unlink(self.run_file)
+        if self._shared:
+            self._shared.close()
         shutil.rmtree(self.directory, ignore_errors=True)   # the agent may have removed it
 
     def _take(self, peer: bytes, message: list[Any]) -> None:

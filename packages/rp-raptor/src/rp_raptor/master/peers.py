@@ -1,0 +1,153 @@
+"""The peers of a master: the workers and applications that are connected to it."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from rp_api.errors import CoordinationError
+from rp_api.transport.peer_watch import PeerWatch
+from rp_raptor.master.sources import CallSource, Worker
+from rp_raptor.wire.batch import Payloads
+from rp_raptor.wire.parts import Part
+from rp_raptor.wire.protocol import APPLICATION, WINDOW, WORKER, Message
+from rp_raptor.wire.result_gatherer import ResultGatherer
+
+
+class PeerProcess(NamedTuple):
+    """The process of a peer; the start time is None if the peer does not report it."""
+
+    host: str
+    pid: int
+    started: int | None
+
+    @classmethod
+    def told(cls, host: Any, pid: Any, started: Any) -> PeerProcess:
+        """Return the process that a peer reports; `CoordinationError` if a value is not valid."""
+        if not isinstance(host, str) or type(pid) is not int or pid <= 0 or type(started) not in (int, type(None)):
+            raise CoordinationError('a peer reports no valid host, process id and start time')
+        return cls(host, pid, started)
+
+
+class Peer:
+    """A connected worker or application."""
+
+    __slots__ = ('address', 'process', 'role', 'stopped', 'uid', 'watch')
+
+    def __init__(self, role: str, address: bytes, uid: str, process: PeerProcess) -> None:
+        self.role = role
+        self.address = address
+        self.uid = uid
+        self.process = process
+        self.stopped = False
+        self.watch = PeerWatch()
+
+    @property
+    def key(self) -> str:
+        """The name of the peer as an owner or holder of objects; that of an application changes as it reconnects."""
+        return f'{self.uid}.{self.address.hex()}'
+
+
+class WorkerPeer(Peer):
+    """A connected worker, or a part of one that spans nodes."""
+
+    __slots__ = ('part', 'worker')
+
+    def __init__(self, address: bytes, uid: str, process: PeerProcess, worker: Worker, part: Part) -> None:
+        super().__init__(WORKER, address, uid, process)
+        self.worker = worker
+        self.part = part
+
+    @property
+    def key(self) -> str:
+        """The name of the manager as a holder of objects."""
+        return self.name
+
+    @property
+    def name(self) -> str:
+        """The uid, with the number of the part."""
+        return self.uid if self.part.count == 1 else f'{self.uid} (part {self.part.number} of {self.part.count})'
+
+    @property
+    def stem(self) -> str:
+        """The stem of the uids of tasks that ranks submit, whose numbers each manager counts."""
+        return self.uid if self.part.count == 1 else f'{self.uid}.{self.part.number:04d}'
+
+
+class ApplicationPeer(Peer):
+    """A connected application: a source of calls."""
+
+    __slots__ = ('_results', '_send', 'owed', 'source')
+
+    def __init__(self, address: bytes, uid: str, process: PeerProcess,
+                 send: Callable[[bytes, Message], object]) -> None:
+        super().__init__(APPLICATION, address, uid, process)
+        self._send = send
+        self.source: CallSource | None = None
+        self.owed = 0   # room that was not granted to it yet
+        self._results = ResultGatherer(self._send_results)   # workers send those of long calls one by one
+
+    def opened(self, source: CallSource) -> None:
+        """Grant the first room."""
+        self.source = source
+        self._send(self.address, ['room', WINDOW])
+
+    def started(self, ids: array[int]) -> None:
+        """Ignore the start of calls, which applications do not track."""
+
+    def results(self, ids: array[int], payloads: Sequence[bytes]) -> None:
+        """Take results, which `flush` sends."""
+        self._results.add(ids.tobytes(), payloads)
+
+    def flush(self) -> None:
+        """Send results, and grant room for as many calls."""
+        self._results.flush()
+
+    def _send_results(self, ids: bytes, payloads: Payloads) -> None:
+        self._send(self.address, ['results', ids, payloads])
+        self._make_room(len(payloads))
+
+    def _make_room(self, count: int) -> None:
+        self.owed += count
+        if self.owed >= WINDOW // 8:
+            self._send(self.address, ['room', self.owed])
+            self.owed = 0
+
+
+class SharingPeer(ApplicationPeer):
+    """An application whose calls other masters share: its room follows what the workers can take soon.
+
+    `width` is the number of ranks of each of its calls.
+    """
+
+    __slots__ = ('granted', 'ranks', 'width')
+
+    def __init__(self, address: bytes, uid: str, process: PeerProcess, send: Callable[[bytes, Message], object],
+                 width: int) -> None:
+        super().__init__(address, uid, process, send)
+        self.width = width
+        self.granted = 0   # room that it has not used yet
+        self.ranks = -1    # that it was told of
+
+    def opened(self, source: CallSource) -> None:
+        """Set the source; room is granted by `grant`."""
+        self.source = source
+
+    def _make_room(self, count: int) -> None:
+        """Leave it to `grant`."""
+
+    def tell_ranks(self, ranks: int) -> None:
+        """Report how many of its calls can run at a time, if that has changed."""
+        if ranks != self.ranks:
+            self.ranks = ranks
+            self._send(self.address, ['ranks', ranks])
+
+    def grant(self, capacity: int) -> None:
+        """Grant room for as many calls as the workers have or have credit for; much room while there is no worker."""
+        assert self.source
+        window = min(WINDOW, capacity) if self.ranks else WINDOW
+        room = window - self.source.open - self.granted
+        if room > 0 and (room >= window // 8 or not self.granted):
+            self.granted += room
+            self._send(self.address, ['room', room])

@@ -1,0 +1,244 @@
+"""Calls over more ranks than one node has: the first manager of the worker coordinates them, one at a time.
+
+Such a call needs all ranks of the first nodes, and some of a further one. Each manager reserves the ranks as for its
+own calls of several ranks. When all have them, the call starts on all nodes. So calls cannot wait for each other in a
+circle. The managers tell each other, through the master:
+
+    reserve, id, count            from the first one: reserve so many ranks
+    release, id                   from the first one: the call is not started
+    reserved, id, numbers         to the first one: these ranks wait for the call
+    start, id, payload, timeout, numbers, tag
+                                  from the first one: run it; the numbers are those of all its ranks
+    parts, id, {number: payload}  to the first one: results of ranks, all of the node or the first that has failed
+    cancel, id                    from the first one: cancel the call
+    give_up, id                   from the first one: kill the ranks that still run it, as another one has failed
+
+When the MPI job ends, the first manager repeats the call or reports its death; the others forget it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rp_raptor.wire.parts import Part
+from rp_raptor.wire.payload import join_parts
+from rp_raptor.worker.groups import Group, has_failed
+from rp_raptor.worker.rank_queue import Call
+
+if TYPE_CHECKING:
+    from rp_raptor.worker.spanning_job import Tell
+
+MESSAGES = ('reserve', 'release', 'reserved', 'start', 'parts', 'cancel', 'give_up')
+
+GROUP_GRACE = 10.0
+"""Seconds that the other ranks of an MPI call have to end after one has failed."""
+
+
+class Ranks(Protocol):
+    """The ranks of a node, as calls over several nodes use them."""
+
+    def deal(self) -> None:
+        """Distribute calls, and reserve ranks."""
+
+    def start_together(self, group: Group, timeout: float) -> None:
+        """Have a group run its call."""
+
+    def disband(self, group: Group) -> None:
+        """Release the ranks of a group."""
+
+    def interrupt(self, id: int) -> None:
+        """Cancel a running call."""
+
+    def give_up(self, group: Group) -> None:
+        """Kill the ranks of a group that still run its call."""
+
+    def answer(self, id: int, result: bytes) -> None:
+        """Deliver the result of a call."""
+
+    def later(self, delay: float, callback: Callable[..., object], *args: Any) -> object:
+        """Call `callback` after that many seconds."""
+
+
+class Span:
+    """A call over several nodes: `needs` are the numbers of ranks by part, `ranks` those that wait for it."""
+
+    def __init__(self, call: Call, timeout: float, needs: dict[int, int]) -> None:
+        self.id, self.payload = call
+        self.timeout = timeout
+        self.needs = needs
+        self.ranks: dict[int, list[int]] = {}
+        self.results: dict[int, bytes] = {}
+        self.failed: bytes | None = None
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of all ranks, ascending."""
+        return sorted(number for numbers in self.ranks.values() for number in numbers)
+
+    @property
+    def started(self) -> bool:
+        """True if all ranks run the call."""
+        return len(self.ranks) == len(self.needs)
+
+
+class SpanningCalls:
+    """The calls over several nodes, in the first manager or another one."""
+
+    def __init__(self, part: Part, tell: Tell) -> None:
+        self.span: Span | None = None   # of the first manager
+        self.wanted: tuple[int, int] | None = None
+        """The call and the number of ranks that are to be reserved here."""
+        self.group: Group | None = None
+        """The ranks that are reserved here, or run the call."""
+        self._part = part
+        self._tell = tell
+        self._sizes: dict[int, int] = {}
+        self._ranks: Ranks | None = None
+
+    def connect(self, ranks: Ranks) -> None:
+        """Set the ranks of this node."""
+        self._ranks = ranks
+
+    def complete(self, sizes: dict[int, int]) -> None:
+        """Note the number of ranks of each part, which are all connected."""
+        if self._part.number == 0:
+            self._sizes = sizes
+            self._here.deal()
+
+    @property
+    def widest(self) -> int:
+        """The number of ranks that a call may have here; 0 if such calls do not come here."""
+        return self._part.total if self._part.number == 0 else 0
+
+    @property
+    def open(self) -> bool:
+        """True if the next call can be coordinated."""
+        return self.span is None and bool(self._sizes)
+
+    def begin(self, call: Call, ranks: int, timeout: float) -> None:
+        """Reserve ranks on the nodes for a call."""
+        needs: dict[int, int] = {}
+        for part, size in sorted(self._sizes.items()):
+            if ranks > 0:
+                needs[part] = min(size, ranks)
+                ranks -= size
+        self.span = Span(call, timeout, needs)
+        self.wanted = call[0], needs[0]
+        for part, count in needs.items():
+            if part:
+                self._tell(part, ['reserve', call[0], count])
+
+    def granted(self, group: Group) -> None:
+        """Note that the ranks of this node are reserved."""
+        self.wanted, self.group = None, group
+        numbers = self.numbers(group.ranks)
+        if self.span is None:
+            self._tell(0, ['reserved', group.id, numbers])
+        else:
+            self._reserved(self.span, 0, numbers)
+
+    def heard(self, part: int, message: list[Any]) -> None:
+        """Handle a message of another manager; late ones about other calls are ignored."""
+        kind, id, *arguments = message
+        span, group = self.span, self.group
+        if self._part.number == 0:
+            if span is None or span.id != id:
+                return
+            if kind == 'reserved' and not span.started:
+                self._reserved(span, part, *arguments)
+            elif kind == 'parts':
+                self._collect(span, *arguments)
+        elif kind == 'reserve':
+            self.wanted = id, arguments[0]
+            self._here.deal()
+        elif kind == 'release':
+            self.forget()
+            self._here.deal()
+        elif group is not None and group.id == id:
+            if kind == 'start':
+                self._start(group, *arguments)
+            elif kind == 'cancel':
+                self._here.interrupt(id)
+            elif kind == 'give_up':
+                self._here.give_up(group)
+
+    def done(self, group: Group) -> None:
+        """Take the results of the ranks of this node: of all of them, or of some of which one has failed."""
+        results = {self._part.numbers[rank]: part for rank, part in group.parts.items()}
+        if not group.missing:
+            self.group = None
+        if self.span is None:
+            self._tell(0, ['parts', group.id, results])
+        else:
+            self._collect(self.span, results)
+
+    def cancel(self, id: int) -> bool | None:
+        """Cancel a call: return None if it is none of these, True if it was not started."""
+        span = self.span
+        if span is None or span.id != id:
+            return None
+        if not span.started:
+            self.withdraw()
+            return True
+        self._here.interrupt(id)
+        self._tell_others(span, ['cancel', id])
+        return False
+
+    def withdraw(self) -> Call | None:
+        """Release the ranks of a call that is not started, and return it."""
+        span = self.span
+        if span is None or span.started:
+            return None
+        self._tell_others(span, ['release', span.id])
+        self.forget()
+        return span.id, span.payload
+
+    def forget(self) -> None:
+        """Forget the call, and release the ranks of this node."""
+        group, self.group, self.wanted, self.span = self.group, None, None, None
+        if group is not None:
+            self._here.disband(group)
+
+    def numbers(self, ranks: Sequence[int]) -> list[int]:
+        """Return the numbers in the worker of ranks of this node."""
+        return [self._part.numbers[rank] for rank in ranks]
+
+    @property
+    def _here(self) -> Ranks:
+        assert self._ranks is not None
+        return self._ranks
+
+    def _reserved(self, span: Span, part: int, numbers: list[int]) -> None:
+        span.ranks[part] = numbers
+        group = self.group
+        if span.started and group is not None:
+            ranks = span.numbers
+            self._tell_others(span, ['start', span.id, span.payload, span.timeout, ranks, group.tag])
+            self._start(group, span.payload, span.timeout, ranks, group.tag)
+
+    def _start(self, group: Group, payload: bytes, timeout: float, numbers: Sequence[int], tag: int) -> None:
+        group.payload, group.numbers, group.tag = payload, list(numbers), tag
+        self._here.start_together(group, timeout)
+
+    def _collect(self, span: Span, results: dict[int, bytes]) -> None:
+        span.results |= results
+        if len(span.results) == sum(span.needs.values()):
+            self.span = None
+            self._here.answer(span.id, join_parts([span.results[number] for number in sorted(span.results)]))
+            self._here.deal()
+        elif span.failed is None:
+            span.failed = next(filter(has_failed, results.values()), None)
+            if span.failed is not None:   # the other ranks may wait for this one for ever
+                self._here.later(GROUP_GRACE, self._give_up, span)
+
+    def _give_up(self, span: Span) -> None:
+        if self.span is span:
+            self._tell_others(span, ['give_up', span.id])
+            if self.group is not None:
+                self._here.give_up(self.group)
+
+    def _tell_others(self, span: Span, message: list[Any]) -> None:
+        for part in span.needs:
+            if part:
+                self._tell(part, message)
