@@ -115,6 +115,18 @@ def test_tasks_for_any_master_go_where_ranks_are_idle(masters: Any, shared: Run)
     assert min(done.values()) > 60, done
 
 
+def test_tasks_for_any_master_go_to_a_worker_that_comes_late(run: Run, tmp_path: Path) -> None:
+    """Both are at the first master, which alone has a worker, and wait for each other."""
+    masters = [_master(run.pilot, 1), _master(run.pilot)]
+    tasks = run.tmgr.submit_tasks([rp.TaskDescription({
+        'mode': rp.TASK_FUNCTION, 'raptor_id': '*',
+        'function': rp.PythonTask(meet, f'{tmp_path}/meeting', number, 2)}) for number in range(2)])
+    tasks[0].wait(rp.AGENT_EXECUTING, timeout=LONG)
+    masters[1].submit_workers(rp.TaskDescription({'mode': rp.RAPTOR_WORKER}))
+    run.tmgr.wait_tasks([task.uid for task in tasks], timeout=LONG)
+    assert len({task.return_value for task in tasks}) == 2
+
+
 def test_sources_at_one_master_take_turns(masters: Any) -> None:
     """An executor gets its results while a stream that never ends keeps all ranks busy, and the other way round."""
     ended = threading.Event()

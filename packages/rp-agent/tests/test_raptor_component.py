@@ -91,7 +91,48 @@ def test_tasks_for_any_master_are_shared_by_those_who_ask(agent: RaptorPorts) ->
     for number in range(3):
         agent.say(f'raptor.{number}', 'credit', 100)
     agent.put(*[a_task(f'more.{number}', raptor_id='*') for number in range(30)])
-    assert [len(agent.given(f'raptor.{number}')) for number in range(3)] == [28, 12, 10]
+    assert [len(agent.given(f'raptor.{number}')) for number in range(3)] == [18, 16, 16]
+
+
+def test_tasks_for_any_master_are_shared_by_ranks(agent: RaptorPorts) -> None:
+    agent.put(*tasks(40, raptor_id='*'))
+    for number, ranks in enumerate((3, 1, 0)):
+        agent.start(f'raptor.{number}')
+        agent.say(f'raptor.{number}', 'ranks', ranks)
+    for number in (1, 2):
+        agent.say(f'raptor.{number}', 'credit', 10)
+    assert agent.given('raptor.1') == [f'task.{number}' for number in range(10)]
+    assert agent.given('raptor.2') == []   # it has no worker yet
+    agent.say('raptor.0', 'credit', 100)
+    assert len(agent.given('raptor.0')) == 30
+
+
+def test_tasks_that_have_not_started_go_to_another_master(agent: RaptorPorts) -> None:
+    agent.start('raptor.0', credit=100)
+    agent.say('raptor.0', 'ranks', 1)
+    agent.put(*tasks(9, raptor_id='*'))
+    agent.say('raptor.0', 'states', states.AGENT_EXECUTING, ['task.0', 'task.8'])
+    agent.start('raptor.1')
+    agent.say('raptor.1', 'ranks', 2)
+    assert agent.messages('give_back') == []   # it accepts none
+    agent.say('raptor.1', 'credit', 50)
+    assert agent.messages('give_back', 'raptor.0') == [[6]]
+    agent.say('raptor.1', 'credit', 1)
+    assert len(agent.messages('give_back')) == 1   # before the answer
+    cancelled = agent.raptor._registry.masters['raptor.0'].held['task.7']
+    cancelled.cancelled = True
+    agent.raptor.cancel(['task.7'])
+    agent.say('raptor.0', 'returned', ['task.6', 'task.7', 'task.8', 'unknown'])
+    assert agent.given('raptor.1') == ['task.6', 'task.8']
+    assert agent.ended() == {'task.7': (states.CANCELED, 'cancelled while it waited for its RAPTOR master')}
+    agent.say('raptor.1', 'states', states.AGENT_EXECUTING, ['task.6', 'task.8'])
+    agent.say('raptor.1', 'results', ['task.6', 'task.8'], [{'exit_code': 0}] * 2)
+    assert [task.uid for task in agent.staged] == ['task.6', 'task.8']
+    agent.say('raptor.1', 'credit', 2)
+    assert agent.messages('give_back', 'raptor.0')[1:] == [[4]]
+    agent.say('raptor.0', 'returned', [])
+    agent.say('raptor.1', 'credit', 1)
+    assert len(agent.messages('give_back')) == 2   # it has none to give back
 
 
 def test_named_tasks_come_before_those_for_any(agent: RaptorPorts) -> None:

@@ -32,6 +32,7 @@ class Bench:
         self.router.attach(self.worker)
         self.router.credit(self.worker, 10_000)
         self.executing: list[str] = []
+        self.given_back: list[list[str]] = []
 
     def send(self, *message: Any) -> None:
         operation, state, uids = message
@@ -41,6 +42,9 @@ class Bench:
     def results(self, uids: Any, results: Any) -> None:
         assert not self.results_of.keys() & set(uids)
         self.results_of.update(zip(uids, results, strict=True))
+
+    def returned(self, uids: Any) -> None:
+        self.given_back.append(list(uids))
 
     def take(self, **descriptions: dict[str, Any]) -> list[int]:
         """Tasks come, each with its uid as the name of the argument, and are dealt."""
@@ -123,6 +127,23 @@ def test_cancelled(bench: Bench) -> None:
     bench.done('a', payload.encode_success(None))
     assert bench.results_of['a'] == codec.pack({'exit_code': 0})
     bench.passthrough.cancel(['a', 'b'])
+
+
+def test_tasks_for_any_master_are_given_back(bench: Bench) -> None:
+    bench.worker.free = 3
+    bench.take(mine=FUNCTION | {'raptor_id': 'raptor.0'})
+    bench.take(**{f'any.{number}': FUNCTION | {'raptor_id': '*'} for number in range(5)})
+    bench.passthrough.give_back(2)
+    assert bench.given_back == [['any.3', 'any.4']]
+    assert len(bench.passthrough) == 4
+    bench.passthrough.give_back(9)
+    assert bench.told[-1] == ['give_back', 1]
+    bench.router.returned(bench.worker, list(bench.worker.calls)[:1])   # that of the one that is for this master
+    assert bench.given_back[1:] == [['any.2']]
+    bench.passthrough.cancel(['any.0'])
+    assert [message[0] for message in bench.told[-1:]] == ['cancel']
+    bench.passthrough.close()
+    bench.passthrough.give_back(1)
 
 
 def test_malformed_tasks_change_nothing(bench: Bench) -> None:

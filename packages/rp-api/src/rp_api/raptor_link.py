@@ -9,9 +9,12 @@ From a master:
 
     hello uid pid access          the master `uid` is up; applications connect to it with `access` (a dict)
     credit n                      it accepts n more tasks; the agent sends no tasks without credit
+    ranks n                       its workers have n ranks, when that changes: 0 before the first worker
     states state uids             tasks have reached a state (AGENT_EXECUTING)
     results uids [result...]      tasks are done; the keys of a result are those of `RESULT`, all of them optional; the
                                   result of a DONE task may be packed, and is forwarded to the application unchanged
+    returned uids                 tasks for any master that no rank has started, given back because of `give_back`; the
+                                  credit for them has to be renewed
     submit [description...]       run these tasks, each with its `uid`: workers and executables; a task of the master
                                   is returned under its own uid, to be run as now described
     cancel uids                   cancel submitted tasks; each still gets its final state
@@ -29,6 +32,8 @@ From the agent:
                                   at most as many tasks as the credit allows. Their descriptions, without defaults, are
                                   packed: the common part, and the rest of each (`wire.codec.pack_bulk`)
     cancel uids                   cancel these tasks of the master; each still gets its result
+    give_back n                   give back up to n tasks for any master that no rank has started; `returned` is the
+                                  answer, also if there are none
     task_state uid state result   of a submitted task: AGENT_EXECUTING (None), or a final state with its
                                   result; of a worker that the application has submitted: AGENT_SCHEDULING
                                   ({'ranks': number}) when it is to be started, and its end; of a part of a worker
@@ -206,7 +211,8 @@ def _have_uids(value: Any) -> bool:
 
 
 _FROM_MASTER: form.Table = {
-    'hello': (form.is_text, form.is_number, form.is_dict), 'credit': (form.is_number,),
+    'hello': (form.is_text, form.is_number, form.is_dict), 'credit': (form.is_number,), 'ranks': (form.is_number,),
+    'returned': (form.are_texts,),
     'states': (form.is_text, form.are_texts), 'results': (form.are_texts, form.are_all(dict, bytes)),
     'submit': (_have_uids,), 'cancel': (form.are_texts,),
     'rpc_result': (form.is_number, form.is_a(bool), form.is_anything), 'waits': (form.is_text,), 'bye': (),
@@ -214,7 +220,8 @@ _FROM_MASTER: form.Table = {
 
 _FROM_AGENT: form.Table = {
     'welcome': (form.is_dict,), 'tasks': (form.is_bytes, form.are_texts, form.are_texts, form.are_all(bytes)),
-    'cancel': (form.are_texts,), 'task_state': (form.is_text, form.is_text, form.is_a(dict, type(None))),
+    'cancel': (form.are_texts,), 'give_back': (form.is_number,),
+    'task_state': (form.is_text, form.is_text, form.is_a(dict, type(None))),
     'rpc': (form.is_number, form.is_text, form.is_list, form.is_dict), 'stop': (), 'got': (form.is_number,),
     'again': (form.is_number,)}
 

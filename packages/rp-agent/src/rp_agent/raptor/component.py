@@ -67,7 +67,8 @@ class Raptor(Component):
         self._stopped: str | None = None
         """The reason why all tasks end, after `stop`."""
         self._handlers: Mapping[str, Callable[..., None]] = {
-            'credit': self._on_credit, 'states': self._on_states, 'results': self._on_results,
+            'credit': self._on_credit, 'ranks': self._on_ranks, 'returned': self._on_returned,
+            'states': self._on_states, 'results': self._on_results,
             'submit': self._on_submit, 'cancel': self._on_cancel, 'rpc_result': self._on_rpc_result,
             'waits': self._waits.master_waits, 'bye': self._on_bye}
 
@@ -130,10 +131,14 @@ class Raptor(Component):
     def _serve(self) -> None:
         """Send masters the tasks that they have asked for."""
         for master, tasks in self._registry.deal():
-            # the master returns executables to the agent, which schedules them first
-            self.advance([task for task in tasks if task.description['mode'] != TASK_EXECUTABLE],
-                         states.AGENT_EXECUTING_PENDING)
+            # the master returns executables to the agent, which schedules them first; tasks that another master has
+            # given back keep their state
+            self.advance([task for task in tasks if task.description['mode'] != TASK_EXECUTABLE
+                          and task.state == states.AGENT_SCHEDULING], states.AGENT_EXECUTING_PENDING)
             self._send_tasks(master, tasks)
+        for master, number in self._registry.to_give_back():
+            master.asked = number
+            self._ports.send(master.address, 'give_back', number)
 
     def _send_tasks(self, master: Master, tasks: list[AgentTask]) -> None:
         try:
@@ -210,6 +215,18 @@ class Raptor(Component):
         master.credit += number
         self._serve()
 
+    def _on_ranks(self, master: Master, number: int) -> None:
+        master.ranks = number
+        self._serve()
+
+    def _on_returned(self, master: Master, uids: list[str]) -> None:
+        """Take tasks back that a master has not started, for another one."""
+        master.asked, master.exhausted = 0, not uids
+        tasks = [master.held.pop(uid) for uid in uids if uid in master.held and uid not in self._submissions.running]
+        self._end([task for task in tasks if task.cancelled])
+        self._registry.wait_again([task for task in tasks if not task.cancelled])
+        self._serve()
+
     def _on_states(self, master: Master, state: str, uids: list[str]) -> None:
         if state == states.AGENT_EXECUTING:
             running = self._submissions.running
@@ -218,6 +235,7 @@ class Raptor(Component):
 
     def _on_results(self, master: Master, uids: list[str], results: list[dict[str, Any] | bytes]) -> None:
         master.last_result = time.monotonic()
+        master.exhausted = False
         tasks = []
         held, running = master.held, self._submissions.running
         for uid, result in zip(uids, results, strict=True):

@@ -34,6 +34,12 @@ class Master:
     listens: str = ''
     """The address at which it listens for its workers and for applications."""
     credit: int = 0
+    ranks: int = 0
+    """The number of ranks of its workers."""
+    asked: int = 0
+    """The number of tasks that it was asked to give back, until its answer."""
+    exhausted: bool = False
+    """True if it had no tasks to give back, and has got none and sent no result since."""
     last_result: float = 0.0
     queue: Queue = field(default_factory=OrderedDict)
     """Tasks that wait until it asks for them."""
@@ -47,6 +53,16 @@ class Master:
     """Workers that were passed to the scheduler."""
     own: Queue = field(default_factory=OrderedDict)
     """Tasks that it has submitted, which the application does not know."""
+
+    @property
+    def free(self) -> int:
+        """The number of tasks that it accepts."""
+        return self.credit
+
+    @property
+    def load(self) -> int:
+        """The number of tasks that it has."""
+        return len(self.held)
 
     @property
     def queues(self) -> tuple[Queue, ...]:

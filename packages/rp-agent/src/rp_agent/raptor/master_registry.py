@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from rp_agent.raptor.master import Master, Queue, take
 from rp_agent.task import AgentTask
 from rp_api import states
+from rp_api.balancing.shares import requests, shares
 from rp_api.constants import RAPTOR_WORKER
 from rp_api.raptor_link import ANY, BULK, RPC
 
@@ -120,14 +121,20 @@ class MasterRegistry:
     # tasks that go to masters
 
     def deal(self) -> Iterator[tuple[Master, list[AgentTask]]]:
-        """Take bulks of tasks for masters with credit: first their own tasks, then those for any master."""
+        """Take bulks of tasks for masters with credit: first their own tasks, then those for any master.
+
+        The latter are shared in proportion to the ranks of the masters, see `rp_api.balancing`.
+        """
         able = [master for master in self.masters.values() if master.up]
         for master in able:
             yield from _give(master, master.queue, master.credit)
-        while self.any and (able := [master for master in able if master.credit]):
-            share = -(-len(self.any) // len(able))
-            for master in able:
-                yield from _give(master, self.any, min(share, master.credit))
+        while self.any and (dealt := shares(len(self.any), able)):
+            for master, number in dealt:
+                yield from _give(master, self.any, number)
+
+    def to_give_back(self) -> list[tuple[Master, int]]:
+        """Return the masters that have to give tasks back, as ranks of others are idle, and how many."""
+        return [] if self.any else requests([master for master in self.masters.values() if master.up])
 
 
 def fail(task: AgentTask, master: Master) -> None:
@@ -145,6 +152,7 @@ def _give(master: Master, queue: Queue, most: int) -> Iterator[tuple[Master, lis
         tasks = take(queue, min(most, BULK), _BYTES)
         most -= len(tasks)
         master.credit -= len(tasks)
+        master.exhausted = False
         master.held.update((task.uid, task) for task in tasks)
         yield master, tasks
 

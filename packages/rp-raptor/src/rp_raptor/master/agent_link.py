@@ -37,6 +37,9 @@ class Boss(Protocol):
     def on_cancel(self, uids: list[str]) -> None:
         """Cancel tasks."""
 
+    def on_give_back(self, count: int) -> None:
+        """Return tasks for any master that no rank has started."""
+
     def on_task_state(self, uid: str, state: str, result: dict[str, Any] | None) -> None:
         """Take the state of a submitted task."""
 
@@ -60,7 +63,8 @@ class AgentLink:
         self._boss = boss
         self._malformed = Tally('malformed message of the agent dropped')
         self._handlers: dict[str, Callable[..., object]] = {
-            'welcome': self._nothing, 'tasks': self._on_tasks, 'cancel': boss.on_cancel, 'stop': boss.on_stop,
+            'welcome': self._nothing, 'tasks': self._on_tasks, 'cancel': boss.on_cancel,
+            'give_back': boss.on_give_back, 'stop': boss.on_stop,
             'task_state': boss.on_task_state, 'rpc': boss.on_rpc}
         self._resender = Resender()
         self._handlers |= {'got': self._resender.has_come, 'again': self._again}
@@ -90,6 +94,11 @@ class AgentLink:
             self._loop.call_later(delay if delay >= MIN_DELAY else 0, self._send_results)
         self._uids += uids
         self._results += results
+
+    def returned(self, uids: Sequence[str]) -> None:
+        """Return tasks that the agent has asked back."""
+        self._owed = max(0, self._owed - len(uids))
+        self.send('returned', uids)
 
     def _send_results(self) -> None:
         uids, self._uids = self._uids, []

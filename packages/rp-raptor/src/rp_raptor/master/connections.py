@@ -62,6 +62,9 @@ class Audience(Protocol):
     def ended(self, uid: str, reason: str, *, failed: bool) -> None:
         """Handle the end of a worker."""
 
+    def has_ranks(self, number: int) -> None:
+        """Handle that the connected workers have so many ranks now."""
+
     def waits(self, text: str) -> None:
         """Handle that calls wait for workers that may never come, with the reason; empty: for none any more."""
 
@@ -166,6 +169,7 @@ class Peers:
         self.router.deal()
         if self._ranks_changed:
             self._ranks_changed = False
+            self._audience.has_ranks(self.router.ranks_for(1))
             for peer in self._sharing.values():
                 peer.tell_ranks(self.router.ranks_for(peer.width))
         if self._report is None and (self._shortage or self.router.waiting):

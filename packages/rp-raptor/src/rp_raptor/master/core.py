@@ -245,6 +245,10 @@ class Core:
         """Cancel tasks."""
         self._tasks.cancel(uids)
 
+    def on_give_back(self, count: int) -> None:
+        """Return tasks for any master that no rank has started."""
+        self._tasks.give_back(count)
+
     def on_task_state(self, uid: str, state: str, result: dict[str, Any] | None) -> None:
         """Take the state of a worker or an executable from the agent."""
         if state == states.AGENT_SCHEDULING:   # a worker that the application has submitted
@@ -333,6 +337,10 @@ class Core:
             return
         self.workers.ended(uid, states.FAILED if failed else states.DONE, reason)
         self._ask_soon()
+
+    def has_ranks(self, number: int) -> None:
+        """Report the number of ranks of the workers."""
+        self._agent.send('ranks', number)
 
     def waits(self, text: str) -> None:
         """Report that calls wait for workers that may never come, or for none any more."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from rp_api import states
 from rp_api.errors import sentence
-from rp_api.raptor_link import RESULT, target_state
+from rp_api.raptor_link import ANY, RESULT, target_state
 from rp_api.wire import codec
 from rp_raptor.master.router import CallRouter
 from rp_raptor.master.shared_descriptions import SharedDescription, SharedDescriptions
@@ -31,6 +31,9 @@ class Agent(Protocol):
     def results(self, uids: Sequence[str], results: Sequence[dict[str, Any] | bytes]) -> None:
         """Send results of tasks."""
 
+    def returned(self, uids: Sequence[str]) -> None:
+        """Return tasks that the agent has asked back."""
+
 
 class Passthrough:
     """The forwarded tasks without a result; a source of calls."""
@@ -38,6 +41,7 @@ class Passthrough:
     def __init__(self, router: CallRouter, agent: Agent, changed: Callable[[], object]) -> None:
         self._router = router
         self._source = router.open(self)
+        self._for_any = router.open(self)   # of the tasks for any master, which the agent may ask back
         self._agent = agent
         self._changed = changed
         self._shared = SharedDescriptions(partial(router.define, self._source), partial(router.forget, self._source))
@@ -55,7 +59,8 @@ class Passthrough:
         """Run similar tasks (see `rp_api.raptor_link`); return the positions of those that workers cannot run."""
         first, others = self._next, []
         attributes = {}
-        for position, requirements in enumerate(_requirements(codec.unpack_dict(common), rests)):
+        described = codec.unpack_dict(common)
+        for position, requirements in enumerate(_requirements(described, rests)):
             if requirements is None:
                 others.append(position)
             elif requirements:
@@ -70,7 +75,8 @@ class Passthrough:
         payloads = encode_alike(part.fid, uids, sandboxes, rests)
         self._tasks.update(zip(ids, zip(uids, repeat(part), strict=False), strict=True))
         self._numbers.update(zip(uids, ids, strict=True))
-        self._router.calls(self._source, array('Q', ids), payloads, attributes or None)
+        source = self._for_any if described.get('raptor_id') == ANY else self._source
+        self._router.calls(source, array('Q', ids), payloads, attributes or None)
         self._changed()
         return others
 
@@ -79,10 +85,16 @@ class Passthrough:
         found = [self._numbers[uid] for uid in uids if uid in self._numbers]
         if found:
             self._router.cancel(self._source, found)
+            self._router.cancel(self._for_any, found)
+
+    def give_back(self, count: int) -> None:
+        """Return up to `count` tasks for any master to the agent that no rank has started; it always gets an answer."""
+        self._router.give_back(self._for_any, count, self._return)
 
     def close(self) -> None:
         """Drop tasks without a result; the agent decides what happens to them."""
         self._router.close(self._source)
+        self._router.close(self._for_any)
 
     # called by the router
 
@@ -92,6 +104,15 @@ class Passthrough:
 
     def results(self, ids: Sequence[int], payloads: Sequence[bytes]) -> None:
         """Forward the results of tasks."""
+        self._agent.results(self._forget(ids), [packed_success(payload) or _opened(payload) for payload in payloads])
+        self._changed()
+
+    def _return(self, ids: Sequence[int]) -> None:
+        self._agent.returned(self._forget(ids))
+        self._changed()
+
+    def _forget(self, ids: Sequence[int]) -> list[str]:
+        """Remove tasks, and return their uids."""
         uids = []
         for number in ids:
             uid, part = self._tasks.pop(number)
@@ -100,8 +121,7 @@ class Passthrough:
             part.calls -= 1
             if not part.calls:
                 self._shared.rest(part)
-        self._agent.results(uids, [packed_success(payload) or _opened(payload) for payload in payloads])
-        self._changed()
+        return uids
 
 
 def _requirements(common: Mapping[str, Any], rests: Sequence[bytes]) -> Iterable[dict[str, Any] | None]:

@@ -177,6 +177,10 @@ class Tasks:
         if kept:
             self._finish([self._with_result(uid, {'target_state': states.CANCELED}) for uid in kept])
 
+    def give_back(self, count: int) -> None:
+        """Return up to `count` tasks for any master to the agent that no rank has started and no hook has seen."""
+        self._passthrough.give_back(count)
+
     def agent_state(self, uid: str, state: str, result: dict[str, Any] | None) -> None:
         """Take the state of a task that the agent runs."""
         if state in states.FINAL and uid in self._with_agent:
