@@ -1,10 +1,13 @@
 """Measure what an event in a trace costs the process that records it, and what tracing costs a whole session.
 
-    python benchmarks/tracing.py [--runs N] [--pairs N] [--count N] [--turns N] [--details ONE OTHER] [--work DIR]
+    python benchmarks/tracing.py [--runs N] [--calls N] [--pairs N] [--count N] [--turns N] [--details ONE OTHER]
+                                 [--work DIR]
 
 The cases take turns: the calls of the tracer, also with less detail and compression, and the same rows written by
 Python's csv module and as formatted strings. Times are of the processor, the writing to a file below `--work`
 (default: in memory) included.
+
+Calls of RAPTOR run in a rank of this process, `--calls` turns with traces and without them (`traced_calls`).
 
 Sessions come in pairs, which differ in the `--details` of their traces (default: with tracing and without it). They are
 open at the same time and take turns: one runs a part of its `--count` tasks at full speed while the other one waits,
@@ -30,6 +33,7 @@ from pathlib import Path
 
 from common import MEMORY, cpu_ticks, per_task, print_table, progress, run_tasks, session, work_directory
 from tasks import named_children
+from traced_calls import print_calls
 
 from rp_profiling.catalogue import LEFT_OUT
 from rp_profiling.levels import DEFAULT, OFF, STATES
@@ -211,6 +215,7 @@ def print_turns(turns: list[dict[str, Figures]], details: Pair) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--runs', type=int, default=9, help='of single events')
+    parser.add_argument('--calls', type=int, default=15, help='turns of calls of RAPTOR')
     parser.add_argument('--pairs', type=int, default=7, help='of sessions')
     parser.add_argument('--count', type=int, default=20_000, help='tasks of a session')
     parser.add_argument('--turns', type=int, default=20, help='in which a session runs them')
@@ -222,7 +227,10 @@ def main() -> None:
     if arguments.session:
         serve(arguments.work)
         return
-    print_events(arguments.runs, arguments.work)
+    if arguments.runs:
+        print_events(arguments.runs, arguments.work)
+    if arguments.calls:
+        print_calls(arguments.calls, arguments.work)
     turns = []
     for number in range(arguments.pairs):
         progress(f'pair {number + 1} of {arguments.pairs}')

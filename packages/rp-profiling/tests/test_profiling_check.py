@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from traced_session import AGENT, CLIENT, SESSION, Event, events_of, uid_of, where, write_session
 
+from rp_profiling.catalogue import events_of as events_of_component
 from rp_profiling.check import Findings, check_session
 from rp_profiling.check.findings import LIMIT
 
+EXECUTING = {event.name for event in events_of_component('AgentExecutingComponent')}
 TASK = uid_of(3)
 OTHER = uid_of(2)
 
@@ -56,6 +58,12 @@ FAULTS: dict[str, tuple[Fault, str]] = {
     'a task has no final state': (without(of_task('advance', 'DONE')), 'no final state'),
     'a state is left out': (without(of_task('advance', 'AGENT_EXECUTING_PENDING')), 'never in AGENT_EXECUTING_PENDING'),
     'a state of the client is left out': (without(of_task('advance', 'TMGR_SCHEDULING')), 'never in TMGR_SCHEDULING'),
+    'a task runs without any event': (
+        without(lambda event: event.uid == TASK and event.event in EXECUTING),
+        'is DONE and was AGENT_EXECUTING, but has no event of that'),
+    'a task is placed without any event': (
+        without(lambda event: event.uid == TASK and 'schedule_' in event.event),
+        'is DONE and was AGENT_SCHEDULING, but has no event of that'),
     'states come in the wrong order': (
         at(of_task('advance', 'AGENT_STAGING_OUTPUT'), -50), 'after AGENT_STAGING_OUTPUT'),
     'a state is announced twice': (again(of_task('advance', 'AGENT_EXECUTING'), 0), 'announced twice'),
@@ -203,3 +211,33 @@ def test_slots_of_older_versions_are_not_known(tmp_path: Path) -> None:
                                 for event in events_of()])
     assert not findings
     assert findings.remarks == ['the trace names no cores of tasks: their assignment is not checked']
+
+
+RANK, RAPTOR = 'raptor_worker.raptor.0000.0000.0', 'agent_raptor.0000'
+CALL = ('task_start', 'task_run_start', 'task_run_ok', 'exec_start', 'rank_start', 'rank_stop', 'exec_stop',
+        'task_run_stop')
+
+
+def of_raptor(events: list[Event], *, ranks: bool = True, ended: bool = True) -> list[Event]:
+    """The events if the task was for RAPTOR, which has not recorded that it has run."""
+    events = [event for event in events
+              if event.uid != TASK or not (event.event in EXECUTING or 'schedule_' in event.event)]
+    by_raptor = [event.uid == TASK and event.state in ('AGENT_SCHEDULING', 'AGENT_EXECUTING') for event in events]
+    events = [event._replace(file=RAPTOR) if chosen else event for event, chosen in zip(events, by_raptor, strict=True)]
+    mine = [Event(RAPTOR, 100, 'sync_abs', msg=events[0].msg), Event(RAPTOR, 5021, 'END')]
+    of_rank = [Event(RANK, 250, 'sync_abs', msg=events[0].msg), Event(RANK, 251, 'trace_detail', msg='states'),
+               Event(RANK, 4990, 'END')]
+    return events + mine + (of_rank[:None if ended else -1] if ranks else [])
+
+
+def test_tasks_of_raptor_have_events_unless_they_are_lost(tmp_path: Path) -> None:
+    """A killed rank has lost them; ranks without profiles have recorded none, which is a remark."""
+    findings = check(tmp_path / 'none', of_raptor(events_of()))
+    assert [(each.uid, each.sentence) for each in findings.violations] == [
+        (TASK, 'is DONE and was AGENT_EXECUTING, but has no event of that')]
+    assert not check(tmp_path / 'killed', of_raptor(events_of(), ended=False))
+    findings = check(tmp_path / 'silent', of_raptor(events_of(), ranks=False))
+    assert not findings
+    assert 'no rank of a RAPTOR worker of pilot.0000 has a profile' in str(findings)
+    ran = [Event(RANK, 400 + number // 5, event, TASK) for number, event in enumerate(CALL)]
+    assert not check(tmp_path / 'complete', of_raptor(events_of()) + ran)

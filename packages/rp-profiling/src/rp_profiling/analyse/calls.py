@@ -50,39 +50,32 @@ class Figures:
     longest: float
 
 
-def edges_of(calls: Calls, intervals: int = INTERVALS) -> NDArray[np.float64]:
-    """Return the edges of equal intervals, in ticks, from the start of the first rank to the end of the last one."""
-    begun, ended = (np.array([getattr(rank, name) for rank in calls.ranks]) for name in ('begun', 'ended'))
-    return np.linspace(begun.min(), max(ended.max(), begun.min() + 1), intervals + 1)
-
-
 def concurrency(calls: Calls, intervals: int = INTERVALS) -> tuple[Seconds, Seconds]:
     """Return the mean number of calls that run, in equal intervals: (their starts, numbers)."""
     if not calls.ranks:
         return np.zeros(0), np.zeros(0)
-    edges = edges_of(calls, intervals)
-    chosen = calls.whole
-    return _seconds(calls, edges), _mean(calls.start[chosen], calls.stop[chosen], edges)
+    grid, chosen = _Grid(calls, intervals), calls.whole
+    return grid.times, grid.mean(calls.start[chosen], calls.stop[chosen])
 
 
 def rate(calls: Calls, intervals: int = INTERVALS) -> tuple[Seconds, Seconds]:
     """Return the number of calls that end per second, in equal intervals: (their starts, rates)."""
     if not calls.ranks:
         return np.zeros(0), np.zeros(0)
-    edges = edges_of(calls, intervals)
-    return _seconds(calls, edges), _count(calls.stop[calls.whole], edges) / _width(edges) * TICKS
+    grid = _Grid(calls, intervals)
+    return grid.times, grid.count(calls.stop[calls.whole]) / grid.width * TICKS
 
 
 def use(calls: Calls, intervals: int = INTERVALS) -> Use:
     """Return the use of the ranks; asynchronous calls that run at the same time count as one."""
     if not calls.ranks:
         return Use(np.zeros(0), np.zeros(0), np.zeros(0))
-    edges = edges_of(calls, intervals)
+    grid = _Grid(calls, intervals)
     begun, ended = (np.array([getattr(rank, name) for rank in calls.ranks], np.int64) for name in ('begun', 'ended'))
     busy = np.zeros(intervals)
     for first, last in zip(calls.firsts[:-1], calls.firsts[1:], strict=True):
-        busy += np.minimum(_mean(calls.start[first:last], calls.stop[first:last], edges), 1.0)
-    return Use(_seconds(calls, edges), _mean(begun, ended, edges), busy)
+        busy += np.minimum(grid.mean(calls.start[first:last], calls.stop[first:last]), 1.0)
+    return Use(grid.times, grid.mean(begun, ended), busy)
 
 
 def durations(calls: Calls) -> Seconds:
@@ -104,33 +97,36 @@ def _best_rate(stops: NDArray[np.int64]) -> float:
     return float(np.bincount((stops - stops.min()) // TICKS).max()) if len(stops) else 0.0
 
 
-def _seconds(calls: Calls, edges: NDArray[np.float64]) -> Seconds:
-    return (edges[:-1] - calls.zero) / TICKS
+class _Grid:
+    """Equal intervals of time, from the start of the first rank to the end of the last one.
 
+    Edges are ticks after the first one: numbers of ticks since the epoch would be too large for floats.
+    """
 
-def _width(edges: NDArray[np.float64]) -> float:
-    return float(edges[1] - edges[0])
+    def __init__(self, calls: Calls, intervals: int) -> None:
+        self.first = min(rank.begun for rank in calls.ranks)
+        last = max(rank.ended for rank in calls.ranks)
+        self.intervals = intervals
+        self.edges = np.linspace(0.0, max(last - self.first, intervals), intervals + 1)
+        self.width = float(self.edges[1])
+        self.times: Seconds = (self.edges[:-1] + (self.first - calls.zero)) / TICKS
 
+    def count(self, times: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return how many of the times are in each interval."""
+        return np.bincount(self._index(times - self.first), minlength=self.intervals).astype(np.float64)
 
-def _index(times: NDArray[np.int64], edges: NDArray[np.float64]) -> NDArray[np.intp]:
-    index: NDArray[np.intp] = np.clip((times - edges[0]) / _width(edges), 0, len(edges) - 2).astype(np.intp)
-    return index
+    def mean(self, start: NDArray[np.int64], stop: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return how many of the spans from start to stop there are in each interval, on average."""
+        return np.diff(self._passed(start - self.first) - self._passed(stop - self.first)) / self.width
 
+    def _index(self, times: NDArray[np.int64]) -> NDArray[np.intp]:
+        index: NDArray[np.intp] = np.clip(times / self.width, 0, self.intervals - 1).astype(np.intp)
+        return index
 
-def _count(times: NDArray[np.int64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    return np.bincount(_index(times, edges), minlength=len(edges) - 1).astype(np.float64)
-
-
-def _mean(start: NDArray[np.int64], stop: NDArray[np.int64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return how many of the spans from start to stop there are in each interval, on average."""
-    return np.diff(_passed(start, edges) - _passed(stop, edges)) / _width(edges)
-
-
-def _passed(times: NDArray[np.int64], edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return for each edge the sum of the times that have passed since those before it."""
-    index = _index(times, edges)
-    # sums of small numbers, within intervals, keep the precision
-    rest = np.bincount(index, edges[index + 1] - times, len(edges) - 1)
-    counts = np.cumsum(np.bincount(index, minlength=len(edges) - 1))
-    added = rest + np.concatenate([[0], counts[:-1]]) * _width(edges)
-    return np.concatenate([[0.0], np.cumsum(added)])
+    def _passed(self, times: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return for each edge the sum of the ticks that have passed since those of the times that are before it."""
+        index = self._index(times)
+        inside = np.bincount(index, self.edges[index + 1] - times, self.intervals)
+        before = np.cumsum(np.bincount(index, minlength=self.intervals))
+        added = inside + np.concatenate([[0], before[:-1]]) * self.width
+        return np.concatenate([[0.0], np.cumsum(added)])
