@@ -95,8 +95,9 @@ def test_files_without_room_in_memory_are_on_disk(
 
 def test_half_of_the_memory_is_left_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, 'statvfs', lambda path: os.statvfs_result((4096, 4096, 1000, 600, 600, 0, 0, 0, 0, 255)))
-    assert shared_directory.room(str(tmp_path)) == 100 * 4096
-    room = Room(str(tmp_path))
+    assert shared_directory.room(str(tmp_path)) == 300 * 4096
+    assert shared_directory.room('/dev/shm/directory') == 100 * 4096
+    room = Room('/dev/shm/directory')
     assert room.take(100 * 4096)
     assert not room.take(101 * 4096)
     monkeypatch.undo()

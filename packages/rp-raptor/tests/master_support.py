@@ -225,7 +225,7 @@ class ScriptedWorker(Party):
         kind = payload.kind_of(call)
         if kind in b'DT':
             return payload.encode_result({'exit_code': 0, 'return_value': self.described(call)['uid'], 'stdout': 'out'})
-        function = deserialize_obj(self._functions[payload.fid_of(call)])
+        function = deserialize_obj(payload.opened_definition(self._functions[payload.fid_of(call)])[0])
         if kind == b'F':
             return self._outcome(function, *arguments(call))
         return payload.encode_outcomes([self._outcome(function, *each) for each in payload.decode_chunk(call)])

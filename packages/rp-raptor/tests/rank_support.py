@@ -86,9 +86,9 @@ class Manager:
         self.processes.append(process)
         return process
 
-    def define(self, func: Callable[..., Any], rank: int = 0) -> bytes:
+    def define(self, func: Callable[..., Any], rank: int = 0, results: str = '') -> bytes:
         """Send the function to the rank; gives its identifier."""
-        fid, blob = payload.define(func)
+        fid, blob = payload.define(func, results)
         self.send(rank, ['define', fid, blob])
         return fid
 

@@ -129,7 +129,7 @@ class StandinMaster:
         self._send(peer, ['room', self._room])
 
     def _on_define(self, peer: bytes, fid: bytes, blob: bytes) -> None:
-        self._functions[fid] = deserialize_obj(blob)
+        self._functions[fid] = deserialize_obj(payload.opened_definition(blob)[0])
 
     def _on_give_back(self, peer: bytes, count: int) -> None:
         back = [self.held.pop()[1] for _ in range(min(count, len(self.held) - self._ranks))]

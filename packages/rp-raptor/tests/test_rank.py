@@ -16,6 +16,7 @@ import pytest
 from rank_support import Manager, a_manager, worker_file
 
 from rp_api.errors import DeserializationError, SerializationError
+from rp_api.system.shared_directory import place
 from rp_profiling.read.calls import read_file
 from rp_profiling.read.profile import read_profile
 from rp_raptor.errors import RemoteError
@@ -81,9 +82,19 @@ def test_what_a_function_does_to_the_rank(manager: Manager) -> None:
 
 
 def test_large_results_come_as_files(manager: Manager, tmp_path: Path) -> None:
-    """In the directory of the master, which they leave when they are read."""
-    assert np.array_equal(manager.call(np.arange, 500_000), np.arange(500_000))
-    assert list(Path(payload.values_directory(str(tmp_path), 'raptor.0000')).iterdir()) == []
+    """In the directory of the caller, which they leave when they are read, or in messages to another host."""
+    values = tmp_path / 'values'
+    values.mkdir()
+    for where in place(), 'another host':
+        fid = manager.define(np.arange, results=f'{where}\n{values}')
+        (id,) = manager.give([payload.encode_call(fid, (500_000,))])
+        manager.wait(partial(manager.results.__contains__, id))
+        assert len(list(values.iterdir())) == (where == place())
+        assert np.array_equal(manager.outcome(id), np.arange(500_000))
+        assert list(values.iterdir()) == []
+    values.rmdir()   # the caller leaves
+    (id,) = manager.give([payload.encode_call(manager.define(np.arange, results=f'{place()}\n{values}'), (500_000,))])
+    assert np.array_equal(manager.outcome(id), np.arange(500_000))
 
 
 def test_calls_that_were_taken_back_are_not_run(manager: Manager, tmp_path: Path) -> None:

@@ -14,17 +14,24 @@ from hypothesis import strategies as st
 
 from rp_api import constants as c
 from rp_api.errors import DeserializationError, SerializationError
+from rp_api.system.shared_directory import place
 from rp_api.values import from_plain, to_plain
 from rp_api.wire import codec
 from rp_raptor.errors import RemoteError
 from rp_raptor.master.restored import restored
 from rp_raptor.rank.running import arguments
 from rp_raptor.wire import payload
+from rp_raptor.wire.result_files import ResultFiles
 
 # few and small ones: what matters is their variety
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.tuples(inner), max_leaves=5)
+
+
+def files_in(directory: Path) -> ResultFiles:
+    """Files for the results of a caller with this directory."""
+    return ResultFiles(f'{place()}\n{directory}', '/nowhere')
 
 
 class Picky(Exception):
@@ -61,7 +68,7 @@ def test_what_cannot_be_imported_travels_by_value(tmp_path: Path) -> None:
     args, _ = arguments(payload.encode_call(bytes(16), (lambda: 4, Local)))
     assert args[0]() == 4
     assert args[1].number == 3
-    assert payload.decode_result(payload.encode_value(Local(), str(tmp_path))).number == 3
+    assert payload.decode_result(payload.encode_value(Local(), files_in(tmp_path))).number == 3
 
 
 def test_what_cannot_travel_is_refused_at_once() -> None:
@@ -75,7 +82,7 @@ def test_what_cannot_travel_is_refused_at_once() -> None:
 def test_large_arrays_are_views_of_a_file(tmp_path: Path) -> None:
     """An array is written once, mapped once, and can be written to; the file is gone when the result was read."""
     array = np.arange(400_000, dtype=float).reshape(2, -1)
-    result = payload.encode_value({'array': array, 'small': array[0, :3]}, str(tmp_path))
+    result = payload.encode_value({'array': array, 'small': array[0, :3]}, files_in(tmp_path))
     assert len(result) < 200
     assert len(list(tmp_path.iterdir())) == 1
     value = payload.decode_result(result)
@@ -89,14 +96,14 @@ def test_large_arrays_are_views_of_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize('value', [b'x' * (2 << 20), 'y' * (2 << 20), list(range(600_000))])
 def test_other_large_values_go_through_a_file(tmp_path: Path, value: Any) -> None:
     """What has no buffers of its own is in a file as well."""
-    result = payload.encode_value(value, str(tmp_path))
+    result = payload.encode_value(value, files_in(tmp_path))
     assert result[:1] == b'L'
     assert payload.decode_result(result) == value
 
 
 def test_a_result_that_nobody_wants_leaves_nothing(tmp_path: Path) -> None:
     """Its file is removed, and a second time does no harm."""
-    result = payload.encode_value(bytes(2 << 20), str(tmp_path))
+    result = payload.encode_value(bytes(2 << 20), files_in(tmp_path))
     payload.discard(payload.join_parts([result, payload.encode_value(1)]))
     payload.discard(result)
     assert list(tmp_path.iterdir()) == []
@@ -107,7 +114,7 @@ def test_a_result_that_nobody_wants_leaves_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize('size', [0, 10, 3 << 20])
 def test_a_damaged_file_is_an_error(tmp_path: Path, size: int) -> None:
     """A file that was cut off gives no half arrays."""
-    result = payload.encode_value(np.zeros(1 << 20), str(tmp_path))
+    result = payload.encode_value(np.zeros(1 << 20), files_in(tmp_path))
     os.truncate(next(tmp_path.iterdir()), size)
     with pytest.raises(DeserializationError, match='cannot read'):
         payload.decode_result(result)
@@ -117,7 +124,7 @@ def test_no_room_for_a_large_value(tmp_path: Path) -> None:
     """A directory that cannot be written to makes it an error of the call."""
     (tmp_path / 'file').touch()
     with pytest.raises(SerializationError, match='cannot write'):
-        payload.encode_value(bytes(2 << 20), str(tmp_path / 'file'))
+        payload.encode_value(bytes(2 << 20), files_in(tmp_path / 'file'))
 
 
 def test_exceptions_arrive_with_their_traceback() -> None:
@@ -157,7 +164,7 @@ def test_chunks_have_a_result_per_call(tmp_path: Path) -> None:
     assert payload.outcomes_of(payload.encode_outcomes(outcomes), 2) == outcomes
     failed = payload.encode_error(ValueError('all'))
     assert payload.outcomes_of(failed, 3) == [failed] * 3
-    large = payload.encode_outcomes([payload.encode_value(str(n) * 500) for n in range(2000)], str(tmp_path))
+    large = payload.encode_outcomes([payload.encode_value(str(n) * 500) for n in range(2000)], files_in(tmp_path))
     assert len(large) < 200
     assert len(payload.outcomes_of(large, 2000)) == 2000
     with pytest.raises(DeserializationError, match='has 2 results'):

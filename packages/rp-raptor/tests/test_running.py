@@ -13,6 +13,7 @@ import pytest
 
 from rp_api import blobs
 from rp_api.errors import DeserializationError
+from rp_api.system.shared_directory import place
 from rp_profiling.write.calls import DONE, FAILED, FUNCTION, INTERRUPTED, TASK
 from rp_raptor.errors import CallCanceled
 from rp_raptor.rank.recorder import CallRecorder
@@ -20,6 +21,7 @@ from rp_raptor.rank.running import NOTHING, Functions, Runner, arguments
 from rp_raptor.wire import cursor
 from rp_raptor.wire.batch import Payloads
 from rp_raptor.wire.payload import decode_result, define, encode_call
+from rp_raptor.wire.result_files import ResultFiles
 
 Later = Coroutine[Any, Any, bytes]
 
@@ -31,6 +33,7 @@ class Site:
         cursor.create(directory / 'cursors', 1)
         self.cursors = cursor.Cursors(directory / 'cursors')
         self.functions = Functions(str(directory), self.later)
+        self.results_to = ''
         self.written: list[bytes] = []
         self.recorder = CallRecorder(self.written.append)
         self.runner = Runner(self.cursors, 0, self.functions, lambda call: b'R other', self.flush, self.park, 0.002,
@@ -39,7 +42,7 @@ class Site:
         self.flushes: list[int] = []
         self.parked: dict[int, Later] = {}
 
-    async def later(self, call: Coroutine[Any, Any, Any]) -> bytes:
+    async def later(self, call: Coroutine[Any, Any, Any], files: ResultFiles) -> bytes:
         await call
         return b''
 
@@ -55,7 +58,7 @@ class Site:
         self.parked[id] = call
 
     def call(self, func: Callable[..., Any], *args: Any, **kwargs: Any) -> bytes:
-        fid, blob = define(func)
+        fid, blob = define(func, self.results_to)
         self.functions.define(fid, blob)
         return encode_call(fid, args, kwargs or None)
 
@@ -97,6 +100,7 @@ def test_values_come_back(site: Site, value: object) -> None:
 
 
 def test_large_values_go_to_files(site: Site, tmp_path: Path) -> None:
+    site.results_to = f'{place()}\n{tmp_path}'
     site.run(site.call(same, bytes(blobs.LIMIT + 1)), site.call(same, ['x' * (blobs.LIMIT + 1)]))
     assert len(list(tmp_path.iterdir())) == 1 + 2
     assert site.value(100) == bytes(blobs.LIMIT + 1)

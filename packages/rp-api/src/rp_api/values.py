@@ -18,15 +18,17 @@ _PICKLED, _FILE = '__rp_pickled__', '__rp_file__'
 _SCALARS = frozenset({int, float, bool, type(None)})
 _INTEGERS = range(-1 << 63, 1 << 64)
 _PROTOCOL = 5
-_WORTH_A_VIEW = 64 << 10   # minimum size in bytes of a buffer that is kept out of a pickle
+
+APART = 32 << 10
+"""Size in bytes from which on a buffer is kept out of a pickle."""
 
 
-def dump(value: Any, buffers: list[pickle.PickleBuffer] | None = None, smallest: int = _WORTH_A_VIEW) -> bytes:
+def dump(value: Any, buffers: list[pickle.PickleBuffer] | None = None, smallest: int = APART) -> bytes:
     """Return the pickled value; raise SerializationError on failure.
 
     Buffers of at least `smallest` bytes are moved to `buffers`, if given.
     """
-    left_in = None if buffers is None else _Sieve(buffers, smallest).leaves_in
+    left_in = None if buffers is None else Sieve(buffers, smallest).leaves_in
     try:
         data = pickle.dumps(value, _PROTOCOL, buffer_callback=left_in)
     except Exception:   # lambdas, local classes, ...: the type of exception depends on the object
@@ -123,12 +125,12 @@ def _is_valid(text: str) -> bool:
     return True
 
 
-class _Sieve:
+class Sieve:
     """A collector of the buffers of a pickle that have at least `smallest` bytes."""
 
     __slots__ = ('_buffers', '_smallest')
 
-    def __init__(self, buffers: list[pickle.PickleBuffer], smallest: int) -> None:
+    def __init__(self, buffers: list[pickle.PickleBuffer], smallest: int = APART) -> None:
         self._buffers = buffers
         self._smallest = smallest
 

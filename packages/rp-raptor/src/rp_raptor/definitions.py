@@ -12,17 +12,19 @@ from types import FunctionType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from rp_api.functions import deserialize_obj
+from rp_api import pickles
 from rp_raptor import communicators
-from rp_raptor.wire.payload import define, encode_call
+from rp_raptor.wire.payload import define, encode_call, pickled_apart
+from rp_raptor.wire.store import Store
 from rp_raptor.worker_methods import WorkerMethod
 
 
 class Definitions:
     """Turns calls of any functions into payloads; `tell(fid, blob)` sends a definition before its first use."""
 
-    def __init__(self, tell: Callable[[bytes, bytes], object]) -> None:
+    def __init__(self, tell: Callable[[bytes, bytes], object], store: Store | None = None) -> None:
         self._tell = tell
+        self._store = store
         self._told: set[bytes] = set()
         self._seen: WeakKeyDictionary[FunctionType, bytes | None] = WeakKeyDictionary()
         self._methods: dict[WorkerMethod, bytes] = {}
@@ -33,7 +35,7 @@ class Definitions:
             fid = self._methods.get(func)
             if fid is None:
                 fid = self._methods[func] = self.define(func)
-            return encode_call(fid, args, kwargs or None)
+            return encode_call(fid, args, kwargs or None, self._store)
         if not isinstance(func, FunctionType) or func.__closure__:
             return self._along(func, args, kwargs)
         if func not in self._seen:
@@ -42,23 +44,25 @@ class Definitions:
         fid = self._seen[func]
         if fid is None:
             fid = self._seen[func] = self.define(func)
-        return encode_call(fid, args, kwargs or None)
+        return encode_call(fid, args, kwargs or None, self._store)
 
     def define(self, func: Callable[..., Any]) -> bytes:
         """Define a function at the masters if needed, and return its identifier."""
-        fid, blob = define(func)
+        fid, blob = define(func, self._store.results if self._store else '')
         if fid not in self._told:
             self._told.add(fid)
             self._tell(fid, blob)
         return fid
 
     def _along(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        return encode_call(self.define(call_along), (define(func)[1], args, kwargs))
+        function, buffers = pickled_apart(func)
+        return encode_call(self.define(call_along), (function, buffers, args, kwargs), None, self._store)
 
 
 def call_along(*given: Any) -> Any:
     """Call a function that was sent with its call, on a worker, which may insert a communicator as first argument."""
-    *comm, blob, args, kwargs = given
+    *comm, function, buffers, args, kwargs = given
     for each in comm:
         args, kwargs = communicators.insert(each, args, kwargs) or ([each, *args], kwargs)
-    return deserialize_obj(blob)(*args, **kwargs)
+    restored: Any = pickles.restore(function, 'a function', buffers)
+    return restored(*args, **kwargs)

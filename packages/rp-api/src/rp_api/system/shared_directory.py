@@ -92,8 +92,9 @@ def room(directory: str) -> int:
         status = os.statvfs(directory)
     except OSError:   # it was removed
         return 0
-    left = status.f_frsize * (status.f_bavail - status.f_blocks // _SHARE)
-    return min(left, _memory()) if directory.startswith(_MEMORY) else left
+    if directory.startswith(_MEMORY):
+        return min(status.f_frsize * (status.f_bavail - status.f_blocks // _SHARE), _memory())
+    return status.f_frsize * status.f_bavail // _SHARE
 
 
 @functools.cache

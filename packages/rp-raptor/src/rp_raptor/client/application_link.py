@@ -23,12 +23,14 @@ from rp_api.raptor_link import Access
 from rp_api.states import FINAL
 from rp_api.system.host import host_id
 from rp_api.system.processes import start_time
+from rp_api.system.shared_directory import place
 from rp_api.transport.connection import Connection, arrivals
 from rp_api.transport.keys import Tally
 from rp_raptor.client.shown_objects import ShownObjects
 from rp_raptor.wire import payload
 from rp_raptor.wire.batch import Payloads, pack_message
 from rp_raptor.wire.ids import Held, hold, release
+from rp_raptor.wire.large_calls import sent_to_others
 from rp_raptor.wire.protocol import APPLICATION, PING, PROTOCOL, SILENCE, ids_of, parse_from_master
 
 BULK_BYTES = 4 << 20
@@ -79,13 +81,14 @@ class ApplicationLink:
         self._width = width
         self._connection: Connection | None = None
         self._met = False
+        self._beside = True   # the master sees the files here
         self._address = ''
         self._heard = self._said = time.monotonic()
         self._malformed = Tally(f'malformed message of {master.uid}')
         self._on: dict[str, Callable[..., object]] = {
             'room': self._add_room, 'ranks': self._set_ranks, 'results': self._take_results,
             'returned': self._take_back, 'ended': self._end, 'refused': self._end, 'pong': self._nothing,
-            'welcome': self._nothing, 'get_object': self.objects.give,
+            'welcome': self._welcome, 'get_object': self.objects.give,
             'object_ready': lambda id, fault: self.on_object_ready(id, fault)}
 
     @property
@@ -123,7 +126,11 @@ class ApplicationLink:
         self.exhausted = False
         hold(self.calls, numbers, payloads)
         each = {number: dict(attributes) for number in numbers} if attributes else None
-        self._send(['calls', numbers.tobytes(), payloads, each])
+        if self._beside:
+            self._send(['calls', numbers.tobytes(), payloads, each])
+            return
+        for ids, calls in sent_to_others(numbers, payloads):
+            self._send(['calls', ids.tobytes(), calls, each and {number: each[number] for number in ids}])
 
     def ask_back(self, number: int) -> None:
         """Ask the master to give back up to that many calls that no rank has started."""
@@ -186,6 +193,9 @@ class ApplicationLink:
             self._heard = time.monotonic()
             self._on[operation](*arguments)
         self._owner.deal()
+
+    def _welcome(self, info: Mapping[str, Any]) -> None:
+        self._beside = info.get('place') == place()
 
     def _add_room(self, number: int) -> None:
         self.free += number

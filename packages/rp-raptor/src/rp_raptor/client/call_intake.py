@@ -13,6 +13,7 @@ from rp_api.loop.event_loop import Loop
 from rp_api.system.owner_process import OwnerProcess
 from rp_raptor.objects.reference import Owned
 from rp_raptor.wire.batch import Payloads, joined
+from rp_raptor.wire.store import Store
 
 Definitions = list[tuple[bytes, bytes]]
 Results = Callable[['array[int]', Sequence[bytes]], object]
@@ -23,12 +24,14 @@ class Intake(ABC):
     """Takes functions, calls and cancellations from any thread, and passes them to `_take` and `_drop` in the loop.
 
     `on_results(numbers, payloads)` receives results, `on_failed(numbers, reason)` the calls that will have no result;
-    `attributes` apply to each call, see `rp_raptor.wire.protocol`. A fork of the process cannot make calls.
+    `attributes` apply to each call, see `rp_raptor.wire.protocol`. A fork of the process cannot make calls. The files
+    of large arguments are in `store`, and on disk in the directory `overflow` if memory has no room for them.
     """
 
     def __init__(self, loop: Loop, on_results: Results, on_failed: Failed,
-                 attributes: Mapping[str, Any] | None) -> None:
+                 attributes: Mapping[str, Any] | None, overflow: str | None = None) -> None:
         self.process = OwnerProcess('this connection to RAPTOR masters')
+        self.store = Store(overflow)
         self._loop = loop
         self._on_results = on_results
         self._on_failed = on_failed

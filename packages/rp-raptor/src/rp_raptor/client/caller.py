@@ -23,6 +23,7 @@ from rp_raptor.client.call_intake import Definitions, Failed, Intake, Results
 from rp_raptor.objects.reference import Owned
 from rp_raptor.wire.batch import Payloads
 from rp_raptor.wire.call_buffer import CallBuffer
+from rp_raptor.wire.large_calls import size_of_call
 from rp_raptor.wire.protocol import BULK
 
 _WAITING, _WORKING = 0.05, 0.5
@@ -44,7 +45,7 @@ class Caller(Intake):
 
     def __init__(self, masters: Sequence[Master], on_results: Results, on_failed: Failed,
                  attributes: Mapping[str, Any] | None = None) -> None:
-        super().__init__(Loop(), on_results, on_failed, attributes)
+        super().__init__(Loop(), on_results, on_failed, attributes, getattr(masters[0], 'directory', None))
         self.definitions: dict[bytes, bytes] = {}
         self.results = on_results
         self._waiting = CallBuffer()
@@ -62,6 +63,7 @@ class Caller(Intake):
         self._loop.call_soon(self._close)
         if self._thread is not threading.current_thread():
             self._thread.join()
+        self.store.close()
 
     def deal(self) -> None:
         """Give calls to the masters that have room; if none waits, let them give back calls for which others have."""
@@ -131,11 +133,11 @@ class Caller(Intake):
         self._loop.stop()
 
 
-def checked(payload: bytes) -> bytes:
-    """Return the payload; SerializationError if it is too large to send."""
+def checked(payload: bytes) -> int:
+    """Return the bytes of a call, files included; SerializationError if it is too large to send."""
     if len(payload) > _LARGEST:
         raise SerializationError(f'the arguments of a call have {len(payload)} bytes, at most {_LARGEST} can travel')
-    return payload
+    return size_of_call(payload)
 
 
 def is_local(master: object) -> bool:

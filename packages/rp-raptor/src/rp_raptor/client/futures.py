@@ -17,16 +17,20 @@ from rp_raptor.client.stream import checked_attributes, checked_masters
 from rp_raptor.definitions import Definitions
 from rp_raptor.errors import CallLost
 from rp_raptor.objects.reference import Owned, pending, taken
+from rp_raptor.wire.large_calls import lease_of
 from rp_raptor.wire.payload import decode_result, discard, encode_chunk, outcomes_of
+from rp_raptor.wire.store import Lease
 
 
 class _Future(futures.Future[Any]):
     """A future that can be cancelled until it has a result: the call is dropped or interrupted."""
 
-    def __init__(self, number: int, decode: Callable[[bytes], Any], drop: Callable[[int], object]) -> None:
+    def __init__(self, number: int, decode: Callable[[bytes], Any], drop: Callable[[int], object],
+                 lease: Lease | None) -> None:
         super().__init__()
         self.decode = decode
         self.objects: tuple[Owned, ...] = ()   # that the arguments refer to
+        self.lease = lease   # of files with arguments
         self._number = number
         self._drop = drop
 
@@ -60,7 +64,7 @@ class Executor(futures.Executor):
         self._shut = False
         self._caller = open_caller(handles, self._take_results, self._fail, needs, apart=True)
         self._objects: list[Owned] = []   # that defined functions refer to
-        self._definitions = Definitions(self._define)
+        self._definitions = Definitions(self._define, self._caller.store)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
         """Schedule `fn(*args, **kwargs)` on a worker.
@@ -79,6 +83,7 @@ class Executor(futures.Executor):
         """
         self._caller.process.check()   # before anything is locked: another thread may have had it locked at the fork
         with self._lock:
+            self._check_open()
             payload = self._definitions.encode(fn, args, kwargs)
         return self._start(payload, decode_result)
 
@@ -139,23 +144,28 @@ class Executor(futures.Executor):
 
     def _start(self, payload: bytes, decode: Callable[[bytes], Any]) -> _Future:
         checked(payload)
+        lease = lease_of(payload)
         with self._lock:
-            if self._shut:
-                raise RuntimeError('cannot schedule new futures after shutdown')
+            self._check_open()
             number = next(self._numbers)
-            future = self._futures[number] = _Future(number, decode, self._drop)
+            future = self._futures[number] = _Future(number, decode, self._drop, lease)
         if pending:
             future.objects = taken()
             self._caller.show(future.objects)
-        self._caller.call(array('Q', [number]), [payload])
+        self._caller.call(array('Q', [number]), [bytes(payload)])
         return future
+
+    def _check_open(self) -> None:
+        if self._shut:
+            raise RuntimeError('cannot schedule new futures after shutdown')
 
     def _start_chunks(self, fid: bytes, items: Iterator[tuple[Any, ...]], chunksize: int) -> Iterator[_Future]:
         """Make the calls of a map in chunks; the result of each future is a list of payloads."""
         while chunk := [(args, None) for args in islice(items, chunksize)]:
             def decode(payload: bytes, number: int = len(chunk)) -> list[bytes]:
                 return outcomes_of(payload, number)
-            yield self._start(encode_chunk(fid, chunk), decode)
+            self._check_open()
+            yield self._start(encode_chunk(fid, chunk, self._caller.store), decode)
 
     def _define(self, fid: bytes, blob: bytes) -> None:
         objects = taken()
@@ -174,6 +184,7 @@ class Executor(futures.Executor):
         """Drop the call of a cancelled future."""
         future = self._take_out(number)
         if future is not None:   # otherwise a result has arrived at the same time
+            future.lease = None
             future.set_running_or_notify_cancel()
             self._caller.cancel([number])
             self._leave_if_done()
@@ -184,6 +195,7 @@ class Executor(futures.Executor):
             if future is None or not future.set_running_or_notify_cancel():
                 discard(payload)
                 continue
+            future.lease = None
             try:
                 value = future.decode(payload)
             except Exception as error:
@@ -196,6 +208,7 @@ class Executor(futures.Executor):
         for number in numbers:
             future = self._take_out(number)
             if future is not None and future.set_running_or_notify_cancel():
+                future.lease = None
                 future.set_exception(CallLost(reason))
         self._leave_if_done()
 

@@ -14,7 +14,7 @@ from rp_raptor.client.caller import WINDOW, is_local, open_caller
 from rp_raptor.client.streamed import Call, UnderWay
 from rp_raptor.errors import CallLost
 from rp_raptor.objects.reference import Owned, taken
-from rp_raptor.wire.payload import call_encoder, define, encode_chunk, outcomes_of
+from rp_raptor.wire.payload import call_encoder, define, encode_chunk, outcomes_of, pickled_function
 from rp_raptor.wire.protocol import ATTRIBUTES
 
 _BYTES = 64 << 20
@@ -56,8 +56,8 @@ def stream(masters: Master | Iterable[Master], func: Callable[..., Any], iterabl
     for name, value in {'window': window, 'chunksize': chunksize}.items():
         if not isinstance(value, int) or value < 1:
             raise ValueError(f'{name} must be a whole number of at least 1, not {value!r}')
-    fid, blob = define(func)
-    return _Stream(fid, taken(), iterable, window, chunksize).run(handles, blob, checked_attributes(attributes))
+    pickled = pickled_function(func)
+    return _Stream(pickled, taken(), iterable, window, chunksize).run(handles, checked_attributes(attributes))
 
 
 def checked_masters(masters: Master | Iterable[Master]) -> list[Master]:
@@ -91,27 +91,22 @@ def checked_attributes(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
 class _Stream:
     """The state of one stream: its calls in flight and the results that have arrived."""
 
-    def __init__(self, fid: bytes, objects: Sequence[Owned], items: Iterable[Any], window: int, chunksize: int) -> None:
-        self._fid = fid
+    def __init__(self, func: bytes, objects: Sequence[Owned], items: Iterable[Any], window: int,
+                 chunksize: int) -> None:
+        self._func = func
         self._objects = objects   # that the function refers to
+        self._items = items
+        self._chunksize = chunksize
         self._window = -(-window // chunksize)
         self._lost = ''
-        if chunksize == 1:
-            self._calls = UnderWay(enumerate(items), call_encoder(fid))
-            self._finished: Callable[[array[int], Outcomes], Iterator[Call]] = self._calls.finished
-        else:
-            self._calls = UnderWay(_chunks(items, chunksize), self._encode_chunk)
-            self._finished = self._finish_chunks
         # not a `SimpleQueue`: its `get` with a short timeout may block for ever (CPython 3.10 to 3.12)
         self._arrived: Queue[tuple[array[int], Outcomes]] = Queue()
 
-    def run(self, masters: Sequence[Master], blob: bytes, attributes: Mapping[str, Any]) -> Iterator[Call]:
+    def run(self, masters: Sequence[Master], attributes: Mapping[str, Any]) -> Iterator[Call]:
         """Yield the calls as they finish."""
         caller = open_caller(masters, self._put, self._fail, attributes)
         try:
-            self._calls.show = caller.show
-            caller.show(self._objects)
-            caller.define(self._fid, blob)
+            self._begin(caller)
             while True:
                 self._send(caller)
                 if not self._calls.count:
@@ -120,6 +115,21 @@ class _Stream:
                 yield from self._more()
         finally:
             caller.close()
+
+    def _begin(self, caller: Intake) -> None:
+        """Define the function, and prepare its calls."""
+        caller.show(self._objects)
+        fid, definition = define(self._func, caller.store.results)
+        caller.define(fid, definition)
+        if self._chunksize == 1:
+            self._calls = UnderWay(enumerate(self._items), call_encoder(fid, caller.store), _BYTES)
+            self._finished: Callable[[array[int], Outcomes], Iterator[Call]] = self._calls.finished
+        else:
+            def encode(arguments: Sequence[list[Call]]) -> bytes:
+                return encode_chunk(fid, [((call.item,), None) for call in arguments[0]], caller.store)
+            self._calls = UnderWay(_chunks(self._items, self._chunksize), encode, _BYTES)
+            self._finished = self._finish_chunks
+        self._calls.show = caller.show
 
     def _more(self) -> Iterator[Call]:
         """Finish calls until there is room for a worthwhile message, or nothing arrives for `_BATCH_DELAY`."""
@@ -146,7 +156,7 @@ class _Stream:
             if calls.count:
                 return
             raise CallLost(self._lost)
-        while not calls.exhausted and calls.count < self._window and calls.size < _BYTES:
+        while not calls.exhausted and calls.count < self._window and not calls.full:
             numbers, payloads, failed = calls.take(min(_BULK, self._window - calls.count), _MANY_BYTES, _BATCH_DELAY)
             for number, error in failed:
                 self._arrived.put((array('Q', [number]), [error]))
@@ -154,9 +164,6 @@ class _Stream:
                 caller.call(numbers, payloads)
                 if not self._arrived.empty():
                     return
-
-    def _encode_chunk(self, arguments: Sequence[list[Call]]) -> bytes:
-        return encode_chunk(self._fid, [((call.item,), None) for call in arguments[0]])
 
     def _finish_chunks(self, numbers: array[int], results: Outcomes) -> Iterator[Call]:
         """Yield the calls of the chunks with those numbers, with their results."""

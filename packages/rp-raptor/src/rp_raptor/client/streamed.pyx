@@ -39,6 +39,7 @@ cdef class Call:
     cdef readonly object exception
     cdef object _value
     cdef object _objects     # those that the arguments refer to
+    cdef object _lease       # of files with arguments
     cdef Py_ssize_t _size    # bytes of the serialized arguments
 
     def __init__(self, index, item):
@@ -67,8 +68,8 @@ cdef class Call:
 cdef class UnderWay:
     """The calls of a stream in flight.
 
-    `items` yields (index, item); `encode` makes the payload of a call from its arguments; `show` is called with the
-    objects that a call refers to.
+    `items` yields (index, item); `encode` makes the payload of a call from its arguments, which have `limit` bytes at
+    most, unless a single call has more; `show` is called with the objects that a call refers to.
     """
 
     cdef dict _calls
@@ -76,15 +77,22 @@ cdef class UnderWay:
     cdef public object show
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t size    # bytes of the arguments of these calls
+    cdef Py_ssize_t _limit
     cdef readonly bint exhausted     # there are no further items
 
-    def __init__(self, items, encode):
+    def __init__(self, items, encode, Py_ssize_t limit):
         self._calls = {}
         self._items = items
         self._encode = encode
+        self._limit = limit
+
+    @property
+    def full(self):
+        """True if these calls have as many bytes of arguments as may be in flight."""
+        return self.size >= self._limit
 
     def take(self, Py_ssize_t most, Py_ssize_t most_bytes, double seconds):
-        """Make calls of the next items until `most` calls, `most_bytes` bytes or `seconds` are reached.
+        """Make calls of the next items until `most` calls, `most_bytes` bytes, `seconds` or the limit are reached.
 
         Return their numbers, their payloads, and (number, error) for each that cannot be sent.
         """
@@ -101,18 +109,20 @@ cdef class UnderWay:
             made += 1
             try:
                 payload = self._encode((item,))
-                call._size = len(checked(payload))
+                call._size = checked(payload)
+                if type(payload) is not bytes:
+                    call._lease, payload = payload.lease, bytes(payload)
             except Exception as error:    # this call fails, and not the whole stream
                 failed.append((index, error))
             else:
                 numbers.append(index)
                 payloads.append(payload)
-                size += call._size
+                size += PyBytes_GET_SIZE(payload)
                 self.size += call._size
                 if _pending:
                     call._objects = _taken()
                     self.show(call._objects)
-            if made >= most or size >= most_bytes or _now() > until:
+            if made >= most or size >= most_bytes or self.size >= self._limit or _now() > until:
                 break
         else:
             self.exhausted = True
@@ -124,6 +134,7 @@ cdef class UnderWay:
         self.count -= 1
         self.size -= call._size
         call._objects = None
+        call._lease = None
         return call
 
     def finished(self, const uint64_t[::1] numbers, results):

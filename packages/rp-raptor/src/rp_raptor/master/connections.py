@@ -16,6 +16,7 @@ from rp_api.loop.soon import Soon
 from rp_api.raptor_link import Access
 from rp_api.system.host import host_id
 from rp_api.system.processes import start_time
+from rp_api.system.shared_directory import place, sweep
 from rp_api.transport.connection import Listener, send_to
 from rp_api.transport.keys import Gate, KeyPair, Tally, generate
 from rp_api.wire import codec
@@ -25,6 +26,7 @@ from rp_raptor.master.router import CallRouter
 from rp_raptor.master.sources import Worker
 from rp_raptor.wire import protocol
 from rp_raptor.wire.batch import Payloads, pack_message
+from rp_raptor.wire.large_calls import sent_to_others
 from rp_raptor.wire.parts import Part
 from rp_raptor.wire.protocol import APPLICATION, CALLS, PING, PROTOCOL, SILENCE, WORKER, Message, ids_of
 
@@ -81,7 +83,7 @@ class Peers:
 
     def __init__(self, loop: Loop, uid: str, interface: str | None, base: str | None, audience: Audience,
                  retries: int) -> None:
-        self.router = CallRouter(self.send, retries)
+        self.router = CallRouter(self._send_to_worker, retries)
         self.deal_soon = Soon(loop, self._deal)
         self._loop = loop
         self._uid = uid
@@ -123,6 +125,17 @@ class Peers:
             send_to(self._listener.socket, address, pack_message(message))
         except zmq.ZMQError as error:
             _log.debug('%s cannot be sent to %r: %s', message[0], address, error)
+
+    def _send_to_worker(self, address: bytes, message: Message) -> None:
+        """Send a message to a worker, with the content of files that it does not see."""
+        peer = self._peers.get(address)
+        if message[0] != 'calls' or not isinstance(peer, WorkerPeer) or peer.beside:
+            self.send(address, message)
+            return
+        operation, ids, payloads, attributes = message
+        for numbers, calls in sent_to_others(ids_of(ids), payloads):
+            each = {number: attributes[number] for number in numbers if number in attributes} if attributes else None
+            self.send(address, [operation, numbers.tobytes(), calls, each])
 
     def stop_workers(self, uids: Sequence[str] | None = None) -> None:
         """Stop the workers with these uids, or all."""
@@ -248,7 +261,7 @@ class Peers:
             self._workers.setdefault(peer.uid, {})[peer.part.number] = peer
         self.objects.came(peer.key, lambda message: self.send(peer.address, message))
         self.send(peer.address, ['welcome', {'uid': self._uid, 'host': host_id(), 'pid': os.getpid(),
-                                              'started': start_time(os.getpid())}])
+                                              'started': start_time(os.getpid()), 'place': place()}])
         host, pid, started = peer.process
         if host == host_id() and not peer.watch.start(self._loop, pid, started, lambda: self._died(peer)):
             self._loop.call_soon(self._died, peer)
@@ -265,7 +278,7 @@ class Peers:
             raise CoordinationError('a worker without ranks')
         process, part = PeerProcess.told(host, pid, info.get('started')), Part.told(info, ranks)
         worker = Worker(address, uid, ranks, info.get('mpi') is True, part.widest)
-        peer = WorkerPeer(address, uid, process, worker, part)
+        peer = WorkerPeer(address, uid, process, worker, part, info.get('place') == place())
         if self._greet(peer, info.get('protocol')):
             self.router.attach(peer.worker)
             self._ranks_changed = True
@@ -376,6 +389,7 @@ class Peers:
             return
         self._receive_last()
         self._forget(peer, f'its process {peer.process.pid} has died', died=not peer.stopped)
+        sweep()
 
     def _lose_part(self, uid: str, part: Part, reason: str) -> None:
         peer = self._workers.get(uid, {}).get(part.number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,7 +24,7 @@ class LocalCaller(Intake):
     def __init__(self, loop: Loop, router: CallRouter, deal_soon: Callable[[], object], on_results: Results,
                  on_failed: Failed, attributes: Mapping[str, Any] | None,
                  closed: Callable[[LocalCaller], object]) -> None:
-        super().__init__(loop, on_results, on_failed, attributes)
+        super().__init__(loop, on_results, on_failed, attributes, os.getcwd())
         self._closed = closed
         self._router = router
         self._deal_soon = deal_soon
@@ -78,3 +79,4 @@ class LocalCaller(Intake):
             self._router.close(self._source)
             self._source = None
             self._closed(self)
+        self.store.close()

@@ -52,12 +52,14 @@ class Peer:
 class WorkerPeer(Peer):
     """A connected worker, or a part of one that spans nodes."""
 
-    __slots__ = ('part', 'worker')
+    __slots__ = ('beside', 'part', 'worker')
 
-    def __init__(self, address: bytes, uid: str, process: PeerProcess, worker: Worker, part: Part) -> None:
+    def __init__(self, address: bytes, uid: str, process: PeerProcess, worker: Worker, part: Part,
+                 beside: bool) -> None:
         super().__init__(WORKER, address, uid, process)
         self.worker = worker
         self.part = part
+        self.beside = beside   # it sees the files of callers here
 
     @property
     def key(self) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Coroutine, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from rp_api import pickles
 from rp_api.errors import DeserializationError
 from rp_api.wire import codec
 from rp_api.wire.codec import NOTHING
@@ -18,6 +19,8 @@ from rp_raptor.rank.prepared import DECISIVE, Prepared
 from rp_raptor.rank.recorder import CallRecorder
 from rp_raptor.rank.running import Functions, arguments
 from rp_raptor.wire import payload
+from rp_raptor.wire.large_calls import LARGE_CALL, opened_call
+from rp_raptor.wire.result_files import ResultFiles
 
 if TYPE_CHECKING:
     from rp_raptor.rank.worker import Worker
@@ -28,7 +31,7 @@ _FUNCTION, _CHUNK, _DESCRIBED, _LIKE = b'F', b'C', b'D', b'T'
 
 
 class Calls:
-    """Runs payloads with a worker object; files of large results go to `directory`.
+    """Runs payloads with a worker object; files of large results go to `directory` if not to their caller's.
 
     `recorder` gets records of calls within chunks and of asynchronous calls.
     """
@@ -36,7 +39,6 @@ class Calls:
     def __init__(self, worker: Worker, directory: str, recorder: CallRecorder) -> None:
         self.functions = Functions(directory, self._later)
         self._worker = worker
-        self._directory = directory
         self._recorder = recorder
         self._prepared: dict[bytes, Prepared] = {}
 
@@ -46,7 +48,9 @@ class Calls:
         if kind == _FUNCTION:
             return self.functions.run(call)
         if kind == _CHUNK:
-            return self._run_chunk(call)
+            return self._run_chunk(payload.fid_of(call), payload.decode_chunk(call))
+        if kind == LARGE_CALL:
+            return self._run_large(call)
         if kind == _DESCRIBED:
             return self.run_described(payload.decode_described(call), {})
         if kind == _LIKE:
@@ -64,11 +68,9 @@ class Calls:
                 return self.run_described(payload.decode_described(call), _place(comm))
             finally:
                 worker._rp_comm = None
-        if call[:1] != _FUNCTION:
-            raise DeserializationError(f'a call of kind {call[:1]!r} cannot be run by several ranks')
-        args, kwargs = arguments(call)
+        fid, args, kwargs = _function_call(call)
         args, kwargs = communicators.insert(comm, args, kwargs or {}) or ([comm, *args], kwargs or {})
-        return self.functions.outcome(self.functions.find(payload.fid_of(call))(*args, **kwargs))
+        return self.functions.invoke(fid, args, kwargs)
 
     def run_described(self, task: Mapping[str, Any], variables: Mapping[str, str]) -> bytes | Later:
         """Return the result of a described task (a dict with uid, description and sandbox), as `run` does."""
@@ -102,13 +104,19 @@ class Calls:
             own = {}
         return modes.run(self._worker, prepared, own, uid, sandbox, variables)
 
-    def _run_chunk(self, call: bytes) -> bytes | Later:
-        func = self.functions.find(payload.fid_of(call))
+    def _run_large(self, call: bytes) -> bytes | Later:
+        start, body, buffers = opened_call(call)
+        if start[:1] == _CHUNK:
+            return self._run_chunk(payload.fid_of(start), payload.chunk_of(body, buffers))
+        return self.functions.invoke(payload.fid_of(start), *_restored(body, buffers))
+
+    def _run_chunk(self, fid: bytes, calls: list[tuple[Sequence[Any], dict[str, Any]]]) -> bytes | Later:
+        func, files = self.functions.find(fid)
         outcomes: list[bytes | Later] = []
         lap = self._recorder.lap
-        for args, kwargs in payload.decode_chunk(call):
+        for args, kwargs in calls:
             try:
-                outcome = self.functions.outcome(func(*args, **kwargs))
+                outcome = self.functions.outcome(func(*args, **kwargs), files)
             except (CallTimeout, CallCanceled):
                 lap(INTERRUPTED)
                 raise
@@ -120,22 +128,24 @@ class Calls:
                     lap(DONE)
             outcomes.append(outcome)
         done = [outcome for outcome in outcomes if isinstance(outcome, bytes)]
-        return payload.encode_outcomes(done, self._directory) if len(done) == len(outcomes) else self._gather(outcomes)
+        if len(done) == len(outcomes):
+            return payload.encode_outcomes(done, files)
+        return self._gather(outcomes, files)
 
-    async def _gather(self, outcomes: Sequence[bytes | Later]) -> bytes:
+    async def _gather(self, outcomes: Sequence[bytes | Later], files: ResultFiles) -> bytes:
         import asyncio
 
         async def outcome(each: bytes | Later) -> bytes:
             return each if isinstance(each, bytes) else await each
-        return payload.encode_outcomes(await asyncio.gather(*map(outcome, outcomes)), self._directory)
+        return payload.encode_outcomes(await asyncio.gather(*map(outcome, outcomes)), files)
 
-    async def _later(self, call: Coroutine[Any, Any, Any]) -> bytes:
+    async def _later(self, call: Coroutine[Any, Any, Any], files: ResultFiles) -> bytes:
         from asyncio import CancelledError
 
         start = self._recorder.now()
         outcome = DONE
         try:
-            return payload.encode_value(await call, self._directory)
+            return payload.encode_value(await call, files)
         except CancelledError:
             outcome = INTERRUPTED
             raise
@@ -144,6 +154,21 @@ class Calls:
             return encode_error(error)
         finally:
             self._recorder.since(start, FUNCTION | ASYNC | outcome)
+
+
+def _function_call(call: bytes) -> tuple[bytes, Sequence[Any], dict[str, Any] | None]:
+    """Return identifier of the function, arguments and keyword arguments of a call of a function."""
+    start, body, buffers = opened_call(call) if call[:1] == LARGE_CALL else (call, memoryview(b''), [])
+    if start[:1] != _FUNCTION:
+        raise DeserializationError(f'a call of kind {start[:1]!r} cannot be run by several ranks')
+    args, kwargs = arguments(call) if start is call else _restored(body, buffers)
+    return payload.fid_of(start), args, kwargs
+
+
+def _restored(body: memoryview, buffers: Sequence[memoryview]) -> tuple[Sequence[Any], dict[str, Any] | None]:
+    found: Any = pickles.restore(body, 'the arguments', buffers)
+    args, kwargs = found
+    return args, kwargs
 
 
 def _place(comm: Any) -> Mapping[str, str]:

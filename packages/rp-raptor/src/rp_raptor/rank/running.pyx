@@ -8,10 +8,12 @@ from cpython cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
 
-from rp_api import blobs, pickles
+from rp_api import pickles
 from rp_api.errors import DeserializationError
 from rp_api.functions import deserialize_obj
 from rp_raptor.wire import payload
+from rp_raptor.wire.result_files import ResultFiles
+from rp_raptor.wire.store import LARGE
 from rp_profiling.write import calls as records
 from rp_raptor.rank.capture import goes_on
 from rp_raptor.rank.failures import encode_error
@@ -23,7 +25,7 @@ NOTHING = -1   # instead of a position
 cdef object _loads = pickle.loads, _dumps = pickle.dumps
 cdef frozenset _SCALARS = frozenset({int, float, bool, type(None)})
 cdef frozenset _TEXTS = frozenset({str, bytes})
-cdef Py_ssize_t _LARGE = blobs.LIMIT
+cdef Py_ssize_t _LARGE = LARGE
 
 cdef int _DONE = records.DONE, _FAILED = records.FAILED, _INTERRUPTED = records.INTERRUPTED
 cdef int _OF_FUNCTION = records.FUNCTION, _OF_TASK = records.TASK
@@ -41,9 +43,9 @@ cdef enum:
 @cython.final
 @cython.auto_pickle(False)
 cdef class Functions:
-    """Defined functions; files of large results go to `directory`.
+    """Defined functions; files of large results go to the caller, or to `directory` (see `ResultFiles`).
 
-    `later(coroutine)` makes a coroutine that returns the result of an asynchronous function. While a function is
+    `later(coroutine, files)` makes a coroutine that returns the result of an asynchronous function. While a function is
     unpickled (`restoring`), modules are imported, and an `interruption` is delayed: some modules cannot be imported
     again after an interrupted import.
     """
@@ -67,21 +69,21 @@ cdef class Functions:
         self._blobs.pop(fid, None)
         self._functions.pop(fid, None)
 
-    cpdef find(self, bytes fid):
-        """Return the function; DeserializationError if it cannot be unpickled."""
-        func = self._functions.get(fid)
-        if func is None:
-            blob = self.definition(fid)
+    cpdef tuple find(self, bytes fid):
+        """Return the function and the files for its results; DeserializationError if it cannot be unpickled."""
+        cdef tuple found = self._functions.get(fid)
+        if found is None:
+            blob, results = payload.opened_definition(self.definition(fid))
             self.interruption = None
             self.restoring = True
             try:
-                func = deserialize_obj(blob)
+                found = deserialize_obj(blob), ResultFiles(results, self._directory)
             finally:
                 self.restoring = False
-            self._functions[fid] = func
+            self._functions[fid] = found
             if self.interruption is not None:
                 raise self.interruption
-        return func
+        return found
 
     def definition(self, bytes fid not None):
         """Return the bytes of a definition; DeserializationError if there is none."""
@@ -92,18 +94,22 @@ cdef class Functions:
 
     cpdef run(self, bytes call):
         """Return the result of a call of kind F, or a coroutine that returns it; raise if there can be none."""
-        func = self.find(call[1:ARGUMENTS])
         args, kwargs = arguments(call)
-        return self.outcome(func(*args, **kwargs) if kwargs else func(*args))
+        return self.invoke(call[1:ARGUMENTS], args, kwargs)
 
-    cpdef outcome(self, value):
-        """Return the result for a call's value, or a coroutine that returns it."""
+    cpdef invoke(self, bytes fid, args, kwargs):
+        """Return the result of a function with these arguments (`kwargs` may be None), as `run` does."""
+        func, files = self.find(fid)
+        return self.outcome(func(*args, **kwargs) if kwargs else func(*args), files)
+
+    cpdef outcome(self, value, files):
+        """Return the result for a call's value, or a coroutine that returns it; a large one in one of the files."""
         kind = type(value)
         if kind in _SCALARS or (kind in _TEXTS and len(value) < _LARGE):   # the usual case
             return b'R' + <bytes>_dumps(value, 5)
         if goes_on(value):
-            return self._later(value)
-        return payload.encode_value(value, self._directory)
+            return self._later(value, files)
+        return payload.encode_value(value, files)
 
 
 cpdef tuple arguments(bytes call):

@@ -84,6 +84,15 @@ cdef class Payloads:
         """Return the number of bytes of all payloads."""
         return self.start(self._count) - self.start(0)
 
+    def has(self, int kind):
+        """Return whether any payload is of this kind, its first byte."""
+        cdef Py_ssize_t index
+        cdef const unsigned char *data = <const unsigned char *>PyBytes_AS_STRING(self._data)
+        for index in range(self._count):
+            if data[self.start(index)] == kind:
+                return True
+        return False
+
     def parts(self):
         """Return the form of messages: [sizes, data], where data may be a view."""
         cdef array.array sizes = array.clone(_SIZES, self._count, False)

@@ -1,9 +1,10 @@
 """The encoding of calls and results, which is opaque to all but the caller and the rank.
 
-The first byte is the kind. Calls: F a call of a defined function; C a chunk of such calls with one result; D a
-described task; T a described task that refers to a defined, shared part. Results: R a value; E an exception; C the
-results of a chunk; D the result of a described task; S the same for success, in the packed form that applications get;
-G the results of the ranks that have run a call together; L one of these in a file (see `rp_api.blobs`).
+The first byte is the kind. Calls: F a call of a defined function; C a chunk of such calls with one result; B one of
+these with large arguments (see `large_calls`); D a described task; T a described task that refers to a defined, shared
+part. Results: R a value; E an exception; C the results of a chunk; D the result of a described task; S the same for
+success, in the packed form that applications get; G the results of the ranks that have run a call together; L one of
+these in a file (see `rp_api.blobs`).
 
 Values are pickled (protocol 5). To decode a payload is to run code of its author, so messages are accepted only from
 peers that have authenticated with the keys of the session.
@@ -22,9 +23,12 @@ from typing import Any
 from rp_api import blobs, pickles
 from rp_api.errors import DeserializationError, SerializationError
 from rp_api.functions import serialize_obj
-from rp_api.values import dump, size_of
+from rp_api.values import Sieve, dump, size_of
 from rp_api.wire import codec
 from rp_raptor.errors import RemoteError, RemoteTraceback
+from rp_raptor.wire.large_calls import encode_large, part_of, stored_call, with_parts
+from rp_raptor.wire.result_files import ResultFiles
+from rp_raptor.wire.store import LARGE, Store
 
 FID_BYTES = 16
 """Length of the identifier of a defined function."""
@@ -33,6 +37,7 @@ _FUNCTION, _CHUNK, _DESCRIBED, _LIKE = b'F', b'C', b'D', b'T'
 _VALUE, _ERROR, _OUTCOMES, _SUCCESS, _PARTS, _FILE = b'R', b'E', b'C', b'S', b'G', b'L'
 _RETURNED_NOTHING = _SUCCESS + codec.pack({'exit_code': 0})
 _RETURNED = (_SUCCESS + codec.pack({'exit_code': 0, 'return_value': None}))[:-1]   # without the value, which is last
+_PLACED = b'@'   # begins a definition with the directory for results; pickles begin otherwise
 _PER_RANK = ('stdout', 'stderr', 'return_value')
 _START = 1 + FID_BYTES   # offset of the arguments in a call
 _PROTOCOL = 5
@@ -43,35 +48,80 @@ _MAIN = b'__main__'
 _SHORT = 16 << 10   # bytes of a payload that is cheap to copy
 
 
-def define(func: Callable[..., Any]) -> tuple[bytes, bytes]:
-    """Return identifier and bytes of a function, by value where possible; SerializationError if it has no such form."""
-    if not callable(func):
-        raise TypeError(f'only a callable can be sent to workers, not {func!r:.80}')
-    blob = serialize_obj(func)
+def pickled_function(func: Callable[..., Any]) -> bytes:
+    """Return the bytes of a function, by value where possible; SerializationError if it has no such form."""
+    _check_callable(func)
+    return serialize_obj(func)
+
+
+def pickled_apart(func: Callable[..., Any]) -> tuple[bytes, list[pickle.PickleBuffer]]:
+    """Return the bytes of a function, as `pickled_function` does, and the large buffers that it refers to."""
+    import cloudpickle
+
+    _check_callable(func)
+    buffers: list[pickle.PickleBuffer] = []
+    try:
+        data = cloudpickle.dumps(func, _PROTOCOL, buffer_callback=Sieve(buffers).leaves_in)
+    except Exception:   # it may have a form by reference
+        return pickled_function(func), []
+    return pickles.stamped(data), buffers
+
+
+def define(func: Callable[..., Any] | bytes, results: str = '') -> tuple[bytes, bytes]:
+    """Return identifier and definition of a function, which may be pickled already; see `pickled_function`.
+
+    `results` is `Store.results` of the caller: the place and directory for large results.
+    """
+    blob = func if isinstance(func, bytes) else pickled_function(func)
+    if results:
+        blob = _PLACED + len(results).to_bytes(2, 'little') + results.encode() + blob
     return blake2b(blob, digest_size=FID_BYTES).digest(), blob
 
 
-def encode_call(fid: bytes, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None) -> bytes:
-    """Return one call of a defined function; SerializationError if an argument cannot be serialized."""
-    return call_encoder(fid)(args, kwargs)
+def opened_definition(data: bytes) -> tuple[bytes, str]:
+    """Return the pickled function of a definition, and `results` as in `define`."""
+    if data[:1] != _PLACED:
+        return data, ''
+    end = 3 + int.from_bytes(data[1:3], 'little')
+    return data[end:], data[3:end].decode()
 
 
-def call_encoder(fid: bytes) -> Callable[..., bytes]:
+def encode_call(fid: bytes, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None,
+                store: Store | None = None) -> bytes:
+    """Return one call of a defined function; SerializationError if an argument cannot be serialized.
+
+    Large arguments are written to files of the store, if there is one.
+    """
+    return call_encoder(fid, store)(args, kwargs)
+
+
+def call_encoder(fid: bytes, store: Store | None = None) -> Callable[..., bytes]:
     """Return a function that makes calls of a defined function, see `encode_call`."""
     start, dumps = _FUNCTION + fid, pickle.dumps
+    if store is None or not store.path:
+        return lambda args, kwargs=None: start + dump((args, kwargs))
+    apart: list[pickle.PickleBuffer] = []
+    leaves_in = Sieve(apart).leaves_in
 
     def encode(args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> bytes:
         try:   # an inlined `dump` for speed
-            data = dumps((args, kwargs), _PROTOCOL)
+            data = dumps((args, kwargs), _PROTOCOL, buffer_callback=leaves_in)
         except Exception:
             data = _MAIN
-        return start + (dump((args, kwargs)) if _MAIN in data else data)
+        if len(data) <= LARGE and _MAIN not in data:   # without large objects that have no buffers
+            return stored_call(start, data, _taken(apart), store) if apart else start + data
+        apart.clear()
+        return encode_large(start, (with_parts(args), with_parts(kwargs)), store)
     return encode
 
 
-def encode_chunk(fid: bytes, calls: Sequence[tuple[Sequence[Any], dict[str, Any] | None]]) -> bytes:
+def encode_chunk(fid: bytes, calls: Sequence[tuple[Sequence[Any], dict[str, Any] | None]],
+                 store: Store | None = None) -> bytes:
     """Return several calls of a defined function, each (args, kwargs or None), as one call (see `outcomes_of`)."""
-    return _CHUNK + fid + dump(list(calls))
+    start = _CHUNK + fid
+    if store is None or not store.path:
+        return start + dump(list(calls))
+    return encode_large(start, [(with_parts(args), with_parts(kwargs)) for args, kwargs in calls], store)
 
 
 def encode_described(task: dict[str, Any]) -> bytes:
@@ -163,7 +213,7 @@ def discard(payload: bytes) -> None:
     """Free the files of a result that is not decoded."""
     if payload[:1] == _FILE:
         blobs.discard(codec.unpack(payload[1:])[0])
-    elif payload[:1] == _PARTS:
+    elif payload[:1] in (_PARTS, _OUTCOMES):
         for part in _unpickled(payload[1:]):
             discard(part)
 
@@ -180,7 +230,12 @@ def fid_of(payload: bytes) -> bytes:
 
 def decode_chunk(payload: bytes) -> list[tuple[Sequence[Any], dict[str, Any]]]:
     """Return arguments and keyword arguments of each call in a chunk; DeserializationError if this fails."""
-    return [(args, kwargs or {}) for args, kwargs in _unpickled(memoryview(payload)[_START:])]
+    return chunk_of(memoryview(payload)[_START:])
+
+
+def chunk_of(body: memoryview, buffers: Sequence[memoryview] = ()) -> list[tuple[Sequence[Any], dict[str, Any]]]:
+    """Return arguments and keyword arguments of each call in the pickle of a chunk."""
+    return [(args, kwargs or {}) for args, kwargs in _unpickled(body, buffers)]
 
 
 def decode_described(payload: bytes) -> dict[str, Any]:
@@ -195,18 +250,17 @@ def decode_alike(payload: bytes) -> tuple[str, str, bytes]:
     return uid, sandbox, rest
 
 
-def encode_value(value: Any, directory: str | None = None) -> bytes:
-    """Return the result for a value, a large one in a file in the directory; SerializationError if that fails."""
+def encode_value(value: Any, files: ResultFiles | None = None) -> bytes:
+    """Return the result for a value, a large one in one of the files; SerializationError if that fails."""
     kind = type(value)
-    if kind in _SCALARS or (kind in _TEXTS and len(value) < blobs.LIMIT):
+    if kind in _SCALARS or (kind in _TEXTS and len(value) < LARGE):
         return _VALUE + pickle.dumps(value, _PROTOCOL)
-    if directory is None:
+    if files is None:
         return _VALUE + dump(value)
     buffers: list[pickle.PickleBuffer] = []
-    body = dump(value, buffers)
-    if size_of(body, buffers) > blobs.LIMIT:
-        return _filed(directory, _VALUE, body, buffers)
-    return _VALUE + (dump(value) if buffers else body)
+    body = dump(part_of(value), buffers)
+    filed = _filed(files, _VALUE, body, buffers)
+    return filed or _VALUE + (dump(value) if buffers else body)
 
 
 def encode_error(error: BaseException, text: str | None = None) -> bytes:
@@ -224,12 +278,10 @@ def encode_error(error: BaseException, text: str | None = None) -> bytes:
     return _ERROR + pickle.dumps((pickled, _represented(error), text), _PROTOCOL)
 
 
-def encode_outcomes(outcomes: list[bytes], directory: str | None = None) -> bytes:
+def encode_outcomes(outcomes: list[bytes], files: ResultFiles | None = None) -> bytes:
     """Return the results of a chunk as one result."""
     body = pickle.dumps(outcomes, _PROTOCOL)
-    if directory is not None and len(body) > blobs.LIMIT:
-        return _filed(directory, _OUTCOMES, body)
-    return _OUTCOMES + body
+    return (files and _filed(files, _OUTCOMES, body, [])) or _OUTCOMES + body
 
 
 def encode_result(result: dict[str, Any]) -> bytes:
@@ -271,19 +323,28 @@ def _opened(payload: bytes) -> tuple[bytes, memoryview, Sequence[memoryview]]:
     kind = payload[:1]
     if kind != _FILE:
         return kind, memoryview(payload)[1:], ()
-    path = codec.unpack(payload[1:])[0]
-    content = blobs.read(path)
+    path, size = codec.unpack(payload[1:])
+    content = blobs.read(path, size)
     blobs.discard(path)
     return content
 
 
-def _filed(directory: str, kind: bytes, body: bytes, buffers: Sequence[pickle.PickleBuffer] = ()) -> bytes:
-    path = f'{directory}/{os.urandom(12).hex()}'
+def _taken(buffers: list[pickle.PickleBuffer]) -> list[pickle.PickleBuffer]:
+    found = buffers.copy()
+    buffers.clear()
+    return found
+
+
+def _filed(files: ResultFiles, kind: bytes, body: bytes, buffers: list[pickle.PickleBuffer]) -> bytes:
+    """Return a result that was written to a file; empty if it has to travel in a message."""
+    size = size_of(body, buffers)
+    if size <= LARGE:
+        return b''
     try:
-        os.makedirs(directory, 0o700, exist_ok=True)
-        return _FILE + codec.pack([path, blobs.write(path, kind, body, buffers)])
+        written = files.write(kind, body, buffers, size)
     except OSError as error:
-        raise SerializationError(f'cannot write a result of {len(body)} bytes or more: {error}') from error
+        raise SerializationError(f'cannot write a result of {size} bytes or more: {error}') from error
+    return _FILE + codec.pack(written) if written else b''
 
 
 def _unpickled(data: bytes | memoryview, buffers: Sequence[memoryview] = ()) -> Any:
@@ -302,6 +363,11 @@ def _restored(pickled: bytes | None, represented: str, text: str) -> BaseExcepti
         error = RemoteError(represented)
     error.__cause__ = RemoteTraceback(text)
     return error
+
+
+def _check_callable(func: Any) -> None:
+    if not callable(func):
+        raise TypeError(f'only a callable can be sent to workers, not {func!r:.80}')
 
 
 def _represented(error: BaseException) -> str:

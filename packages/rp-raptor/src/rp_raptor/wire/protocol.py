@@ -13,7 +13,9 @@ optional.
 Addresses and keys are in `rp_api.raptor_link.master_file()` for workers; applications get theirs with the state of the
 master.
 
-`started` is the start time of the process (`rp_api.system.processes.start_time`), as process ids are reused.
+`started` is the start time of the process (`rp_api.system.processes.start_time`), as process ids are reused. `place` is
+`rp_api.system.shared_directory.place()`: calls whose arguments are in files (see `large_calls`) reach a peer of the
+same place as they are, and others with the content of the files.
 
 Each connection starts anew. A peer sends `worker` or `open` first, and again after each handshake, as messages may be
 lost with a connection: the master then takes back all calls that the worker had, and sends them to workers again, this
@@ -23,9 +25,10 @@ application sends the calls again that have no result. A peer drops results that
 From the manager of a worker:
 
     worker, uid, host, pid, ranks, info     hello; `host` is `rp_api.system.host.host_id()`, info: {'mpi': bool,
-                                            'protocol': PROTOCOL, 'host_name': str, 'started': int}. A worker that spans
-                                            nodes has a manager on each: info then has the number of its `part`, how
-                                            many `parts` there are, the `numbers` of its ranks, and the `total` of ranks
+                                            'protocol': PROTOCOL, 'host_name': str, 'started': int, 'place': str}. A
+                                            worker that spans nodes has a manager on each: info then has the number of
+                                            its `part`, how many `parts` there are, the `numbers` of its ranks, and the
+                                            `total` of ranks
     credit, n                               it accepts n further calls
     results, ids, payloads                  each call has one result
     returned, ids                           calls that were not started, given back because of `give_back`
@@ -45,7 +48,7 @@ From the manager of a worker:
 
 To the manager of a worker:
 
-    welcome, {'uid', 'host', 'pid', 'started'}
+    welcome, {'uid', 'host', 'pid', 'started', 'place'}
                                             the master's uid and process
     refused, reason                         the manager can end: another version, or a uid that is in use
     define, fid, blob                       a function that later calls may refer to
@@ -85,7 +88,7 @@ From an application:
 
 To an application:
 
-    welcome, {'uid', 'host', 'pid', 'started'}
+    welcome, {'uid', 'host', 'pid', 'started', 'place'}
     refused, reason
     room, n                                 n further calls may be sent: WINDOW after `open`, later as results come. If
                                             other masters share the calls: as many as the workers can take soon

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rp_raptor.wire.large_calls import with_contents
 from rp_raptor.wire.parts import Part
 from rp_raptor.wire.payload import join_parts
 from rp_raptor.worker.groups import Group, has_failed
@@ -214,7 +215,7 @@ class SpanningCalls:
         group = self.group
         if span.started and group is not None:
             ranks = span.numbers
-            self._tell_others(span, ['start', span.id, span.payload, span.timeout, ranks, group.tag])
+            self._tell_others(span, ['start', span.id, with_contents(span.payload), span.timeout, ranks, group.tag])
             self._start(group, span.payload, span.timeout, ranks, group.tag)
 
     def _start(self, group: Group, payload: bytes, timeout: float, numbers: Sequence[int], tag: int) -> None:

@@ -1,0 +1,134 @@
+"""Calls with large arguments: kind B.
+
+Such a call is B and a packed list `[start, body, buffers]`: the first bytes of the call as it would be without files
+(its kind and the identifier of the function), the pickle of the arguments, and its out-of-band buffers. The body and
+each buffer are either bytes or `[path, size, version]` of a file in the caller's store, which is valid for processes
+that see the same files (`rp_api.system.shared_directory.place`). On the way to others, `sent_to_others` replaces files
+by their content.
+"""
+
+from __future__ import annotations
+
+import pickle
+from array import array
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rp_api import blobs
+from rp_api.errors import DeserializationError, SerializationError
+from rp_api.values import dump
+from rp_api.wire import codec
+from rp_api.wire.codec import MAX_BYTES
+from rp_raptor.wire.batch import Payloads
+from rp_raptor.wire.store import LARGE, Lease, Store
+
+LARGE_CALL = b'B'
+
+_MESSAGE = 4 << 20   # bytes of contents at which a message to another host is full
+_LARGEST = MAX_BYTES - (1 << 20)
+
+
+class StoredCall(bytes):
+    """A call with files. The caller keeps the lease of the files until it has the result."""
+
+    lease: Lease
+
+
+class _Part:
+    """A large bytes object, whose content is kept out of the pickle."""
+
+    __slots__ = ('_content',)
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def __reduce__(self) -> tuple[type[bytes], tuple[pickle.PickleBuffer]]:
+        return bytes, (pickle.PickleBuffer(self._content),)
+
+
+def part_of(value: Any) -> Any:
+    """Return what is to be pickled in place of a value, so that the content of large bytes is not copied."""
+    return _Part(value) if type(value) is bytes and len(value) > LARGE else value
+
+
+def with_parts(arguments: Any) -> Any:
+    """Return arguments or keyword arguments of a call for the pickle, see `part_of`."""
+    if isinstance(arguments, dict):
+        return {name: part_of(value) for name, value in arguments.items()}
+    return arguments if arguments is None else tuple(map(part_of, arguments))
+
+
+def encode_large(start: bytes, arguments: Any, store: Store) -> bytes:
+    """Return a call with these arguments, which may be large; SerializationError if one cannot be stored."""
+    buffers: list[pickle.PickleBuffer] = []
+    body = dump(arguments, buffers)
+    return stored_call(start, body, buffers, store) if buffers or len(body) > LARGE else start + body
+
+
+def stored_call(start: bytes, body: bytes, buffers: list[pickle.PickleBuffer], store: Store) -> bytes:
+    """Return a call whose buffers are in files, and its body, too, if it is large; SerializationError if that fails."""
+    contents = [buffer.raw() for buffer in buffers]
+    large = len(body) > LARGE
+    try:
+        lease = store.hold([*contents, memoryview(body)] if large else contents)
+    except OSError as error:
+        raise SerializationError(f'large arguments cannot be stored: {error}') from error
+    files = [file.place for file in lease.files]
+    call = StoredCall(LARGE_CALL + codec.pack([start, files.pop() if large else body, files]))
+    call.lease = lease
+    return call
+
+
+def size_of_call(call: bytes) -> int:
+    """Return the bytes of a call, with those that were written for it."""
+    return len(call) + (call.lease.size if type(call) is StoredCall else 0)
+
+
+def lease_of(call: bytes) -> Lease | None:
+    """Return the lease of the files of a call that was just made, None if it has no files."""
+    return call.lease if type(call) is StoredCall else None
+
+
+def opened_call(call: bytes) -> tuple[bytes, memoryview, list[memoryview]]:
+    """Return start, body and buffers of a call of kind B; DeserializationError if a file cannot be read."""
+    start, body, buffers = codec.unpack(call[1:])
+    return start, _content(body), [_content(buffer) for buffer in buffers]
+
+
+def sent_to_others(numbers: array[int], calls: Payloads) -> Iterator[tuple[array[int], Payloads]]:
+    """Yield the calls in messages for a process that does not see the files here."""
+    if not calls.has(LARGE_CALL[0]):
+        yield numbers, calls
+        return
+    first, size = 0, 0
+    message: list[bytes] = []
+    for index, call in enumerate(calls):
+        message.append(with_contents(call))
+        size += len(message[-1])
+        if size >= _MESSAGE or index == len(calls) - 1:
+            yield numbers[first:index + 1], Payloads(message)
+            first, size, message = index + 1, 0, []
+
+
+def with_contents(call: bytes) -> bytes:
+    """Return a call without files; the call as it is, with which the rank will fail, if that is impossible."""
+    if call[:1] != LARGE_CALL:
+        return call
+    start, body, buffers = codec.unpack(call[1:])
+    if sum(part[1] for part in (body, *buffers) if not isinstance(part, bytes)) > _LARGEST:
+        return call
+    try:
+        return LARGE_CALL + codec.pack([start, _sent(body), [_sent(buffer) for buffer in buffers]])
+    except (DeserializationError, ValueError):   # the caller has left, or the call is too large
+        return call
+
+
+def _sent(part: bytes | Sequence[Any]) -> bytes:
+    return part if isinstance(part, bytes) else bytes(_content(part))
+
+
+def _content(part: bytes | Sequence[Any]) -> memoryview:
+    if isinstance(part, bytes):
+        return memoryview(bytearray(part))   # arrays are writable, as without files
+    _, _, (content,) = blobs.read(*part)
+    return content
