@@ -150,8 +150,8 @@ def test_without_room_in_memory_files_are_on_disk(
     assert list((tmp_path / 'disk').iterdir()) == []
 
 
-def test_without_a_directory_nothing_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_directory, 'shared_memory', lambda: '/nowhere')
+def test_without_a_directory_nothing_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_directory, 'shared_memory', lambda: str(tmp_path / 'missing'))
     store = Store()
     assert store.results == ''
     assert encode_call(FID, (np.arange(10_000),), None, store)[:17] == b'F' + FID

@@ -31,7 +31,7 @@ VALUES = st.recursive(
 
 def files_in(directory: Path) -> ResultFiles:
     """Files for the results of a caller with this directory."""
-    return ResultFiles(f'{place()}\n{directory}', '/nowhere')
+    return ResultFiles(f'{place()}\n{directory}', f'{directory}/values')
 
 
 class Picky(Exception):

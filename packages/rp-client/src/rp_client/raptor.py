@@ -118,6 +118,11 @@ class RaptorMaster(Task):
         """The master's address and secret key (`rp_api.raptor_link.Access`); None before it is running."""
         return self._access
 
+    @property
+    def directory(self) -> str:
+        """The directory of the session, for large arguments of calls for which shared memory has no room."""
+        return str(self.session.path)
+
     def _start(self) -> None:
         self._access = None
         self._objects = None

@@ -34,6 +34,7 @@ cdef enum:
     SHORT = 16 * 1024                   # bytes of a payload that is cheap to copy
     FUNCTION = 70                       # the kind of a call of a function: F
     CHUNK = 67                          # of a chunk of calls: C
+    LARGE_CALL = 66                     # the kind of a call with large arguments: B
     ERROR = 69                          # the kind of a result that is an error: E
     DESCRIBED = 68                      # of a described task that has failed, or printed: D
     END = 46                            # the last byte of a pickle
@@ -242,4 +243,4 @@ cdef int _what(bytes call, bytes result, int outcome) except -1:
     if outcome == _DONE and (first == ERROR or (first == DESCRIBED and payload.has_failed(result))):
         outcome = _FAILED
     cdef char kind = PyBytes_AS_STRING(call)[0]
-    return outcome | (_OF_FUNCTION if kind == FUNCTION or kind == CHUNK else _OF_TASK)
+    return outcome | (_OF_FUNCTION if kind == FUNCTION or kind == CHUNK or kind == LARGE_CALL else _OF_TASK)
