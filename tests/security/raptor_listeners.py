@@ -74,8 +74,17 @@ class RaptorListener(ServedListener):
         self.sockets = {mine.address: zmq.DEALER}
 
     def peers(self) -> Peers:
-        connect = {'master': self._as_master, 'visitor': self._as_visitor}
+        connect = {'master': self._as_master, 'visitor': self._as_visitor, 'holder': self._as_receiver}
         return Peers(connect.get(self._role, self._as_application))
+
+    def _as_receiver(self, peers: Peers) -> Callable[[int], object]:
+        """A manager that gets pieces of an object."""
+        def heard(operation: str, _: bytes, offset: int, data: bytes) -> None:
+            assert (operation, data) == ('piece', bytes(8))
+            peers.arrived(offset)
+
+        peer = Peer(peers, self._access['holder'], [], ['get', bytes(16), 0, 0], heard)
+        return lambda number: peer.say('get', bytes(16), number, 8)
 
     def _as_visitor(self, peers: Peers) -> Callable[[int], object]:
         """A task that calls its pilot."""
@@ -126,5 +135,7 @@ RAPTOR_LISTENERS: dict[str, Callable[[Path], Listener]] = {
     'endpoint-ipc': lambda directory: RaptorListener(directory, 'endpoint', 'visitor', None),
     'agent-ipc': lambda directory: RaptorListener(directory, 'agent', 'master', None),
     'agent-tcp': lambda directory: RaptorListener(directory, 'agent', 'master', 'tcp://127.0.0.1'),
+    'objects-ipc': lambda directory: RaptorListener(directory, 'objects', 'holder', None),
+    'objects-tcp': lambda directory: RaptorListener(directory, 'objects', 'holder', 'tcp://127.0.0.1'),
     'master-ipc': lambda directory: RaptorListener(directory, 'master', 'worker', None),
     'master-tcp': lambda directory: RaptorListener(directory, 'master', 'application', 'tcp://127.0.0.1')}

@@ -1,7 +1,8 @@
-"""Serves a listening socket of a pilot in a process of its own: `python serving_raptor.py agent|master|endpoint`.
+"""Serves a listening socket of a pilot in a process of its own: `python serving_raptor.py KIND`.
 
-The first line of standard input is the configuration, the answer is how to connect, by role; each further line is
-answered with the figures. The end of standard input is the end. `agent` has masters of the names `master.N`.
+The kinds are agent, master, endpoint and objects. The first line of standard input is the configuration, the answer is
+how to connect, by role; each further line is answered with the figures. The end of standard input is the end. `agent`
+has masters of the names `master.N`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+import zmq
 
 from rp_agent.calls import Calls
 from rp_agent.endpoint import Endpoint
@@ -24,6 +28,7 @@ from rp_api.loop.event_loop import Loop
 from rp_api.raptor_link import Access, link_file
 from rp_profiling.write.tracer import Tracer
 from rp_raptor.master.connections import Peers
+from rp_raptor.objects.transfer import ObjectServer
 
 MASTERS = 1000
 
@@ -115,12 +120,31 @@ def endpoint(loop: Loop, directory: str, address: str | None) -> Served:
     return {'visitor': Access.load(endpoint_file(directory))}, figures, made.close
 
 
+def objects(loop: Loop, directory: str, address: str | None) -> Served:
+    """A holder's socket for other hosts, which gives pieces of one object and keeps nothing of its peers."""
+    path = Path(directory, 'object')
+    path.write_bytes(bytes(1 << 20))
+    context: zmq.Context[Any] = zmq.Context()
+    made = ObjectServer(loop, context, address, directory, {bytes(16): str(path)}.get)
+
+    def figures() -> dict[str, Any]:
+        return {'accepted': [], 'malformed': made._malformed.count, 'strangers': made._listener.strangers,
+                'refused': made._gate.refused}
+
+    def close() -> None:
+        made.close()
+        context.term()
+
+    return {'holder': made.access}, figures, close
+
+
 def main() -> None:
     """Serve until standard input ends."""
     logging.basicConfig(stream=sys.stderr, format='%(levelname)s %(message)s')
     config = json.loads(os.read(0, 65536))
     loop = Loop()
-    access, figures, close = {'agent': agent, 'master': master, 'endpoint': endpoint}[sys.argv[1]](
+    access, figures, close = {'agent': agent, 'master': master, 'endpoint': endpoint,
+                              'objects': objects}[sys.argv[1]](
         loop, config['directory'], config['address'])
 
     def answer() -> None:

@@ -6,8 +6,10 @@ file is not there. Both sides use a ZeroMQ context of their own, so that large t
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import zmq
@@ -23,6 +25,7 @@ from rp_raptor.objects.download import AHEAD, Download, read_piece
 STALL = 30.0
 """Seconds without a piece after which a transfer has failed."""
 
+_RETRY = 0.2   # seconds
 _DOMAIN = 'objects'
 _WAITING = 4 * AHEAD   # pieces that wait for a peer that does not read
 
@@ -35,6 +38,7 @@ class ObjectServer:
 
     def __init__(self, loop: Loop, context: zmq.Context[Any], interface: str | None, base: str | None,
                  path: Callable[[bytes], str | None]) -> None:
+        self._loop = loop
         self._path = path
         self._malformed = Tally('malformed request for an object')
         keys, theirs = generate(), generate()
@@ -53,19 +57,24 @@ class ObjectServer:
     def _receive(self) -> None:
         for frames in arrivals(self._listener.socket):
             try:
-                self._give(frames[0], *form.parse(frames[-1], _ASKED, 'a peer')[1])
+                arguments = form.parse(frames[-1], _ASKED, 'a peer')[1]
             except CoordinationError as error:
                 self._malformed.add(error)
-            except zmq.ZMQError:
-                pass   # the peer is gone, or asks for more than it reads: its transfer fails
+            else:
+                self._give(frames[0], *arguments)
 
     def _give(self, peer: bytes, id: bytes, offset: int, length: int) -> None:
         path = self._path(id)
         try:
             message = ['piece', id, offset, read_piece(path, offset, length)] if path else ['gone', id]
-        except OSError:
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):   # others have all descriptors, for the moment
+                self._loop.call_later(_RETRY, self._give, peer, id, offset, length)
+                return
             message = ['gone', id]
-        send_to(self._listener.socket, peer, codec.pack(message))
+        if not self._listener.socket.closed:
+            with suppress(zmq.ZMQError):   # the peer is gone, or asks for more than it reads: its transfer fails
+                send_to(self._listener.socket, peer, codec.pack(message))
 
 
 class Transfer:
