@@ -27,7 +27,7 @@ def split(waiting: int, *members: Member) -> dict[str, int]:
 
 
 def asked(*members: Member) -> dict[str, int]:
-    return {member.name: number for member, number in requests(members)}
+    return {member.name: number for member, number in requests(0, members)}
 
 
 def test_members_get_equally_many_calls_per_rank() -> None:
@@ -55,9 +55,16 @@ def test_calls_are_given_back_while_ranks_are_idle() -> None:
     assert asked(Member('a', load=100), Member('b')) == {'a': 50}
     assert asked(Member('a', load=100), Member('b', ranks=3)) == {'a': 75}
     assert asked(Member('a', load=2), Member('b')) == {'a': 1}
-    assert asked(Member('a', ranks=0, load=10), Member('b')) == {'a': 10}
     assert asked(Member('a', load=11), Member('b', load=9), Member('c')) == {'a': 5}
     assert asked(Member('a', load=3), Member('b', load=3), Member('c', ranks=4)) == {'a': 2, 'b': 2}
+
+
+def test_a_member_that_has_lost_its_ranks_gives_all_calls_back() -> None:
+    lost, busy = Member('a', ranks=0, load=10), Member('b', load=20, free=0)
+    assert requests(0, [lost, busy]) == requests(5, [lost, busy]) == [(lost, 10)]
+    assert requests(5, [Member('a', load=10), busy, Member('c')]) == []
+    assert asked(Member('a', ranks=0, load=10), Member('b', ranks=0)) == {}
+    assert asked(Member('a', ranks=0, load=10, asked=10), Member('b')) == {}
 
 
 @pytest.mark.parametrize('members', [
@@ -89,7 +96,7 @@ def test_no_rank_is_idle_while_calls_wait_anywhere(seed: int) -> None:
             member.load += number
             member.free -= number
             waiting -= number
-        back = requests(members) if not waiting else []
+        back = requests(waiting, members)
         for member, number in back:
             assert 0 < number <= member.load - member.ranks
             member.load -= number

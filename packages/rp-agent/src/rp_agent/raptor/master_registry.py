@@ -134,7 +134,7 @@ class MasterRegistry:
 
     def to_give_back(self) -> list[tuple[Master, int]]:
         """Return the masters that have to give tasks back, as ranks of others are idle, and how many."""
-        return [] if self.any else requests([master for master in self.masters.values() if master.up])
+        return requests(len(self.any), [master for master in self.masters.values() if master.up])
 
 
 def fail(task: AgentTask, master: Master) -> None:

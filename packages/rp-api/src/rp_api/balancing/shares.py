@@ -2,7 +2,7 @@
 
 Calls go where they begin first: each member gets so many that all have equally many per rank, but none gets more than
 it accepts. When none waits, and ranks of a member are idle, the member with the most calls beyond its ranks gives some
-back. A member without ranks gets calls only while no member has any, as its first worker may still be starting.
+back. A member without ranks has calls only while no member has ranks, as its first worker may still be starting.
 """
 
 from __future__ import annotations
@@ -57,12 +57,20 @@ def shares(waiting: int, members: Sequence[AnyMember]) -> list[tuple[AnyMember, 
     return found
 
 
-def requests(members: Sequence[AnyMember]) -> list[tuple[AnyMember, int]]:
-    """Return the members that have to give calls back, and how many, as no call waits and ranks of others are idle."""
+def requests(waiting: int, members: Sequence[AnyMember]) -> list[tuple[AnyMember, int]]:
+    """Return the members that have to give calls back, and how many: to idle ranks, unless calls wait for these."""
+    able = [member for member in members if not member.asked and not member.exhausted]
+    if any(member.ranks for member in members):
+        lost = [(member, member.load) for member in able if member.load and not member.ranks]
+        if waiting or lost:
+            return lost
+    return _for_idle_ranks(able, members) if not waiting else []
+
+
+def _for_idle_ranks(able: list[AnyMember], members: Sequence[AnyMember]) -> list[tuple[AnyMember, int]]:
     idle = [member for member in members if member.free > 0 and member.load < member.ranks]
     lacking = sum(min(member.free, member.ranks - member.load) for member in idle)
     lacking -= sum(member.asked for member in members)
-    able = [member for member in members if not member.asked and not member.exhausted]
     able.sort(key=_surplus, reverse=True)
     found = []
     for member in able:

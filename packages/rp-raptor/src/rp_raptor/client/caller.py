@@ -72,11 +72,10 @@ class Caller(Intake):
             for link, number in dealt:
                 if waiting:
                     link.give(*waiting.take(min(number, BULK), BULK_BYTES), self._attributes)
-        if waiting:
-            if all(link.lost for link in self._links):
-                self._end('; '.join(link.lost for link in self._links))
+        if waiting and all(link.lost for link in self._links):
+            self._end('; '.join(link.lost for link in self._links))
         elif len(self._links) > 1:
-            for link, number in requests(self._links):
+            for link, number in requests(len(waiting), self._links):
                 link.ask_back(number)
 
     def take_back(self, calls: dict[int, bytes]) -> None:
