@@ -19,6 +19,7 @@ from rp_api.errors import DeserializationError, SerializationError
 from rp_api.system.shared_directory import place
 from rp_profiling.read.calls import read_file
 from rp_profiling.read.profile import read_profile
+from rp_profiling.write.calls import ASYNC, DONE, FAILED, FUNCTION, TASK
 from rp_raptor.errors import RemoteError
 from rp_raptor.rank.modes import BEGUN, ENDED
 from rp_raptor.wire import payload
@@ -353,6 +354,34 @@ def test_a_rank_records_the_events_of_its_tasks(tmp_path: Path) -> None:
     assert len(tasks) == 2
     assert [(row.uid, row.event) for row in rows] == [(task, event) for task in tasks for event in (*BEGUN, *ENDED)]
     assert {row.comp for row in rows} == {'raptor_worker.raptor.0000.0000.0'}
+
+
+def test_calls_of_all_kinds_are_recorded_before_a_rank_is_killed(tmp_path: Path) -> None:
+    """An idle rank writes them by itself."""
+    async def later(number: int) -> int:
+        return 1 // number
+
+    def sooner(number: int) -> int:
+        return 1 // number
+
+    with a_manager(tmp_path) as manager:
+        process = manager.start(environ={'RP_TASK_SANDBOX': str(tmp_path)})
+        waiting, function = manager.define(later), manager.define(sooner)
+        calls = [payload.encode_call(waiting, (number,)) for number in (0, 1)]
+        calls += [payload.encode_chunk(fid, [((number,), None) for number in (0, 1)]) for fid in (function, waiting)]
+        calls += [payload.encode_call(function, (1,)), manager.described(mode='task.eval', code='1')]
+        ids = manager.give(calls)
+        manager.wait(lambda: manager.results.keys() >= set(ids))
+        path = tmp_path / 'raptor.0000.0000.0.calls'
+        manager.wait(lambda: len(read_file(path).what) == 8)
+        process.kill()
+        assert process.wait(30) == -signal.SIGKILL
+    content = read_file(path)
+    assert sorted(content.what.tolist()) == sorted([*[FUNCTION | ASYNC | outcome for outcome in (DONE, FAILED)] * 2,
+                                                    FUNCTION | FAILED, FUNCTION, FUNCTION, TASK])
+    assert not content.closed
+    rows = [row.event for row in read_profile(tmp_path / 'raptor.0000.0000.0.prof')]
+    assert rows == ['sync_abs', *BEGUN, *ENDED]
 
 
 def test_a_rank_that_is_terminated_writes_its_traces(tmp_path: Path) -> None:

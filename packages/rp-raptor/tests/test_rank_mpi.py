@@ -12,6 +12,10 @@ import pytest
 from rank_support import Manager, a_manager, worker_file
 
 from rp_api.functions import PythonTask
+from rp_profiling.read.calls import read_file
+from rp_profiling.read.profile import read_profile
+from rp_profiling.write.calls import END, PART, TASK
+from rp_raptor.rank.modes import BEGUN, ENDED
 from rp_raptor.wire import payload
 from rp_raptor.worker.mpi_launch import find_launcher
 from rp_raptor.worker_methods import worker_method
@@ -135,3 +139,20 @@ def test_programs_do_not_take_themselves_for_ranks(job: Manager) -> None:
     task = job.task(mode='task.shell', command=f'{sys.executable} -c "from mpi4py import MPI; '
                                                'print(MPI.COMM_WORLD.size)"')
     assert task['stdout'] == '1\n'
+
+
+def test_each_rank_records_its_part(tmp_path: Path) -> None:
+    """And all events of a task, so that the first of each name are in order."""
+    with a_manager(tmp_path, ranks=2, mpi=True, file=worker_file(tmp_path, WORKER), class_name='Mine') as manager:
+        process = manager.start(launcher=LAUNCHER, environ={'RP_TASK_SANDBOX': str(tmp_path)})
+        manager.wait(lambda: len(manager.ready) == 2)
+        call = manager.described(mode='task.function', function='sum_of_ranks', args=[2], ranks=2)
+        assert payload.as_result(_together(manager, call, [0, 1]))['return_value'] == [2, 2]
+        for rank in (0, 1):
+            manager.send(rank, ['stop'])
+        process.wait(30)
+    for rank in (0, 1):
+        rows = [row.event for row in read_profile(tmp_path / f'raptor.0000.0000.{rank}.prof') if row.uid]
+        assert rows == [*BEGUN, *ENDED]
+        content = read_file(tmp_path / f'raptor.0000.0000.{rank}.calls')
+        assert content.what.tolist() == [TASK | PART if rank else TASK, END]

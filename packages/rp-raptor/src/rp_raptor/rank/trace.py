@@ -38,7 +38,7 @@ class RankTrace:
 
     def flush_if_due(self) -> None:
         """Write everything if the last flush was a second ago."""
-        if self.recorder.last > self._due:
+        if self.recorder.now() > self._due:
             self.flush()
 
     def flush(self) -> None:
