@@ -87,18 +87,25 @@ def test_ten_thousand_calls_with_one_array(master: Any) -> None:
 
 
 def test_tasks_with_a_reference(shared: Run, master: Any) -> None:
-    """A described task gets the object while the application keeps the reference, and an error afterwards."""
+    """A described task gets the object while the application keeps the reference, and an error some time afterwards."""
     ref = master.put_object(np.arange(100.))
-    function = rp.PythonTask(row, (ref,), {'number': 5})
-    done, = master.submit_tasks([rp.TaskDescription({'mode': rp.TASK_FUNCTION, 'function': function})])
-    shared.tmgr.wait_tasks(done.uid, timeout=LONG)
-    assert done.return_value[:2] == [5.0, False], done.exception_detail
+    functions = [rp.PythonTask(row, (ref,), {'number': number}) for number in range(100)]
+
+    def ended() -> rp.Task:
+        task, = master.submit_tasks([rp.TaskDescription({'mode': rp.TASK_FUNCTION, 'function': functions.pop()})])
+        shared.tmgr.wait_tasks(task.uid, timeout=LONG)
+        return task
+
+    task = ended()
+    assert task.return_value[:2] == [99.0, False], task.exception_detail
     assert ref.get()[5] == 5
     ref.release()
-    late, = master.submit_tasks([rp.TaskDescription({'mode': rp.TASK_FUNCTION, 'function': function})])
-    shared.tmgr.wait_tasks(late.uid, timeout=LONG)
-    assert late.state == rp.FAILED
-    assert f'{master.uid} has no such object' in late.exception
+
+    def failed() -> rp.Task | None:
+        return late if (late := ended()).state == rp.FAILED else None
+
+    failed_task = wait_until(failed, LONG)
+    assert f'{master.uid} has no such object' in failed_task.exception
 
 
 def test_objects_of_a_master(run: Run, tmp_path: Path) -> None:
