@@ -91,7 +91,7 @@ def test_tasks_with_a_reference(shared: Run, master: Any) -> None:
     ref = master.put_object(np.arange(100.))
     functions = [rp.PythonTask(row, (ref,), {'number': number}) for number in range(100)]
 
-    def ended() -> rp.Task:
+    def ended() -> Any:
         task, = master.submit_tasks([rp.TaskDescription({'mode': rp.TASK_FUNCTION, 'function': functions.pop()})])
         shared.tmgr.wait_tasks(task.uid, timeout=LONG)
         return task
@@ -101,7 +101,7 @@ def test_tasks_with_a_reference(shared: Run, master: Any) -> None:
     assert ref.get()[5] == 5
     ref.release()
 
-    def failed() -> rp.Task | None:
+    def failed() -> Any:
         return late if (late := ended()).state == rp.FAILED else None
 
     failed_task = wait_until(failed, LONG)
