@@ -2,10 +2,11 @@
 
 Each molecule is one call: it gets a few shapes (conformers), which are minimised, and the best of them counts. The best
 molecules are printed; `scores.svg` shows how the scores are distributed, `throughput.svg` how many molecules were done
-per second. With `--check` the same is computed in a plain loop, and must be the same.
+per second. With `--check` the same is computed in a plain loop, and must be the same. `--resource` names another
+platform: if one of its nodes has fewer cores than wanted, the worker spans nodes.
 
     pip install -r examples/screening/requirements.txt
-    python examples/screening/screening.py [--molecules N] [--cores N] [--check]
+    python examples/screening/screening.py [--molecules N] [--resource LABEL] [--cores N] [--check]
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ def main() -> int:
     size = chemistry.library_size()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument('--molecules', type=int, default=size, help=f'how many to screen (default: all {size})')
+    parser.add_argument('--resource', default='local.exact', help='the platform (default: this machine)')
     parser.add_argument('--cores', type=int, default=os.cpu_count(), help='how many cores to use')
     parser.add_argument('--check', action='store_true', help='compare with a plain loop')
     options = parser.parse_args()
     numbers = range(0, size, max(1, size // options.molecules))[:options.molecules]
-    hits, times = screen_with_raptor(numbers, options.cores)
+    hits, times = screen_with_raptor(numbers, options.resource, options.cores)
     show(hits, times)
     if options.check:
         same = sorted(hits) == sorted(map(chemistry.screen, numbers))
@@ -46,13 +48,13 @@ def main() -> int:
     return 0
 
 
-def screen_with_raptor(numbers: Iterable[int], cores: int) -> tuple[list[chemistry.Hit], list[float]]:
+def screen_with_raptor(numbers: Iterable[int], resource: str, cores: int) -> tuple[list[chemistry.Hit], list[float]]:
     """All hits, as they come, and when: in seconds since the first call was made."""
     with rp.Session() as session:
         pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
         # one core more, for the master
         pilot = pmgr.submit_pilots(rp.PilotDescription({
-            'resource': 'local.exact', 'cores': cores + 1, 'runtime': 240}))
+            'resource': resource, 'cores': cores + 1, 'runtime': 240}))
         tmgr.add_pilots(pilot)
         master = pilot.submit_raptors(rp.TaskDescription({'mode': rp.RAPTOR_MASTER}))[0]
         # workers import this module, too
@@ -63,6 +65,8 @@ def screen_with_raptor(numbers: Iterable[int], cores: int) -> tuple[list[chemist
         for call in rp.raptor.stream(master, chemistry.screen, numbers):
             hits.append(call.result())
             times.append(time.monotonic() - begin)
+        session.close(download=True)
+        print(f'see the calls of each rank: rp trace {session.uid} plot')
         return hits, times
 
 

@@ -71,3 +71,11 @@ def test_task_schedulers() -> None:
                            '1', 'sizes'], check=True, stdout=subprocess.PIPE, text=True)
     cases = [tuple(line.split('|')[1:3]) for line in done.stdout.splitlines() if line.startswith('|')]
     assert {(' sizes ', ' round_robin '), (' sizes ', ' backfilling ')} <= set(cases)
+
+
+@pytest.mark.skipif(not os.path.isdir('/dev/shm'), reason='the benchmarks work in /dev/shm')
+def test_simulated_workers() -> None:
+    done = subprocess.run([sys.executable, BENCHMARKS / 'raptor_scale.py', '--workers', '3', '--seconds', '0.1',
+                           '--duration', '0.5', '--runs', '1', 'rate'], check=True, stdout=subprocess.PIPE, text=True)
+    (row,) = [line.split('|') for line in done.stdout.splitlines() if line.startswith('| 3 |')]
+    assert float(row[3]) > 0
