@@ -115,8 +115,8 @@ def test_nothing_is_left_of_a_dead_owner(
     else:
         owner.communicate()
     owner.wait()
-    sweep()
-    assert not list(memory.iterdir())
+    directory = SharedDirectory()   # that of the next process
+    assert [str(path) for path in memory.iterdir()] == [directory.path]
     assert not list((tmp_path / 'disk').iterdir())
 
 

@@ -29,6 +29,7 @@ from rp_api.component import Component
 from rp_api.constants import RAPTOR_MASTER, RAPTOR_WORKER, TASK_EXECUTABLE
 from rp_api.errors import CoordinationError, sentence
 from rp_api.raptor_link import ANY, RPC, Access
+from rp_api.system.shared_directory import sweep
 from rp_api.wire import codec
 from rp_profiling.write.tracer import Tracer
 
@@ -334,6 +335,7 @@ class Raptor(Component):
         said_goodbye = master.address and not master.up
         master.gone = True
         self._ports.remove_leftovers(master.uid, master.listens)
+        sweep()   # it may have been killed
         master.up = master.awaited = False
         how = how_it_ended(task)
         if said_goodbye or not master.address:

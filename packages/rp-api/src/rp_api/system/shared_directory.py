@@ -47,10 +47,12 @@ class Room:
 class SharedDirectory:
     """A new directory (mode 0700) of this process; `overflow` is the directory on disk for what has no room in it.
 
-    It is removed by `close`, with this object, or at the end of the process. OSError if it cannot be made.
+    It is removed by `close`, with this object, or at the end of the process; directories of dead owners are removed
+    now. OSError if it cannot be made.
     """
 
     def __init__(self, overflow: str | None = None) -> None:
+        sweep()
         self.path, lock = _make()
         self._overflow = os.path.join(os.path.abspath(overflow or tempfile.gettempdir()), os.path.basename(self.path))
         self._has_overflow = False
