@@ -14,7 +14,7 @@ from rp_raptor.client.caller import WINDOW, is_local, open_caller
 from rp_raptor.client.streamed import Call, UnderWay
 from rp_raptor.errors import CallLost
 from rp_raptor.objects.reference import Owned, taken
-from rp_raptor.wire.payload import call_encoder, define, encode_chunk, outcomes_of, pickled_function
+from rp_raptor.wire.payload import call_encoder, call_start, define, encode_chunk, outcomes_of, pickled_function
 from rp_raptor.wire.protocol import ATTRIBUTES
 
 _BYTES = 64 << 20
@@ -122,7 +122,7 @@ class _Stream:
         fid, definition = define(self._func, caller.store.results)
         caller.define(fid, definition)
         if self._chunksize == 1:
-            self._calls = UnderWay(enumerate(self._items), call_encoder(fid, caller.store), _BYTES)
+            self._calls = UnderWay(enumerate(self._items), call_encoder(fid, caller.store), _BYTES, call_start(fid))
             self._finished: Callable[[array[int], Outcomes], Iterator[Call]] = self._calls.finished
         else:
             def encode(arguments: Sequence[list[Call]]) -> bytes:

@@ -7,11 +7,13 @@ cimport cython
 from cpython cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport uint64_t
+from libc.string cimport memcmp, memcpy
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
 from rp_raptor.client.caller import checked
 from rp_raptor.objects import reference
-from rp_raptor.wire.batch import Payloads
+from rp_raptor.wire cimport scalars
+from rp_raptor.wire.batch cimport Builder, Payloads
 from rp_raptor.wire.payload import decode_result
 
 cdef object _loads = pickle.loads, _taken = reference.taken
@@ -55,6 +57,18 @@ cdef class Call:
             raise self.exception
         return self._value
 
+    cdef bint finish_scalar(self, const char *data, Py_ssize_t size) except -1:
+        """Set the result if the payload is the pickle of a scalar, and return whether it is."""
+        if size < 5 or memcmp(data, b'R\x80\x05', 3) != 0 or data[size - 1] != END:
+            return False
+        if scalars.length(data + 3, size - 4) != size - 4:
+            return False
+        try:
+            self._value = scalars.read(data + 3)
+        except UnicodeDecodeError:   # `finish` makes an error of it
+            return False
+        return True
+
     cpdef finish(self, result):
         """Set the result: a payload, or the reason why there is none."""
         try:
@@ -69,19 +83,23 @@ cdef class UnderWay:
     """The calls of a stream in flight.
 
     `items` yields (index, item); `encode` makes the payload of a call from its arguments, which have `limit` bytes at
-    most, unless a single call has more; `show` is called with the objects that a call refers to.
+    most, unless a single call has more. If `start` is given, a payload is that and a pickle of the arguments, which is
+    made here if the item is a scalar. `show` is called with the objects that a call refers to.
     """
 
     cdef dict _calls
     cdef object _items, _encode
     cdef public object show
+    cdef bytes _start
+    cdef Builder _payloads
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t size    # bytes of the arguments of these calls
     cdef Py_ssize_t _limit
     cdef readonly bint exhausted     # there are no further items
 
-    def __init__(self, items, encode, Py_ssize_t limit):
+    def __init__(self, items, encode, Py_ssize_t limit, bytes start=None):
         self._calls = {}
+        self._start, self._payloads = start, Builder()
         self._items = items
         self._encode = encode
         self._limit = limit
@@ -96,10 +114,10 @@ cdef class UnderWay:
 
         Return their numbers, their payloads, and (number, error) for each that cannot be sent.
         """
-        cdef Py_ssize_t made = 0, size = 0
+        cdef Py_ssize_t made = 0, size = 0, added
         cdef double until = _now() + seconds
         cdef array.array numbers = make_array('Q')
-        cdef list payloads = [], failed = []
+        cdef list failed = []
         cdef Call call
         for index, item in self._items:
             call = Call.__new__(Call)
@@ -108,16 +126,12 @@ cdef class UnderWay:
             self.count += 1
             made += 1
             try:
-                payload = self._encode((item,))
-                call._size = checked(payload)
-                if type(payload) is not bytes:
-                    call._lease, payload = payload.lease, bytes(payload)
+                added = self._add(call, item)
             except Exception as error:    # this call fails, and not the whole stream
                 failed.append((index, error))
             else:
                 numbers.append(index)
-                payloads.append(payload)
-                size += PyBytes_GET_SIZE(payload)
+                size += added
                 self.size += call._size
                 if _pending:
                     call._objects = _taken()
@@ -126,7 +140,29 @@ cdef class UnderWay:
                 break
         else:
             self.exhausted = True
-        return numbers, Payloads(payloads), failed
+        return numbers, self._payloads.finish(), failed
+
+    cdef Py_ssize_t _add(self, Call call, item) except -1:
+        """Add the payload of a call, and return its size."""
+        cdef Py_ssize_t size = scalars.size_of(item) if self._start is not None else 0, start
+        cdef char *begin
+        cdef char *end
+        if not size:
+            payload = self._encode((item,))
+            call._size = checked(payload)
+            if type(payload) is not bytes:
+                call._lease, payload = payload.lease, bytes(payload)
+            self._payloads.add(payload)
+            return PyBytes_GET_SIZE(payload)
+        start = PyBytes_GET_SIZE(self._start)
+        begin = self._payloads.reserve(start + 2 + size + 4)
+        memcpy(begin, PyBytes_AS_STRING(self._start), start)
+        memcpy(begin + start, b'\x80\x05', 2)
+        end = scalars.write(begin + start + 2, item)
+        memcpy(end, b'\x85N\x86.', 4)   # the end of the pickle ((item,), None)
+        self._payloads.close(end + 4)
+        call._size = end + 4 - begin
+        return call._size
 
     cpdef Call pop(self, number):
         """Remove and return the call of that number."""
@@ -151,10 +187,12 @@ cdef class Finished:
     cdef UnderWay _calls
     cdef const uint64_t[::1] _numbers
     cdef object _results
+    cdef Payloads _payloads    # the results, if they are payloads
     cdef Py_ssize_t _next
 
     def __init__(self, UnderWay calls, const uint64_t[::1] numbers, results):
         self._calls, self._numbers, self._results = calls, numbers, results
+        self._payloads = results if type(results) is Payloads else None
 
     def __iter__(self):
         return self
@@ -163,7 +201,10 @@ cdef class Finished:
         if self._next >= self._numbers.shape[0]:
             raise StopIteration
         cdef Call call = self._calls.pop(self._numbers[self._next])
-        call.finish(self._results[self._next])
+        if self._payloads is None:
+            call.finish(self._results[self._next])
+        elif not call.finish_scalar(self._payloads.data(self._next), self._payloads.size_of(self._next)):
+            call.finish(self._payloads.at(self._next))
         self._next += 1
         return call
 

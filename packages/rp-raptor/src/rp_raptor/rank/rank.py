@@ -241,7 +241,7 @@ class Rank:
         done = self._working.taken()
         if done:
             ids, payloads, seconds = done
-            self._send(['results', ids.tobytes(), Payloads(payloads), seconds])
+            self._send(['results', ids.tobytes(), payloads, seconds])
             self._tracing.flush_if_due()
 
     def _flush_trace(self) -> None:

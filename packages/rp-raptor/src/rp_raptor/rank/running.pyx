@@ -5,8 +5,9 @@ from array import array as make_array
 
 cimport cython
 from cpython cimport array
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memcmp, memcpy
 
 from rp_api import pickles
 from rp_api.errors import DeserializationError
@@ -18,7 +19,9 @@ from rp_profiling.write import calls as records
 from rp_raptor.rank.capture import goes_on
 from rp_raptor.rank.failures import encode_error
 from rp_raptor.rank.recorder cimport CallRecorder
-from rp_raptor.wire.batch cimport Payloads
+from rp_raptor.wire cimport scalars
+from rp_raptor.wire.batch cimport Builder, Payloads
+from rp_raptor.wire.cursor cimport Cursors
 
 NOTHING = -1   # instead of a position
 
@@ -39,6 +42,12 @@ cdef enum:
     DESCRIBED = 68                      # of a described task that has failed, or printed: D
     END = 46                            # the last byte of a pickle
     ARGUMENTS = 1 + 16                  # offset of the arguments, after the identifier of the function
+    ITEM = ARGUMENTS + 2                # offset of the only argument of most calls, if it is a scalar
+    TAIL = 4                            # bytes behind it
+
+cdef const char *START = b'\x80\x05'              # of a pickle
+cdef const char *ONE_ARGUMENT = b'\x85N\x86.'     # the end of the pickle ((item,), None)
+cdef const char *VALUE_START = b'R\x80\x05'
 
 
 @cython.final
@@ -52,6 +61,8 @@ cdef class Functions:
     """
 
     cdef dict _blobs, _functions
+    cdef tuple _recent              # the function of the last call, see `find`
+    cdef bytes _recent_fid
     cdef object _directory, _later
     cdef readonly bint restoring
     cdef public object interruption
@@ -64,11 +75,13 @@ cdef class Functions:
     def define(self, bytes fid not None, bytes blob not None):
         """Store a function, which is unpickled at its first call."""
         self._blobs[fid] = blob
+        self._recent = None
 
     def forget(self, bytes fid not None):
         """Drop a function that is not called any more."""
         self._blobs.pop(fid, None)
         self._functions.pop(fid, None)
+        self._recent = None
 
     cpdef tuple find(self, bytes fid):
         """Return the function and the files for its results; DeserializationError if it cannot be unpickled."""
@@ -93,10 +106,25 @@ cdef class Functions:
             raise DeserializationError(f'{fid.hex()} was never defined')
         return blob
 
-    cpdef run(self, bytes call):
+    def run(self, bytes call not None):
         """Return the result of a call of kind F, or a coroutine that returns it; raise if there can be none."""
-        args, kwargs = arguments(call)
-        return self.invoke(call[1:ARGUMENTS], args, kwargs)
+        return self.call(PyBytes_AS_STRING(call), PyBytes_GET_SIZE(call))
+
+    cdef call(self, const char *data, Py_ssize_t size):
+        """Do what `run` does."""
+        cdef Py_ssize_t end
+        if size < ARGUMENTS:
+            raise DeserializationError(f'a call of {size} bytes has no function')
+        if self._recent is None or memcmp(data + 1, PyBytes_AS_STRING(self._recent_fid), ARGUMENTS - 1) != 0:
+            fid = <bytes>data[1:ARGUMENTS]
+            self._recent, self._recent_fid = self.find(fid), fid
+        func, files = self._recent
+        if size > ITEM + TAIL and memcmp(data + ARGUMENTS, START, ITEM - ARGUMENTS) == 0:
+            end = ITEM + scalars.length(data + ITEM, size - ITEM - TAIL)
+            if end > ITEM and end + TAIL == size and memcmp(data + end, ONE_ARGUMENT, TAIL) == 0:
+                return self.outcome(func(scalars.read(data + ITEM)), files)
+        args, kwargs = arguments(<bytes>data[:size])
+        return self.outcome(func(*args, **kwargs) if kwargs else func(*args), files)
 
     cpdef invoke(self, bytes fid, args, kwargs):
         """Return the result of a function with these arguments (`kwargs` may be None), as `run` does."""
@@ -105,8 +133,15 @@ cdef class Functions:
 
     cpdef outcome(self, value, files):
         """Return the result for a call's value, or a coroutine that returns it; a large one in one of the files."""
+        cdef Py_ssize_t size = scalars.size_of(value)
+        cdef bytes result
+        if size:   # the usual case
+            result = PyBytes_FromStringAndSize(NULL, 4 + size)
+            memcpy(PyBytes_AS_STRING(result), VALUE_START, 3)
+            scalars.write(PyBytes_AS_STRING(result) + 3, value)[0] = END
+            return result
         kind = type(value)
-        if kind in _SCALARS or (kind in _TEXTS and len(value) < _LARGE):   # the usual case
+        if kind in _SCALARS or (kind in _TEXTS and len(value) < _LARGE):
             return b'R' + <bytes>_dumps(value, 5)
         if goes_on(value):
             return self._later(value, files)
@@ -138,11 +173,12 @@ cdef class Runner:
     themselves.
     """
 
-    cdef object _cursors, _others, _flush, _park
+    cdef object _others, _flush, _park
+    cdef Cursors _cursors
     cdef Functions _functions
     cdef int _rank
     cdef array.array _ids
-    cdef list _results
+    cdef Builder _results
     cdef CallRecorder _recorder
     cdef int64_t _span             # nanoseconds
     cdef int64_t _since            # start of the work that was not reported yet
@@ -151,13 +187,13 @@ cdef class Runner:
     cdef public object between
     cdef public bint stopped
 
-    def __init__(self, cursors, int rank, Functions functions, others, flush, park, double span,
+    def __init__(self, Cursors cursors not None, int rank, Functions functions, others, flush, park, double span,
                  CallRecorder recorder not None):
         self._cursors, self._rank = cursors, rank
         self._functions, self._others = functions, others
         self._flush, self._park, self._span = flush, park, <int64_t>(span * 1e9)
         self._recorder = recorder
-        self._ids, self._results = make_array('Q'), []
+        self._ids, self._results = make_array('Q'), Builder()
         self._since = recorder.last
         self.running = NOTHING
 
@@ -165,10 +201,10 @@ cdef class Runner:
         """Run calls, the first one at position `first`, until the manager has taken one back."""
         cdef Py_ssize_t index
         self._recorder.begin()
-        if not self._results:
+        if not self._results.count:
             self._since = self._recorder.last
         for index in range(ids.shape[0]):
-            result = self.run(first + index, None, calls.at(index))
+            result = self._run(first + index, None, calls.data(index), calls.size_of(index))
             if result is None:
                 break
             if type(result) is bytes:
@@ -186,11 +222,15 @@ cdef class Runner:
                 break
         self._flush()
 
-    cpdef run(self, uint64_t position, run, bytes call):
+    def run(self, uint64_t position, run, bytes call not None):
         """Return the result of a call, or the coroutine of an asynchronous one; None if it was taken back.
 
         `run(call)`, if not None, runs it.
         """
+        return self._run(position, run, PyBytes_AS_STRING(call), PyBytes_GET_SIZE(call))
+
+    cdef _run(self, uint64_t position, run, const char *data, Py_ssize_t size):
+        """Do what `run` does."""
         cdef int64_t recorded = self._recorder.total
         cdef int outcome = _DONE
         if run is not None:
@@ -198,14 +238,14 @@ cdef class Runner:
         try:
             try:
                 self.running = position
-                if not self._cursors.take(self._rank, position):
+                if not self._cursors.taken(self._rank, position):
                     return None
                 if run is not None:
-                    result = run(call)
-                elif PyBytes_AS_STRING(call)[0] == FUNCTION:
-                    result = self._functions.run(call)
+                    result = run(<bytes>data[:size])
+                elif data[0] == FUNCTION:
+                    result = self._functions.call(data, size)
                 else:
-                    result = self._others(call)
+                    result = self._others(<bytes>data[:size])
             finally:
                 self.running = NOTHING
         except BaseException as error:
@@ -215,21 +255,21 @@ cdef class Runner:
             if type(result) is bytes and payload.has_failed(result):   # the function may have changed the exception
                 result, outcome = encode_error(raised), _INTERRUPTED
         if type(result) is bytes and self._recorder.total == recorded:
-            self._recorder.lap(_what(call, <bytes>result, outcome))
+            self._recorder.lap(_what(data[0], <bytes>result, outcome))
         return result
 
     cpdef note(self, uint64_t id, bytes result):
         """Keep the result of a call."""
         self._ids.append(id)
-        self._results.append(result)
+        self._results.add(result)
 
     def taken(self):
         """Return ids, results and seconds of the work that was not reported, and reset them; None if there is none."""
-        if not self._results:
+        if not self._results.count:
             return None
         cdef int64_t now = self._recorder.now()
-        done = self._ids, self._results, (now - self._since) * 1e-9
-        self._ids, self._results, self._since = make_array('Q'), [], now
+        done = self._ids, self._results.finish(), (now - self._since) * 1e-9
+        self._ids, self._since = make_array('Q'), now
         return done
 
     def resume(self):
@@ -237,10 +277,9 @@ cdef class Runner:
         self._since = self._recorder.now()
 
 
-cdef int _what(bytes call, bytes result, int outcome) except -1:
+cdef int _what(char kind, bytes result, int outcome) except -1:
     """Return kind and outcome of a call, for its record."""
     cdef char first = PyBytes_AS_STRING(result)[0] if PyBytes_GET_SIZE(result) else 0
     if outcome == _DONE and (first == ERROR or (first == DESCRIBED and payload.has_failed(result))):
         outcome = _FAILED
-    cdef char kind = PyBytes_AS_STRING(call)[0]
     return outcome | (_OF_FUNCTION if kind == FUNCTION or kind == CHUNK or kind == LARGE_CALL else _OF_TASK)

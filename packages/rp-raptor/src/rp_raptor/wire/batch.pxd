@@ -12,5 +12,21 @@ cdef class Payloads:
     cdef Py_ssize_t _count
 
     cdef uint64_t start(self, Py_ssize_t index) noexcept
+    cdef const char *data(self, Py_ssize_t index) noexcept
+    cdef Py_ssize_t size_of(self, Py_ssize_t index) noexcept
     cdef Payloads part(self, Py_ssize_t first, Py_ssize_t last)
     cpdef bytes at(self, Py_ssize_t index)
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class Builder:
+    cdef char *_data
+    cdef uint64_t *_ends
+    cdef Py_ssize_t _size, _room, _ends_room
+    cdef readonly Py_ssize_t count
+
+    cdef char *reserve(self, Py_ssize_t most) except NULL
+    cdef int close(self, const char *end) except -1
+    cpdef add(self, bytes payload)
+    cpdef Payloads finish(self)

@@ -10,8 +10,13 @@ cimport cython
 from cpython cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
 
 from rp_api.wire import codec
+
+cdef enum:
+    KEPT = 1 << 20   # bytes of memory that a builder keeps
 
 cdef array.array _ENDS = make_array('Q'), _SIZES = make_array('I')
 
@@ -32,11 +37,17 @@ cdef class Payloads:
         for index in range(self._count):
             end += PyBytes_GET_SIZE(<bytes?>parts[index])
             self._ends.data.as_ulonglongs[index + 1] = end
-        self._data = parts[0] if self._count == 1 else b''.join(parts)
+        self._data = parts[0] if self._count == 1 and type(parts[0]) is bytes else b''.join(parts)
 
     cdef uint64_t start(self, Py_ssize_t index) noexcept:
         """Return where a payload starts in the data: where that before it ends."""
         return self._ends.data.as_ulonglongs[self._first + index]
+
+    cdef const char *data(self, Py_ssize_t index) noexcept:
+        return PyBytes_AS_STRING(self._data) + self.start(index)
+
+    cdef Py_ssize_t size_of(self, Py_ssize_t index) noexcept:
+        return <Py_ssize_t>(self.start(index + 1) - self.start(index))
 
     cpdef bytes at(self, Py_ssize_t index):
         """Return the payload at an index, which is not checked."""
@@ -105,6 +116,66 @@ cdef class Payloads:
         if start - first == <uint64_t>PyBytes_GET_SIZE(self._data):
             return [sizes.tobytes(), self._data]
         return [sizes.tobytes(), memoryview(self._data)[first:start]]
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class Builder:
+    """Payloads that are being made: each is added as bytes, or written in place between `reserve` and `close`.
+
+    Attributes:
+        count: The number of payloads.
+    """
+
+    def __dealloc__(self):
+        free(self._data)
+        free(self._ends)
+
+    cdef char *reserve(self, Py_ssize_t most) except NULL:
+        """Return where the next payload is to be written, of at most so many bytes."""
+        if self._size + most > self._room:
+            self._data = <char *>_enlarged(self._data, &self._room, self._size + most, 1)
+        return self._data + self._size
+
+    cdef int close(self, const char *end) except -1:
+        """End the payload that was written up to `end`."""
+        if self.count == self._ends_room:
+            self._ends = <uint64_t *>_enlarged(self._ends, &self._ends_room, self.count + 1, sizeof(uint64_t))
+        self._size = end - self._data
+        self._ends[self.count] = self._size
+        self.count += 1
+        return 0
+
+    cpdef add(self, bytes payload):
+        """Add a payload."""
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(payload)
+        cdef char *at = self.reserve(size)
+        memcpy(at, PyBytes_AS_STRING(payload), size)
+        self.close(at + size)
+
+    cpdef Payloads finish(self):
+        """Return the payloads, and begin anew."""
+        cdef Payloads made = Payloads.__new__(Payloads)
+        made._data = PyBytes_FromStringAndSize(self._data, self._size)
+        made._ends = array.clone(_ENDS, self.count + 1, False)
+        made._ends.data.as_ulonglongs[0] = 0
+        if self.count:
+            memcpy(made._ends.data.as_ulonglongs + 1, self._ends, self.count * sizeof(uint64_t))
+        made._count, self.count, self._size = self.count, 0, 0
+        if self._room > KEPT:
+            free(self._data)
+            self._data, self._room = NULL, 0
+        return made
+
+
+cdef void *_enlarged(void *memory, Py_ssize_t *room, Py_ssize_t least, size_t each) except NULL:
+    """Return the memory with room for at least so many things of a size, and set how many there are."""
+    cdef Py_ssize_t count = max(2 * room[0], least, 256)
+    memory = realloc(memory, count * each)
+    if memory == NULL:
+        raise MemoryError()
+    room[0] = count
+    return memory
 
 
 def unpack(parts):

@@ -47,10 +47,6 @@ def create(path, int ranks):
 cdef class Cursors:
     """The records in a file that `create` made; the memory is unmapped with the object."""
 
-    cdef object _map
-    cdef uint64_t[::1] _words
-    cdef readonly int ranks
-
     def __init__(self, path):
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -67,7 +63,11 @@ cdef class Cursors:
 
     def take(self, int rank, uint64_t position):
         """Return whether the rank has taken the call at this position; False if the manager has taken it back."""
-        return <bint>word_take(self._word(rank, CURSOR), position)
+        return bool(self.taken(rank, position))
+
+    cdef int taken(self, int rank, uint64_t position) except -1:
+        """Do what `take` does."""
+        return word_take(self._word(rank, CURSOR), position)
 
     def position(self, int rank):
         """Return the position of the call that the rank takes next."""

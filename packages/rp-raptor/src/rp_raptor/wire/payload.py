@@ -95,9 +95,14 @@ def encode_call(fid: bytes, args: Sequence[Any] = (), kwargs: dict[str, Any] | N
     return call_encoder(fid, store)(args, kwargs)
 
 
+def call_start(fid: bytes) -> bytes:
+    """Return the start of a call of a defined function: all but the pickle of ((argument, ...), keyword arguments)."""
+    return _FUNCTION + fid
+
+
 def call_encoder(fid: bytes, store: Store | None = None) -> Callable[..., bytes]:
     """Return a function that makes calls of a defined function, see `encode_call`."""
-    start, dumps = _FUNCTION + fid, pickle.dumps
+    start, dumps = call_start(fid), pickle.dumps
     if store is None or not store.path:
         return lambda args, kwargs=None: start + dump((args, kwargs))
     apart: list[pickle.PickleBuffer] = []

@@ -1,0 +1,3 @@
+from typing import Any, Final
+
+__pyx_capi__: Final[dict[str, Any]]
