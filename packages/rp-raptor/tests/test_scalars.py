@@ -36,7 +36,7 @@ FID, BLOB = define(identity)
 
 @pytest.fixture(scope='module')
 def functions(tmp_path_factory: pytest.TempPathFactory) -> Functions:
-    made = Functions(str(tmp_path_factory.mktemp('values')), lambda call: call)
+    made = Functions(str(tmp_path_factory.mktemp('values')), lambda call, files: call)
     made.define(FID, BLOB)
     return made
 
