@@ -14,7 +14,7 @@ from rp_api.errors import DeserializationError
 from rp_api.functions import deserialize_obj
 from rp_raptor.wire import payload
 from rp_raptor.wire.result_files import ResultFiles
-from rp_raptor.wire.store import LARGE
+from rp_raptor.wire import store
 from rp_profiling.write import calls as records
 from rp_raptor.rank.capture import goes_on
 from rp_raptor.rank.failures import encode_error
@@ -28,7 +28,7 @@ NOTHING = -1   # instead of a position
 cdef object _loads = pickle.loads, _dumps = pickle.dumps
 cdef frozenset _SCALARS = frozenset({int, float, bool, type(None)})
 cdef frozenset _TEXTS = frozenset({str, bytes})
-cdef Py_ssize_t _LARGE = LARGE
+cdef Py_ssize_t _LARGE = store.LARGE
 
 cdef int _DONE = records.DONE, _FAILED = records.FAILED, _INTERRUPTED = records.INTERRUPTED
 cdef int _OF_FUNCTION = records.FUNCTION, _OF_TASK = records.TASK
