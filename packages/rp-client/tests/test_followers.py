@@ -165,11 +165,22 @@ def test_a_wait_of_a_master_is_logged_once(caplog: pytest.LogCaptureFixture) -> 
     assert len(caplog.messages) == 2
 
 
+def test_a_master_that_is_submitted_with_its_tasks_and_scheduled_after_them(scheduling: Scheduling) -> None:
+    master = a_master()
+    scheduling.tasks['raptor.0'] = master
+    scheduling.put(a_task('task.0'))
+    assert scheduling.component.orphans() == []
+    scheduling.put(master)
+    scheduling.add_pilots()
+    assert scheduling.bound() == {'raptor.0': 'pilot.0000', 'task.0': 'pilot.0000'}
+
+
 def test_a_task_whose_master_is_none_fails(scheduling: Scheduling) -> None:
+    scheduling.add_pilots()
     scheduling.put(a_task('wrong', 'plain'), a_task('right'))
     assert scheduling.component.orphans() == []
-    scheduling.put(a_task('plain', ''))
-    (task, sentence), = scheduling.component.orphans()
-    assert (task.uid, sentence) == (
-        'wrong', "raptor_id of wrong is plain, which is not a RAPTOR master: its mode is 'task.eval'")
-    assert [task.uid for task in scheduling.component.waiting()] == ['plain', 'right']
+    scheduling.put(a_task('plain', ''), a_task('later', 'plain', pilot='pilot.0000'))
+    assert scheduling.component.orphans() == [
+        (scheduling.tasks[uid], f"raptor_id of {uid} is plain, which is not a RAPTOR master: its mode is 'task.eval'")
+        for uid in ('wrong', 'later')]
+    assert [task.uid for task in scheduling.component.waiting()] == ['right']

@@ -51,7 +51,8 @@ class TaskScheduling(ClientComponent):
             if common.mode == RAPTOR_MASTER:
                 self._followers.know(task)
             # in a pilot with partitions, the task goes to the partition of its master
-            if common.raptor_id and (not common.pilot or self._places.divided(common.pilot)):
+            if common.raptor_id and (not common.pilot or self._places.divided(common.pilot)
+                                     or self._followers.is_no_master(common.raptor_id)):
                 theirs.append(task)
             else:
                 wanted.append(Request(task.uid, common.pilot))

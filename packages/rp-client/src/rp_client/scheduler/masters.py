@@ -63,10 +63,10 @@ class Followers:
         found = []
         for task in list(self._waiting.values()):
             raptor_id = task.common.raptor_id
-            if raptor_id not in self._masters and (other := self._tasks.get(raptor_id)) is not None:
+            if self.is_no_master(raptor_id):
                 del self._waiting[task.uid]
                 found.append((task, f'raptor_id of {task.uid} is {raptor_id}, which is not a RAPTOR master: its mode '
-                                    f'is {other.common.mode!r}'))
+                                    f'is {self._tasks[raptor_id].common.mode!r}'))
                 continue
             masters = list(self._masters.values()) if raptor_id == ANY else [self._masters.get(raptor_id)]
             ended = [master for master in masters if master is not None and master.state in states.FINAL]
@@ -74,6 +74,11 @@ class Followers:
                 del self._waiting[task.uid]
                 found.append((task, f'{ended[-1].uid} has ended before it ran the task: {ended[-1].exception}'))
         return found
+
+    def is_no_master(self, raptor_id: str) -> bool:
+        """Return whether that is the uid of a task that is not a master."""
+        task = self._tasks.get(raptor_id)   # a master may not be registered yet
+        return task is not None and not isinstance(task, RaptorMaster)
 
     def wait_of(self, task: Task) -> str:
         """Return what keeps a task from being run by its master; empty if nothing does."""
