@@ -58,7 +58,13 @@ def worker_of(master: Any, **description: Any) -> Any:
     (worker,) = master.submit_workers(rp.TaskDescription({'mode': rp.RAPTOR_WORKER, 'ranks': RANKS} | description))
     worker.wait(state=[rp.AGENT_EXECUTING, *rp.FINAL], timeout=40)
     assert worker.state == rp.AGENT_EXECUTING, (worker.state, worker.exception, worker.exception_detail)
+    assert wait_until(lambda: len(places_of(master)) == RANKS)   # ranks come one by one
     return worker
+
+
+def places_of(master: Any) -> set[tuple[str, int, str]]:
+    """The nodes, processes and GPUs of the ranks that take calls."""
+    return {call.result() for call in rp.raptor.stream(master, where, [0.02] * 200)}
 
 
 def processes_of(managers: Managers) -> set[int]:
@@ -75,8 +81,7 @@ def where(seconds: float) -> tuple[str, int, str]:
 def test_calls_run_on_all_nodes(managers: Managers, master: Any) -> None:
     """A worker has exactly its ranks, on the nodes of its slots."""
     worker = worker_of(master)
-    places = {call.result() for call in rp.raptor.stream(master, where, [0.02] * 400)}
-    assert len(places) == RANKS
+    places = places_of(master)
     ranks = Counter(node for node, _, _ in places)
     assert len(ranks) > 1
     assert len(processes_of(managers)) == RANKS

@@ -267,8 +267,8 @@ class TaskDescription(Description):
       sets it accordingly.
     - `threading_type` (str, ''): '', `POSIX` or `OpenMP`; OpenMP sets `OMP_NUM_THREADS` to `cores_per_rank`.
     - `gpu_type` (str, ''): '', `CUDA`, `ROCm` or `Intel`; determines the variable that lists each rank's GPUs:
-      `CUDA_VISIBLE_DEVICES`, `ROCR_VISIBLE_DEVICES` or `ZE_AFFINITY_MASK`. The first two are empty for ranks without
-      GPUs.
+      `CUDA_VISIBLE_DEVICES`, `ROCR_VISIBLE_DEVICES` or `ZE_AFFINITY_MASK`. Ranks without GPUs see none: the first
+      two are empty, the third one is 65535, a number that no device has.
     - `slots` (list of Slot, []): the exact placement of each rank, if the application does the scheduling itself.
     - `tags` (dict, {}): hints to the agent's scheduler. `colocate`: tasks with the same value run on the same nodes;
       `exclusive`: with different values of `colocate`, on different nodes if possible. `nodes`: a list of the only
