@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +30,7 @@ from rp_raptor.errors import CallLost
 from rp_raptor.master.master import Master
 from rp_raptor.objects.download import Download
 from rp_raptor.objects.reference import ObjectRef
+from rp_raptor.objects.registry import Entry, Registry
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])   # workers cannot import this module
 
@@ -66,6 +69,22 @@ def pss_of(pids: set[int], path: str) -> int:
     return total
 
 
+APPLICATION = '''
+import json, sys
+from types import SimpleNamespace
+import numpy
+from rp_raptor.client.futures import Executor
+from rp_raptor.client.objects import Objects
+
+handle = SimpleNamespace(uid='raptor.0000', state='AGENT_EXECUTING', exception=None, access=json.loads(sys.argv[1]))
+ref = Objects(handle).put(numpy.arange(1000000))
+with Executor(handle) as executor:
+    assert executor.submit(len, ref).result() == 1000000
+print(ref._owned.path, flush=True)
+sys.stdin.read()
+'''
+
+
 class Scene:
     """A master in this process, its application, and workers on pretended hosts."""
 
@@ -101,11 +120,15 @@ class Scene:
         process.wait(TIMEOUT)
 
 
-def wait_removed(paths: set[str]) -> None:
+def wait_for(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + TIMEOUT
-    while any(os.path.exists(path) for path in paths):
-        assert time.monotonic() < deadline, paths
+    while not condition():
+        assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def wait_removed(paths: set[str]) -> None:
+    wait_for(lambda: not any(os.path.exists(path) for path in paths))
 
 
 @pytest.fixture
@@ -233,3 +256,48 @@ def test_an_object_of_an_application_that_has_ended(scene: Scene, array: Any) ->
     with pytest.raises(DeserializationError, match=f'{UID} has no such object'):
         scene.master.submit(look, {'deep': [ref]}).result(TIMEOUT)
 
+
+@pytest.mark.fault
+def test_an_application_that_is_killed(scene: Scene) -> None:
+    """Its objects are dropped: its own file and those of other hosts are removed."""
+    scene.worker('a', 'one', ranks=1)
+    application = subprocess.Popen([sys.executable, '-c', APPLICATION, json.dumps(scene.handle.access)],
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert application.stdout is not None
+    with application:
+        own = application.stdout.readline().strip()
+        rank = scene.master.submit(os.getpid).result(TIMEOUT)
+        copy, = files_of(rank)
+        assert own != copy
+        application.kill()
+    wait_removed({own, os.path.dirname(own), copy})
+
+
+@pytest.mark.fault
+def test_a_worker_that_is_killed_while_it_sends(scene: Scene, array: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that get the object from it continue with the master, and no call is lost."""
+    monkeypatch.setattr(Registry, '_serve', prefer_workers)
+    scene.worker('a', 'one', ranks=1)
+    ref = scene.objects.put(array)
+    scene.use(ref, 5)
+    scene.workers['a'].send_signal(signal.SIGSTOP)   # so that it cannot give anything
+    scene.worker('b', 'two', ranks=1)
+    with Executor(scene.handle) as executor:
+        futures = [executor.submit(look, {'deep': [ref]}) for _ in range(20)]
+        core = scene.master._Master__core   # type: ignore[attr-defined]
+        wait_for(lambda: any(wish.sender == 'a' for entry in core._peers.objects._registry.entries.values()
+                             for wish in entry.wishes.values()))
+        scene.workers['a'].kill()
+        assert {future.result(TIMEOUT)[0] for future in futures} == {SIZE * (SIZE - 1) / 2}
+
+
+SERVE = Registry._serve
+
+
+def prefer_workers(registry: Registry, id: bytes, entry: Entry, uid: str, sending: dict[str, int]) -> None:
+    """Let a worker send, if one holds the object, instead of the master."""
+    of_workers = [name for name, holder in entry.holders.items() if holder.access and name != UID]
+    master = entry.holders.pop(UID) if of_workers else None
+    SERVE(registry, id, entry, uid, sending)
+    if master is not None:
+        entry.holders[UID] = master

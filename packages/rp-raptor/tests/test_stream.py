@@ -379,3 +379,19 @@ def test_masters_hear_of_an_object_before_the_calls_with_it(make: Make) -> None:
     with pytest.raises(SerializationError, match='was released'):
         stream(masters, partial(isinstance, ref), [int])
     store.close()
+
+
+def test_a_master_hears_of_objects_again_after_a_reconnection(make: Make) -> None:
+    """Before the calls that it gets again."""
+    master, store = make(hold=True), Store()
+    with Executor(master) as executor:
+        ref = ObjectRef(own(store, 1, 'raptor.0000'))
+        future = executor.submit(type, ref)
+        held(master, 1)
+        master.break_connections()
+        held(master, 1)
+        master.release()
+        assert future.result(10) is ObjectRef
+    relevant = [operation for operation in master.seen if operation in ('put_object', 'calls')]
+    assert relevant == ['put_object', 'calls'] * 2
+    store.close()
