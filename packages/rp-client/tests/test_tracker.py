@@ -171,6 +171,20 @@ def test_a_bulk_gives_its_real_changes_in_order(watch: Watch) -> None:
     assert watch.seen == [('a', states.TMGR_SCHEDULING_PENDING), ('c', states.FAILED), ('a', states.TMGR_SCHEDULING)]
 
 
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from([*LINE[-3:], *states.FINAL, 'ODD']),
+                          st.sampled_from([None, {}, {'exit_code': 0}, {'reached': LINE[-2]}])), max_size=30))
+def test_a_bulk_has_the_effects_of_its_changes_one_by_one(news: list[tuple[int, str, dict[str, Any] | None]]) -> None:
+    found = []
+    for size in (1, len(news) or 1):
+        watch, things = Watch(), [Thing(f't.{number}') for number in range(6)]
+        changes = [Change(things[number], state, info) for number, state, info in news]
+        real = [change for first in range(0, len(changes), size)
+                for change in watch.tracker.apply(changes[first:first + size])]
+        found.append(([(thing.state, thing.learnt) for thing in things], watch.seen,
+                      [(change.entity.uid, *change[1:]) for change in real]))
+    assert found[0] == found[1]
+
+
 def test_a_bulk_moves_to_one_state(watch: Watch) -> None:
     """Each from where it is; what cannot move there stays."""
     things = [Thing('a'), Thing('b'), Thing('c', states.DONE), Thing('d', states.TMGR_SCHEDULING), Thing('e')]

@@ -30,6 +30,17 @@ def test_descriptions_are_complete_and_have_nothing_in_common() -> None:
     assert prepared.description('task.2', {'function': 'g'}) == second
 
 
+def test_descriptions_that_are_only_read_have_values_that_functions_may_change() -> None:
+    prepared = Prepared({'mode': c.TASK_FUNCTION, 'function': 'f', 'args': [[1]]})
+    owns: list[dict[str, Any]] = [{}, {'kwargs': {'a': []}}]
+    for own in owns:
+        first, second = prepared.readable(own), prepared.readable(own)
+        assert first == TaskDescription().as_dict() | {'mode': c.TASK_FUNCTION, 'function': 'f', 'args': [[1]]} | own
+        first['args'][0].append('changed')
+        assert second['args'] == [[1]]
+    assert Prepared({'mode': c.TASK_EVAL}).readable({'code': '1'})['code'] == '1'
+
+
 @pytest.mark.parametrize(('given', 'in_sandbox', 'output'), [
     ({'mode': c.TASK_FUNCTION}, False, ()), ({'mode': c.TASK_PROC, 'stdout': 'x'}, True, ()),
     ({'mode': c.TASK_EVAL, 'stderr': 'x'}, False, ('', 'x')), ({'mode': c.TASK_EVAL, 'sandbox': 'x'}, True, ()),

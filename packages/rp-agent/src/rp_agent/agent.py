@@ -203,7 +203,7 @@ class Agent:
                 self._unstarted.update(task.uid for task in tasks if _can_return(task))
             self._pipeline.refuse(tasks, f'{self.pilot} has ended')
             return
-        late = [task for task in tasks if self._intake.cancelled(task.uid)]
+        late = [task for task in tasks if self._intake.cancelled(task.uid)] if self._intake.expects_cancelled else []
         if late:
             self._pipeline.refuse(late, f'cancelled before it came to {self.pilot}')
             tasks = [task for task in tasks if task.uid in self._tasks]

@@ -24,7 +24,7 @@ class UidSet:
 
     def add(self, uid: str) -> bool:
         """Add a uid; return False if it was present."""
-        number = _number(uid)
+        number = _NUMBERS.get(uid[-_DIGITS:], -1)   # not `_number`: called for each of many tasks
         if number < 0:
             before = len(self._others)
             self._others.add(uid)

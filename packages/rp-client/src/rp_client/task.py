@@ -401,4 +401,4 @@ class Task:
         """Apply the info of an update."""
         if self._known:
             info = {**PackedInfo(self._known), **info}
-        self._known = packed_info(info)
+        self._known = info.packed if type(info) is PackedInfo else packed_info(info)

@@ -231,7 +231,7 @@ class Raptor(Component):
     def _on_states(self, master: Master, state: str, uids: list[str]) -> None:
         if state == states.AGENT_EXECUTING:
             running = self._submissions.running
-            held = [master.held[uid] for uid in uids if uid in master.held and uid not in running]
+            held = [task for task in map(master.held.get, uids) if task is not None and task.uid not in running]
             self.advance([task for task in held if task.state != state], state)   # restarted tasks have it already
 
     def _on_results(self, master: Master, uids: list[str], results: list[dict[str, Any] | bytes]) -> None:
@@ -242,7 +242,10 @@ class Raptor(Component):
         for uid, result in zip(uids, results, strict=True):
             if uid in held and uid not in running:
                 task = held.pop(uid)
-                _apply(task, result)
+                if type(result) is bytes and not task.extra:   # the usual case
+                    apply(task, result)
+                else:
+                    _apply(task, result)
                 tasks.append(task)
         self._finish(tasks)
 

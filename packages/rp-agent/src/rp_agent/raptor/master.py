@@ -10,8 +10,6 @@ from rp_api import states
 
 Queue = OrderedDict[str, AgentTask]
 
-_LARGE = ('function', 'code')
-
 STALLED = 5.0
 """Seconds without a result after which a master counts as stalled."""
 
@@ -45,7 +43,7 @@ class Master:
     """Tasks that wait until it asks for them."""
     requests: Queue = field(default_factory=OrderedDict)
     """RPC tasks, which wait for its answer."""
-    held: Queue = field(default_factory=OrderedDict)
+    held: dict[str, AgentTask] = field(default_factory=dict)
     """Tasks that it has."""
     waiting: Queue = field(default_factory=OrderedDict)
     """Workers that wait until it is up."""
@@ -89,7 +87,7 @@ def take(queue: Queue, most: int, most_bytes: int) -> list[AgentTask]:
     size = 0
     while queue and len(taken) < most and size < most_bytes:
         _, task = queue.popitem(last=False)
-        for name in _LARGE:
-            size += len(dict.get(task.description, name, ''))
+        description = task.description
+        size += len(dict.get(description, 'function', '')) + len(dict.get(description, 'code', ''))
         taken.append(task)
     return taken

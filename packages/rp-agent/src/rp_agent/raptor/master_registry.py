@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 
 from rp_agent.raptor.master import Master, Queue, take
 from rp_agent.task import AgentTask
@@ -12,6 +13,8 @@ from rp_api import states
 from rp_api.balancing.shares import requests, shares
 from rp_api.constants import RAPTOR_WORKER
 from rp_api.raptor_link import ANY, BULK, RPC
+
+_UID = attrgetter('uid')
 
 _BYTES = 4 << 20
 """Bytes of functions and code at which a message is full."""
@@ -153,7 +156,7 @@ def _give(master: Master, queue: Queue, most: int) -> Iterator[tuple[Master, lis
         most -= len(tasks)
         master.credit -= len(tasks)
         master.exhausted = False
-        master.held.update((task.uid, task) for task in tasks)
+        master.held.update(zip(map(_UID, tasks), tasks, strict=True))
         yield master, tasks
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable
+from itertools import repeat
 
 
 class StateCoalescer:
@@ -17,16 +19,13 @@ class StateCoalescer:
 
     def add(self, uids: Iterable[str], state: str) -> None:
         """Add a state that tasks have reached."""
-        new = self._new
-        for uid in uids:
-            new[uid] = state
+        self._new.update(dict.fromkeys(uids, state))
 
     def drop(self, uids: Collection[str]) -> None:
         """Discard the states of these tasks."""
         for known in (self._new, self._old):
             if known:
-                for uid in uids:
-                    known.pop(uid, None)
+                deque(map(known.pop, uids, repeat(None)), 0)
 
     def all(self) -> dict[str, str]:
         """Take all states."""

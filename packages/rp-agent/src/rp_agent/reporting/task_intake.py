@@ -31,11 +31,17 @@ class Intake:
 
     def new(self, descriptions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the tasks that have not arrived before: a coordinator may deliver a task again."""
-        return [description for description in descriptions if self._seen.add(description['uid'])]
+        add = self._seen.add
+        return [description for description in descriptions if add(description['uid'])]
 
     def has_seen(self, uid: str) -> bool:
         """Return whether a task of that uid has arrived."""
         return uid in self._seen
+
+    @property
+    def expects_cancelled(self) -> bool:
+        """True if tasks were cancelled that have not arrived."""
+        return bool(self._cancelled)
 
     def cancelled(self, uid: str) -> bool:
         """Return whether a task was cancelled before it arrived."""

@@ -12,6 +12,8 @@ from rp_api.coordination import wire
 from rp_api.coordination.contract import BULK, KnownPilot, KnownTask, PackedInfo, Update, packed_info
 from rp_api.wire import codec
 
+_new = tuple.__new__   # makes a named tuple in half the time of a call of its class, which counts for many tasks
+
 MANY_BYTES = 16 << 20
 """Size of a message in bytes after which no entity is added."""
 
@@ -42,7 +44,7 @@ def unpacked(rows: Sequence[Any]) -> list[Update]:
 
 def taken(rows: Sequence[Any]) -> list[Update]:
     """Return the updates of tasks in such rows; their info stays packed, because there are many."""
-    return [Update(uid, state, PackedInfo(info) if info else None) for uid, state, info in rows]
+    return [_new(Update, (uid, state, PackedInfo(info) if info else None)) for uid, state, info in rows]
 
 
 def known_pilot(row: list[Any]) -> KnownPilot:

@@ -122,9 +122,17 @@ class Tracker:
         announced: Announced = []
         row: list[Any] = []
         before: Sequence[str] = ()
+        start = end = ''   # of the last step that a further change may repeat
         with self.board.lock:
             for told in changes:
+                entity, state, info = told
+                if state == end and entity._state == start and self._repeats(entity, state, info):
+                    real.append(told)
+                    row.append(entity)
+                    continue
+                start = entity._state
                 change, passed = self._move(told)
+                end = state if change is told and entity._state == state and state not in _ABRUPT and passed else ''
                 if passed:
                     real.append(change)
                     if passed is not before:   # consecutive changes are mostly equal
@@ -134,6 +142,17 @@ class Tracker:
             self._changed(announced)
         self._announce(announced)
         return real
+
+    @staticmethod
+    def _repeats(entity: Any, state: str, info: Mapping[str, Any] | None) -> bool:
+        """Apply a change whose step is known, from the same state to the same state; return False if that fails."""
+        if info:
+            try:
+                entity._learn(info)
+            except Exception:   # `_move` reports it
+                return False
+        entity._state = state
+        return True
 
     def advance(self, entities: Sequence[Any], state: str) -> None:
         """Advance entities to a state, without info."""

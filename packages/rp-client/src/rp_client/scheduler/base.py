@@ -67,6 +67,16 @@ class TaskScheduler(ABC):
         request = self._waiting.get(uid)
         return request.pilot if request else ''
 
+    def binds_at_once(self, pilot: str) -> bool:
+        """Return whether RAPTOR's calls for a master on this pilot are bound to it without `submit`.
+
+        They need no resources, and come in large numbers. Not called for pilots with partitions.
+
+        Args:
+            pilot: Uid of the pilot.
+        """
+        return False
+
     @abstractmethod
     def submit(self, requests: Iterable[Request]) -> list[Binding]:
         """Accept tasks, and bind those that can be bound now.
@@ -159,6 +169,10 @@ class TaskScheduler(ABC):
 
 class EachTask(TaskScheduler):
     """Base class of task schedulers that choose a pilot for each task; a sub-class implements `choose`."""
+
+    def binds_at_once(self, pilot: str) -> bool:
+        """Return whether the pilot is in use."""
+        return pilot in self.pilots
 
     def submit(self, requests: Iterable[Request]) -> list[Binding]:
         """Accept tasks, and bind those that can be bound now."""

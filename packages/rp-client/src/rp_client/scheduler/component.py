@@ -58,11 +58,18 @@ class TaskScheduling(ClientComponent):
                 wanted.append(Request(task.uid, common.pilot))
         self._bound(self._scheduler.submit(wanted))
         if theirs:
-            self._follow(theirs)
+            self._follow(self._followers.place(theirs))
+            self._count()
 
-    def _follow(self, tasks: list[Task]) -> None:
-        """Bind tasks to the pilots of their masters."""
-        self._bound(self._scheduler.submit([Request(task.uid, pilot) for task, pilot in self._followers.place(tasks)]))
+    def _follow(self, placed: list[tuple[str, list[Task]]]) -> None:
+        """Bind rows of tasks to the pilots of their masters."""
+        for pilot, tasks in placed:
+            whole = not self._places.divided(pilot) and not self._places.has(pilot)
+            are_calls = tasks[0].common.mode != RAPTOR_WORKER
+            if whole and are_calls and self._scheduler.binds_at_once(pilot):
+                self._bind(tasks, self._pilots[pilot])
+            else:
+                self._bound(self._scheduler.submit([Request(task.uid, pilot) for task in tasks]))
 
     def know(self, task: Task) -> None:
         """Register a restored task, which other tasks may have to follow."""
@@ -195,14 +202,22 @@ class TaskScheduling(ClientComponent):
             task = self._tasks[uid]
             task.bind(self._pilots[pilot])
             tasks.append(task)
+        self._pass_on(tasks)
+
+    def _bind(self, tasks: list[Task], pilot: Pilot) -> None:
+        """Bind tasks to a pilot without the task scheduler."""
+        for task in tasks:
+            task.bind(pilot)
+        self._pass_on(tasks)
+
+    def _pass_on(self, tasks: list[Task]) -> None:
+        """Pass on tasks that have been bound."""
         self.advance(tasks, states.TMGR_STAGING_INPUT_PENDING)
         self._count()
         if tasks:
             self.forward(tasks)
         if tasks and self._followers:
-            ready = self._followers.ready()
-            if ready:
-                self._bound(self._scheduler.submit([Request(task.uid, pilot) for task, pilot in ready]))
+            self._follow(self._followers.ready())
 
     def _count(self) -> None:
         waiting = len(self._scheduler.waiting) + len(self._followers)

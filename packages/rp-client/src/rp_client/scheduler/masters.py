@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import groupby
+from operator import attrgetter
 
 from rp_api import states
+from rp_api.constants import RAPTOR_WORKER
 from rp_api.raptor_link import ANY
 from rp_client.raptor import RaptorMaster
 from rp_client.task import Task
+
+_COMMON = attrgetter('common')
 
 
 class Followers:
@@ -36,21 +40,29 @@ class Followers:
         if isinstance(task, RaptorMaster):
             self._masters[task.uid] = task
 
-    def place(self, tasks: Iterable[Task]) -> list[tuple[Task, str]]:
-        """Return the tasks whose master is bound, with the uid of its pilot; the others wait."""
-        found = []
-        for common, row in groupby(tasks, lambda task: task.common):
-            pilot = None if common.raptor_id == ANY else self._pilot_of(common.raptor_id)
-            for task in row:
-                at = self._any_pilot() if common.raptor_id == ANY else pilot
-                if at is None:
-                    self._waiting[task.uid] = task
-                else:
-                    found.append((task, at))
-        return found
+    def place(self, tasks: Iterable[Task]) -> list[tuple[str, list[Task]]]:
+        """Return the tasks whose master is bound, in rows after the uid of its pilot; the others wait.
 
-    def ready(self) -> list[tuple[Task, str]]:
-        """Remove and return waiting tasks whose master is bound now, with the uid of its pilot."""
+        Workers and calls are in different rows.
+        """
+        found: dict[tuple[str | None, bool], list[Task]] = {}
+        for common, row in groupby(tasks, _COMMON):
+            is_worker = common.mode == RAPTOR_WORKER
+            if common.raptor_id == ANY:
+                for task in row:
+                    found.setdefault((self._any_pilot(), is_worker), []).append(task)
+            else:
+                found.setdefault((self._pilot_of(common.raptor_id), is_worker), []).extend(row)
+        placed = []
+        for (pilot, _), mine in found.items():
+            if pilot is None:
+                self._waiting.update((task.uid, task) for task in mine)
+            else:
+                placed.append((pilot, mine))
+        return placed
+
+    def ready(self) -> list[tuple[str, list[Task]]]:
+        """Remove and return waiting tasks whose master is bound now, in rows after the uid of its pilot."""
         waiting, self._waiting = self._waiting, {}
         return self.place(waiting.values())
 

@@ -55,8 +55,7 @@ def run(worker: Worker, prepared: Prepared, own: Mapping[str, Any], uid: str, sa
 
     `own` are the attributes in which the task differs from `prepared`; `variables` are added to its environment.
     """
-    task = {'uid': uid, 'description': prepared.description(uid, own), 'sandbox': sandbox,
-            'task_sandbox_path': sandbox}
+    task: dict[str, Any] = {'uid': uid, 'sandbox': sandbox, 'task_sandbox_path': sandbox}
     around = {**variables, **prepared.variables} if variables else prepared.variables
     directory = sandbox if prepared.in_sandbox else ''
     profile = worker._rp_own_profile
@@ -66,6 +65,8 @@ def run(worker: Worker, prepared: Prepared, own: Mapping[str, Any], uid: str, sa
     _sandbox.set(sandbox)
     try:
         dispatcher = worker.get_dispatcher(prepared.mode)
+        only_reads = getattr(dispatcher, '__func__', None) in worker._rp_readers
+        task['description'] = prepared.readable(own) if only_reads else prepared.description(uid, own)
         if around or directory:
             with task_environment(around, directory):
                 outcome = dispatcher(task)

@@ -50,6 +50,15 @@ class Prepared:
         said = whole['stdout'], whole['stderr']
         self.output = said if any(said) and self.mode not in _PROGRAMS else ()
 
+    def readable(self, own: Mapping[str, Any]) -> Description:
+        """Return the description of a task for a dispatcher that only reads it, with private values that are not empty.
+
+        `own` are the attributes in which the task differs, none of them DECISIVE.
+        """
+        if self._own:
+            return {**self._fixed, **codec.unpack(self._own), **own}
+        return {**self._fixed, **own} if own else self._fixed
+
     def description(self, uid: str, own: Mapping[str, Any]) -> Description:
         """Return the complete description of a task, which may be changed: descriptions share no mutable values.
 

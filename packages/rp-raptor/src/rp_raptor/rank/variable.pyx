@@ -8,7 +8,7 @@ import os
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdlib cimport malloc
+from libc.stdlib cimport getenv, malloc
 from libc.string cimport memcpy, memchr
 
 cdef extern from "Python.h":
@@ -43,7 +43,8 @@ cdef class Variable:
         if self._size < start + length + 1:
             self._enlarge(start + length + 1)
         memcpy(self._memory + start, PyBytes_AS_STRING(data), length + 1)
-        if putenv(self._memory) != 0:   # each time: the task before may have set the variable, too
+        # the task before may have set the variable, too; looking for it takes a third of the time of setting it
+        if getenv(PyBytes_AS_STRING(self._name)) != self._memory + start and putenv(self._memory) != 0:
             raise MemoryError()
         _data[self._name] = data
 

@@ -226,6 +226,10 @@ class Worker:
         return run_command(description['command'], description['stdout'], description['stderr'],
                            shared=description['ranks'] > 1)
 
+    _rp_readers = frozenset({_dispatch_func, _dispatch_meth, _dispatch_eval, _dispatch_exec, _dispatch_proc,
+                             _dispatch_shell})
+    """The dispatchers above, which do not change the task and pass it on to no one."""
+
     def _rp_handler(self) -> Worker:
         """Return the object that runs the calls of this rank."""
         return self
