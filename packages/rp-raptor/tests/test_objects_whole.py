@@ -69,6 +69,9 @@ def pss_of(pids: set[int], path: str) -> int:
     return total
 
 
+OWN_MEMORY = ['unshare', '--mount', 'sh', '-c', 'mount -t tmpfs tmpfs /dev/shm && exec "$@"', 'sh']
+"""Has a program run with a `/dev/shm` that others do not see, as on another host."""
+
 APPLICATION = '''
 import json, sys
 from types import SimpleNamespace
@@ -97,12 +100,14 @@ class Scene:
         self.handle: Any = SimpleNamespace(uid=UID, state='AGENT_EXECUTING', exception=None, access=access)
         self.objects = Objects(self.handle)
 
-    def worker(self, name: str, host: str, ranks: int = 2) -> None:
-        """Start a worker, and wait for its ranks."""
+    def worker(self, name: str, host: str, ranks: int = 2, *, apart: bool = False) -> None:
+        """Start a worker that has this place, or really is `apart`, and wait for its ranks."""
         environ = {**os.environ, 'RP_TASK_ID': name, 'RP_PILOT_SANDBOX': str(self._path), 'RP_RANKS': str(ranks)}
         assert os.path.exists(master_file(str(self._path), UID))
-        process = subprocess.Popen([sys.executable, '-c', WORKER, '', 'DefaultWorker', UID, host], env=environ,
-                                   cwd=self._path)
+        command = [sys.executable, '-c', WORKER, '', 'DefaultWorker', UID, host]
+        if apart:
+            command = [*OWN_MEMORY, sys.executable, '-m', 'rp_raptor.cli', 'worker', '', 'DefaultWorker', UID]
+        process = subprocess.Popen(command, env=environ, cwd=self._path)
         self.workers[name] = process
         self._stack.callback(self._end, process)
         self.master._Master__core.workers.expect(name)   # type: ignore[attr-defined]
@@ -207,6 +212,22 @@ def test_each_host_gets_an_object_once(scene: Scene, array: Any) -> None:
     assert len(paths) == 2
     ref.release()
     wait_removed(paths)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason='only root can mount a file system')
+def test_a_host_with_a_memory_of_its_own(scene: Scene, array: Any) -> None:
+    """Its ranks map a file that the others do not see, and that is removed with the object."""
+    scene.worker('a', '', apart=True)
+    ref = scene.objects.put(array)
+    pids: set[int] = set()
+    while len(pids) < 2:
+        pids |= scene.use(ref)
+    path, = {path for pid in pids for path in files_of(pid)}
+    there = f'/proc/{pids.pop()}/root{path}'
+    assert os.path.exists(there)
+    assert not os.path.exists(path)
+    ref.release()
+    wait_removed({there})
 
 
 def test_a_holder_that_is_gone(scene: Scene, array: Any) -> None:

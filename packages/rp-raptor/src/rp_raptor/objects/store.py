@@ -9,7 +9,7 @@ from typing import Any
 
 from rp_api import blobs, pickles
 from rp_api.errors import SerializationError
-from rp_api.system.shared_directory import SharedDirectory, sweep
+from rp_api.system.shared_directory import SharedDirectory
 from rp_api.values import dump
 
 _KIND = b'O'
@@ -39,7 +39,6 @@ class Store:
         """Return the path of a new file of so many bytes; OSError if there is no directory for it."""
         with self._lock:
             if self._directory is None:
-                sweep()   # what processes have left here that were killed
                 self._directory = SharedDirectory()
             path = self._directory.path_for(size)
             self._files.add(path)
