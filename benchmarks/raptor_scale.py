@@ -1,11 +1,12 @@
 """Measure a RAPTOR master with up to 1,000 workers of 56 ranks, and print a table.
 
-    python benchmarks/raptor_scale.py [--workers N,...] [--seconds S] [--runs N] [--work DIR] [rate cpu]
+    python benchmarks/raptor_scale.py [--workers N,...] [--seconds S] [--runs N] [--work DIR] [rate cpu router]
 
 | figure | what |
 |---|---|
 | `rate` | 1,000 workers, calls of 2.8 s (20,000/s keep 56,000 ranks busy): rate, memory and CPU time of the master |
 | `cpu` | no-op calls at 1 to 1,000 workers: CPU time of the master per call |
+| `router` | CPU time of the router alone for a result and the call that follows, with half of the ranks idle |
 
 The master, its connections and the application, which streams the calls, are real. The workers are simulated: two
 processes play the managers (`raptor_workers.py`), and no call runs. Each case is a new session.
@@ -16,12 +17,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import random
 import statistics
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -32,9 +35,12 @@ from common import HERE, Strangers, number, print_table, progress, session, work
 
 import radical.pilot as rp
 from rp_api.raptor_link import master_file
+from rp_raptor.master.router import CallRouter
+from rp_raptor.master.sources import Worker
 
 RANKS = 56
 PROCESSES = 2
+NUMBERS = [1, 4, 16, 64, 256, 1000]
 HEAD = ['workers', 'seconds per call', 'calls/s', 'of the ranks / %', 'master, µs of CPU per call', 'its loop',
         'application, µs of CPU per call', 'start of all workers / s', 'memory of the master: before, half, end / MB',
         'used by others / %']
@@ -154,9 +160,39 @@ def row(work: str, workers: int, seconds: float, duration: float, runs: int) -> 
             number(strangers.share())]
 
 
+class Owner:
+    """The owner of calls in the router."""
+
+    def started(self, ids: array[int]) -> None:
+        """Ignore the start of calls."""
+
+    def results(self, ids: array[int], payloads: Sequence[bytes]) -> None:
+        """Ignore results."""
+
+
+def router_time(workers: int, count: int = 5000) -> float:
+    """Microseconds of CPU time of the router per call: each worker has half as many calls as ranks."""
+    router, chance, made = CallRouter(lambda address, message: None), random.Random(1), workers * RANKS // 2
+    source = router.open(Owner())
+    present = [Worker(b'%d' % place, str(place), RANKS, False) for place in range(workers)]
+    for worker in present:
+        router.attach(worker)
+        router.credit(worker, 2 * RANKS)
+    router.calls(source, array('Q', range(made)), [b'call'] * made, None)
+    router.deal()
+    begin = time.process_time()
+    for new in range(made, made + count):
+        worker = chance.choice([worker for worker in chance.choices(present, k=8) if worker.calls])
+        router.results(worker, array('Q', [next(iter(worker.calls))]), [b'result'])
+        router.credit(worker, 1)
+        router.calls(source, array('Q', [new]), [b'call'], None)
+        router.deal()
+    return 1e6 * (time.process_time() - begin) / count
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument('figures', nargs='*', choices=[[], 'rate', 'cpu'])
+    parser.add_argument('figures', nargs='*', choices=[[], 'rate', 'cpu', 'router'])
     parser.add_argument('--workers', default='', help='numbers of workers')
     parser.add_argument('--seconds', type=float, default=2.8, help='length of the calls of `rate`')
     parser.add_argument('--duration', type=float, default=10.0, help='seconds that are measured')
@@ -164,14 +200,19 @@ def main() -> None:
     parser.add_argument('--work', default=common.MEMORY, help='directory for sessions and sandboxes')
     options = parser.parse_args()
     given = [int(each) for each in options.workers.split(',') if each]
-    rows = []
-    if 'rate' in (options.figures or ['rate']):
+    figures, rows = options.figures or ['rate', 'cpu', 'router'], []
+    if 'rate' in figures:
         rows += [row(options.work, workers, options.seconds, options.duration, options.runs)
                  for workers in given or [1000]]
-    if 'cpu' in (options.figures or ['cpu']):
+    if 'cpu' in figures:
         rows += [row(options.work, workers, 0.0, options.duration, options.runs)
-                 for workers in given or [1, 4, 16, 64, 256, 1000]]
-    print_table(HEAD, rows)
+                 for workers in given or NUMBERS]
+    if rows:
+        print_table(HEAD, rows)
+    if 'router' in figures:
+        print_table(['workers', 'router, µs of CPU per call'], [
+            [str(workers), number(statistics.median(router_time(workers) for _ in range(options.runs)))]
+            for workers in given or NUMBERS])
 
 
 if __name__ == '__main__':

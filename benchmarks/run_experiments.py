@@ -58,7 +58,9 @@ def calls(work: Path, output: Path) -> Results:
     drawings.calls(result, output / 'run-5.png')
     shutil.rmtree(work / 'functions')
     length, busy = functions.steady(result)
-    return {'ttx': result.result.walltime, 'ru': 100 * result.utilisation, 'ru_steady': busy, 'steady': length,
+    start, tail = functions.edges(result)
+    return {'start': start, 'tail': tail,
+            'ttx': result.result.walltime, 'ru': 100 * result.utilisation, 'ru_steady': busy, 'steady': length,
             'concurrency': max(result.running), 'rate': result.rate, 'rate_peak': result.peak_rate}
 
 
@@ -91,7 +93,8 @@ def page(results: Results, paper: Paper) -> str:
         table=table(outcomes, paper), worst_ttx=f'{100 * worst:.1f} %',
         worst_ru=f'{worst_ru:.1f}', worst_ovh=f'{worst_ovh:.0f}',
         within='{} of {}'.format(*within(outcomes, paper)),
-        functions=functions_table(results['functions'], paper), machine=found['machine'],
+        functions=functions_table(results['functions'], paper), **functions_text(results['functions']),
+        machine=found['machine'],
         others=f'{found["others"]:.0f}',
         here=here_table(found['runs']), sleep=here.SLEEP, pause=f'{1000 * here.PAUSE:g}', ranks=here.REAL_CORES,
         start=f'{found["calls"]["start"]:.1f}', rate=f'{found["calls"]["rate"]:.0f}',
@@ -116,6 +119,13 @@ def functions_table(found: Results, paper: Paper) -> str:
         rows.append((name, f'{number(reported.value)} {unit}', f'{number(found[figure])} {unit}',
                      off_by(reported, found[figure], unit)))
     return markdown(('figure', 'paper', 'reproduced', 'off by'), rows)
+
+
+def functions_text(found: Results) -> dict[str, str]:
+    """What the page says of experiment 5 beside the table."""
+    each, limit = found['rate'] / functions.MASTERS, functions.OURS.call_rate
+    return {'start_calls': number(found['start']), 'tail_calls': number(found['tail']), 'each': number(each),
+            'share': f'{100 * each / limit:.1f}', 'shortest': f'{functions.WORKERS * functions.RANKS / limit:.2f}'}
 
 
 def here_table(found: Results) -> str:

@@ -123,6 +123,8 @@ def test_pictures(tmp_path: Path) -> None:
 def test_function_calls(tmp_path: Path) -> None:
     result = functions.experiment_5(tmp_path / 'session', calls=20_000, masters=2, workers=3)
     length, busy = functions.steady(result)
+    start, tail = functions.edges(result)
+    assert 0 < start + length + tail <= len(result.running) * result.interval
     assert sum(result.done) == 20_000
     # all ranks of six of eight nodes
     assert busy == pytest.approx(75)
