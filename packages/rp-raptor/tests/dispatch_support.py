@@ -13,6 +13,7 @@ from rp_raptor.wire import cursor
 from rp_raptor.wire.payload import encode_value
 from rp_raptor.wire.rank_protocol import interrupted, unpack_ids
 from rp_raptor.worker.dispatcher import Dispatcher
+from rp_raptor.worker.spanning import SpanningCalls
 
 RESULT = encode_value(None)
 
@@ -85,7 +86,8 @@ class Bench:
     """The port of a dispatcher; keeps what it says, and lets time pass on demand."""
 
     def __init__(self, path: Path, ranks: int = 2, mpi: bool = False, devices: list[list[str]] | None = None,
-                 cores: int = 1, cpus: list[list[int]] | None = None) -> None:
+                 cores: int = 1, cpus: list[list[int]] | None = None,
+                 spanning: SpanningCalls | None = None) -> None:
         cursor.create(path / 'cursors', ranks)
         self.cursors = cursor.Cursors(path / 'cursors')
         self.time = 0.0
@@ -97,7 +99,7 @@ class Bench:
         self.died: list[int] = []
         self.credit = 0
         self.ranks = [SimulatedRank(self, rank) for rank in range(ranks)]
-        self.dispatcher = Dispatcher(ranks, cores, devices or [], cpus or [], mpi, self.cursors, self)
+        self.dispatcher = Dispatcher(ranks, cores, devices or [], cpus or [], mpi, self.cursors, self, spanning)
         for rank in range(ranks):
             self.dispatcher.ready(rank)
 

@@ -433,3 +433,18 @@ def _children(pid: int) -> list[str]:
     return Path(f'/proc/{pid}/task/{pid}/children').read_text().split()
 
 
+
+
+def test_ranks_are_bound_and_calls_with_the_cores_of_several_too(tmp_path: Path) -> None:
+    """A rank without GPUs sees none."""
+    own = sorted(os.sched_getaffinity(0))
+
+    def where() -> tuple[list[int], str, str]:
+        return (sorted(os.sched_getaffinity(0)), os.environ['CUDA_VISIBLE_DEVICES'], os.environ['ROCR_VISIBLE_DEVICES'])
+
+    with a_manager(tmp_path, device_variable='ROCR_VISIBLE_DEVICES', devices=[[]], cpus=[own[-1:]]) as manager:
+        manager.start()
+        assert manager.call(where) == (own[-1:], '', '')
+        call = payload.encode_call(manager.define(where))
+        assert manager.outcome(manager.give_alone(call, ['a', 'b'], cpus=own)) == (own, '', 'a,b')
+        assert manager.call(where) == (own[-1:], '', '')
