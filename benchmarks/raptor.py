@@ -6,6 +6,8 @@
 |---|---|
 | `master` | no-op calls made in a master, results there; `multiprocessing.Pool.imap_unordered`, `mpi4py.futures` |
 | `stream`, `kilobyte` | no-op calls streamed from the application and back, without and with 1 KB each way |
+| `large` | arrays of 100 KB and 1 MB streamed in, and in and out; `concurrent.futures`; copies of memory |
+| `executor_memory` | 400 calls of an executor with arrays of 5 MB, one or 400; `concurrent.futures` |
 | `tasks` | no-op calls as described tasks through the task manager, with all states; CPU time of each process |
 | `latency` | one call at a time from the application |
 | `memory` | 10,000,000 calls streamed: memory of all processes together, after the first million and at the end |
@@ -33,8 +35,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -129,6 +132,87 @@ def kilobyte(work: str) -> Figures:
     with raptor(work) as (_, handle):
         count = scaled(200_000)
         return {'streamed, 1 KB in and out, calls/s': rate_of_stream(handle, same, (KILOBYTE for _ in range(count)))}
+
+
+def large(work: str) -> Figures:
+    """The same with 100 KB and 1 MB in NumPy arrays, beside a process pool and the cost of a copy."""
+    figures: Figures = {}
+    with raptor(work) as (_, handle), ProcessPoolExecutor(RANKS) as pool:
+        for name, size, count in (('100 KB', 100_000, scaled(20_000)), ('1 MB', 1_000_000, scaled(2_000))):
+            for way, function, share in (('in', length, 1), ('in and out', same, 2)):
+                calls = count // share
+                rate_of_stream(handle, function, arrays(size, calls // 4))
+                rate = rate_of_stream(handle, function, arrays(size, calls))
+                theirs = rate_of_pool(pool, function, arrays(size, max(RANKS, calls // 10)))
+                figures |= {f'{name} {way}, calls/s': rate, f'{name} {way}, concurrent.futures, calls/s': theirs}
+            figures[f'{name}, copies of memory/s'] = copies(size)
+    return figures
+
+
+def arrays(size: int, count: int) -> Iterator[Any]:
+    """Arrays of so many bytes, each with other numbers."""
+    import numpy
+
+    some = [numpy.random.default_rng(seed).random(size // 8) for seed in range(64)]
+    for item in range(count):
+        array = some[item % 64]
+        array[0] = item
+        yield array
+
+
+def length(item: Any) -> int:
+    """The call that takes much and gives little."""
+    return len(item)
+
+
+def rate_of_pool(pool: ProcessPoolExecutor, function: Callable[[Any], Any], items: Any) -> float:
+    """Calls per second through a process pool, at most 64 at a time."""
+    begin, done = time.monotonic(), 0
+    futures: deque[Any] = deque()
+    for item in items:
+        futures.append(pool.submit(function, item))
+        if len(futures) == 64:
+            futures.popleft().result()
+        done += 1
+    for future in futures:
+        future.result()
+    return done / (time.monotonic() - begin)
+
+
+def copies(size: int) -> float:
+    """Copies of so many bytes per second, of memory that is not in a cache."""
+    sources = [os.urandom(size) for _ in range(max(1, (64 << 20) // size))]
+    target, begin, done = bytearray(size), time.monotonic(), 0
+    while time.monotonic() - begin < 0.5:
+        for source in sources:
+            target[:] = source
+        done += len(sources)
+    return done / (time.monotonic() - begin)
+
+
+def shared_memory() -> float:
+    """Megabytes of all files in shared memory."""
+    status = os.statvfs('/dev/shm')
+    return (status.f_blocks - status.f_bfree) * status.f_frsize / (1 << 20)
+
+
+def executor_memory(work: str) -> Figures:
+    """Memory and time of calls with large arguments that are all made at once."""
+    import numpy
+
+    array, figures = numpy.ones(5_000_000 // 8), Figures()
+    count = scaled(400)
+    with raptor(work) as (_, handle), ProcessPoolExecutor(RANKS) as pool, rp.raptor.Executor(handle) as executor:
+        for name, make in (('executor', executor.submit), ('concurrent.futures', pool.submit)):
+            for what, items in (('one array', (array for _ in range(count))),
+                                ('other arrays', (array + item for item in range(count)))):
+                begin, before = time.monotonic(), memory_of(os.getpid()) + shared_memory()
+                futures = [make(length, item) for item in items]
+                after = memory_of(os.getpid()) + shared_memory()
+                for future in futures:
+                    future.result()
+                figures |= {f'{name}, {what}, s': time.monotonic() - begin, f'{name}, {what}, MB': after - before}
+    return figures
 
 
 def rate_of_stream(handle: Any, function: Callable[[Any], Any], items: Any) -> float:
@@ -346,7 +430,7 @@ def peers(work: str) -> Figures:
 
 
 FIGURES: dict[str, Callable[[str], Figures]] = {function.__name__: function for function in (
-    master, stream, kilobyte, tasks, latency, memory, long, tail, start)}
+    master, stream, kilobyte, large, executor_memory, tasks, latency, memory, long, tail, start)}
 FIGURES['object'] = object_
 ON_DEMAND = {'peers': peers}
 """Figures that install something first."""

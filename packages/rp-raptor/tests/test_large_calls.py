@@ -16,10 +16,21 @@ import pytest
 from rp_api import blobs
 from rp_api.errors import DeserializationError, SerializationError
 from rp_api.system import shared_directory
+from rp_raptor.wire import result_files
 from rp_raptor.wire import store as stores
 from rp_raptor.wire.batch import Payloads
 from rp_raptor.wire.large_calls import lease_of, opened_call, sent_to_others, size_of_call
-from rp_raptor.wire.payload import call_encoder, chunk_of, encode_call, encode_chunk, fid_of
+from rp_raptor.wire.payload import (
+    call_encoder,
+    chunk_of,
+    decode_result,
+    discard,
+    encode_call,
+    encode_chunk,
+    encode_value,
+    fid_of,
+)
+from rp_raptor.wire.result_files import ResultFiles
 from rp_raptor.wire.store import LARGE, Store
 
 FID = bytes(range(16))
@@ -202,6 +213,28 @@ def test_chunks_are_stored_as_one(store: Store) -> None:
     assert second[1] == {'more': data}
     assert len(files_of(store)) == 2
     assert encode_chunk(FID, [((1,), None)], store)[:1] == b'C'
+
+
+def test_files_of_results_are_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank uses a file again when its result was read; few are kept, and one that was discarded does no harm."""
+    monkeypatch.setattr(result_files, '_KEPT', 1_000_000)
+    files = ResultFiles(f'{shared_directory.place()}\n{tmp_path}', str(tmp_path / 'values'))
+    inodes = set()
+    for number in range(10):
+        result = encode_value(np.full(10_000 - number, number), files)
+        (file,) = tmp_path.iterdir()
+        inodes.add(file.stat().st_ino)
+        assert np.array_equal(decode_result(result), np.full(10_000 - number, number))
+        with pytest.raises(DeserializationError, match='No such file'):
+            decode_result(result)
+    assert len(inodes) == 1
+    results = [encode_value(np.full(10_000, number), files) for number in range(30)]
+    discard(results[0])
+    assert [decode_result(result)[0] for result in results[1:]] == list(range(1, 30))
+    assert len(list(tmp_path.iterdir())) <= 13
+    results = [encode_value(np.full(10_000, number), files) for number in range(30)]
+    assert [decode_result(result)[0] for result in results] == list(range(30))
+    assert len(list(tmp_path.iterdir())) <= 13
 
 
 def test_threads_make_and_drop_calls(store: Store) -> None:

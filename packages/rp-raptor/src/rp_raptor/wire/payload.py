@@ -27,7 +27,7 @@ from rp_api.values import Sieve, dump, size_of
 from rp_api.wire import codec
 from rp_raptor.errors import RemoteError, RemoteTraceback
 from rp_raptor.wire.large_calls import encode_large, part_of, stored_call, with_parts
-from rp_raptor.wire.result_files import ResultFiles
+from rp_raptor.wire.result_files import ResultFiles, release
 from rp_raptor.wire.store import LARGE, Store
 
 FID_BYTES = 16
@@ -328,9 +328,9 @@ def _opened(payload: bytes) -> tuple[bytes, memoryview, Sequence[memoryview]]:
     kind = payload[:1]
     if kind != _FILE:
         return kind, memoryview(payload)[1:], ()
-    path, size = codec.unpack(payload[1:])
+    path, size, kept = codec.unpack(payload[1:])
     content = blobs.read(path, size)
-    blobs.discard(path)
+    release(path, kept)
     return content
 
 
