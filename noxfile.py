@@ -431,7 +431,7 @@ def dragon(session: nox.Session) -> None:
 def slurm(session: nox.Session) -> None:
     """Pilots on a real Slurm, which is started for it."""
     install_debian(session, SLURM)
-    install_editable(session, *TEST_TOOLS)
+    install_editable(session, *TEST_TOOLS, 'rdkit')
     session.run('pytest', 'tests/slurm', *session.posargs, env={'CI': '1'})
 
 
