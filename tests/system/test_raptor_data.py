@@ -170,9 +170,26 @@ def same(value):
     return value
 
 for call in rp.raptor.stream(Handle(), same, (numpy.full(12_500, n) for n in count())):
+    assert (call.result() == call.index).all()
     if call.index == 500:
         print('under way', flush=True)
 """
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason='only root can mount a file system')
+def test_an_application_with_a_memory_of_its_own(master: Any) -> None:
+    """As on another host, its large arguments and results travel in messages."""
+    own_memory = ['unshare', '--mount', 'sh', '-c', 'mount -t tmpfs tmpfs /dev/shm && exec "$@"', 'sh']
+    with subprocess.Popen([*own_memory, sys.executable, '-c', APPLICATION, repr(dict(master.access))],
+                          stdout=subprocess.PIPE, text=True) as application:
+        try:
+            assert application.stdout
+            assert application.stdout.readline() == 'under way\n'
+            assert not _of(application.pid)   # it is elsewhere
+        finally:
+            application.kill()
+    with rp.raptor.Executor(master) as executor:
+        assert executor.submit(len, bytes(100_000)).result(LONG) == 100_000
 
 
 def test_a_killed_application_leaves_no_file(master: Any) -> None:

@@ -230,6 +230,19 @@ def test_a_host_with_a_memory_of_its_own(scene: Scene, array: Any) -> None:
     wait_removed({there})
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason='only root can mount a file system')
+def test_large_arguments_and_results_of_a_host_with_a_memory_of_its_own(scene: Scene) -> None:
+    """They travel in messages, and are the same."""
+    scene.worker('a', '', apart=True)
+    sizes = [5_000, 12_500, 1_000_000] * 20
+    calls = {call.index: call.result() for call in stream(scene.handle, lambda numbers: numbers + 1,
+                                                          (np.full(size, size) for size in sizes))}
+    assert len(calls) == len(sizes)
+    for index, size in enumerate(sizes):
+        assert len(calls[index]) == size
+        assert (calls[index] == size + 1).all()
+
+
 def test_a_holder_that_is_gone(scene: Scene, array: Any) -> None:
     """A worker of its host that comes later gets the object again, from the master."""
     scene.worker('a', 'one')
