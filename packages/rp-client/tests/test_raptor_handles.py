@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,7 +12,7 @@ from client_support import Manager, a_pilot, common
 from rp_api import constants as c
 from rp_api import states
 from rp_api.description.task import TaskDescription
-from rp_api.errors import AttributeTypeError
+from rp_api.errors import AttributeTypeError, PilotError
 from rp_api.raptor_link import RPC
 from rp_client.common_description import listed
 from rp_client.raptor import RaptorMaster, RaptorWorker, kind_of, of_mode
@@ -81,6 +82,13 @@ def test_question() -> None:
     master._state = states.FAILED
     with pytest.raises(RuntimeError, match=r'raptor\.0000 is FAILED and answers no requests'):
         master.rpc('stop')
+
+
+def test_objects_need_rp_raptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which an application has only if it makes calls itself."""
+    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
+    with pytest.raises(PilotError, match='rp-raptor is not installed, .*: pip install rp-raptor'):
+        a_handle(RaptorMaster).put_object(1)
 
 
 def test_descriptions_in_any_number() -> None:
