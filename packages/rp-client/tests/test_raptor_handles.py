@@ -87,7 +87,7 @@ def test_question() -> None:
 def test_objects_need_rp_raptor(monkeypatch: pytest.MonkeyPatch) -> None:
     """Which an application has only if it makes calls itself."""
     monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
-    with pytest.raises(PilotError, match='rp-raptor is not installed, .*: pip install rp-raptor'):
+    with pytest.raises(PilotError, match=r'rp-raptor is not installed, .*: pip install rp-raptor'):
         a_handle(RaptorMaster).put_object(1)
 
 
