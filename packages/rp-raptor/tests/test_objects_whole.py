@@ -254,9 +254,16 @@ def test_a_holder_that_is_gone(scene: Scene, array: Any) -> None:
     scene.use(ref)
 
 
-def test_an_application_on_another_host(scene: Scene, array: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The master gets the content over the connection, once, and its workers map the master's file."""
-    monkeypatch.setattr(shown_objects, 'place', lambda: 'far away')
+@pytest.mark.parametrize('unseen', ['the host', 'the file'])
+def test_an_application_on_another_host(scene: Scene, array: Any, unseen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The master gets the content over the connection, once, and its workers map the master's file.
+
+    So it is with a file on a disk that the master does not see.
+    """
+    if unseen == 'the host':
+        monkeypatch.setattr(shown_objects, 'place', lambda: 'far away')
+    else:
+        monkeypatch.setattr(os, 'access', lambda *_: False)
     scene.worker('a', place())
     ref = scene.objects.put(array)
     pids = scene.use(ref)

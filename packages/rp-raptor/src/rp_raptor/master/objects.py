@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -86,7 +87,7 @@ class Objects(Answers, Observer):
     def put_object(self, uid: str, id: bytes, size: int, there: str, path: str) -> None:
         """Take an object of an application, whose content has to be sent if its file cannot be mapped here."""
         self._registry.own(id, size, uid)
-        if there == place():
+        if there == place() and os.access(path, os.R_OK):   # one on disk may be in another container
             self._registry.hold(id, Holder(uid, there, path))
             if id not in self._paths:
                 self._hold(id, path)
