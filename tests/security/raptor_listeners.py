@@ -17,6 +17,7 @@ from rp_api.raptor_link import Access
 from rp_api.system.host import host_id
 from rp_api.transport.connection import Connection, arrivals
 from rp_api.wire import codec
+from rp_raptor.wire.batch import Payloads, pack_message
 from rp_raptor.wire.payload import encode_value
 from rp_raptor.wire.protocol import PROTOCOL
 
@@ -38,7 +39,7 @@ class Peer:
 
     def say(self, *message: Any) -> None:
         if self._met:
-            self._connection.socket.send(codec.pack(message))
+            self._connection.socket.send(pack_message(list(message)))
         else:
             self._first.append(list(message))
 
@@ -115,8 +116,9 @@ class RaptorListener(ServedListener):
 
         def calls(operation: str, *arguments: Any) -> None:
             if operation == 'calls':
-                worker.say('results', arguments[0], [RESULT] * len(arguments[1]))
-                worker.say('credit', len(arguments[1]))
+                number = len(arguments[0]) // 8
+                worker.say('results', arguments[0], Payloads([RESULT] * number))
+                worker.say('credit', number)
 
         def results(operation: str, *arguments: Any) -> None:
             if operation == 'results':
@@ -128,7 +130,7 @@ class RaptorListener(ServedListener):
             ['bye', ''], calls)
         application = Peer(peers, self._access['application'], [
             ['open', name, {'protocol': PROTOCOL, 'host': host_id(), 'pid': os.getpid()}]], ['close'], results)
-        return lambda number: application.say('calls', array('Q', [number]).tobytes(), [b'Dcall'], None)
+        return lambda number: application.say('calls', array('Q', [number]).tobytes(), Payloads([b'Dcall']), None)
 
 
 RAPTOR_LISTENERS: dict[str, Callable[[Path], Listener]] = {
