@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from array import array
 
 import pytest
@@ -157,3 +158,14 @@ def test_payloads_in_one_piece() -> None:
 def test_payloads_that_are_malformed(parts: object, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         unpack(parts)
+
+
+def test_a_few_payloads_do_not_keep_the_others() -> None:
+    data = bytes(range(250)) * 4
+    whole = unpack([array('I', [1] * len(data)).tobytes(), data])
+    many, few, none = whole[:500], whole[10:20], whole[7:7]
+    assert (list(few), list(none)) == ([bytes([number]) for number in range(10, 20)], [])
+    assert (list(many[490:]), few.size(), list(few[1:3])) == (list(whole[490:500]), 10, [b'\x0b', b'\x0c'])
+    held = sys.getrefcount(data)
+    del whole, many
+    assert sys.getrefcount(data) == held - 2

@@ -24,7 +24,7 @@ cdef array.array _ENDS = make_array('Q'), _SIZES = make_array('I')
 @cython.final
 @cython.auto_pickle(False)
 cdef class Payloads:
-    """An immutable sequence of payloads; a slice is a view that shares the buffer."""
+    """An immutable sequence of payloads; a slice is a view that shares the buffer, or a copy if it is a small part."""
 
     def __init__(self, payloads=()):
         """Join payloads, any iterable of bytes."""
@@ -79,8 +79,18 @@ cdef class Payloads:
 
     cdef Payloads part(self, Py_ssize_t first, Py_ssize_t last):
         cdef Payloads made = Payloads.__new__(Payloads)
-        made._data, made._ends = self._data, self._ends
-        made._first, made._count = self._first + first, max(0, last - first)
+        cdef uint64_t start, size
+        cdef Py_ssize_t index
+        made._count = max(0, last - first)
+        start, size = self.start(first), self.start(first + made._count) - self.start(first)
+        if 4 * size >= <uint64_t>PyBytes_GET_SIZE(self._data):
+            made._data, made._ends, made._first = self._data, self._ends, self._first + first
+            return made
+        # a view would keep all payloads as long as the longest call of these runs
+        made._data = PyBytes_FromStringAndSize(PyBytes_AS_STRING(self._data) + start, size)
+        made._ends = array.clone(_ENDS, made._count + 1, False)
+        for index in range(made._count + 1):
+            made._ends.data.as_ulonglongs[index] = self.start(first + index) - start
         return made
 
     def fitting(self, Py_ssize_t most, uint64_t most_bytes):
