@@ -93,7 +93,7 @@ class TaskStore(Mapping[str, Task]):
         task = self._tasks.get(uid)
         return self._again(uid) if type(task) is _Written else task   # type: ignore[return-value]
 
-    def has_none(self, uids: set[str]) -> bool:
+    def has_none(self, uids: Iterable[str]) -> bool:
         """Return whether no task has one of these uids."""
         return self._tasks.keys().isdisjoint(uids)
 

@@ -87,11 +87,10 @@ class Uids:
 
     def _used(self, uids: Sequence[str]) -> set[str]:
         """Return those of these uids that tasks have or had."""
-        wanted = set(uids)
-        used = {uid for uid in wanted if uid in self._reserved} if self._reserved else set()
+        used = {uid for uid in uids if uid in self._reserved} if self._reserved else set()
         for tasks in self.tasks:
-            if not tasks.has_none(wanted):
-                used |= {uid for uid in wanted if uid in tasks}
+            if not tasks.has_none(uids):
+                used |= {uid for uid in uids if uid in tasks}
         return used
 
 
