@@ -36,7 +36,7 @@ from rp_raptor.worker.worker_environment import WorkerEnvironment
 from rp_raptor.worker.worker_kind import needs_mpi
 
 _STOP = 2.0   # seconds for idle ranks to end
-_TERMINATE = 0.5   # seconds for ranks to write their traces
+_TERMINATE = 2.0   # seconds for ranks to write their traces
 
 RankProcesses = Direct | Job | SpanningJob
 
