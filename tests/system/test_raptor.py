@@ -171,7 +171,8 @@ def test_exception_of_a_call(raptor: Raptor) -> None:
     assert task.state == rp.FAILED
     assert 'ValueError' in str(task.exception)
     assert 'what was wrong' in str(task.exception_detail)
-    assert "raise ValueError('what was wrong')" in str(task.exception_detail)
+    # the line itself is shown only if cloudpickle keeps the name of the file, which 3.1.3 does not
+    assert ', in fail\n' in str(task.exception_detail)
 
 
 def test_all_states_are_told_in_order(raptor: Raptor) -> None:
