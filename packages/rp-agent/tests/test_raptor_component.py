@@ -44,6 +44,18 @@ def test_tasks_wait_for_their_master_and_for_being_asked_for(agent: RaptorPorts)
     assert agent.states['task.0'] == [states.AGENT_SCHEDULING, states.AGENT_EXECUTING_PENDING]
 
 
+@pytest.mark.parametrize('master', ['raptor.0', '*'])
+def test_tasks_of_higher_priority_go_first(agent: RaptorPorts, master: str) -> None:
+    agent.start()
+    agent.put(*[a_task(f'task.{number}', raptor_id=master, priority=number % 3 - 1) for number in range(6)])
+    agent.put(a_task('task.late', raptor_id=master, priority=1), a_task('task.plain', raptor_id=master))
+    agent.raptor.cancel(['task.4'])
+    agent.say('raptor.0', 'credit', 4)
+    assert agent.given() == ['task.2', 'task.5', 'task.late', 'task.1']
+    agent.say('raptor.0', 'credit', 9)
+    assert agent.given()[4:] == ['task.plain', 'task.0', 'task.3']
+
+
 def test_what_a_master_gets_of_a_task(agent: RaptorPorts) -> None:
     agent.start(credit=1)
     agent.put(a_task(args=[1]))

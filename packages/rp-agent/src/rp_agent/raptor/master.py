@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from rp_agent.raptor.task_queue import TaskQueue
 from rp_agent.task import AgentTask
 from rp_api import states
-
-Queue = OrderedDict[str, AgentTask]
 
 STALLED = 5.0
 """Seconds without a result after which a master counts as stalled."""
@@ -39,17 +38,17 @@ class Master:
     exhausted: bool = False
     """True if it had no tasks to give back, and has got none and sent no result since."""
     last_result: float = 0.0
-    queue: Queue = field(default_factory=OrderedDict)
+    queue: TaskQueue = field(default_factory=TaskQueue)
     """Tasks that wait until it asks for them."""
-    requests: Queue = field(default_factory=OrderedDict)
+    requests: TaskQueue = field(default_factory=TaskQueue)
     """RPC tasks, which wait for its answer."""
     held: dict[str, AgentTask] = field(default_factory=dict)
     """Tasks that it has."""
-    waiting: Queue = field(default_factory=OrderedDict)
+    waiting: TaskQueue = field(default_factory=TaskQueue)
     """Workers that wait until it is up."""
-    workers: Queue = field(default_factory=OrderedDict)
+    workers: OrderedDict[str, AgentTask] = field(default_factory=OrderedDict)
     """Workers that were passed to the scheduler."""
-    own: Queue = field(default_factory=OrderedDict)
+    own: OrderedDict[str, AgentTask] = field(default_factory=OrderedDict)
     """Tasks that it has submitted, which the application does not know."""
 
     @property
@@ -63,7 +62,7 @@ class Master:
         return len(self.held)
 
     @property
-    def queues(self) -> tuple[Queue, ...]:
+    def queues(self) -> tuple[TaskQueue, ...]:
         """The queues of all tasks that wait for it."""
         return self.queue, self.requests, self.waiting
 
@@ -81,12 +80,12 @@ def how_it_ended(task: AgentTask) -> str:
     return f'it was done (exit code {task.exit_code})'
 
 
-def take(queue: Queue, most: int, most_bytes: int) -> list[AgentTask]:
+def take(queue: TaskQueue, most: int, most_bytes: int) -> list[AgentTask]:
     """Take the first tasks of a queue, as many as fit into one message."""
     taken: list[AgentTask] = []
     size = 0
     while queue and len(taken) < most and size < most_bytes:
-        _, task = queue.popitem(last=False)
+        task = queue.take_first()
         description = task.description
         size += len(dict.get(description, 'function', '')) + len(dict.get(description, 'code', ''))
         taken.append(task)

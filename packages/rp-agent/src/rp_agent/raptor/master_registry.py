@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
-from rp_agent.raptor.master import Master, Queue, take
+from rp_agent.raptor.master import Master, take
+from rp_agent.raptor.task_queue import TaskQueue
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.balancing.shares import requests, shares
@@ -25,7 +25,7 @@ class MasterRegistry:
 
     def __init__(self) -> None:
         self.masters: dict[str, Master] = {}
-        self.any: Queue = OrderedDict()
+        self.any = TaskQueue()
         """Tasks that wait for any master."""
 
     def known(self, uid: str) -> Master:
@@ -71,8 +71,7 @@ class MasterRegistry:
     def wait_again(self, tasks: list[AgentTask]) -> None:
         """Queue tasks for any master in front of the others."""
         for task in reversed(tasks):
-            self.any[task.uid] = task
-            self.any.move_to_end(task.uid, last=False)
+            self.any.put_first(task)
 
     def waiting(self, uid: str) -> AgentTask | None:
         """Return the waiting task of that uid; None if there is none."""
@@ -109,7 +108,7 @@ class MasterRegistry:
             queue.clear()
         return tasks
 
-    def _queues(self) -> list[Queue]:
+    def _queues(self) -> list[TaskQueue]:
         return [self.any, *(queue for master in self.masters.values() for queue in master.queues)]
 
     @property
@@ -150,7 +149,7 @@ def fail(task: AgentTask, master: Master) -> None:
         task.fail(sentence, sentence)
 
 
-def _give(master: Master, queue: Queue, most: int) -> Iterator[tuple[Master, list[AgentTask]]]:
+def _give(master: Master, queue: TaskQueue, most: int) -> Iterator[tuple[Master, list[AgentTask]]]:
     while most and queue:
         tasks = take(queue, min(most, BULK), _BYTES)
         most -= len(tasks)
@@ -160,6 +159,6 @@ def _give(master: Master, queue: Queue, most: int) -> Iterator[tuple[Master, lis
         yield master, tasks
 
 
-def _place(task: AgentTask, master: Master) -> Queue:
+def _place(task: AgentTask, master: Master) -> TaskQueue:
     mode = task.description['mode']
     return master.requests if mode == RPC else master.waiting if mode == RAPTOR_WORKER else master.queue
