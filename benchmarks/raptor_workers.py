@@ -31,8 +31,9 @@ from rp_raptor.wire.protocol import PING, PROTOCOL, WORKER, ids_of, parse_from_m
 from rp_raptor.wire.result_gatherer import ResultGatherer
 from rp_raptor.worker.estimate import Estimate
 
-TICK = 0.001
-"""Seconds between looks for ranks whose calls are over."""
+TICK = 0.01
+"""Seconds between looks for messages, and for ranks whose calls are over: a loop looks at each of its sockets in each
+turn, which is too often for hundreds of them."""
 
 RESULT = encode_value(None)
 
@@ -68,6 +69,8 @@ class Site:
         heapq.heappush(self.events, (deadline, self._made, worker, ids))
 
     def _tick(self) -> None:
+        for worker in self.workers:
+            worker.receive()
         now = time.monotonic()
         changed: dict[Worker, None] = {}   # a dict keeps the order
         while self.events and self.events[0][0] <= now:
@@ -101,9 +104,10 @@ class Worker:
         self.results = ResultGatherer(lambda ids, payloads: self._send(['results', ids, payloads]))
         access = site.access
         self._connection = Connection(site.loop, zmq.DEALER, access.address, access.keys, access.server_key,
-                                      site.context, self._receive, self._hello, print)
+                                      site.context, self.receive, self._hello, print)
         self._connection.socket.sndhwm = 0
         self._connection.open()
+        site.loop.remove_socket(self._connection.socket)
         site.loop.call_later(PING * random.random(), self._ping)
 
     def done(self, ids: array[int]) -> None:
@@ -125,7 +129,8 @@ class Worker:
         self._send(['rank_states', dict.fromkeys(range(self._ranks), 'ACTIVE')])
         self._ask()
 
-    def _receive(self) -> None:
+    def receive(self) -> None:
+        """Handle the messages that have arrived."""
         for frames in arrivals(self._connection.socket):
             operation, arguments = parse_from_master(frames[-1], WORKER)
             if operation == 'calls':
