@@ -20,6 +20,7 @@ from conftest import processes_with, wait_until
 from slurm_cluster import SlurmCluster
 
 import radical.pilot as rp
+from rp_api.system.shared_directory import shared_memory
 from rp_profiling.check import check_session
 
 RANKS = 14   # more than a node has cores
@@ -114,31 +115,42 @@ def test_an_mpi_function_over_all_ranks(managers: Managers, master: Any) -> None
     assert wait_until(lambda: not processes_of(managers))
 
 
-def slow(path: str, number: int) -> int:
-    """Note the start of a call."""
+def slow(path: str, item: tuple[int, bytes]) -> tuple[int, bytes]:
+    """Note the start of a call, which returns its argument."""
     with open(path, 'a') as file:
-        file.write(f'{number}\n')
+        file.write(f'{item[0]}\n')
     time.sleep(0.05)
-    return number
+    return item
 
 
-def kill_node(managers: Managers, uid: str, part: int) -> None:
-    """Kill the manager and the ranks of a node."""
-    for pid in processes_with(f'RP_TASK_ID={uid}.part.{part:04d}'):
+def kill_node(managers: Managers, uid: str, part: int) -> set[int]:
+    """Kill the manager and the ranks of a node, and return them."""
+    processes = set(processes_with(f'RP_TASK_ID={uid}.part.{part:04d}'))
+    for pid in processes:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+    return processes
+
+
+def in_shared_memory(pids: set[int]) -> list[str]:
+    """The directories of these processes in shared memory."""
+    return [path.name for path in Path(shared_memory()).glob('radical.pilot.*')
+            if not pids.isdisjoint(map(int, filter(str.isdigit, path.name.split('.')[3:4])))]
 
 
 @pytest.mark.fault
 def test_a_node_dies_with_calls(managers: Managers, master: Any, tmp_path: Path) -> None:
-    """Each call has one result; those that ran there are repeated once, on the nodes that are left."""
+    """Each call has one result; those that ran there are repeated once, on the nodes that are left. No file stays."""
     worker = worker_of(master)
     notes = tmp_path / 'calls'
-    stream = rp.raptor.stream(master, partial(slow, str(notes)), range(300))
+    items = [(number, os.urandom(50_000) * 2) for number in range(300)]   # large: in shared memory
+    stream = rp.raptor.stream(master, partial(slow, str(notes)), items)
     results = [next(stream).result() for _ in range(30)]
-    kill_node(managers, worker.uid, 1)
+    assert in_shared_memory({os.getpid()})
+    killed = kill_node(managers, worker.uid, 1)
     results += [call.result() for call in stream]
-    assert sorted(results) == list(range(300))
+    assert sorted(results) == items
+    assert not in_shared_memory({os.getpid()})
     started = Counter(notes.read_text().split())
     assert len(started) == 300
     assert set(started.values()) <= {1, 2}
@@ -147,7 +159,7 @@ def test_a_node_dies_with_calls(managers: Managers, master: Any, tmp_path: Path)
     assert worker.state == rp.AGENT_EXECUTING
     managers.tmgr.cancel_tasks([worker.uid])
     worker.wait(timeout=40)
-    assert wait_until(lambda: not processes_of(managers))
+    assert wait_until(lambda: not processes_of(managers) and not in_shared_memory(killed))
 
 
 @pytest.mark.fault
@@ -162,10 +174,10 @@ def test_an_mpi_rank_dies_with_a_call_over_nodes(managers: Managers, master: Any
             os.kill(os.getpid(), signal.SIGKILL)
         return int(comm.allreduce(number))
 
-    others = rp.raptor.stream(master, partial(slow, str(tmp_path / 'calls')), range(100))
+    others = rp.raptor.stream(master, partial(slow, str(tmp_path / 'calls')), [(number, b'') for number in range(100)])
     assert sorted(call.result() for call in rp.raptor.stream(master, dies, [1, 2], ranks=RANKS)) == [
         [RANKS] * RANKS, [2 * RANKS] * RANKS]
-    assert sorted(call.result() for call in others) == list(range(100))
+    assert sorted(call.result()[0] for call in others) == list(range(100))
     kill_node(managers, worker.uid, 1)
     worker.wait(timeout=40)
     assert worker.state == rp.FAILED
