@@ -387,7 +387,7 @@ def attack(session: nox.Session) -> None:
 @nox.session
 def debug(session: nox.Session) -> None:
     """The tests of compiled code, built with bounds checks and UndefinedBehaviorSanitizer."""
-    install_editable(session, *TEST_TOOLS)
+    install_editable(session, *TEST_TOOLS, 'mpich')
     run_checked(session, 'debug', EXTENSIONS)
 
 
@@ -398,7 +398,7 @@ def asan(session: nox.Session) -> None:
     A new process shares the memory of its parent until it executes its program, and AddressSanitizer takes what that
     leaves on the stack for an error.
     """
-    install_editable(session, *TEST_TOOLS)
+    install_editable(session, *TEST_TOOLS, 'mpich')
     run_asan(session)
 
 

@@ -24,6 +24,8 @@ from rp_api.system.shared_directory import shared_memory
 from rp_profiling.check import check_session
 
 RANKS = 14   # more than a node has cores
+MPI = {'raptor_class': 'MPIWorker', 'environment': {'UCX_NET_DEVICES': 'lo'}}
+"""A worker with MPI. Addresses of several devices may be longer than the lines that the PMI of Slurm 22.05 reads."""
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])   # workers cannot import this module
 
@@ -100,7 +102,7 @@ def over(comm: Any, number: int) -> tuple[int, int, str]:
 
 def test_an_mpi_function_over_all_ranks(managers: Managers, master: Any) -> None:
     """Calls over some ranks, all of a node, and all of the worker, beside calls of one rank."""
-    worker = worker_of(master, raptor_class='MPIWorker')
+    worker = worker_of(master, **MPI)
     single = rp.raptor.stream(master, where, [0.001] * 200)
     for ranks in (2, 8, 11, RANKS):
         for call in rp.raptor.stream(master, over, range(3), ranks=ranks):
@@ -165,7 +167,7 @@ def test_a_node_dies_with_calls(managers: Managers, master: Any, tmp_path: Path)
 @pytest.mark.fault
 def test_an_mpi_rank_dies_with_a_call_over_nodes(managers: Managers, master: Any, tmp_path: Path) -> None:
     """The job starts again, and so do the calls; without a node, the worker ends with the reason."""
-    worker = worker_of(master, raptor_class='MPIWorker')
+    worker = worker_of(master, **MPI)
     once = tmp_path / 'once'
 
     def dies(comm: Any, number: int) -> int:
