@@ -1,4 +1,4 @@
-"""What the traces of function calls cost a rank: the CPU time of calls that do nothing, with traces and without them.
+"""The cost of the traces of function calls to a rank: the CPU time of calls that do nothing, with and without traces.
 
 A rank's calls run in this process, without a manager. Ranks with traces and without take turns.
 """

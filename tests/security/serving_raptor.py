@@ -68,7 +68,7 @@ class Agent:
         """It has said so properly."""
 
     def waits(self, tasks: Sequence[AgentTask], text: str, state: str) -> None:
-        """What they wait for is of no interest."""
+        """Ignore the reason of the wait."""
 
     def remove_leftovers(self, master: str, address: str) -> None:
         self.got.append(master)

@@ -66,7 +66,7 @@ def paths_in(call: bytes) -> list[str]:
 
 
 def arguments_in(call: bytes) -> tuple[Any, Any]:
-    """What a rank gets."""
+    """Return what a rank gets."""
     start, body, buffers = opened_call(bytes(call))
     assert start == b'F' + FID
     args, kwargs = pickle.loads(body, buffers=buffers)

@@ -182,7 +182,7 @@ def test_values_that_cannot_change_are_restored_once(store: Store) -> None:
 # the registry
 
 class Told(Answers):
-    """What managers hear: [uid, how, holder]."""
+    """The messages of managers: [uid, how, holder]."""
 
     def __init__(self) -> None:
         self.heard: list[list[str]] = []

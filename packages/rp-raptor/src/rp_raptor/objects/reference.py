@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from threading import get_ident
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 from weakref import ReferenceType, WeakSet, WeakValueDictionary, ref
 
 from rp_api.errors import DeserializationError, SerializationError
@@ -25,12 +25,11 @@ _owned: WeakValueDictionary[bytes, Owned] = WeakValueDictionary()
 _resolver: Callable[[bytes, str], Any] | None = None
 
 
-class Observer:
+class Observer(Protocol):
     """The interface for what makes objects known to a master."""
 
     def dropped(self, id: bytes) -> None:
         """Note that an object is dropped; called in any thread."""
-        raise NotImplementedError
 
 
 class Owned:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 MOST = 2
 """Transfers of one holder at a time."""
@@ -50,20 +50,17 @@ class Entry:
     told: set[str] = field(default_factory=set)
 
 
-class Answers:
+class Answers(Protocol):
     """The interface for what the registry decides; `uid` is a manager's."""
 
     def at(self, uid: str, id: bytes, size: int, holder: Holder, *, mapped: bool) -> None:
         """Tell a manager where it gets the object: from a file that it can map, or by a transfer."""
-        raise NotImplementedError
 
     def lost(self, uid: str, id: bytes, reason: str) -> None:
         """Tell a manager that it cannot get the object."""
-        raise NotImplementedError
 
     def forget(self, uid: str, id: bytes) -> None:
         """Tell a manager that the object is dropped."""
-        raise NotImplementedError
 
 
 class Registry:

@@ -1,4 +1,4 @@
-"""What the runner knows of the recorder."""
+"""Declarations of the recorder for the runner."""
 
 from libc.stdint cimport int64_t
 
