@@ -36,7 +36,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
          'trace_entities', 'balancing'},
         {'system', 'distributions', 'extensions', 'pickles'},
         {'states', 'resources', 'functions', 'partitions', 'blobs', 'simulation'},
-        {'values', 'staging', 'version_1'},
+        {'values', 'staging', 'version_1', 'failures'},
         {'description'},
         {'platforms'},
         {'loop', 'wire'},

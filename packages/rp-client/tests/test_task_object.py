@@ -203,3 +203,15 @@ def test_memory() -> None:
         tracemalloc.stop()
     assert len(tasks) == count
     assert used / count < 900
+
+
+def test_a_failed_task_has_an_error_that_can_be_raised() -> None:
+    task: Any = a_task('task.1')
+    assert task.error is None
+    task._learn({'exit_code': 2, 'exception': "RuntimeError('task failed')", 'exception_detail': 'exit code: 2',
+                 'error': {'kind': 'exit', 'sentence': 'exit code: 2', 'path': '/s/task.1.err', 'lines': 'no'}})
+    assert task.error is None   # its output is staged
+    task._state = states.FAILED
+    error: Any = task.error
+    assert (error.kind, error.exit_code, error.path) == ('exit', 2, '/s/task.1.err')
+    assert (task.exception, task.exception_detail) == ("RuntimeError('task failed')", 'exit code: 2')

@@ -16,6 +16,7 @@ from rp_client.common_description import NOTHING, CommonDescription
 
 if TYPE_CHECKING:
     from rp_api.coordination.contract import KnownTask
+    from rp_api.failures.task_error import TaskError
     from rp_client.pilot import Pilot
     from rp_client.session import Session
     from rp_client.task_manager import TaskManager
@@ -128,6 +129,18 @@ class Task:
     def exception_detail(self) -> str | None:
         """Details of a failure: an exit code, a file, the last lines of an output, or a traceback."""
         return cast('str | None', self._get('exception_detail'))
+
+    @property
+    def error(self) -> TaskError | None:
+        """The failure as an exception that can be raised: its kind, exit code, signal, file and last lines.
+
+        None for a task that is neither FAILED nor CANCELED.
+        """
+        if self._state not in (states.FAILED, states.CANCELED):
+            return None
+        from rp_api.failures.task_error import task_error
+
+        return task_error(self._uid, self._state, PackedInfo(self._known).as_dict() if self._known else {})
 
     @property
     def return_value(self) -> Any:

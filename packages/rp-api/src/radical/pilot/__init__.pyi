@@ -23,6 +23,11 @@ from rp_api.constants import *
 from rp_api.description.pilot import PilotDescription as PilotDescription
 from rp_api.description.task import TaskDescription as TaskDescription
 from rp_api.endpoint.visitor import PilotEndpoint as PilotEndpoint
+from rp_api.failures.task_error import TaskCanceledError as TaskCanceledError
+from rp_api.failures.task_error import TaskError as TaskError
+from rp_api.failures.task_error import TaskLostError as TaskLostError
+from rp_api.failures.task_error import TaskMemoryError as TaskMemoryError
+from rp_api.failures.task_error import TaskTimeoutError as TaskTimeoutError
 from rp_api.functions import PythonTask as PythonTask
 from rp_api.functions import pythontask as pythontask
 from rp_api.platforms.definition import ResourceConfig as ResourceConfig

@@ -1,4 +1,4 @@
-"""Signal handling of our programs, independent of the signals that the parent process ignores or blocks.
+"""Names of signals, and handling of signals in our programs, independent of those that the parent ignores or blocks.
 
 Programs inherit ignored signals (`trap '' CHLD`, `nohup`) and blocked ones. Ours rely on signals about the end of
 children and on requests to end. Programs that are started for tasks get the defaults, too.
@@ -26,3 +26,11 @@ def set_defaults(but: Collection[int] = ()) -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def name_of(number: int) -> str:
+    """Return the name of a signal, such as `SIGTERM` or `SIGRTMIN+3`."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f'SIGRTMIN+{number - signal.SIGRTMIN}'

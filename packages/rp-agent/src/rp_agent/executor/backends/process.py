@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from rp_agent.executor.backends.launcher import Startup
-from rp_agent.executor.launching.outcome import signal_name
 from rp_agent.executor.pipe import PipeWriter
 from rp_agent.executor.processes.launchloop import LaunchLoop, Process
 from rp_agent.lookup import LaunchRefused, find_program
 from rp_api.loop.event_loop import Loop
 from rp_api.system import private
+from rp_api.system.signals import name_of
 
 _TAIL = 20
 """Number of last lines of output that are kept for the report of the end."""
@@ -159,6 +159,6 @@ def _how(process: Process, lines: Iterable[str]) -> str:
     if process.failure is not None:
         return f'could not be started: {process.failure.strerror} ({process.failure.filename})'
     code = process.code
-    how = f'was killed by {signal_name(-code)}' if code < 0 else f'ended with exit code {code}'
+    how = f'was killed by {name_of(-code)}' if code < 0 else f'ended with exit code {code}'
     last = '\n'.join(line for line in lines if line)
     return how + (f', its last lines:\n{last}' if last else '')

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rp_api.system.disk import no_room
 from rp_api.system.readable import end_of
+from rp_api.system.signals import name_of
 
 if TYPE_CHECKING:
     from rp_agent.task import AgentTask
@@ -64,13 +65,13 @@ def explain(codes: Mapping[int, int], shell: bool) -> str:
 def explain_code(code: int, shell: bool) -> str:
     """Return the meaning of an exit code; a negative code is the number of the signal that ended the process."""
     if code < 0:
-        return f'killed by signal {-code} ({signal_name(-code)})'
+        return f'killed by signal {-code} ({name_of(-code)})'
     if shell and code == _NOT_FOUND:
         return f'exit code: {code} (the shell did not find a command)'
     if shell and code == _NOT_EXECUTABLE:
         return f'exit code: {code} (the shell could not execute a command)'
     if shell and _SIGNALLED < code <= _SIGNALLED + signal.NSIG:
-        return f'exit code: {code} (the command of the shell was killed by {signal_name(code - _SIGNALLED)})'
+        return f'exit code: {code} (the command of the shell was killed by {name_of(code - _SIGNALLED)})'
     return f'exit code: {code}'
 
 
@@ -83,11 +84,3 @@ def end_of_output(path: str) -> str:
     """Return the path of a script's output and the end of it, for a message."""
     text = end_of(path, _SHOWN).decode(errors='replace')   # empty if the task has removed the file
     return f'see {path}' + (f', which ends with:\n{text}' if text else '')
-
-
-def signal_name(number: int) -> str:
-    """Return the name of a signal, such as `SIGTERM` or `SIGRTMIN+3`."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f'SIGRTMIN+{number - signal.SIGRTMIN}'
