@@ -139,7 +139,7 @@ def test_hub_killed_again_and_again(run: Run, base: Path) -> None:
     """When a hub does not stay alive, waits end with the reason, and closing leaves nothing."""
     task = run.tmgr.submit_tasks(rp.TaskDescription({'executable': 'sleep', 'arguments': ['100']}))
     task.wait(rp.AGENT_EXECUTING, timeout=30)
-    engine = run.session.engine
+    future, engine = task.future(), run.session.engine
 
     def until_hub_is_gone(pid: int) -> None:
         wait_until(lambda: engine.broken or hub_pid(run.session) != pid, 30, 'restart of the hub')
@@ -150,6 +150,8 @@ def test_hub_killed_again_and_again(run: Run, base: Path) -> None:
         until_hub_is_gone(pid)
     with pytest.raises(RuntimeError, match='hub of the session died'):
         task.wait(timeout=30)
+    with pytest.raises(RuntimeError, match='hub of the session died'):
+        future.result(30)
     with pytest.raises(RuntimeError, match='cannot go on'):
         run.tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true'}))
     run.session.close()

@@ -48,7 +48,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
     ),
     'rp_client': (
         {'component', 'ids', 'settings', 'old_names', 'common_description', 'engine', 'bootstrap'},
-        {'launcher', 'traces'},
+        {'completion', 'launcher', 'traces'},
         {'task', 'pilot', 'partition', 'raptor', 'platform_check', 'report'},
         {'stager', 'scheduler'},
         {'flow', 'simulation', 'recorded'},
@@ -85,7 +85,8 @@ ORDER: dict[str, tuple[set[str], ...]] = {
     ),
 }
 
-INTERFACE = {f'rp_client.{name}' for name in ('session', 'pilot_manager', 'task_manager', 'pilot', 'task', 'partition')}
+INTERFACE = {f'rp_client.{name}' for name in (
+    'session', 'pilot_manager', 'task_manager', 'pilot', 'task', 'partition', 'completion.task_future')}
 """Modules of the classes that applications hold, which refer to each other in their types."""
 
 MOST_MODULES = 20

@@ -245,7 +245,7 @@ class Session(OldMethods):
                 return True
             closer = self._closer
         # a program that ended now would leave its pilots; a callback must not wait, as the closing thread waits for it
-        if closer not in (None, threading.current_thread()) and not self.engine.dispatcher.inside:
+        if closer not in (None, threading.current_thread()) and not self.engine.in_callback:
             self._ended.wait()
         return False
 

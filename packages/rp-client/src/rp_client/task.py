@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from rp_api import states
@@ -13,6 +13,8 @@ from rp_api.errors import DeserializationError
 from rp_api.values import from_plain, is_pickled
 from rp_api.wire import codec
 from rp_client.common_description import NOTHING, CommonDescription
+from rp_client.completion.result import RETURNING, TaskResult
+from rp_client.completion.task_future import TaskFuture
 
 if TYPE_CHECKING:
     from rp_api.coordination.contract import KnownTask
@@ -284,6 +286,57 @@ class Task:
         """
         self._tmgr.wait_for([self], state, timeout)
         return self._state
+
+    def done(self) -> bool:
+        """Return whether the state is final; False while output is staged."""
+        return self._state in states.FINAL
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait until the task is final, and return its result.
+
+        Args:
+            timeout: Seconds to wait at most; default: no limit.
+
+        Returns:
+            The return value of a function (modes TASK_FUNCTION, TASK_METHOD, TASK_EVAL and TASK_EXEC), otherwise a
+            `TaskResult`: `returncode`, `stdout`, `stderr` and `sandbox`.
+
+        Raises:
+            TaskError: The task has failed; see `Task.error`. Its own time limit is an error of kind `timeout`.
+            concurrent.futures.CancelledError: The task was cancelled.
+            TimeoutError: The task is not final after `timeout` seconds, and goes on.
+            DeserializationError: The return value cannot be restored.
+            RuntimeError: The session was closed or has failed.
+        """
+        if not self.done():
+            self._tmgr.wait_for([self], None, timeout)
+            if not self.done():
+                raise TimeoutError(f'{self._uid} is {self._state} after {timeout:g} s')
+        error = self.error
+        if error is not None:
+            raise error
+        if self.common.mode in RETURNING:
+            return self.return_value
+        return TaskResult(self.exit_code, self.stdout, self.stderr, self.sandbox)
+
+    def future(self) -> TaskFuture:
+        """Return the future of the task, a `concurrent.futures.Future` whose `task` is this task.
+
+        All calls return the same future as long as it is in use. Cancelling it requests the cancellation of the task.
+
+        Raises:
+            CoordinationError: This is a fork of the application.
+        """
+        return self._tmgr.future_of(self)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        """Wait in `asyncio` as `result` does; a cancelled task raises `asyncio.CancelledError`.
+
+        Cancelling the coroutine that waits cancels the task, unless it awaits `asyncio.shield(task)`.
+        """
+        from asyncio import wrap_future  # takes long to import
+
+        return wrap_future(self.future()).__await__()
 
     def wait_info(self, timeout: float | None = None) -> str:
         """Wait until a service is ready, and return the information for its users.

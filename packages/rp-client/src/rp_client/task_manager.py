@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast, overload
+from weakref import WeakValueDictionary
 
 from rp_api import constants, states
 from rp_api.constants import TASK_STATE, WAIT_QUEUE_SIZE
@@ -16,6 +17,7 @@ from rp_api.description.task import TaskDescription
 from rp_api.errors import CoordinationError
 from rp_api.wire import codec
 from rp_client.common_description import NOTHING, CommonDescription, listed
+from rp_client.completion.task_future import TaskFuture
 from rp_client.engine.callbacks import Entry, Registry, arguments, told
 from rp_client.engine.engine import engine_of
 from rp_client.engine.tracker import Change, Tracker
@@ -79,6 +81,7 @@ class TaskManager(OldMethods):
         self._tracker.on_final = self._tasks.settled
         self._engine.acknowledger.follow(self._tracker)
         self._board = self._tracker.board
+        self._futures: WeakValueDictionary[str, TaskFuture] = WeakValueDictionary()
         self._closed = False
         self._tracer = session.tracer(self.uid)
         self._flow = self._make_flow(task_scheduler)
@@ -335,6 +338,16 @@ class TaskManager(OldMethods):
     def wait_until(self, condition: Callable[[], bool], timeout: float | None) -> bool:
         """Wait until a condition on tasks is true; return False after `timeout` seconds."""
         return self._board.wait_until(condition, timeout)
+
+    def future_of(self, task: Task) -> TaskFuture:
+        """Return the future of a task; see `Task.future`."""
+        self.check_process()
+        with self._board.lock:
+            future = self._futures.get(task.uid)
+            if future is None:
+                future = self._futures[task.uid] = TaskFuture(task, self._engine.tell)
+                self._board.listen(task, future)
+            return future
 
     def wait_of(self, task: Task) -> str:
         """Return what keeps a task with `raptor_id` from being run by its master; see `Task.waits_for`."""

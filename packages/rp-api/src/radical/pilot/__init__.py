@@ -25,6 +25,7 @@ _SOURCES = {
     ('rp-client', 'rp_client.pilot'): 'Pilot',
     ('rp-client', 'rp_client.partition'): 'Partition',
     ('rp-client', 'rp_client.task'): 'Task',
+    ('rp-client', 'rp_client.completion.result'): 'TaskResult',
     ('rp-client', 'rp_client.progress'): 'TaskProgress',
     ('rp-client', 'rp_client.raptor'): 'RaptorMaster RaptorWorker',
     ('rp-api', 'rp_api.description.pilot'): 'PilotDescription',

@@ -38,7 +38,7 @@ OPEN = 10.0
 
 
 class Engine:
-    """The event loop of a session with its thread, its coordinator, and its dispatcher of callbacks.
+    """The event loop of a session with its thread, its coordinator, and the dispatchers of callbacks.
 
     Forks of the process cannot use it (`process`). `close` frees everything, however far `open` has come.
     """
@@ -48,6 +48,7 @@ class Engine:
         self.coordinator = coordinator
         self.loop = Loop()
         self.dispatcher = Dispatcher(f'{session}.callbacks')
+        self._of_futures = Dispatcher(f'{session}.futures')   # apart: a callback may wait for a future, or in one
         self.on_broken: list[Callable[[BaseException], None]] = []
         self.on_room: list[Callable[[], None]] = []
         self._broken: BaseException | None = None
@@ -88,6 +89,18 @@ class Engine:
         self.process.check()
         self._check()
         self.loop.call_soon(function, *args)
+
+    def tell(self, function: Callable[..., object], *args: Any) -> None:
+        """Call `function(*args)`, which may wait: here, or, if this is the loop's thread, later in another one."""
+        if threading.current_thread() is self._thread:
+            self._of_futures.call(function, *args)
+        else:
+            function(*args)
+
+    @property
+    def in_callback(self) -> bool:
+        """True if the caller is a callback of the application."""
+        return self.dispatcher.inside or self._of_futures.inside
 
     @property
     def broken(self) -> bool:
@@ -174,6 +187,7 @@ class Engine:
             self._end_connection(leave)   # in case the loop could not do it
         self.coordinator.stop(2.0, leave=leave)
         self.dispatcher.close(2.0)
+        self._of_futures.close(2.0)
         self.loop.close()
 
     def _end_thread(self, thread: threading.Thread, *, leave: bool) -> None:

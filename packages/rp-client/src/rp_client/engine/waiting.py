@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from numbers import Real
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from rp_api import states
 from rp_api.system.owner_process import OwnerProcess
@@ -39,6 +39,20 @@ class Stateful(Protocol):
     def state(self) -> str: ...
 
 
+class Listener(Protocol):
+    """Is told when an entity becomes final; called under the board's lock, mostly by the event loop."""
+
+    @property
+    def closed(self) -> bool:
+        """True if the listener is not interested any more."""
+
+    def ended(self, entity: Any) -> None:
+        """Note that an entity is final."""
+
+    def broke(self, error: BaseException) -> None:
+        """Note that no state will change any more."""
+
+
 class _Waiter:
     __slots__ = ('done', 'pending', 'value')
 
@@ -54,12 +68,13 @@ class _Watcher(NamedTuple):
 
 
 class Board:
-    """The threads that wait for states, or for other data, of one kind of entity."""
+    """The threads that wait for states, or for other data, of one kind of entity, and listeners for final states."""
 
     def __init__(self, model: states.StateModel) -> None:
         self._model = model
         self._waiters: list[_Waiter] = []
         self._watchers: list[_Watcher] = []
+        self._listeners: dict[str, list[Listener]] = {}
         self._broken: BaseException | None = None
         self._process = OwnerProcess('the session')
         self.lock = threading.RLock()
@@ -89,10 +104,10 @@ class Board:
             self._waiters.append(waiter)
         try:
             if self._broken is None:
-                _wait(waiter.done, math.inf if timeout is None else timeout, show and partial(
+                wait_for_event(waiter.done, math.inf if timeout is None else timeout, show and partial(
                     _show, show, waiter, len(entities)))
             if waiter.pending and self._broken is not None:
-                raise RuntimeError(f'the session cannot go on: {self._broken}') from self._broken
+                raise self._failure(self._broken)
             return not waiter.pending
         finally:
             with self.lock:
@@ -111,14 +126,26 @@ class Board:
             self._watchers.append(watcher)
         try:
             if self._broken is None:
-                _wait(watcher.done, math.inf if timeout is None else timeout, None)
+                wait_for_event(watcher.done, math.inf if timeout is None else timeout)
             met = condition()
             if not met and self._broken is not None:
-                raise RuntimeError(f'the session cannot go on: {self._broken}') from self._broken
+                raise self._failure(self._broken)
             return met
         finally:
             with self.lock:
                 self._watchers.remove(watcher)
+
+    def listen(self, entity: Stateful, listener: Listener) -> None:
+        """Call `listener.ended(entity)` when the entity is final, or now if it is."""
+        self._process.check()
+        with self.lock:
+            if self._model.is_final(entity.state):
+                listener.ended(entity)
+            elif self._broken is not None:
+                listener.broke(self._failure(self._broken))
+            else:
+                others = [other for other in self._listeners.get(entity.uid, ()) if not other.closed]
+                self._listeners[entity.uid] = [*others, listener]
 
     def look(self) -> None:
         """Wake the threads whose conditions have become true; the caller holds the lock."""
@@ -134,6 +161,10 @@ class Board:
                 waiter.pending.difference_update([entity.uid for entity in entities])
                 if not waiter.pending:
                     waiter.done.set()
+        if self._listeners and self._model.is_final(state):
+            for entity in entities:
+                for listener in self._listeners.pop(entity.uid, ()):
+                    listener.ended(entity)
 
     def broke(self, error: BaseException) -> None:
         """End all present and later waits with an error, as no state will change any more."""
@@ -141,9 +172,20 @@ class Board:
             self._broken = error
             for done in [each.done for each in self._waiters] + [each.done for each in self._watchers]:
                 done.set()
+            listeners = {id(each): each for row in self._listeners.values() for each in row}
+            self._listeners.clear()
+            for listener in listeners.values():
+                listener.broke(self._failure(error))
+
+    @staticmethod
+    def _failure(error: BaseException) -> RuntimeError:
+        failure = RuntimeError(f'the session cannot go on: {error}')
+        failure.__cause__ = error
+        return failure
 
 
-def _wait(event: threading.Event, timeout: float, show: Callable[[], object] | None) -> None:
+def wait_for_event(event: threading.Event, timeout: float, show: Callable[[], object] | None = None) -> None:
+    """Wait until an event is set, for at most `timeout` seconds; `show` is called every `REFRESH` seconds."""
     end, longest = time.monotonic() + timeout, LONGEST
     while (left := end - time.monotonic()) > 0 and not event.wait(min(left, longest)):
         if show is not None and time.monotonic() < end:

@@ -1,0 +1,105 @@
+"""Futures of the tasks of real sessions: their results, and their end with the session, whatever ends it."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent import futures
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Run, pilot_description
+
+import radical.pilot as rp
+
+SLEEP = {'executable': '/bin/sleep', 'arguments': ['100']}
+
+
+def program(text: str, **more: Any) -> rp.TaskDescription:
+    return rp.TaskDescription({'executable': '/bin/sh', 'arguments': ['-c', text]} | more)
+
+
+def test_results(shared: Run) -> None:
+    task, failing = shared.tmgr.submit_tasks([program('echo out; echo err >&2'), program('exit 3')])
+    future = task.future()
+    result = task.result(60)
+    assert result == rp.TaskResult(0, 'out\n', 'err\n', task.sandbox) == future.result()
+    with pytest.raises(rp.TaskError) as caught:
+        failing.result(60)
+    assert (caught.value.kind, caught.value.exit_code) == ('exit', 3)
+
+
+def test_cancellation(shared: Run) -> None:
+    task = shared.tmgr.submit_tasks(rp.TaskDescription(SLEEP))
+    assert task.future().cancel()
+    with pytest.raises(futures.CancelledError):
+        task.result(60)
+    assert task.future().cancelled()
+
+
+def test_awaiting(shared: Run) -> None:
+    async def campaign() -> None:
+        good, bad, long = shared.tmgr.submit_tasks([program('echo $((6 * 7))'), program('exit 1'),
+                                                    rp.TaskDescription(SLEEP)])
+        assert (await good).stdout == '42\n'
+        with pytest.raises(rp.TaskError):
+            await bad
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.shield(long), 0.01)
+        assert not long.done()
+        waiting = asyncio.ensure_future(long)
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        with pytest.raises(asyncio.CancelledError):
+            await long
+        assert long.state == rp.CANCELED
+
+    asyncio.run(campaign())
+
+
+def test_callback_that_submits(shared: Run) -> None:
+    """It waits for the thread of the engine, and for another future."""
+    results: futures.Future[Any] = futures.Future()
+
+    def go_on(future: futures.Future[Any]) -> None:
+        try:
+            results.set_result(shared.tmgr.submit_tasks(program('echo second')).result(60))
+        except BaseException as error:
+            results.set_exception(error)
+
+    shared.tmgr.submit_tasks(program('true')).future().add_done_callback(go_on)
+    assert results.result(60).stdout == 'second\n'
+
+
+def test_session_is_closed(session: rp.Session) -> None:
+    task = rp.TaskManager(session).submit_tasks(program('true'))
+    future = task.future()
+    called: futures.Future[Any] = futures.Future()
+    future.add_done_callback(called.set_result)
+    session.close()
+    assert called.result(30) is future
+    assert future.cancelled()
+    with pytest.raises(futures.CancelledError, match='the session was closed'):
+        task.result()
+
+
+def test_session_is_left_and_attached(base: Path) -> None:
+    first = rp.Session(cfg={'base': str(base)})
+    pmgr, tmgr = rp.PilotManager(first), rp.TaskManager(first)
+    tmgr.add_pilots(pmgr.submit_pilots(pilot_description(base)))
+    task, ended = tmgr.submit_tasks([program(f'until [ -e {base}/go ]; do sleep 0.02; done; echo done'),
+                                     program('echo before')])
+    ended.result(60)
+    future = task.future()
+    first.close(terminate=False)
+    for look in (future.result, task.result, task.future().result):
+        with pytest.raises(RuntimeError, match='cannot go on'):
+            look(30)
+    with rp.Session(uid=first.uid, cfg={'base': str(base)}) as second:
+        again, = second.get_task_managers()
+        restored = again.get_tasks(task.uid).future()
+        assert again.get_tasks(ended.uid).future().result(30).stdout == 'before\n'
+        (base / 'go').touch()
+        assert restored.result(60).stdout == 'done\n'
