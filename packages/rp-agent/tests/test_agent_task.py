@@ -85,7 +85,8 @@ def test_the_result_has_what_is_not_the_default(task: AgentTask) -> None:
     task.output_files = ['a', 'b']
     task.fail('RuntimeError', 'detail')
     assert task.result() == {'exit_code': 0, 'stdout': 'out', 'slots': [{'node_index': 0}], 'stderr': 'err',
-                             'output_files': ['a', 'b'], 'exception': 'RuntimeError', 'exception_detail': 'detail'}
+                             'output_files': ['a', 'b'], 'exception': 'RuntimeError', 'exception_detail': 'detail',
+                             'error': {'kind': 'internal'}}
 
 
 def test_a_task_has_no_other_attributes(task: AgentTask) -> None:

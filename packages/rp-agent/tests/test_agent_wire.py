@@ -36,7 +36,7 @@ def a_task(**values: Any) -> AgentTask:
 FULL: dict[str, Any] = {
     'slots': [{'cores': [{'index': 3, 'occupation': 1.0}], 'gpus': []}], 'exit_code': 3, 'stdout': 'out',
     'stderr': 'err', 'return_value': [1], 'exception': 'E', 'exception_detail': 'why',
-    'target_state': states.FAILED, 'state': states.AGENT_EXECUTING, 'output_files': ['a'],
+    'error': {'kind': 'exit'}, 'target_state': states.FAILED, 'state': states.AGENT_EXECUTING, 'output_files': ['a'],
     'extra': {'before': {'a', 'b'}, 'note': [1, {'x': 2}]}}
 
 

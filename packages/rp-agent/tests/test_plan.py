@@ -219,7 +219,7 @@ def test_find_program_says_why_there_is_none(tmp_path: Path) -> None:
     for name, search_path, text in (
             ('foo', '/usr/bin:/bin', r'executable not found: foo \(searched PATH /usr/bin:/bin\)'),
             ('foo -l', '/bin', r'found: foo -l \(it has several words: all but the first are arguments\) \(searched'),
-            ('./foo', '', 'executable not found: .*/./foo$'),
+            ('./foo', '', r'executable not found: .*/\./foo \(\./foo was looked for in .* input_staging\)$'),
             ('data', str(tmp_path), r'not executable: .*/data \(permission'),
             ('./data', '', r'not executable: .*/data \(permission'),
             ('./dir', '', 'not executable: .*/dir is a directory'),

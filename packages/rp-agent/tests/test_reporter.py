@@ -266,12 +266,13 @@ def test_a_packed_result_stays_packed(reporter: Reporter, clock: Clock, wire: Wi
 def test_a_task_that_ended_early_says_how_far_it_got(reporter: Reporter, clock: Clock, wire: Wire) -> None:
     task, = tasks('a')
     task.state = states.AGENT_SCHEDULING
-    task.fail('it can never run', 'too large')
+    task.fail('it can never run', 'too large', 'description')
     reporter.changed([task], states.AGENT_SCHEDULING)
     reporter.finished([task])
     clock.pass_time()
     assert wire.sent == [[Update('a', states.FAILED, {
-        'exception': 'it can never run', 'exception_detail': 'too large', 'reached': states.AGENT_SCHEDULING})]]
+        'exception': 'it can never run', 'exception_detail': 'too large', 'error': {'kind': 'description'},
+        'reached': states.AGENT_SCHEDULING})]]
 
 
 def test_without_room_nothing_is_sent_until_there_is(reporter: Reporter, clock: Clock, wire: Wire) -> None:

@@ -22,16 +22,18 @@ from rp_api.failures.task_error import (
     task_error,
 )
 
+OUTPUTS = {'stdout': '/s/t.out', 'stderr': '/s/t.err'}
+
 
 def failed(**info: Any) -> TaskError:
-    error = task_error('task.000007', states.FAILED, info)
+    error = task_error('task.000007', states.FAILED, info, OUTPUTS)
     assert error is not None
     return error
 
 
 @pytest.mark.parametrize('state', [states.NEW, states.AGENT_EXECUTING, states.DONE])
 def test_a_task_without_failure_has_no_error(state: str) -> None:
-    assert task_error('task.000007', state, {'exit_code': 0}) is None
+    assert task_error('task.000007', state, {'exit_code': 0}, OUTPUTS) is None
 
 
 def test_a_record_is_taken_as_it_is() -> None:
@@ -74,11 +76,11 @@ def test_a_time_limit_is_not_a_wait_that_was_too_short() -> None:
 
 
 def test_a_cancelled_task_is_told_from_one_that_took_too_long() -> None:
-    cancelled = task_error('t', states.CANCELED, {'exit_code': -15, 'exception': 'cancelled before it was sent'})
+    cancelled = task_error('t', states.CANCELED, {'exit_code': -15, 'exception': 'cancelled before it was sent'}, {})
     assert isinstance(cancelled, TaskCanceledError)
     assert isinstance(cancelled, CancelledError)
     assert (cancelled.kind, cancelled.sentence, cancelled.signal) == ('canceled', 'cancelled before it was sent', None)
-    late = task_error('t', states.CANCELED, {'exit_code': -15, 'error': {'kind': 'timeout', 'sentence': 'too long'}})
+    late = task_error('t', states.CANCELED, {'error': {'kind': 'timeout', 'sentence': 'too long'}}, {})
     assert isinstance(late, TaskTimeoutError)
     assert not isinstance(late, CancelledError)
 
@@ -102,3 +104,17 @@ def test_a_signal_has_a_name_and_a_number() -> None:
     error = failed(exit_code=139, error={'kind': 'signal', 'signal': 11})
     assert (error.exit_code, error.signal, error.signal_number) == (139, 'SIGSEGV', signal.SIGSEGV)
     assert failed(exit_code=-(signal.SIGRTMIN + 2)).signal == 'SIGRTMIN+2'
+
+
+@pytest.mark.parametrize(('info', 'path', 'lines'), [
+    ({'stdout': 'out\n', 'stderr': 'Traceback\nerr\n'}, '/s/t.err', 'Traceback\nerr'),
+    ({'stdout': 'out\n', 'stderr': ' \n'}, '/s/t.out', 'out'),
+    ({'stderr': 'err', 'error': {'kind': 'exit', 'path': '/s/t.launch.out', 'lines': 'loading'}}, '/s/t.err', 'err'),
+    ({'error': {'kind': 'exit', 'path': '/s/t.launch.out', 'lines': 'loading\n'}}, '/s/t.launch.out', 'loading'),
+    ({'stdout': ['of', 'ranks']}, None, ''),
+    ({}, None, ''),
+    ({'exception_detail': 'Traceback', 'error': {'kind': 'exception'}}, None, 'Traceback'),
+])
+def test_the_output_explains_the_failure(info: dict[str, Any], path: str | None, lines: str) -> None:
+    error = failed(exit_code=1, **info)
+    assert (error.path, error.last_lines) == (path, lines)

@@ -17,7 +17,7 @@ from rp_api.errors import DeserializationError, SerializationError
 from rp_api.system.shared_directory import place
 from rp_api.values import from_plain, to_plain
 from rp_api.wire import codec
-from rp_raptor.errors import RemoteError
+from rp_raptor.errors import CallLost, RemoteError
 from rp_raptor.master.restored import restored
 from rp_raptor.rank.running import arguments
 from rp_raptor.wire import payload
@@ -203,9 +203,12 @@ def test_described_tasks_always_have_a_result() -> None:
         'exit_code': 1, 'stdout': [None, None], 'stderr': [None, None], 'return_value': [3, None]}
     failed = payload.as_result(payload.encode_error(ValueError('no'), 'text'))
     assert failed == {'exit_code': 1, 'exception': "ValueError('no')", 'exception_detail': 'text',
-                      'target_state': 'FAILED'}
-    for error in (CancelledError(), TimeoutError('5 s')):
-        assert payload.as_result(payload.encode_error(error))['target_state'] == 'CANCELED'
+                      'error': {'kind': 'exception'}, 'target_state': 'FAILED'}
+    lost = payload.as_result(payload.encode_error(CallLost('its worker died')))
+    assert lost['error'] == {'kind': 'lost'}
+    for error, kind in ((CancelledError(), 'canceled'), (TimeoutError('5 s'), 'timeout')):
+        result = payload.as_result(payload.encode_error(error))
+        assert (result['target_state'], result['error']) == ('CANCELED', {'kind': kind})
     with pytest.raises(DeserializationError, match='described task'):
         payload.as_result(payload.encode_value(1))
 

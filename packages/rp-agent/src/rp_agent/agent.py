@@ -26,6 +26,7 @@ from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.constants import AGENT_SERVICE, TASK_SERVICE
 from rp_api.coordination.contract import BULK
+from rp_api.failures.kinds import CANCELED, PILOT
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.offload import Helpers
 from rp_api.task_modes import PILOT_RPC, SERVICE_MODES
@@ -325,16 +326,14 @@ class Agent:
 
     def _left(self, tasks: Sequence[AgentTask]) -> None:
         """Report tasks that have left the last component."""
-        failed = self._ending is not None and self._ending[0] == states.FAILED
         for task in tasks:
             self._tasks.pop(task.uid, None)
         if self._unstarted:
             tasks = self._without_returned(tasks)
         if self._by_signal:
             tasks = self._after_signal(tasks)
-        for task in tasks:
-            if failed and task.target_state == states.CANCELED:   # no user has cancelled it
-                task.target_state = states.FAILED
+        if self._ending is not None:
+            _end_with_pilot(tasks, self.pilot, *self._ending)
         self._count()
         self._reporter.finished(self._without_own(tasks) if self._own else tasks)
         self._link.left()
@@ -373,6 +372,7 @@ class Agent:
             killed = is_killed(task)
             if killed:
                 task.exception = repr(RuntimeError(f'{self.pilot} {self._ending[1]}'))
+                task.error = {'kind': PILOT, 'sentence': f'{self.pilot} {self._ending[1]}'}
             ended = killed or task.target_state == states.CANCELED
             if not (self._interrupted and ended and self._runs is not None and self._runs.goes_on(task)):
                 left.append(task)
@@ -419,6 +419,20 @@ class Agent:
         self._pipeline.flush_traces()
         self._count()   # the number of tasks that are held back can change with time alone
         self._loop.call_later(FLUSH, self._flush_traces)
+
+
+def _end_with_pilot(tasks: Sequence[AgentTask], pilot: str, state: str, reason: str) -> None:
+    """Adapt the final states and records of cancelled tasks to the end of their pilot."""
+    sentence = f'{pilot} {reason}'
+    for task in tasks:
+        if task.target_state != states.CANCELED:
+            continue
+        if state == states.CANCELED:   # a user has ended the pilot, and thereby its tasks
+            task.error = {'kind': CANCELED, 'sentence': sentence} if task.error else None
+        elif state == states.FAILED or sentence in (task.exception or ''):   # no user has cancelled the task
+            task.error = task.error or {'kind': PILOT, 'sentence': sentence}
+        if state == states.FAILED:
+            task.target_state = states.FAILED
 
 
 def _can_return(task: AgentTask) -> bool:

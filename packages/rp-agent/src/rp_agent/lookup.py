@@ -64,7 +64,7 @@ def find_program(name: str, search_path: str, sandbox: str) -> str:
         path = os.path.join(sandbox, name)
         if _executable(path):
             return path
-        raise LaunchRefused(_why_not(path))
+        raise LaunchRefused(_why_not(path) + not_in_sandbox(name, sandbox))
     found = ''
     for directory in search_path.split(':'):
         path = os.path.join(sandbox, directory, name)
@@ -74,6 +74,14 @@ def find_program(name: str, search_path: str, sandbox: str) -> str:
     words = ' (it has several words: all but the first are arguments)' if ' ' in name else ''
     raise LaunchRefused(_why_not(found) if found else
                         f'executable not found: {name}{words} (searched PATH {search_path})')
+
+
+def not_in_sandbox(name: str, sandbox: str) -> str:
+    """Return how to run a program with a relative path that does not exist; empty for other programs."""
+    if '/' not in name or name.startswith('/') or '$' in name or os.path.lexists(os.path.join(sandbox, name)):
+        return ''
+    return (f' ({name} was looked for in the sandbox of the task, {sandbox}: set executable to its absolute path, or '
+            'copy it into the sandbox with input_staging)')
 
 
 def _executable(path: str) -> bool:

@@ -19,6 +19,7 @@ from rp_agent.task import AgentTask
 from rp_api.constants import AGENT_SERVICE, TASK_SERVICE
 from rp_api.coordination import spool_file
 from rp_api.coordination.contract import Update
+from rp_api.failures.kinds import PILOT
 from rp_api.system import private
 
 _log = logging.getLogger('radical.pilot.agent')
@@ -60,7 +61,8 @@ class Runs:
         if task.uid in self._before and not _is_restartable(task):
             task.fail(repr(RuntimeError(f'the job of {self._pilot} was started again after {task.uid} had started: '
                                         f'it is not restartable')), f'{self.told}; its earlier run may have been '
-                      f'complete, and its files are in {task.sandbox}')
+                      f'complete, and its files are in {task.sandbox}', PILOT,
+                      sentence=f'{self.told} after the task had started, and it is not restartable')
 
     @property
     def told(self) -> str:

@@ -10,6 +10,7 @@ from rp_api import states
 from rp_api.constants import RAPTOR_WORKER
 from rp_api.description.task import TaskDescription
 from rp_api.errors import sentence
+from rp_api.failures.kinds import INTERNAL
 from rp_api.logger import logger
 
 DEFAULTS: dict[str, Any] = TaskDescription().as_dict()
@@ -55,8 +56,8 @@ class Description(dict[str, Any]):
 class AgentTask:
     """A task in the agent. Components fill it in and pass it on."""
 
-    __slots__ = ('_slots', 'beside', 'cancelled', 'description', 'exception', 'exception_detail', 'exit_code', 'extra',
-                 'output_files', 'packed', 'pilot', 'placement', 'request', 'return_value', 'sandbox', 'state',
+    __slots__ = ('_slots', 'beside', 'cancelled', 'description', 'error', 'exception', 'exception_detail', 'exit_code',
+                 'extra', 'output_files', 'packed', 'pilot', 'placement', 'request', 'return_value', 'sandbox', 'state',
                  'stderr', 'stdout', 'target_state', 'ticket', 'uid')
 
     def __init__(self, uid: str, description: Mapping[str, Any], pilot: str, sandbox: str) -> None:
@@ -87,6 +88,8 @@ class AgentTask:
         """The error, as the `repr` of an exception."""
         self.exception_detail: str | None = None
         """The explanation of the error for the user."""
+        self.error: dict[str, Any] | None = None
+        """The record of the failure, see `rp_api.failures.kinds`."""
         self.target_state: str | None = None
         """DONE, FAILED or CANCELED; None as long as the final state is open. Set by `fail` or by the executor."""
         self.cancelled = False
@@ -122,17 +125,20 @@ class AgentTask:
             return ()
         return tuple(core['index'] for core in self._slots[rank]['cores'])
 
-    def fail(self, exception: str, detail: str) -> None:
+    def fail(self, exception: str, detail: str, kind: str = INTERNAL, **more: Any) -> None:
         """Set FAILED as the task's final state; only the first failure counts.
 
         Args:
             exception: The error, as the `repr` of an exception.
             detail: The explanation for the user.
+            kind: The kind of failure, see `rp_api.failures.kinds`.
+            more: Other entries of the record of the failure.
         """
         if self.target_state not in (states.FAILED, states.CANCELED):
             self.target_state = states.FAILED
             self.exception = exception
             self.exception_detail = detail
+            self.error = {'kind': kind, **more}
 
     def broke(self, error: BaseException, doing: str) -> None:
         """Set FAILED as the task's final state after an unexpected error, and log the error.
@@ -157,6 +163,8 @@ class AgentTask:
             result['exception'] = self.exception
         if self.exception_detail:
             result['exception_detail'] = self.exception_detail
+        if self.error:
+            result['error'] = self.error
         slots = self.slots
         if slots:
             result['slots'] = slots

@@ -101,7 +101,7 @@ SHELL = 'RP_SHELL'
 RPC = MASTER_RPC
 """The mode of a task that calls a procedure of a master: `method` (the name), `args` and `kwargs`."""
 
-RESULT = ('exit_code', 'stdout', 'stderr', 'return_value', 'exception', 'exception_detail', 'target_state')
+RESULT = ('exit_code', 'stdout', 'stderr', 'return_value', 'exception', 'exception_detail', 'error', 'target_state')
 """The keys of a result. Without a target state, it is DONE if the exit code is 0 or absent, else FAILED."""
 
 _LARGEST_FILE = 4096

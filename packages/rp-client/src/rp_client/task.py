@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from rp_api import states
-from rp_api.constants import AGENT_SERVICE, TASK_SERVICE, TASK_STATE
+from rp_api.constants import AGENT_SERVICE, TASK_EXECUTABLE, TASK_SERVICE, TASK_STATE
 from rp_api.coordination.contract import PackedInfo, packed_info
 from rp_api.description.task import TaskDescription
 from rp_api.errors import DeserializationError
@@ -142,7 +143,21 @@ class Task:
             return None
         from rp_api.failures.task_error import task_error
 
-        return task_error(self._uid, self._state, PackedInfo(self._known).as_dict() if self._known else {})
+        info = PackedInfo(self._known).as_dict() if self._known else {}
+        return task_error(self._uid, self._state, info, self._outputs())
+
+    def _outputs(self) -> dict[str, str]:
+        """Return the paths of the files of standard output and error on the platform; none before there is a sandbox.
+
+        Calls of RAPTOR have no such files, unless their description names them.
+        """
+        sandbox, description = self.sandbox, self.sparse()
+        if sandbox is None:
+            return {}
+        of_call = description.get('raptor_id') and description.get('mode', TASK_EXECUTABLE) != TASK_EXECUTABLE
+        names = {'stdout': f'{self._uid}.out', 'stderr': f'{self._uid}.err'}
+        return {stream: os.path.join(sandbox, description.get(stream) or name) for stream, name in names.items()
+                if description.get(stream) or not of_call}
 
     @property
     def return_value(self) -> Any:

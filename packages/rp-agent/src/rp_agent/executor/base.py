@@ -14,12 +14,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from rp_agent.executor.launching.outcome import exit_code_of_task, fail, named
+from rp_agent.executor.launching.outcome import exit_code_of_task, fail, named, of_codes, of_script
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.component import Component
 from rp_api.constants import RAPTOR_WORKER
+from rp_api.failures.kinds import INTERNAL, LAUNCH, PILOT
 from rp_api.loop.event_loop import Loop
 from rp_profiling.write.tracer import Tracer
 
@@ -27,24 +28,27 @@ from rp_profiling.write.tracer import Tracer
 class Ending:
     """The reason why the executor ends a task early, and the final state that the task gets."""
 
-    __slots__ = ('detail', 'exception', 'state')
+    __slots__ = ('detail', 'exception', 'record', 'state')
 
-    def __init__(self, error: Exception | None = None, state: str = states.CANCELED) -> None:
+    def __init__(self, error: Exception | None = None, state: str = states.CANCELED, kind: str = INTERNAL) -> None:
         """Create a reason.
 
         Args:
             error: The exception that the task reports; None if the application cancels the task.
             state: Final state of the task, CANCELED or FAILED.
+            kind: The kind of failure if there is an exception, see `rp_api.failures.kinds`.
         """
         self.state = state
         self.exception = None if error is None else repr(error)
         self.detail = None if error is None else str(error)
+        self.record = None if error is None else {'kind': kind, 'sentence': str(error)}
 
     def apply(self, task: AgentTask) -> None:
         """Set the target state and the exception of a task."""
         task.target_state = self.state
         task.exception = self.exception
         task.exception_detail = self.detail
+        task.error = self.record
 
 
 class BaseExecutor(Component, ABC):
@@ -112,7 +116,7 @@ class BaseExecutor(Component, ABC):
             on_empty: Called once, when the last task has been handed on.
             reason: The sentence that the tasks report.
         """
-        self._stopping = Ending(RuntimeError(reason))
+        self._stopping = Ending(RuntimeError(reason), kind=PILOT)
         self._on_empty = on_empty
         self._end(self._uids(), self._stopping)
         self._flush_soon()
@@ -162,7 +166,7 @@ class BaseExecutor(Component, ABC):
         """
 
     def _leave(self, task: AgentTask, codes: Mapping[int, int], ending: Ending | None,
-               explain: Callable[[Mapping[int, int]], str]) -> None:
+               explain: Callable[[Mapping[int, int]], str], *, shell: bool = True, script: str = '') -> None:
         """Hand on a task that has run.
 
         Args:
@@ -170,6 +174,8 @@ class BaseExecutor(Component, ABC):
             codes: Exit codes by rank; empty if there are none.
             ending: The reason if the executor has ended the task, else None.
             explain: `explain(codes)` returns why the task failed.
+            shell: Whether the exit codes are those of shells.
+            script: The output file of a launch script; empty without one.
         """
         self._record(task.uid, 'task_run_stop')
         task.exit_code = exit_code_of_task(codes) if codes else None
@@ -179,7 +185,8 @@ class BaseExecutor(Component, ABC):
         elif task.exit_code == 0:
             task.target_state = states.DONE
         else:
-            self._conclude(task, lambda: fail(task, explain(codes)))
+            self._conclude(task, lambda: fail(task, explain(codes), {
+                **of_codes(codes, shell=shell), **(of_script(script) if script else {})}, output=script))
         self._hand_on(task)
 
     @staticmethod
@@ -199,7 +206,7 @@ class BaseExecutor(Component, ABC):
         """
         if not isinstance(error, LaunchRefused):
             task.broke(error, 'starting')
-        task.fail(named(error.__cause__ or error), str(error))
+        task.fail(named(error.__cause__ or error), str(error), LAUNCH, sentence=str(error))
         self._record(task.uid, 'task_run_stop')
         self._hand_on(task)
 

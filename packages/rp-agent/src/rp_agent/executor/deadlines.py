@@ -16,6 +16,7 @@ from rp_agent.executor.base import Ending
 from rp_agent.executor.launching.launch_outcome import has_started
 from rp_agent.executor.run import AnyRun
 from rp_api import states
+from rp_api.failures.kinds import LAUNCH, TIMEOUT
 from rp_api.loop.event_loop import Loop
 from rp_profiling.write.tracer import Tracer
 
@@ -79,7 +80,7 @@ class Deadlines(Generic[AnyRun]):
 
     def _timed_out(self, run: AnyRun, reason: str) -> None:
         self._tracer.record('task_timeout', run.task.uid)
-        self._end(run, Ending(TimeoutError(reason)))
+        self._end(run, Ending(TimeoutError(reason), kind=TIMEOUT))
 
     def _look(self, deadline: float, run: AnyRun) -> None:
         """Check whether the ranks of a launcher have signalled their start."""
@@ -98,7 +99,7 @@ class Deadlines(Generic[AnyRun]):
             launch = run.plan.launch
             assert launch is not None
             text = f'{launch.method} has started no rank within {LAUNCH_LIMIT:g} s: {launch.line}'
-            self._end(run, Ending(TimeoutError(text), states.FAILED))
+            self._end(run, Ending(TimeoutError(text), states.FAILED, LAUNCH))
 
 
 def _not_started(seconds: float) -> str:

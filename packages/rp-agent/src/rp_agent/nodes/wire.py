@@ -13,7 +13,7 @@ from typing import Any
 from rp_agent.task import AgentTask
 
 _FILLED_IN = ('state', 'target_state', 'exit_code', 'stdout', 'stderr', 'return_value', 'exception',
-              'exception_detail', 'output_files')
+              'exception_detail', 'error', 'output_files')
 
 _FRESH = AgentTask('', {}, '', '')
 _AS_FRESH = tuple((name, getattr(_FRESH, name)) for name in _FILLED_IN)

@@ -40,6 +40,7 @@ from rp_agent.stager.input import StagerInput
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.errors import PlatformError
+from rp_api.failures.kinds import LOST, NODE
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.offload import Offload
 
@@ -182,7 +183,7 @@ class Pipeline:
 
     def run_again(self, task: AgentTask) -> None:
         """Run a service again that the supervisor has got back: in its place, or elsewhere if that was lost."""
-        task.target_state = task.exit_code = task.exception = task.exception_detail = None
+        task.target_state = task.exit_code = task.exception = task.exception_detail = task.error = None
         if task.placement is not None and self._down.isdisjoint(task.placement.nodes()):
             self._scheduler.launch_again(task)
             return
@@ -450,7 +451,7 @@ class Pipeline:
             # first, so that no task is placed on resources that become free now
             self._ports.broken(f'has lost its last {remote.component}: {reason}')
             tasks, pool.unassigned = tasks + pool.unassigned, []
-        _end(tasks, reason)
+        _end(tasks, reason, LOST)
         if remote.component == EXECUTING:
             self._executed(tasks)
         elif tasks:
@@ -473,7 +474,7 @@ class Pipeline:
             reason = self._spread_failures.pop(task.uid, None)
             if reason is not None and task.target_state == states.CANCELED and not task.cancelled:
                 task.target_state = None
-                again.append(task) if may_run_again(task, True) else _end([task], reason)
+                again.append(task) if may_run_again(task, True) else _end([task], reason, NODE)
         self._run_again(again, True)
         return [task for task in tasks if task not in again]
 
@@ -486,7 +487,7 @@ class Pipeline:
             self._stopping = True
         again = [task for task in tasks if not self._stopping and may_run_again(task, remote.came)]
         others = [task for task in tasks if task not in again]
-        _end(others, f'node {self._names[remote.node]} is lost: {reason}')
+        _end(others, f'node {self._names[remote.node]} is lost: {reason}', NODE)
         self._executed(others)
         self._run_again(again, remote.came)
         remote.emptied()
@@ -527,11 +528,11 @@ def _only(pool: InstancePool[Any]) -> Member | None:
     return only[0] if len(only) == 1 == len(pool.all_members()) else None
 
 
-def _end(tasks: Sequence[AgentTask], reason: str) -> None:
+def _end(tasks: Sequence[AgentTask], reason: str, kind: str) -> None:
     """Set the final state of tasks that died with a process: FAILED, or CANCELED if they were being cancelled."""
     for task in tasks:
         if task.cancelled and task.target_state is None:
             task.target_state = states.CANCELED
             task.exception = reason
         else:
-            task.fail(repr(RuntimeError(reason.partition('; see ')[0])), reason)
+            task.fail(repr(RuntimeError(reason.partition('; see ')[0])), reason, kind, sentence=reason)

@@ -10,6 +10,7 @@ from rp_agent.task import VARIABLES, AgentTask
 from rp_api import states
 from rp_api.component import Component
 from rp_api.errors import DescriptionError, sentence
+from rp_api.failures.kinds import DEPENDENCY, DESCRIPTION
 from rp_profiling.write.tracer import Tracer
 
 Variables = Callable[[AgentTask], Mapping[str, str]]
@@ -137,7 +138,7 @@ class Gate(Component):
             try:
                 needs_of(task)
             except DescriptionError as error:
-                task.fail(sentence(error), f'{task.uid} cannot wait for its prerequisites')
+                task.fail(sentence(error), f'{task.uid} cannot wait for its prerequisites', DESCRIPTION)
                 bad.append(task)
         if bad:
             self._ports.failed(bad)
@@ -164,7 +165,7 @@ class Gate(Component):
             if missing is None:
                 ready.append(task)
             elif self._of(missing).reason:
-                task.fail(self._of(missing).reason, self._of(missing).detail)
+                task.fail(self._of(missing).reason, self._of(missing).detail, DEPENDENCY)
                 failed.append(task)
             else:
                 others.append(task)

@@ -28,6 +28,7 @@ from rp_api import states
 from rp_api.component import Component
 from rp_api.constants import RAPTOR_MASTER, RAPTOR_WORKER, TASK_EXECUTABLE
 from rp_api.errors import CoordinationError, sentence
+from rp_api.failures.kinds import DESCRIPTION, LAUNCH
 from rp_api.raptor_link import ANY, RPC, Access
 from rp_api.system.shared_directory import sweep
 from rp_api.wire import codec
@@ -112,7 +113,7 @@ class Raptor(Component):
         except Exception as error:   # concerns this task alone
             if not isinstance(error, ValueError):
                 task.broke(error, 'starting')
-            task.fail(str(error), f'{task.uid} cannot be started: {error}')
+            task.fail(str(error), f'{task.uid} cannot be started: {error}', LAUNCH)
             self._ports.leave([task])
             return False
         if task.description['mode'] == RAPTOR_WORKER:
@@ -156,7 +157,7 @@ class Raptor(Component):
     def _cannot_send(self, master: Master, task: AgentTask, error: ValueError) -> None:
         del master.held[task.uid]
         master.credit += 1
-        task.fail(sentence(error), f'{task.uid} cannot be sent to {master.uid}')
+        task.fail(sentence(error), f'{task.uid} cannot be sent to {master.uid}', DESCRIPTION)
         self._ports.leave([task])
 
     def _ask(self, master: Master) -> None:

@@ -12,6 +12,7 @@ from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.balancing.shares import requests, shares
 from rp_api.constants import RAPTOR_WORKER
+from rp_api.failures.kinds import LOST
 from rp_api.raptor_link import ANY, BULK, RPC
 
 _UID = attrgetter('uid')
@@ -92,7 +93,7 @@ class MasterRegistry:
             task.exception = 'cancelled while it waited for its RAPTOR master'
         elif master is None:
             ended = '; '.join(f'{each.uid}: {each.ended}' for each in self.masters.values() if each.ended)
-            task.fail(f'no RAPTOR master of {task.pilot} is left: {ended}', f'{task.uid} is for any master')
+            task.fail(f'no RAPTOR master of {task.pilot} is left: {ended}', f'{task.uid} is for any master', LOST)
         else:
             fail(task, master)
 
@@ -146,7 +147,7 @@ def fail(task: AgentTask, master: Master) -> None:
         task.target_state = states.CANCELED
         task.exception = sentence
     else:
-        task.fail(sentence, sentence)
+        task.fail(sentence, sentence, LOST)
 
 
 def _give(master: Master, queue: TaskQueue, most: int) -> Iterator[tuple[Master, list[AgentTask]]]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rp_agent.executor.launching.outcome import of_codes
 from rp_agent.stager.output import OUTPUTS_KNOWN, TAIL, tail
 from rp_agent.task import AgentTask
 from rp_api import states
+from rp_api.failures.kinds import CANCELED, EXCEPTION, KINDS
 from rp_api.raptor_link import target_state
 
 _EXECUTING = states.TASK.value(states.AGENT_EXECUTING)
@@ -31,6 +33,7 @@ def apply(task: AgentTask, result: Mapping[str, Any] | bytes) -> None:
         exception = "RuntimeError('task failed')"
         detail = detail or f'exit code: {task.exit_code}'
     task.exception, task.exception_detail = exception, detail
+    task.error = None if task.target_state == states.DONE else _record(task, result)
 
 
 def has_run(task: AgentTask) -> bool:
@@ -44,9 +47,21 @@ def result_of(task: AgentTask) -> dict[str, Any]:
     if task.exit_code is not None and not task.stdout and not task.stderr:
         task.stdout, task.stderr = (tail(_path(task, name)) for name in ('stdout', 'stderr'))
     found = {'exit_code': task.exit_code, 'stdout': task.stdout, 'stderr': task.stderr,
-             'exception': task.exception, 'exception_detail': task.exception_detail,
+             'exception': task.exception, 'exception_detail': task.exception_detail, 'error': task.error,
              'target_state': task.target_state}
     return {name: value for name, value in found.items() if value not in (None, '')}
+
+
+def _record(task: AgentTask, result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record of a failure: that of the result, or one that follows from it."""
+    told = result.get('error')
+    if type(told) is dict and told.get('kind') in KINDS:
+        return told
+    if task.target_state == states.CANCELED:
+        return {'kind': CANCELED}
+    if type(result.get('exception')) is str:
+        return {'kind': EXCEPTION}
+    return of_codes({0: task.exit_code or 1}, shell=False)
 
 
 def _path(task: AgentTask, stream: str) -> str:

@@ -156,5 +156,6 @@ def _conclude(worker: AgentTask, parts: list[Part]) -> None:
     worker.exit_code = decisive.exit_code
     worker.target_state = decisive.target_state
     worker.exception, worker.exception_detail = decisive.exception, decisive.exception_detail
+    worker.error = decisive.error
     if decisive.number and not done:
         worker.stderr = tail(os.path.join(decisive.sandbox, decisive.description['stderr']))

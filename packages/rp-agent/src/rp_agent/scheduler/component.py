@@ -18,6 +18,7 @@ from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.component import Component
 from rp_api.errors import DescriptionError, ResourceError
+from rp_api.failures.kinds import DESCRIPTION
 from rp_profiling.write.tracer import Tracer
 
 RESERVATION_DELAY = 60.0
@@ -271,7 +272,9 @@ class Scheduler(Component):
         for task, error in refused:
             if not isinstance(error, ResourceError | DescriptionError):
                 task.broke(error, 'scheduling')
-            task.fail(f'{task.uid} can never run on {task.pilot}: {error}', f'the pilot has {self._allocation}')
+            resources = f'the pilot has {self._allocation}'
+            task.fail(f'{task.uid} can never run on {task.pilot}: {error}', resources, DESCRIPTION,
+                      sentence=f'it can never run on {task.pilot}: {error}; {resources}')
             self._withdraw(task, now)
         if refused:
             self._failed([task for task, _ in refused])

@@ -11,6 +11,7 @@ from rp_agent.services.watch import Watch
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.description.service import probe_of
+from rp_api.failures.kinds import EXIT
 from rp_api.loop.event_loop import Timer
 from rp_api.system.readable import end_of
 
@@ -96,8 +97,9 @@ class ServiceTask:
 
     def fail(self, reason: str) -> None:
         """Set FAILED as the state of the task, with the reason and the last lines of its outputs."""
+        record = self.task.error or {}
         self.task.target_state = None
-        self.task.fail(reason, '\n'.join([reason, *self._last_lines()]))
+        self.task.fail(reason, '\n'.join([reason, *self._last_lines()]), record.get('kind', EXIT))
 
     @property
     def has_failed(self) -> bool:

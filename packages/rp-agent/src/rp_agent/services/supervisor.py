@@ -27,6 +27,7 @@ from rp_agent.task import VARIABLES, AgentTask
 from rp_api import states
 from rp_api.description.task import TaskDescription
 from rp_api.errors import PlatformError, sentence
+from rp_api.failures.kinds import DESCRIPTION
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.offload import Helpers
 
@@ -88,7 +89,7 @@ class Supervisor:
             try:
                 TaskDescription(task.description).check()
             except Exception as error:   # whatever a client has sent concerns this task alone
-                task.fail(sentence(error), f'{task.uid} is no valid service')
+                task.fail(sentence(error), f'{task.uid} is no valid service', DESCRIPTION)
                 continue
             service = self._tasks[task.uid] = ServiceTask(task)
             if service.may_signal:

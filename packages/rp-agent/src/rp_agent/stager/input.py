@@ -11,6 +11,7 @@ from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.component import Component
 from rp_api.errors import PilotError
+from rp_api.failures.kinds import STAGING
 from rp_api.loop.offload import Offload
 from rp_api.staging.directive import Directive
 from rp_api.staging.interruption import interruptible
@@ -80,7 +81,7 @@ class StagerInput(Component):
                 stage(task, directives, self._sandboxes(task), self.tracer, 'staging_in')
             task.extra['before'] = set(names(task))
         except (PilotError, OSError) as error:
-            task.fail(str(error), 'input staging failed')
+            task.fail(str(error), 'input staging failed', STAGING)
 
     @staticmethod
     def _unpack(task: AgentTask, directive: Directive) -> None:

@@ -14,6 +14,7 @@ from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.component import Component
 from rp_api.errors import PilotError
+from rp_api.failures.kinds import STAGING
 from rp_api.loop.offload import Offload
 from rp_api.staging.location import Sandboxes, acts_on_client
 from rp_api.staging.run import is_removable, remove_sandbox
@@ -84,7 +85,7 @@ class StagerOutput(Component):
             try:
                 stage(task, directives, self._sandboxes(task), self.tracer, 'staging_out')
             except (PilotError, OSError) as error:
-                task.fail(str(error), 'output staging failed')
+                task.fail(str(error), 'output staging failed', STAGING)
         if task.description['cleanup']:
             self._keep_profile(task)
         if task.description['cleanup'] and not any(acts_on_client(each['action']) for each in directives):

@@ -6,7 +6,7 @@ but `kind` are optional:
 - `kind`: one of `KINDS`;
 - `sentence`: the explanation, if `exception` is not readable;
 - `signal`: the number of the signal that ended the program, also if a shell reports it as an exit code;
-- `path` and `lines`: a file that explains the failure, and its last lines. A function has `lines` alone: its traceback.
+- `path` and `lines`: a file that explains the failure besides the output of the task, and its last lines.
 
 An agent of an earlier version sends no record: the kind then follows from the state and the exit code.
 """

@@ -8,7 +8,7 @@ from typing import Any
 
 from rp_api import states
 from rp_api.errors import PilotError
-from rp_api.failures.kinds import CANCELED, EXIT, INTERNAL, KINDS, LOST, MEMORY, NODE, PILOT, SIGNAL, TIMEOUT
+from rp_api.failures.kinds import CANCELED, EXCEPTION, EXIT, INTERNAL, KINDS, LOST, MEMORY, NODE, PILOT, SIGNAL, TIMEOUT
 from rp_api.system.signals import name_of
 
 
@@ -80,13 +80,14 @@ _CLASSES: Mapping[str, type[TaskError]] = {
     NODE: TaskLostError, PILOT: TaskLostError, LOST: TaskLostError}
 
 
-def task_error(uid: str, state: str, info: Mapping[str, Any]) -> TaskError | None:
+def task_error(uid: str, state: str, info: Mapping[str, Any], outputs: Mapping[str, str]) -> TaskError | None:
     """Return the failure of a task.
 
     Args:
         uid: The task.
         state: Its state.
         info: The information of its updates.
+        outputs: The paths of its files `stdout` and `stderr` on the platform; empty if it has none.
 
     Returns:
         The failure; None if the state is neither FAILED nor CANCELED.
@@ -97,9 +98,10 @@ def task_error(uid: str, state: str, info: Mapping[str, Any]) -> TaskError | Non
     code = info.get('exit_code')
     kind = _kind(state, code, record)
     number = record.get('signal', -code if code and code < 0 and kind != CANCELED else None)
+    path, lines = _explanation(kind, info, outputs)
     return _CLASSES.get(kind, TaskError)(
         uid, kind, record.get('sentence') or _sentence(kind, info), exit_code=code, signal_number=number,
-        path=record.get('path'), last_lines=record.get('lines', ''))
+        path=path, last_lines=lines)
 
 
 def _kind(state: str, code: int | None, record: Mapping[str, Any]) -> str:
@@ -110,6 +112,19 @@ def _kind(state: str, code: int | None, record: Mapping[str, Any]) -> str:
     if kind in KINDS:
         return kind
     return INTERNAL if not code else SIGNAL if code < 0 else EXIT
+
+
+def _explanation(kind: str, info: Mapping[str, Any], outputs: Mapping[str, str]) -> tuple[str | None, str]:
+    """Return the path of the file that explains a failure, and its last lines.
+
+    It is the standard error of the task, or its standard output if that is empty, or the file that the record names.
+    """
+    record = info.get('error') or {}
+    for name in ('stderr', 'stdout'):
+        if isinstance(text := info.get(name), str) and text.strip():
+            return outputs.get(name), text.rstrip()
+    traceback = info.get('exception_detail') if kind == EXCEPTION else None
+    return record.get('path'), str(record.get('lines') or traceback or '').rstrip()
 
 
 def _sentence(kind: str, info: Mapping[str, Any]) -> str:

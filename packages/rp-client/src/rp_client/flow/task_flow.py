@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from rp_api import states
 from rp_api.coordination.contract import BULK, UNBOUND, KnownTask, Submission, Update
+from rp_api.failures.kinds import CANCELED, DEPENDENCY, PILOT
 from rp_client.engine.tracker import Change, Tracker
 from rp_client.flow.draining import Draining, is_returned, may_move
 from rp_client.pilot import Pilot
@@ -41,6 +42,9 @@ REPORT_DELAY = 4.0
 """Seconds after which a task is reported whose RAPTOR master was not submitted."""
 
 _log = logging.getLogger('radical.pilot.task_manager')
+
+_OF_PILOT = {'error': {'kind': PILOT}}
+"""The information that a task has failed because its pilot has ended."""
 
 _LEFT_AGENT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
 
@@ -283,7 +287,8 @@ class TaskFlow:
             tasks = [task for task in tasks if task.uid not in again]
         state = states.CANCELED if pilot.state == states.CANCELED else states.FAILED
         self._end(tasks, state, {'exception': f'{pilot.uid} ended before the task did: {_reason(pilot)}',
-                                 'exception_detail': pilot.exception_detail})
+                                 'exception_detail': pilot.exception_detail,
+                                 'error': {'kind': CANCELED if state == states.CANCELED else PILOT}})
 
     def _is_unstarted(self, task: Task, pilot: Pilot, unsent: Collection[str]) -> bool:
         """Return whether a task has certainly not started in a pilot that has ended, and may run in another one."""
@@ -318,21 +323,22 @@ class TaskFlow:
         for task in self._scheduling.forget([uid for uid, pilot in wanted.items() if pilot in pilots]):
             pilot = wanted[task.uid]
             self._end([task], states.FAILED, {'exception': f'{pilot}, which the task requests, has ended: '
-                                                           f'{self._ended[pilot]}'})
+                                                           f'{self._ended[pilot]}', **_OF_PILOT})
 
     def _fail_hopeless(self) -> None:
         """Fail tasks that wait for partitions that have ended."""
         for task, partition in self._scheduling.hopeless():
-            self._end([task], states.FAILED, {'exception': f'{partition}, which the task requests, has ended'})
+            self._end([task], states.FAILED, {'exception': f'{partition}, which the task requests, has ended',
+                                              **_OF_PILOT})
 
     def _fail_orphans(self) -> None:
         """Fail tasks that wait for a RAPTOR master that ended without a pilot."""
         for task, sentence in self._scheduling.orphans():
-            self._end([task], states.FAILED, {'exception': sentence})
+            self._end([task], states.FAILED, {'exception': sentence, 'error': {'kind': DEPENDENCY}})
 
     def _fail_waiting(self) -> None:
         waiting = self._scheduling.forget([task.uid for task in self._scheduling.waiting()])
-        self._end(waiting, states.FAILED, {'exception': self._dead_end})
+        self._end(waiting, states.FAILED, {'exception': self._dead_end, **_OF_PILOT})
 
     def _keep(self, tasks: list[Task]) -> None:
         """Send tasks that are not bound yet to the coordinator."""
@@ -383,7 +389,7 @@ class TaskFlow:
             task.sent(bound=pilot is not None)
         self.sent += len(tasks)
         self._tracer.record('put', self._tracer.comp, msg=f'bulk size: {len(tasks)}')
-        ended = [Update(task.uid, task.state, {'exception': task.exception, 'reached': task.reached})
+        ended = [Update(task.uid, task.state, task.known)
                  for task in tasks if task.state in states.FINAL] if pilot is None else []
         if ended:   # they ended before they were sent
             connection.update_tasks(ended)

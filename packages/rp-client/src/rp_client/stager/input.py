@@ -9,6 +9,7 @@ from typing import Any
 from rp_api import states
 from rp_api.constants import TMGR_STAGING_INPUT_COMPONENT
 from rp_api.errors import sentence
+from rp_api.failures.kinds import STAGING
 from rp_api.loop.offload import Offload
 from rp_api.staging.directive import Directive
 from rp_api.staging.interruption import interruptible
@@ -103,7 +104,8 @@ class TaskStagingInput(ClientComponent):
                 ready.append(task)
             else:
                 self.failed(task, states.FAILED, {
-                    'exception': sentence(error), 'exception_detail': 'input staging failed'})
+                    'exception': sentence(error), 'exception_detail': 'input staging failed',
+                    'error': {'kind': STAGING}})
         self._pass_on(ready)
 
     def _pass_on(self, tasks: list[Task]) -> None:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from rp_api import states
 from rp_api.constants import TMGR_STAGING_OUTPUT_COMPONENT
 from rp_api.errors import sentence
+from rp_api.failures.kinds import STAGING
 from rp_api.loop.offload import Offload
 from rp_api.staging.directive import Directive
 from rp_client.component import ClientComponent
@@ -93,4 +94,4 @@ class TaskStagingOutput(ClientComponent):
         if error is None or finished.state != states.DONE:
             return finished
         return Finished(finished.task, states.FAILED, {
-            'exception': sentence(error), 'exception_detail': 'output staging failed'})
+            'exception': sentence(error), 'exception_detail': 'output staging failed', 'error': {'kind': STAGING}})

@@ -22,10 +22,11 @@ from typing import Any
 
 from rp_api import blobs, pickles
 from rp_api.errors import DeserializationError, SerializationError
+from rp_api.failures.kinds import CANCELED, EXCEPTION, LOST, TIMEOUT
 from rp_api.functions import serialize_obj
 from rp_api.values import Sieve, dump, size_of
 from rp_api.wire import codec
-from rp_raptor.errors import RemoteError, RemoteTraceback
+from rp_raptor.errors import CallLost, RemoteError, RemoteTraceback
 from rp_raptor.wire.large_calls import encode_large, part_of, stored_call, with_parts
 from rp_raptor.wire.result_files import ResultFiles, release
 from rp_raptor.wire.store import LARGE, Store
@@ -203,10 +204,14 @@ def as_result(payload: bytes) -> dict[str, Any]:
     if kind != _ERROR:
         raise DeserializationError(f'a result of kind {kind!r} is not the result of a described task')
     pickled, represented, text = _unpickled(body)
+    error = _restored(pickled, represented, text)
     # a task that exceeds its timeout is canceled, as an executable is
-    if isinstance(_restored(pickled, represented, text), CancelledError | TimeoutError):
-        return {'exception': represented, 'exception_detail': text, 'target_state': 'CANCELED'}
-    return {'exit_code': 1, 'exception': represented, 'exception_detail': text, 'target_state': 'FAILED'}
+    if isinstance(error, CancelledError | TimeoutError):
+        record = {'kind': CANCELED if isinstance(error, CancelledError) else TIMEOUT}
+        return {'exception': represented, 'exception_detail': text, 'error': record, 'target_state': 'CANCELED'}
+    record = {'kind': LOST if isinstance(error, CallLost) else EXCEPTION}
+    return {'exit_code': 1, 'exception': represented, 'exception_detail': text, 'error': record,
+            'target_state': 'FAILED'}
 
 
 def values_directory(pilot_sandbox: str, master: str) -> str:

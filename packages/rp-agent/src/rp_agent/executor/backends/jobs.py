@@ -35,6 +35,7 @@ from rp_agent.executor.launching.rank_script import RankShare
 from rp_agent.executor.starter import make_sandbox, write_script
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import AgentTask
+from rp_api.failures.kinds import TIMEOUT
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.system import processes
 from rp_profiling.write.tracer import Tracer
@@ -379,7 +380,7 @@ class JobExecutor(BaseExecutor):
 
     def _timed_out(self, run: _Run, reason: str) -> None:
         self._record(run.task.uid, 'task_timeout')
-        self._end([run.task.uid], Ending(TimeoutError(reason)))
+        self._end([run.task.uid], Ending(TimeoutError(reason), kind=TIMEOUT))
 
     def _let_go(self, run: _Run, codes: Mapping[int, int]) -> None:
         uid = run.task.uid

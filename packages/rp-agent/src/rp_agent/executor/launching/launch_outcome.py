@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rp_agent.executor.launching.outcome import end_of_output, explain_code, fail, not_killed, was_killed
+from rp_agent.executor.launching.outcome import explain_code, fail, not_killed, of_codes, of_script, was_killed
 from rp_agent.executor.launching.plan import LAUNCH, LaunchPlan
 from rp_agent.task import AgentTask
 from rp_api import states
+from rp_api.failures import kinds
 
 if TYPE_CHECKING:
     from rp_agent.executor.launching.launched import Launch
@@ -31,28 +32,33 @@ def has_started(task: AgentTask) -> bool:
 
 def conclude(task: AgentTask, plan: LaunchPlan) -> None:
     """Set the outcome of a task, whose exit code so far is that of its launcher."""
-    task.exit_code, complaint = _judge(task, plan, task.exit_code or 0)
-    if complaint:
-        fail(task, complaint)
+    launch = plan.launch
+    assert launch is not None
+    task.exit_code, reason, record = _judge(task, plan, task.exit_code or 0)
+    if reason:
+        script = of_script(plan.output[0]) if plan.kind == LAUNCH else {}
+        fail(task, reason, {**record, **script}, more=f'; launched by `{launch.line}`', output=_output(plan))
     else:
         task.target_state = states.DONE
 
 
-def _judge(task: AgentTask, plan: LaunchPlan, code: int) -> tuple[int | None, str]:
-    """Return the exit code of a task whose launcher ended with `code`, and why it failed; empty if it did not."""
+def _judge(task: AgentTask, plan: LaunchPlan, code: int) -> tuple[int | None, str, dict[str, Any]]:
+    """Return a task's exit code, and why it failed (empty if it did not), with a record, given that of its launcher."""
     launch = plan.launch
     assert launch is not None
     started, failed = _notes(task)
     if failed:
         rank, result = next(iter(not_killed(failed).items()))
-        return result, f'{explain_code(result, True)}{_of(rank, failed, launch)}{_told(launch, plan)}'
+        return result, f'{explain_code(result, True)}{_of(rank, failed, launch)}', of_codes({0: result}, shell=True)
     if code != 0:
         whose = 'launch script' if plan.kind == LAUNCH else f'launcher {launch.method}'
         often = f' (started {task.extra[ATTEMPTS]} times)' if ATTEMPTS in task.extra else ''
-        return code, f'{explain_code(code, plan.kind == LAUNCH)} of the {whose}{often}{_told(launch, plan)}'
+        record = of_codes({0: code}, shell=plan.kind == LAUNCH)
+        return code, f'{explain_code(code, plan.kind == LAUNCH)} of the {whose}{often}', record
     if not started:
-        return None, f'launcher {launch.method} ended with exit code 0, but has started no rank{_told(launch, plan)}'
-    return 0, ''
+        reason = f'launcher {launch.method} ended with exit code 0, but has started no rank'
+        return None, reason, {'kind': kinds.LAUNCH}
+    return 0, '', {}
 
 
 def _notes(task: AgentTask) -> tuple[bool, Mapping[int, int]]:
@@ -69,11 +75,10 @@ def _of(rank: int, failed: Mapping[int, int], launch: Launch) -> str:
     return f' of rank {rank}' + (f' (so did {others} more of {launch.ranks} ranks)' if others > 0 else '')
 
 
-def _told(launch: Launch, plan: LaunchPlan) -> str:
-    """Return the command line, and the end of the output file that probably explains the failure."""
+def _output(plan: LaunchPlan) -> str:
+    """Return the output file that probably explains a failure."""
     stdout, stderr = plan.output
     try:
-        path = stderr if os.path.getsize(stderr) else stdout
+        return stderr if os.path.getsize(stderr) else stdout
     except OSError:   # the task has removed it
-        path = stderr
-    return f'; launched by `{launch.line}`, {end_of_output(path)}'
+        return stderr

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from rp_agent.lookup import not_in_sandbox
+from rp_api.failures.kinds import EXIT, LAUNCH, SIGNAL
 from rp_api.system.disk import no_room
 from rp_api.system.readable import end_of
 from rp_api.system.signals import name_of
@@ -22,11 +24,39 @@ _SHOWN = 1024
 """Bytes of a script's output that a message quotes."""
 
 
-def fail(task: AgentTask, complaint: str, sentence: str = 'task failed') -> None:
-    """Set the outcome of a task that has failed; the exception mentions a full sandbox as a possible cause."""
-    reason = no_room(task.sandbox)
-    task.fail(repr(RuntimeError(f'{sentence}, and nothing can be written to {reason}' if reason else sentence)),
-              complaint)
+def fail(task: AgentTask, reason: str, record: Mapping[str, Any], *, more: str = '', output: str = '',
+         exception: str = 'task failed') -> None:
+    """Set the outcome of a task that has failed; the exception mentions a full sandbox as a possible cause.
+
+    Args:
+        task: The task.
+        reason: The reason of the failure, as a part of a sentence.
+        record: The record of the failure, without the reason.
+        more: A supplement to the reason, for `exception_detail`.
+        output: The output file of the launch script or launcher, whose end explains the failure; empty without one.
+        exception: The text of the `exception`.
+    """
+    if record['kind'] == LAUNCH:   # the shell has reported a file that is not there
+        reason += not_in_sandbox(task.description['executable'], task.sandbox)
+    full = no_room(task.sandbox)
+    also = f', and nothing can be written to {full}' if full else ''
+    detail = f'{reason}{more}, {end_of_output(output)}' if output else f'{reason}{more}'
+    task.fail(repr(RuntimeError(f'{exception}{also}')), detail, sentence=f'{reason}{also}', **record)
+
+
+def of_codes(codes: Mapping[int, int], *, shell: bool) -> dict[str, Any]:
+    """Return the record of the failure of processes with these exit codes by rank; `shell`: those of a shell."""
+    code = exit_code_of_task(codes)
+    number = -code if code < 0 else code - _SIGNALLED if shell and _SIGNALLED < code <= _SIGNALLED + signal.NSIG else 0
+    if number:
+        return {'kind': SIGNAL, 'signal': number}
+    return {'kind': LAUNCH if shell and code in (_NOT_FOUND, _NOT_EXECUTABLE) else EXIT}
+
+
+def of_script(output: str) -> dict[str, Any]:
+    """Return the part of a record that the output of a launch script adds: its path and its end, unless it is empty."""
+    text = end_of(output, _SHOWN).decode(errors='replace')
+    return {'path': output, 'lines': text} if text else {}
 
 
 def named(error: BaseException) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from rp_agent.executor.base import Ending
 from rp_agent.executor.launching.environment import PilotContext
 from rp_agent.executor.launching.launch_outcome import conclude
-from rp_agent.executor.launching.outcome import end_of_output, exit_code_of_task, explain, fail
+from rp_agent.executor.launching.outcome import exit_code_of_task, explain, fail, of_codes, of_script
 from rp_agent.executor.launching.plan import DIRECT, LAUNCH, plan
 from rp_agent.executor.popen.base import RETRY_AFTER, SHORTAGE_LIMIT, STARTS_PER_TURN, ProcessExecutor
 from rp_agent.executor.popen.deferred import Deferred
@@ -262,8 +262,10 @@ class Executor(ProcessExecutor[Run]):
         elif task.exit_code == 0:
             task.target_state = states.DONE
         else:
-            where = f', {end_of_output(run.plan.output[0])}' if run.plan.kind == LAUNCH else ''
-            fail(task, explain(run.codes, run.plan.kind != DIRECT) + where)
+            shell = run.plan.kind != DIRECT
+            script = run.plan.output[0] if run.plan.kind == LAUNCH else ''
+            record = of_codes(run.codes, shell=shell)
+            fail(task, explain(run.codes, shell), {**record, **(of_script(script) if script else {})}, output=script)
         if run.plan.launch is not None and task.target_state != states.DONE:
             self._to_sweep.add(uid)   # the launcher may have left processes
             if run.plan.launch.elsewhere:

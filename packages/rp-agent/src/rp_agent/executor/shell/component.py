@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from itertools import islice
 
@@ -38,6 +38,7 @@ from rp_agent.executor.starter import make_sandbox, write_scripts
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import AgentTask
 from rp_api import states
+from rp_api.failures.kinds import LOST
 from rp_api.loop.event_loop import Loop, Timer
 from rp_profiling.write.tracer import Tracer
 
@@ -46,6 +47,8 @@ _AHEAD = 64
 
 _ON_THE_WAY = 10 + SPARE
 """Descriptors that must stay free: for the start of a task or the shell, and for purposes other than tasks."""
+
+_EXPLAIN = partial(outcome.explain, shell=True)
 
 _SHELL_TIMEOUT = 10.0
 """Seconds after which a shell that does not answer is killed."""
@@ -331,18 +334,19 @@ class ShellExecutor(ProcessExecutor[ShellRun]):
         if run.ending is not None or self._reaper.has_left(run, self._shell.pid if self._shell is not None else None):
             self._to_sweep.add(run.task.uid)
         if run.ending is None and run.failure is not None:
-            outcome.fail(run.task, run.failure, run.failure)
+            outcome.fail(run.task, run.failure, {'kind': LOST}, exception=run.failure)
         if run.plan.launch is not None and run.failure is None:
             self._launch_ended(run)
         else:
-            self._leave(run.task, run.codes, run.ending, partial(_explain, run.plan))
+            script = run.plan.output[0] if run.plan.kind == LAUNCH else ''
+            self._leave(run.task, run.codes, run.ending, _EXPLAIN, script=script)
         self._try_again()
 
     def _launch_ended(self, run: ShellRun) -> None:
         """Hand on a task whose launcher has ended; the notes of its ranks decide its outcome."""
         task = run.task
         if run.ending is not None:
-            self._leave(task, run.codes, run.ending, partial(_explain, run.plan))
+            self._leave(task, run.codes, run.ending, _EXPLAIN)
         else:
             task.exit_code = outcome.exit_code_of_task(run.codes)
             self._conclude(task, partial(conclude, task, run.plan))
@@ -385,11 +389,6 @@ class ShellExecutor(ProcessExecutor[ShellRun]):
         if self._watchdog is not None:
             self._watchdog.cancel()
             self._watchdog = None
-
-
-def _explain(launch_plan: LaunchPlan, codes: Mapping[int, int]) -> str:
-    where = f', {outcome.end_of_output(launch_plan.output[0])}' if launch_plan.kind == LAUNCH else ''
-    return outcome.explain(codes, shell=True) + where
 
 
 def _create_outputs(launch_plan: LaunchPlan) -> None:

@@ -25,6 +25,7 @@ from rp_agent.executor.launching.outcome import explain
 from rp_agent.executor.simulated.launch_model import LaunchModel, launch_model
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import AgentTask
+from rp_api.failures.kinds import TIMEOUT
 from rp_api.loop.event_loop import Loop, Timer
 from rp_profiling.write.tracer import Tracer
 
@@ -113,11 +114,12 @@ class SimulatedExecutor(BaseExecutor):
         for _ in run.ranks if run.executes else ():
             self._record(uid, 'rank_stop', 'exec_post', 'exec_stop')
         self._record(uid, 'launch_collect', 'launch_post', 'launch_stop')
-        self._leave(run.task, dict.fromkeys(run.ranks, run.exit_code), ending, partial(explain, shell=False))
+        self._leave(run.task, dict.fromkeys(run.ranks, run.exit_code), ending, partial(explain, shell=False),
+                    shell=False)
 
     def _timed_out(self, run: _Run, reason: str) -> None:
         self._record(run.task.uid, 'task_timeout')
-        self._end([run.task.uid], Ending(TimeoutError(reason)))
+        self._end([run.task.uid], Ending(TimeoutError(reason), kind=TIMEOUT))
 
     def _end(self, uids: list[str], ending: Ending) -> None:
         for uid in uids:
