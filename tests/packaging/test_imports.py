@@ -51,6 +51,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'completion', 'launcher', 'traces'},
         {'task', 'pilot', 'partition', 'raptor', 'platform_check', 'report'},
         {'stager', 'scheduler'},
+        {'cache'},
         {'flow', 'simulation', 'recorded'},
         {'pilot_manager', 'task_manager'},
         {'progress', 'restore', 'session', 'joined'},

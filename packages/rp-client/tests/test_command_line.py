@@ -11,7 +11,8 @@ import pytest
 
 from rp_api.errors import PilotError
 from rp_client.cli import commands, program, stores
-from rp_client.cli.session import _counts, _size, _state
+from rp_client.cli.session import _counts, _state
+from rp_client.cli.tables import shown_size
 
 PLUGIN = '''
 def greet(arguments):
@@ -52,7 +53,7 @@ def test_help_lists_all_commands(tmp_path: Path, plugins: str) -> None:
     done = rp('--help', cwd=tmp_path, PYTHONPATH=plugins)
     lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.startswith('  ')}
     assert (done.returncode, done.stderr) == (0, '')
-    assert list(lines) == ['broken', 'bundle', 'greet', 'hub', 'platforms', 'session', 'simulate', 'thing',
+    assert list(lines) == ['broken', 'bundle', 'cache', 'greet', 'hub', 'platforms', 'session', 'simulate', 'thing',
                            'trace', '--version']
     assert lines['greet'].endswith('Say hello.')
     assert "the command 'broken' of greeting (broken:run) is broken: RuntimeError: it is broken" in lines['broken']
@@ -130,7 +131,7 @@ def test_exit_codes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monk
 
 
 def test_sizes() -> None:
-    assert [_size(size) for size in (None, 0, 999, 1000, 1_500_000, 2e9, 5e12)] == [
+    assert [shown_size(size) for size in (None, 0, 999, 1000, 1_500_000, 2e9, 5e12)] == [
         '-', '0 B', '999 B', '1 KB', '2 MB', '2.0 GB', '5000.0 GB']
 
 

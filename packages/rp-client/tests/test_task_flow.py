@@ -13,6 +13,9 @@ from client_support import Engine, Events, Later, Manager, a_pilot, a_task
 from rp_api import states
 from rp_api.constants import RAPTOR_MASTER, RAPTOR_WORKER, TASK_FUNCTION, TASK_STATE
 from rp_api.coordination.contract import BULK, KnownTask, Update
+from rp_api.loop.offload import Helpers
+from rp_client.cache.store import ResultStore
+from rp_client.cache.tasks import TaskCache
 from rp_client.engine.callbacks import Registry, told
 from rp_client.engine.tracker import Change, Tracker
 from rp_client.flow.task_flow import ATTEMPTS, TaskFlow
@@ -48,7 +51,9 @@ class Site:
         self.flow = TaskFlow(
             'tmgr.0000', self.engine, tracker, self.events,   # type: ignore[arg-type]
             TaskScheduling('0000', self.events, scheduler or RoundRobin(), self.tasks, self.waiting.append),
-            TaskStagingInput('0000', self.events, self.later), TaskStagingOutput('0000', self.events, self.later))
+            TaskStagingInput('0000', self.events, self.later), TaskStagingOutput('0000', self.events, self.later),
+            TaskCache(str(base), str(base), Helpers(self.engine.loop),   # type: ignore[arg-type]
+                      lambda: ResultStore(base / 'cache')))
 
     def pilot(self, uid: str = 'pilot.0000', state: str = states.PMGR_ACTIVE, *, add: bool = True) -> Pilot:
         """A pilot in that state, which tasks can be bound to."""

@@ -79,7 +79,7 @@ ADDED = {
     ('event model', 'PMGRLaunchingComponent'): 'get publish put',   # the model has them for all components
     ('event model', 'TMGRStagingOutputComponent'): 'drop',
     ('RADICAL-Pilot 2', 'PMGRLaunchingComponent'): 'staging_in_fail',
-    ('RADICAL-Pilot 2', 'TaskManager'): 'put',
+    ('RADICAL-Pilot 2', 'TaskManager'): 'cache_hit put',
     ('RADICAL-Pilot 2', 'TMGRStagingInputComponent'): 'staging_in_fail',
     ('RADICAL-Pilot 2', 'TMGRStagingOutputComponent'): 'staging_out_fail',
     ('RADICAL-Pilot 2', 'agent_0'): 'resources partition_start partition_ready partition_stop node_lost',

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 from rp_api import blobs, pickles
@@ -79,6 +80,13 @@ def from_plain(value: Any) -> Any:
     if type(value) is list:
         return [_restored(each) if type(each) is dict else each for each in value]
     return _restored(value) if type(value) is dict else value
+
+
+def with_files(value: Any, replace: Callable[[str], str]) -> Any:
+    """Return the value of `to_plain`, or a list of them, with `replace(path)` for the path of each large one's file."""
+    if type(value) is list:
+        return [with_files(each, replace) for each in value]
+    return {_FILE: replace(value[_FILE])} if _is_pickled(value) and _FILE in value else value
 
 
 def is_pickled(value: Any) -> bool:

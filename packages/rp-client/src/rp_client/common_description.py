@@ -16,7 +16,7 @@ NOTHING = codec.pack({})
 
 LOOKED_AT = frozenset({
     names.MODE, names.RAPTOR_ID, names.PILOT, names.INPUT_STAGING, names.OUTPUT_STAGING, names.RESTARTABLE,
-    names.STAGE_ON_ERROR, names.CLEANUP})
+    names.STAGE_ON_ERROR, names.CLEANUP, names.CACHE})
 """Attributes that are equal in all tasks that share a description."""
 
 
@@ -26,13 +26,14 @@ class CommonDescription:
     `packed` is the description; `stages_input` and `stages_output` are True if the client transfers files.
     """
 
-    __slots__ = ('mode', 'packed', 'pilot', 'raptor_id', 'restartable', 'stages_input', 'stages_output')
+    __slots__ = ('cache', 'mode', 'packed', 'pilot', 'raptor_id', 'restartable', 'stages_input', 'stages_output')
 
     def __init__(self, sparse: Mapping[str, Any], packed: bytes) -> None:
         self.packed = packed
         self.mode: str = sparse.get(names.MODE, c.TASK_EXECUTABLE)
         self.pilot: str = sparse.get(names.PILOT, '')
         self.raptor_id: str = sparse.get(names.RAPTOR_ID, '')
+        self.cache = bool(sparse.get(names.CACHE))
         self.restartable = bool(sparse.get(names.RESTARTABLE))
         self.stages_input = _for_client(sparse.get(names.INPUT_STAGING))
         self.stages_output = _for_client(sparse.get(names.OUTPUT_STAGING))

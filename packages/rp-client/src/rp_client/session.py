@@ -38,6 +38,7 @@ from rp_profiling.write.tracer import Tracer
 
 if TYPE_CHECKING:
     from rp_api.platforms.definition import ResourceConfig
+    from rp_client.cache.store import ResultStore
     from rp_client.pilot import Pilot
     from rp_client.pilot_manager import PilotManager
     from rp_client.raptor import RaptorMaster
@@ -136,6 +137,7 @@ class Session(OldMethods):
         self._ended = threading.Event()
         self.engine = Engine(self.uid, coordinator(self.uid, Path(self.path), settings))
         self.calls = Calls(self.engine, self.uids)
+        self._results: ResultStore | None = None
         self.tunnels = Tunnels()
         self._traces = Traces(self.uid, self.path, self.engine)
         self._tracer = self._traces.own
@@ -262,7 +264,18 @@ class Session(OldMethods):
                 self._close_managers()
         finally:
             self.engine.close(leave=leave)
+            if self._results is not None:
+                self._results.close()
         self._tracer.record('session_stop', uid=self.uid)
+
+    def result_store(self) -> ResultStore:
+        """Return the cached results of the base directory; raise OSError if they cannot be used."""
+        from rp_client.cache.store import NAME, ResultStore  # few sessions need it
+
+        with self._config_lock:
+            if self._results is None:
+                self._results = ResultStore(Path(self.base, NAME))
+            return self._results
 
     def as_dict(self) -> dict[str, Any]:
         """Return the session as plain data."""

@@ -200,6 +200,11 @@ class Task:
         return self._get('info')
 
     @property
+    def cached(self) -> bool:
+        """True if the task did not run, because its result was in the cache."""
+        return bool(self._get('cached'))
+
+    @property
     def waits_for(self) -> str:
         """The environment, service or RAPTOR master that the task waits for besides resources; empty if it does not.
 

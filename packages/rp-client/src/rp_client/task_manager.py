@@ -15,7 +15,9 @@ from rp_api.constants import TASK_STATE, WAIT_QUEUE_SIZE
 from rp_api.coordination.contract import BULK, KnownTask, Update
 from rp_api.description.task import TaskDescription
 from rp_api.errors import CoordinationError
+from rp_api.loop.offload import Helpers
 from rp_api.wire import codec
+from rp_client.cache.tasks import TaskCache
 from rp_client.common_description import NOTHING, CommonDescription, listed
 from rp_client.completion.task_future import TaskFuture
 from rp_client.engine.callbacks import Entry, Registry, arguments, told
@@ -593,7 +595,9 @@ class TaskManager(OldMethods):
         staging_input = TaskStagingInput(index, session.tracer(f'tmgr_staging_input.{index}'), self._engine.helpers.run)
         staging_output = TaskStagingOutput(index, session.tracer(f'tmgr_staging_output.{index}'),
                                            self._engine.helpers.run)
-        return TaskFlow(self.uid, self._engine, self._tracker, self._tracer, scheduling, staging_input, staging_output)
+        cache = TaskCache(session.client_sandbox, session.path, Helpers(self._engine.loop), session.result_store)
+        return TaskFlow(self.uid, self._engine, self._tracker, self._tracer, scheduling, staging_input, staging_output,
+                        cache)
 
     def _add_pilots(self, pilots: list[Pilot]) -> None:
         self._flow.add_pilots([pilot for pilot in pilots if pilot.state not in states.FINAL])

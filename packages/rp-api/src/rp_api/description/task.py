@@ -67,6 +67,7 @@ TIMEOUT = 'timeout'
 STARTUP_TIMEOUT = 'startup_timeout'
 RESTARTABLE = 'restartable'
 CLEANUP = 'cleanup'
+CACHE = 'cache'
 
 # old names
 CPU_PROCESSES = 'cpu_processes'
@@ -130,6 +131,13 @@ def _uid(value: str) -> str | None:
     return path_part(value)
 
 
+def _cache(value: Any) -> bool | str:
+    """Cast to a bool, or to a key, which is not empty."""
+    if isinstance(value, bool) or (isinstance(value, str) and value):
+        return value
+    raise CastError('True, False or a key, which is text')
+
+
 def _services(value: list[str]) -> str | None:
     return None if all(value) else 'names or uids of services, which are not empty'
 
@@ -191,6 +199,7 @@ _ATTRIBUTES: dict[str, tuple[Any, Any]] = {
     STARTUP_TIMEOUT: (float, 0.0),
     RESTARTABLE: (bool, False),
     CLEANUP: (bool, False),
+    CACHE: (_cache, False),
     CPU_PROCESS_TYPE: (Any, ''),
     GPU_THREADS: (Any, 0),
     GPU_THREAD_TYPE: (Any, ''),
@@ -289,6 +298,9 @@ class TaskDescription(Description):
       its execution if `startup_timeout` is set; 0 means never.
     - `startup_timeout` (float, 0.0): seconds within which execution must start, or a service must be ready; 0 means no
       limit.
+    - `cache` (bool or str, False): use the result of an earlier task with equal description, inputs, executable and
+      function, if the base directory has one, and store this one; a string is a key that stands for all of these. See
+      docs/guides/cache.md.
     - `restartable` (bool, False): allow the task to run again on another pilot when its pilot fails.
 
     Old names are accepted: `cpu_processes` (ranks), `cpu_threads` (cores_per_rank), `cpu_thread_type`

@@ -8,7 +8,6 @@ import os
 import sys
 import time
 from collections.abc import Iterable
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from rp_api.errors import PilotError
 from rp_api.partitions import WHOLE
 from rp_client.cli import stores
 from rp_client.cli.stores import Description, Store
+from rp_client.cli.tables import print_table, shown_size, shown_time
 
 DAY = 86400.0
 
@@ -69,7 +69,7 @@ def _list(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(found, indent=2))
     elif found:
-        _print_table(('SESSION', 'CREATED', 'STATE', 'PILOTS', 'TASKS', 'DONE', 'FAILED', 'OTHER', 'SIZE'),
+        print_table(('SESSION', 'CREATED', 'STATE', 'PILOTS', 'TASKS', 'DONE', 'FAILED', 'OTHER', 'SIZE'),
                      (_row(each) for each in found))
     else:
         print('no sessions', file=sys.stderr)
@@ -80,8 +80,8 @@ def _row(found: Description) -> tuple[str, ...]:
     tasks = found['tasks']
     total = sum(tasks.values())
     done, failed = tasks.get('DONE', 0), tasks.get('FAILED', 0)
-    return (found['uid'], _time(found['created']), _state(found), str(sum(found['pilots'].values())), str(total),
-            str(done), str(failed), str(total - done - failed), _size(found['size']))
+    return (found['uid'], shown_time(found['created']), _state(found), str(sum(found['pilots'].values())), str(total),
+            str(done), str(failed), str(total - done - failed), shown_size(found['size']))
 
 
 def _show(options: argparse.Namespace) -> int:
@@ -95,10 +95,12 @@ def _show(options: argparse.Namespace) -> int:
         found |= {'pilots': pilots, 'partitions': partitions} | ({'task_list': tasks} if options.tasks else {})
         print(json.dumps(found, indent=2))
         return 0
-    print(f'{found["uid"]}\nstate    {_state(found)}\ncreated  {_time(found["created"])}\nwhere    {found["where"]}')
+    print(f'{found["uid"]}\nstate    {_state(found)}\ncreated  {shown_time(found["created"])}\n'
+          f'where    {found["where"]}')
     if found['closed']:
-        print(f'closed   {_time(found["closed"])}')
-    print(f'size     {_size(found["size"])}\ntasks    {_counts(found["tasks"])}\npilots   {_counts(_count(pilots))}')
+        print(f'closed   {shown_time(found["closed"])}')
+    print(f'size     {shown_size(found["size"])}\ntasks    {_counts(found["tasks"])}\n'
+          f'pilots   {_counts(_count(pilots))}')
     for pilot in pilots:
         print(f'  {_end(pilot)}')
         for partition in partitions:
@@ -106,7 +108,7 @@ def _show(options: argparse.Namespace) -> int:
                 print(f'    {_end(partition)}')
     if options.tasks:
         print()
-        _print_table(('TASK', 'PILOT', 'STATE', 'EXIT', 'REASON'), (
+        print_table(('TASK', 'PILOT', 'STATE', 'EXIT', 'REASON'), (
             (task['uid'], task.get('pilot') or '-', task['state'], str(task.get('exit_code', '-')),
              _reason(task).strip()) for task in tasks))
     return 0
@@ -188,13 +190,6 @@ def _check_served(url: str, uid: str) -> None:
 # formats of the output
 
 
-def _print_table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
-    lines = [head, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    for line in lines:
-        print('  '.join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
-
-
 def _state(found: Description) -> str:
     application = found.get('application')
     if found['state'] == 'open' and application:
@@ -223,17 +218,3 @@ def _reason(record: dict[str, Any]) -> str:
     """Return why a pilot or task has ended, in one line."""
     text = record.get('exception') or record.get('reason') or ''
     return '  ' + ' '.join(str(text).split()) if text and record['state'] != 'DONE' else ''
-
-
-def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, timezone.utc).astimezone().strftime('%Y-%m-%d %H:%M:%S')
-
-
-def _size(size: float | None) -> str:
-    if size is None:
-        return '-'
-    for unit in ('B', 'KB', 'MB'):
-        if size < 1000:
-            return f'{size:.0f} {unit}'
-        size /= 1000
-    return f'{size:.1f} GB'

@@ -80,6 +80,10 @@ class Packing:
     def _anew(self, description: TaskDescription, uid: str) -> Packed:
         checked = verified(_for_master(description, self._master) if self._master else description, uid)
         sparse = plain(checked)
+        if sparse.get(names.CACHE):
+            from rp_client.cache.identity import check  # few tasks need it
+
+            check(sparse, uid)
         self._common = CommonDescription(sparse, pack_plain(sparse, uid))
         self._like = None
         # staging directives differ between tasks in their uids

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rp_api import states
 from rp_api.coordination.contract import BULK, UNBOUND, KnownTask, Submission, Update
 from rp_api.failures.kinds import CANCELED, DEPENDENCY, PILOT
+from rp_client.cache.tasks import Hit, TaskCache
 from rp_client.engine.tracker import Change, Tracker
 from rp_client.flow.draining import Draining, is_returned, may_move
 from rp_client.pilot import Pilot
@@ -56,7 +57,7 @@ class TaskFlow:
     """
 
     def __init__(self, owner: str, engine: Engine, tracker: Tracker, tracer: Tracer, scheduling: TaskScheduling,
-                 staging_input: TaskStagingInput, staging_output: TaskStagingOutput) -> None:
+                 staging_input: TaskStagingInput, staging_output: TaskStagingOutput, cache: TaskCache) -> None:
         self._owner = owner
         self._engine = engine
         self._tracker = tracker
@@ -64,6 +65,7 @@ class TaskFlow:
         self._scheduling = scheduling
         self._input = staging_input
         self._output = staging_output
+        self._cache = cache
         self._outbox: dict[Pilot | None, dict[str, Task]] = {}   # None: for no pilot yet
         self.sent = 0
         self._unaccepted: list[Future[None]] = []
@@ -82,6 +84,9 @@ class TaskFlow:
         staging_input.delayed = self._keep
         staging_input.failed = self._failed
         staging_output.output = self._finished
+        staging_output.keep = cache.keep
+        cache.hit = self._end_by_cache
+        cache.missed = self._schedule_soon
         engine.on_room.append(self._pump)
 
     def submit(self, tasks: list[Task], accepted: Future[None]) -> None:
@@ -91,8 +96,15 @@ class TaskFlow:
         self._tracer.record_bulk('get', uids, states.NEW)
         self._tracer.record_bulk('advance', uids, states.TMGR_SCHEDULING_PENDING)
         self._tracker.advance(tasks, states.TMGR_SCHEDULING_PENDING)
-        self._schedule_soon(tasks)
+        self._look_up(tasks)
         self._engine.loop.call_soon(self.await_acceptance, accepted)
+
+    def _look_up(self, tasks: list[Task]) -> None:
+        """Schedule new tasks, except for those with a cached result."""
+        ready = self._cache.look_up(tasks)
+        self._schedule_soon(ready)
+        if len(ready) < len(tasks):
+            self._keep([task for task in tasks if task.common.cache])
 
     def await_acceptance(self, accepted: Future[None]) -> None:
         """Give `accepted` a result when the coordinator has all tasks submitted until now."""
@@ -225,7 +237,7 @@ class TaskFlow:
         restored, self._restored = self._restored, []
         self._draining.places.update(place for place, pilot in self._bound_before.items()
                                      if not self._scheduling.uses(pilot))
-        self._schedule_soon(restored)
+        self._look_up(restored)
 
     def cancel(self, tasks: Iterable[Task]) -> None:
         """Cancel tasks that are not final, wherever they are."""
@@ -314,7 +326,7 @@ class TaskFlow:
         """Close the components, without ending tasks."""
         self._engine.on_room.remove(self._pump)
         self._draining.close()
-        for component in (self._scheduling, self._input, self._output):
+        for component in (self._scheduling, self._input, self._output, self._cache):
             component.close()
 
     def _fail_those_for(self, pilots: Collection[str], tasks: Iterable[Task]) -> None:
@@ -426,12 +438,22 @@ class TaskFlow:
         if any(isinstance(task, RaptorMaster) for task, _, _ in real):
             self._fail_orphans()
 
+    def _end_by_cache(self, hits: list[Hit]) -> None:
+        """End tasks that have cached results."""
+        self._tracer.record_bulk('cache_hit', [task.uid for task, _ in hits])
+        real = self._tracker.apply([Change(task, states.DONE, info) for task, info in hits])
+        self._trace_final(_by_state(real))
+        sent = [Update(task.uid, state, info) for task, state, info in real if task.stored]
+        if sent:   # the others are sent with their results
+            self._engine.connection.update_tasks(sent)
+
     def _trace_final(self, reached: Mapping[str, list[Task]]) -> None:
         for state in states.FINAL:
             if state in reached:
                 uids = [task.uid for task in reached[state]]
                 self._tracer.record_bulk('advance', uids, state)
                 self._output.ended(reached[state], state)
+                self._cache.ended(reached[state], state)
                 self._draining.left(reached[state])
                 self._cancelled.difference_update(uids)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from rp_api import states
@@ -38,6 +39,8 @@ class TaskStagingOutput(ClientComponent):
     def __init__(self, index: str, tracer: Tracer, offload: Offload) -> None:
         super().__init__(f'{TMGR_STAGING_OUTPUT_COMPONENT}.{index}', tracer)
         self._offload = offload
+        self.keep: Callable[[Task, list[Directive], Sandbox], object]
+        """Called in a thread with the output of a task that is to be DONE, when it is at its targets."""
 
     def put(self, tasks: list[Finished]) -> None:
         """Accept finished tasks."""
@@ -76,10 +79,13 @@ class TaskStagingOutput(ClientComponent):
     def _stage(self, jobs: list[_Job]) -> Errors:
         """Transfer the files of a bulk, and return the errors."""
         cleanup = {job.finished.task.uid for job in jobs if job.cleanup}
+        done = {job.finished.task.uid for job in jobs if job.finished.state == states.DONE}
 
         def stage_one(task: Task, directives: list[Directive], sandbox: Sandbox) -> None:
             try:
                 sandbox.run(task.uid, directives, OUTWARDS, self.tracer, 'staging_out')
+                if task.common.cache and task.uid in done:
+                    self.keep(task, sandbox.directives(directives, OUTWARDS), sandbox)
             finally:
                 if task.uid in cleanup:   # the agent does not remove sandboxes that the client still needs
                     sandbox.remove()

@@ -54,6 +54,7 @@ _TASKS = (
     _tmgr('setup_done', 'the task manager is ready', uid='task manager'),
     _tmgr('get', 'the application hands over a bulk of tasks', uid='task manager', msg='bulk size: %d', detail=DEFAULT),
     _tmgr('get', 'the application hands over a task', detail=DEFAULT),
+    _tmgr('cache_hit', 'a task gets a cached result, and does not run', optional=True, origin=OWN, detail=DEFAULT),
     _tmgr('put', 'a bulk of tasks has been passed to the coordinator', uid='task manager', msg='bulk size: %d',
           detail=DEFAULT, origin=OWN),
     _input('create_sandbox_start', 'the task sandbox is being made', condition='Task-DS'),

@@ -2,7 +2,7 @@
 
 - States come in their order. A task may move back to a scheduler, which begins another attempt to run it.
 - A final state is kept, except that the real end may correct a cancellation (and a batch system the end of a pilot).
-- No component reports a state twice in one attempt, and a task that is DONE has passed all states.
+- No component reports a state twice in one attempt. A task that is DONE has passed all states, or has a cached result.
 - When a session is closed and its pilots have ended, all tasks are final.
 """
 
@@ -113,7 +113,8 @@ def _complete(trace: Trace, known: Known, passed: NDArray[np.uint32], findings: 
     done = known.done & (known.kinds == 1)
     # function calls of RAPTOR go to a master and are not scheduled by the agent
     scheduled = trace.first('schedule_ok') != NEVER
-    seen = (passed & _bits(_CLIENT_FIRST[:1])) != 0
+    ran = trace.first('cache_hit') == NEVER
+    seen = ran & ((passed & _bits(_CLIENT_FIRST[:1])) != 0)
     for chosen, names in ((seen, _CLIENT_FIRST), (scheduled, _AGENT)):
         wanted = _bits(names)
         for task in np.flatnonzero(done & chosen & ((passed & wanted) != wanted)):

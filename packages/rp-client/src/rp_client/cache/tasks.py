@@ -1,0 +1,231 @@
+"""The lookups of a task manager: tasks with a cached result end at once, and the results of others are stored.
+
+Runs in the thread of the engine; digests, files and the database are handled outside of the event loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from rp_api import states
+from rp_api.constants import TRANSFER
+from rp_api.description import task as names
+from rp_api.errors import PilotError, sentence
+from rp_api.loop.offload import Helpers
+from rp_api.staging.directive import Directive, has_wildcard
+from rp_api.staging.files import attempt, copy
+from rp_api.staging.location import Sandboxes, resolve
+from rp_api.staging.trees import remove
+from rp_api.values import with_files
+from rp_api.wire import codec
+from rp_client.stager.base import Sandbox, client_directives
+from rp_client.task import Task
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rp_client.cache.store import Result, ResultStore
+
+_log = logging.getLogger('radical.pilot.cache')
+
+_KEPT = ('exit_code', 'stdout', 'stderr', 'return_value', 'output_files')
+"""The data of a task that is its result."""
+
+CLOSE_TIMEOUT = 5.0
+"""Seconds that a closing task manager waits for lookups."""
+
+BULK = 64
+"""Tasks that are looked up together."""
+
+Hit = tuple[Task, dict[str, Any]]
+"""A task with a cached result, and the info that ends it."""
+
+
+class TaskCache:
+    """Looks tasks up in the store of the base directory, which is opened for the first of them.
+
+    `missed(tasks)` is called with tasks that have to run, `hit(hits)` with those that have a result.
+    """
+
+    def __init__(self, client_sandbox: str, session_directory: str, helpers: Helpers,
+                 store: Callable[[], ResultStore]) -> None:
+        self._client_sandbox = client_sandbox
+        self._session_directory = session_directory
+        self._helpers = helpers   # its own, as transfers of files may take hours
+        self._store = store
+        self._identities: dict[str, bytes] = {}   # of tasks that run
+        self._outputs: dict[str, Path] = {}       # their output files
+        self._results: list[tuple[Task, bytes, Path | None]] = []   # that are not stored yet
+        self._writing = threading.Lock()
+        self.missed: Callable[[list[Task]], object]
+        self.hit: Callable[[list[Hit]], object]
+
+    def look_up(self, tasks: list[Task]) -> list[Task]:
+        """Look up those of the tasks that have `cache` set, and return the others."""
+        wanted = [task for task in tasks if task.common.cache]
+        for first in range(0, len(wanted), BULK):
+            self._look_up(wanted[first:first + BULK])
+        return [task for task in tasks if not task.common.cache] if wanted else tasks
+
+    def _look_up(self, tasks: list[Task]) -> None:
+        def found(answer: tuple[list[Hit], dict[str, bytes]]) -> None:
+            hits, identities = answer
+            self._identities.update(identities)
+            self._pass_on(tasks, hits)
+
+        def failed(error: BaseException) -> None:
+            _log.warning('the cache cannot be used, so tasks run without it: %s', sentence(error))
+            self._pass_on(tasks, [])
+
+        self._helpers.run(lambda: self._find(tasks), found, failed)
+
+    def _pass_on(self, tasks: list[Task], hits: list[Hit]) -> None:
+        done = {task.uid for task, _ in hits}
+        self.hit([hit for hit in hits if hit[0].state not in states.FINAL])
+        self.missed([task for task in tasks if task.uid not in done])
+
+    def _find(self, tasks: list[Task]) -> tuple[list[Hit], dict[str, bytes]]:
+        """Return the tasks that have a result, with their output in place, and the identities of the others."""
+        from rp_client.cache.digest import DigestError  # few sessions need these
+        from rp_client.cache.identity import identity
+
+        identities = {}
+        for task in tasks:
+            try:
+                identities[task.uid] = identity(task.sparse(), self._client_sandbox)
+            except (DigestError, OSError) as error:
+                _log.warning('%s runs without the cache: %s', task.uid, error)
+        self._write()   # the results of tasks that ended earlier
+        store = self._store()
+        results = store.find(list(dict.fromkeys(identities.values())))
+        hits = []
+        for task in tasks:
+            result = results.get(identities.get(task.uid, b''))
+            info = self._restored(task, result, store.path(result)) if result else None
+            if info is not None:
+                hits.append((task, info))
+                del identities[task.uid]
+        return hits, identities
+
+    def _restored(self, task: Task, result: Result, directory: Path) -> dict[str, Any] | None:
+        """Put the output of a result in place, and return the info of the task; None if that is impossible."""
+        info: dict[str, Any] = codec.unpack(result.info)
+        sandboxes = Sandboxes(client=self._client_sandbox)
+        try:
+            for number, directive in enumerate(self._output_of(task)):
+                _stage(directive, directory / str(number), resolve(directive['target'], 'client', sandboxes))
+            if 'return_value' in info:
+                info['return_value'] = with_files(info['return_value'],
+                                                  lambda name: self._linked(task, directory / name))
+        except (PilotError, OSError) as error:
+            _log.warning('%s runs, as its cached output cannot be used: %s', task.uid, sentence(error))
+            return None
+        return {**info, 'cached': result.label}
+
+    def _linked(self, task: Task, path: Path) -> str:
+        """Return a name of a file in the session directory, where it outlives the cached result."""
+        place = os.path.join(self._session_directory, f'{task.uid}.{path.name}')
+        with suppress(FileNotFoundError):
+            os.unlink(place)
+        try:
+            os.link(path, place)
+        except OSError:   # another file system
+            copy(str(path), place)
+        return place
+
+    @staticmethod
+    def _output_of(task: Task) -> list[Directive]:
+        return client_directives(task.sparse().get(names.OUTPUT_STAGING, ()))
+
+    # the results of tasks that run
+
+    def keep(self, task: Task, directives: Sequence[Directive], sandbox: Sandbox) -> None:
+        """Copy the output of a task that is to be DONE from its sandbox; called in another thread."""
+        if task.uid not in self._identities:
+            return
+        directory = self._store().new_directory()
+        try:
+            for number, directive in enumerate(directives):
+                place = directory / str(number)
+                place.mkdir()
+                attempt({**directive, 'action': TRANSFER}, resolve(directive['source'], 'task', sandbox.sandboxes),
+                        f'{place}/')
+        except (PilotError, OSError) as error:
+            _remove(directory)
+            del self._identities[task.uid]
+            _log.warning('the result of %s is not cached: %s', task.uid, sentence(error))
+        else:
+            self._outputs[task.uid] = directory
+
+    def ended(self, tasks: Iterable[Task], state: str) -> None:
+        """Store the results of tasks that are DONE, soon, and forget the others."""
+        for task in tasks if self._identities else ():
+            found = self._identities.pop(task.uid, None)
+            directory = self._outputs.pop(task.uid, None)
+            if found is not None and state == states.DONE:
+                self._results.append((task, found, directory))
+            elif directory is not None:
+                _remove(directory)
+        if self._results:
+            self._helpers.run(self._write, lambda _: None, self._not_written)
+
+    def _write(self) -> None:
+        """Store the results that are there; called in any thread."""
+        with self._writing:
+            results, self._results = self._results, []
+            if not results:
+                return
+            store = self._store()
+            store.add([(found, _label(task), *_packed(task, store, directory)) for task, found, directory in results])
+
+    @staticmethod
+    def _not_written(error: BaseException) -> None:
+        _log.warning('results are not cached: %s', sentence(error))
+
+    def close(self) -> None:
+        """Store the last results."""
+        self._helpers.close(CLOSE_TIMEOUT)
+        try:
+            self._write()
+        except (PilotError, OSError) as error:
+            self._not_written(error)
+
+
+def _stage(directive: Directive, place: Path, target: str) -> None:
+    """Bring the output of a directive to its target, as the directive would."""
+    for path in sorted(place.iterdir()):
+        attempt(directive, str(path), os.path.join(target, '') if has_wildcard(directive['source']) else target)
+
+
+def _packed(task: Task, store: ResultStore, directory: Path | None) -> tuple[bytes, Path | None]:
+    """Return the info that is stored, and the directory of its files, where those with large values are copied."""
+    known: Mapping[str, Any] = task.known or {}
+    info = {name: known[name] for name in _KEPT if name in known}
+    copies: list[Path] = []
+
+    def copied(path: str) -> str:
+        copies.append((directory or store.new_directory()) if not copies else copies[0])
+        name = f'value.{len(copies)}'
+        copy(path, str(copies[0] / name))
+        return name
+
+    if 'return_value' in info:
+        info['return_value'] = with_files(info['return_value'], copied)
+    return codec.pack(info), copies[0] if copies else directory
+
+
+def _remove(directory: Path) -> None:
+    """Remove a directory with output, as far as possible; `rp cache prune` removes the rest."""
+    with suppress(OSError):
+        remove(str(directory))
+
+
+def _label(task: Task) -> str:
+    description = task.sparse()
+    what = [description.get(names.EXECUTABLE, ''), *description.get(names.ARGUMENTS, ())]
+    return ' '.join([task.uid, description.get(names.NAME, ''), *what])[:200]

@@ -1,0 +1,116 @@
+"""The command `rp cache`: manages the cached results of a base directory."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rp_api.errors import PilotError
+from rp_client.cli.session import DAY
+from rp_client.cli.tables import print_table, shown_size, shown_time
+
+if TYPE_CHECKING:
+    from rp_client.cache.store import Result, ResultStore
+
+_UNITS = {'': 1, 'K': 10 ** 3, 'M': 10 ** 6, 'G': 10 ** 9, 'T': 10 ** 12}
+_SIZE = re.compile(r'(\d+(?:\.\d+)?)\s*([KMGT]?)B?', re.IGNORECASE)
+
+
+def cache(arguments: list[str]) -> int:
+    """Show, limit and remove cached results."""
+    options = _parser().parse_args(arguments)
+    run = {'show': _show, 'list': _list, 'limit': _limit, 'prune': _prune, 'remove': _remove}[options.command]
+    with _opened(options.base) as store:
+        run(store, options)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    where = argparse.ArgumentParser(add_help=False)
+    where.add_argument('--base', type=Path, metavar='DIR', help='a directory with directories of sessions (default: '
+                       '$RADICAL_PILOT_BASE or the working directory)')
+    parser = argparse.ArgumentParser(prog='rp cache', description=cache.__doc__)
+    commands = parser.add_subparsers(dest='command', required=True, metavar='COMMAND')
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, description=text, parents=[where])
+
+    add('show', 'Show the number of results, their size and its limit.')
+    add('list', 'List the results, those used last first.')
+    command = add('limit', 'Set the size that all results may have together; those used least recently are removed.')
+    command.add_argument('size', type=_bytes, metavar='SIZE', help='such as 500MB or 50GB')
+    command = add('prune', 'Remove files that crashes have left, and results that are not used any more.')
+    command.add_argument('--unused-for', type=float, metavar='DAYS', default=float('inf'),
+                         help='results that were not used for so long')
+    command = add('remove', 'Remove results.')
+    command.add_argument('result', nargs='*', metavar='RESULT', help='the first characters of results in the list')
+    command.add_argument('--all', action='store_true', help='all results')
+    return parser
+
+
+def _bytes(text: str) -> int:
+    found = _SIZE.fullmatch(text.strip())
+    if not found:
+        raise argparse.ArgumentTypeError(f'{text!r} is no size: give a number and a unit, such as 500MB or 50GB')
+    return round(float(found[1]) * _UNITS[found[2].upper()])
+
+
+@contextmanager
+def _opened(base: Path | None) -> Iterator[ResultStore]:
+    from rp_client.cache.store import NAME, ResultStore  # `rp --help` does not need it
+
+    place = (base or Path(os.environ.get('RADICAL_PILOT_BASE') or '.')) / NAME
+    if not place.is_dir():
+        raise PilotError(f'there is no cache in {place.parent.resolve()}: name its base directory by --base')
+    store = ResultStore(place)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _show(store: ResultStore, _: argparse.Namespace) -> None:
+    number, size, limit = store.summary()
+    print(f'{number} results in {store.directory.resolve()}: {shown_size(size)} of at most {shown_size(limit)}')
+
+
+def _list(store: ResultStore, _: argparse.Namespace) -> None:
+    print_table(('RESULT', 'SIZE', 'MADE', 'USED', 'FILES', 'OF'), (
+        (_name(result)[:12], shown_size(result.size), shown_time(result.made), shown_time(result.used),
+         str(len(result.files)), ascii(result.label)[1:-1]) for result in store.results()))
+
+
+def _limit(store: ResultStore, options: argparse.Namespace) -> None:
+    store.set_limit(options.size)
+    _show(store, options)
+
+
+def _prune(store: ResultStore, options: argparse.Namespace) -> None:
+    number = store.prune(options.unused_for * DAY)
+    print(f'{number} results removed', file=sys.stderr)
+
+
+def _remove(store: ResultStore, options: argparse.Namespace) -> None:
+    if bool(options.result) == options.all:
+        raise PilotError('name results, or say --all')
+    known = store.results()
+    wanted = []
+    for start in options.result or ['']:
+        found = [result.identity for result in known if _name(result).startswith(start)]
+        if not found:
+            raise PilotError(f'there is no result {start} (rp cache list)')
+        if len(found) > 1 and start:
+            raise PilotError(f'{start} is the beginning of {len(found)} results: give more characters')
+        wanted += found
+    store.remove(wanted)
+    print(f'{len(wanted)} results removed', file=sys.stderr)
+
+
+def _name(result: Result) -> str:
+    return result.identity.hex()

@@ -1,0 +1,180 @@
+"""Digests: equal content in all processes gives equal digests, and other content gives other ones."""
+
+from __future__ import annotations
+
+import datetime
+import itertools
+import json
+import math
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import dataclass
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rp_client.cache.digest import DigestError, digest, file_digest
+
+OFFSET = 3
+
+
+class Colour(Enum):
+    RED = 1
+    BLUE = 2
+
+
+@dataclass
+class Point:
+    x: int
+    y: Any = None
+
+    def norm(self) -> float:
+        return abs(self.x)
+
+
+def helper(x: int) -> int:
+    return x + OFFSET
+
+
+def plain(x: int) -> int:
+    return helper(x)
+
+
+def power(exponent: int) -> Any:
+    return lambda x: x ** exponent
+
+
+OTHERS = [
+    None, True, 1, 1.0, '1', b'1', 1 + 0j, [1], (1,), {1}, frozenset({1}), {1: 1}, {'1': 1}, [], (), {}, set(), ..., '',
+    b'', float('nan'), math.inf, -0.0, 0.0, [1, 2], [2, 1], [[1], 2], [1, [2]], {'a': 1, 'b': 2}, {'a': 2, 'b': 1},
+    Colour.RED, Colour.BLUE, Point(1), Point(2), Point(1, Point(2)), Path('/a'), Path('/b'), int, str, Point, Colour,
+    len, math.sin, math, json, json.dumps, os.path.join, helper, plain, power(2), power(3), partial(helper, 1),
+    partial(helper, 2), partial(plain, 1), Point(1).norm, datetime.date(2026, 1, 2), datetime.date(2026, 1, 3), 'é',
+    '\udc80', 2 ** 70, 2 ** 71]
+
+
+def test_different_values_have_different_digests() -> None:
+    for one, other in itertools.combinations(OTHERS, 2):
+        assert digest(one) != digest(other), (one, other)
+
+
+def test_equal_values_have_equal_digests() -> None:
+    one = {'b': [1, 2.5, 'x'], 'a': {3, 1, 2}, 'f': power(2), 'p': Point(1, [Colour.RED])}
+    other = {'a': {2, 3, 1}, 'p': Point(1, [Colour.RED]), 'f': power(2), 'b': [1, 2.5, 'x']}
+    assert digest(one) == digest(other)
+    shared = [1]
+    assert digest([shared, shared]) == digest([[1], [1]])   # only the values count
+
+
+def test_a_value_that_contains_itself_has_a_digest() -> None:
+    one: list[Any] = [1]
+    one.append(one)
+    other: list[Any] = [1]
+    other.append(other)
+    assert digest(one) == digest(other) != digest([1])
+
+
+MODULE = '''
+import json, functools
+NAMES = {{'b', 'a', 'cc', 'ddd'}}
+class Model:
+    """A model."""
+    scale = {scale}
+    def run(self, x):
+        return x * self.scale
+@functools.lru_cache
+def cached(x):
+    return x, {cached}
+def inner(x):
+    """Not the same in all versions: {comment}"""
+    return Model().run(x) + {plus}   # {comment}
+def outer(x):
+    return [cached(inner(y)) for y in NAMES | {{'e', x}}], json.dumps(x)
+'''
+
+PROGRAM = '''
+import sys
+sys.path.insert(0, sys.argv[1])
+import user_code
+from rp_client.cache.digest import digest
+print(digest(user_code.outer).hex(), digest(user_code).hex(), digest(user_code.Model).hex())
+'''
+
+
+def digests_of(directory: Path, *, scale: int = 2, plus: int = 1, cached: int = 1, comment: str = '',
+               seed: int = 0) -> list[str]:
+    """The digests of a function, of its module and of a class, in a process of their own."""
+    directory.mkdir()
+    (directory / 'user_code.py').write_text(MODULE.format(scale=scale, plus=plus, cached=cached, comment=comment))
+    return subprocess.run([sys.executable, '-c', PROGRAM, directory], check=True, capture_output=True, text=True,
+                          timeout=50, env=os.environ | {'PYTHONHASHSEED': str(seed)}).stdout.split()
+
+
+def test_functions_count_by_the_code_that_they_use(tmp_path: Path) -> None:
+    function, module, model = digests_of(tmp_path / 'first')
+    assert digests_of(tmp_path / 'again', seed=1) == [function, module, model]
+    changed = digests_of(tmp_path / 'inner', plus=2)
+    assert changed[0] != function
+    assert changed[2] == model
+    changed = digests_of(tmp_path / 'cached', cached=2)
+    assert changed[0] != function
+    assert changed[2] == model
+    changed = digests_of(tmp_path / 'model', scale=3)
+    assert changed[0] != function
+    assert changed[2] != model
+    changed = digests_of(tmp_path / 'module', comment='new')
+    assert changed[1] != module
+    assert changed[2] == model
+
+
+@pytest.mark.parametrize('value', [threading.Lock(), (letter for letter in 'x'), sys.stdout])
+def test_what_another_process_cannot_compare_is_refused(value: Any) -> None:
+    with pytest.raises(DigestError):
+        digest([value])
+
+
+def test_the_error_names_the_function() -> None:
+    lock = threading.Lock()
+    with pytest.raises(DigestError, match=r'the function .*<lambda> uses a value .* _thread.lock'):
+        digest(lambda: lock)
+
+
+def test_arrays_count_by_their_content() -> None:
+    numpy = pytest.importorskip('numpy')
+    one = numpy.arange(10)
+    assert digest(one) == digest(numpy.arange(10)) != digest(one[::-1])
+    assert digest(one) != digest(one.astype(float))
+
+
+def test_files_and_directories(tmp_path: Path) -> None:
+    one, other = tmp_path / 'one', tmp_path / 'other'
+    for path in (one, other):
+        (path / 'below').mkdir(parents=True)
+        (path / 'below' / 'file').write_text('content')
+        (path / 'link').symlink_to('below/file')
+    assert file_digest(str(one)) == file_digest(str(other))
+    assert file_digest(str(one / 'below' / 'file')) == file_digest(str(other / 'link'))
+    before = file_digest(str(one))
+    (one / 'below' / 'file').write_text('contenu')   # of equal size, within one tick of the clock
+    changed = file_digest(str(one))
+    assert changed != before
+    (other / 'below' / 'file').chmod(0o755)
+    assert file_digest(str(other)) != before   # a script that can be executed is another input
+    (one / 'new').touch()
+    assert file_digest(str(one)) != changed
+    with pytest.raises(FileNotFoundError):
+        file_digest(str(tmp_path / 'none'))
+
+
+def test_a_file_that_has_not_changed_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / 'file'
+    path.write_text('content')
+    os.utime(path, (1, 1))
+    before = file_digest(str(path))
+    monkeypatch.setattr('builtins.open', None)
+    assert file_digest(str(path)) == before

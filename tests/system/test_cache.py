@@ -1,0 +1,281 @@
+"""Cached results in whole sessions: a campaign that is run again does only what is missing."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+from conftest import Run, pilot_description, wait_until
+
+import radical.pilot as rp
+
+LOG = 'radical.pilot.cache'
+
+
+@contextmanager
+def campaign(base: Path, **settings: Any) -> Iterator[rp.TaskManager]:
+    """A session of this base directory, with an active pilot."""
+    with rp.Session(cfg={'base': str(base), **settings}) as session:
+        pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+        tmgr.add_pilots(pmgr.submit_pilots(pilot_description(base)))
+        yield tmgr
+
+
+def program(work: str = 'cat input; echo 1 > output', **others: Any) -> rp.TaskDescription:
+    """A program that counts its runs in the file `runs` of the working directory."""
+    return rp.TaskDescription({
+        'executable': '/bin/sh', 'arguments': ['-c', f'echo run >> {Path.cwd()}/runs; {work}'], 'cache': True,
+        'input_staging': ['input'], 'output_staging': ['output > results/output']} | others)
+
+
+def runs(base: Path) -> int:
+    path = base / 'runs'
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+def done(tmgr: rp.TaskManager, *descriptions: rp.TaskDescription) -> list[rp.Task]:
+    tasks = tmgr.submit_tasks(list(descriptions))
+    tmgr.wait_tasks(timeout=40)
+    assert [task.state for task in tasks] == [rp.DONE] * len(tasks), [task.exception for task in tasks]
+    return tasks
+
+
+@pytest.fixture
+def home(base: Path) -> Path:
+    """The base directory, with an input."""
+    (base / 'input').write_text('in')
+    return base
+
+
+def test_a_campaign_that_is_run_again_does_only_what_is_missing(home: Path) -> None:
+    with campaign(home) as tmgr:
+        first, = done(tmgr, program())
+        again, = done(tmgr, program())   # in the same session, too
+        assert (first.cached, again.cached) == (False, True)
+    shutil.rmtree(home / 'results')
+    with campaign(home) as tmgr:
+        seen: list[str] = []
+        tmgr.register_callback(lambda task, state: seen.append(state))
+        task, other = done(tmgr, program(), program('echo 2 > output', name='other'))
+        assert (task.cached, task.stdout, task.exit_code, task.pilot) == (True, 'in', 0, None)
+        assert other.cached is False
+        wait_until(lambda: seen.count(rp.DONE) == 2)
+    assert runs(home) == 2
+    assert (home / 'results' / 'output').read_text() == '2\n'
+
+
+@pytest.mark.parametrize('what', ['input', 'arguments', 'executable', 'environment', 'script'])
+def test_what_a_result_depends_on(home: Path, what: str) -> None:
+    script = home / 'script'
+    script.write_text(f'echo run >> {home}/runs\n')
+    copy = home / 'shell'
+    shutil.copy('/bin/sh', copy)
+    description = program(executable=str(copy), arguments=[str(script), 'x'], output_staging=[])
+    with campaign(home) as tmgr:
+        done(tmgr, description, description)
+        before = runs(home)
+        assert done(tmgr, description)[0].cached
+        changed = rp.TaskDescription(description)
+        if what == 'input':
+            (home / 'input').write_text('other')
+        elif what == 'arguments':
+            changed['arguments'] = [str(script), 'y']
+        elif what == 'executable':
+            with copy.open('ab') as file:
+                file.write(b'\n')
+        elif what == 'environment':
+            changed['environment'] = {'A': '1'}
+        else:
+            script.write_text(f'echo run >> {home}/runs  # changed\n')
+        task, = done(tmgr, changed)
+        assert not task.cached
+        assert runs(home) == before + 1
+
+
+def test_what_a_result_does_not_depend_on(home: Path) -> None:
+    with campaign(home) as tmgr:
+        done(tmgr, program())
+        os.utime(home / 'input')
+        task, = done(tmgr, program(uid='mine', name='name', priority=3, timeout=60, metadata={'a': 1},
+                                   output_staging=['output > elsewhere/result']))
+        assert task.cached
+    assert (home / 'elsewhere' / 'result').read_text() == '1\n'
+
+
+def test_a_hit_whose_output_is_gone_is_no_hit(home: Path) -> None:
+    with campaign(home) as tmgr:
+        done(tmgr, program())
+        assert done(tmgr, program())[0].cached
+        kept, = (home / '.rp.cache' / 'outputs').glob('*/0/output')
+        kept.unlink()
+        assert not done(tmgr, program())[0].cached
+        assert done(tmgr, program())[0].cached   # it was stored again
+    assert runs(home) == 2
+
+
+def test_failures_are_not_cached(home: Path) -> None:
+    with campaign(home) as tmgr:
+        for _ in range(2):
+            task = tmgr.submit_tasks(program('echo > output; exit 3', stage_on_error=True))
+            task.wait(timeout=40)
+            assert (task.state, task.exit_code, task.cached) == (rp.FAILED, 3, False)
+
+
+def test_directories_and_patterns_come_back(home: Path) -> None:
+    description = program('mkdir -p d/e; echo 1 > d/e/f; ln -s e/f d/link; echo a > a.dat; echo b > b.dat',
+                          output_staging=['d > tree', '*.dat > data'])
+    with campaign(home) as tmgr:
+        done(tmgr, description)
+        for name in ('tree', 'data'):
+            shutil.rmtree(home / name)
+        assert done(tmgr, description)[0].cached
+    assert (home / 'tree' / 'link').readlink() == Path('e/f')
+    assert (home / 'tree' / 'link').read_text() == '1\n'
+    assert sorted(path.name for path in (home / 'data').iterdir()) == ['a.dat', 'b.dat']
+
+
+def test_an_output_that_cannot_be_put_in_place_lets_the_task_run(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with campaign(home) as tmgr:
+        done(tmgr, program())
+        (home / 'place').write_text('a file')
+        with caplog.at_level(logging.WARNING, LOG):
+            task = tmgr.submit_tasks(program(output_staging=['output > place/output']))
+            task.wait(timeout=40)
+        assert (task.state, task.cached) == (rp.FAILED, False)   # it cannot be staged after a run either
+        assert f'{task.uid} runs, as its cached output cannot be used' in caplog.text
+
+
+def test_a_key_stands_for_all_else(home: Path) -> None:
+    with campaign(home) as tmgr:
+        done(tmgr, program(cache='first'))
+        assert done(tmgr, program('echo 2 > output', cache='first'))[0].cached
+        assert not done(tmgr, program(cache='second'))[0].cached
+
+
+def test_many_tasks(home: Path) -> None:
+    wanted = [rp.TaskDescription({'executable': '/bin/echo', 'arguments': [str(number)], 'cache': True})
+              for number in range(300)]
+    with campaign(home) as tmgr:
+        assert not any(task.cached for task in done(tmgr, *wanted))
+    with campaign(home) as tmgr:
+        tasks = done(tmgr, *wanted, rp.TaskDescription({'executable': '/bin/echo', 'cache': True}))
+        assert [task.cached for task in tasks] == [True] * 300 + [False]
+        assert [task.stdout.strip() for task in tasks] == [*map(str, range(300)), '']
+
+
+@pytest.mark.parametrize(('description', 'sentence'), [
+    ({'output_staging': [{'source': 'output', 'target': 'pilot:///output', 'action': rp.COPY}]},
+     r'its output stays on the platform \[Copy output > pilot:///output\].*Transfer'),
+    ({'input_staging': [{'source': 'pilot:///input', 'target': 'input', 'action': rp.LINK}]},
+     r'cannot compare the content of its input \[Link pilot:///input > input\].*a key'),
+    ({'mode': rp.TASK_SERVICE}, 'have no result'),
+    ({'cache': 3}, 'TaskDescription.cache must be True, False or a key, which is text, not 3'),
+    ({'cache': ''}, 'TaskDescription.cache must be True, False or a key'),
+])
+def test_what_cannot_be_cached_is_refused(run: Run, home: Path, description: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        run.tmgr.submit_tasks(program(**description))
+
+
+def test_a_cache_that_cannot_be_used_lets_tasks_run(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (home / '.rp.cache').write_text('a file')
+    with campaign(home) as tmgr, caplog.at_level(logging.WARNING, LOG):
+        assert not done(tmgr, program())[0].cached
+    assert 'the cache cannot be used, so tasks run without it' in caplog.text
+
+
+def double(values: list[int]) -> list[int]:
+    return [2 * value for value in values]
+
+
+def large(size: int) -> bytes:
+    return b'x' * size
+
+
+def function(call: Callable[..., Any], argument: Any, raptor: Any) -> rp.TaskDescription:
+    return rp.TaskDescription({'mode': rp.TASK_FUNCTION, 'function': rp.PythonTask(call, [argument]), 'cache': True,
+                               'raptor_id': raptor.uid})
+
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])   # workers cannot import this module
+
+
+def test_functions_and_their_values(home: Path) -> None:
+    for cached in (False, True):
+        with campaign(home) as tmgr:
+            master = tmgr.submit_raptors(rp.TaskDescription({'mode': rp.RAPTOR_MASTER}))[0]
+            master.submit_workers(rp.TaskDescription({'mode': rp.RAPTOR_WORKER, 'ranks': 1}))
+            tasks = tmgr.submit_tasks([function(double, [1, 2], master), function(large, 3 << 20, master),
+                                       function(lambda x: {x}, 5, master)])
+            tmgr.wait_tasks([task.uid for task in tasks], timeout=40)
+            assert [task.state for task in tasks] == [rp.DONE] * 3, [task.exception for task in tasks]
+            assert [task.cached for task in tasks] == [cached] * 3
+            assert [task.return_value for task in tasks] == [[2, 4], b'x' * (3 << 20), {5}]
+
+
+def test_a_function_that_cannot_be_compared_runs(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lock = threading.Lock()
+    assert lock is not None
+    with campaign(home) as tmgr, caplog.at_level(logging.WARNING, LOG):
+        task = tmgr.submit_tasks(rp.TaskDescription({
+            'executable': '/bin/true', 'cache': True, 'input_staging': ['missing']}))
+        task.wait(timeout=40)
+    assert task.state == rp.FAILED   # by its input, as without the cache
+    assert 'missing' in (task.exception or '')
+    assert f'{task.uid} runs without the cache' in caplog.text
+
+
+def test_cancelled_while_it_is_looked_up(home: Path) -> None:
+    with campaign(home) as tmgr:
+        tasks = tmgr.submit_tasks([program(f'sleep 100 # {number}') for number in range(200)])
+        tmgr.cancel_tasks([task.uid for task in tasks])
+        tmgr.wait_tasks(timeout=40)
+        assert {task.state for task in tasks} == {rp.CANCELED}
+
+
+APPLICATION = '''
+import os, sys
+import radical.pilot as rp
+session = rp.Session(uid='killed', cfg={'base': sys.argv[1]})
+pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+tmgr.add_pilots(pmgr.submit_pilots(rp.PilotDescription(
+    {'resource': 'local.exact', 'cores': 2, 'runtime': 10, 'sandbox': sys.argv[1]})))
+def ended(task, state):
+    if state == rp.DONE:
+        print(task.uid, flush=True)
+tmgr.register_callback(ended)
+tmgr.submit_tasks([rp.TaskDescription({'executable': '/bin/echo', 'arguments': [str(n)], 'cache': True,
+                                       'output_staging': [f'task.{n:06d}.out > out.{n}']}) for n in range(2000)])
+tmgr.wait_tasks()
+'''
+
+
+def test_results_survive_the_death_of_the_application(base: Path) -> None:
+    application = subprocess.Popen([sys.executable, '-c', APPLICATION, base], stdout=subprocess.PIPE, text=True)
+    assert application.stdout is not None
+    for _ in range(100):
+        assert next(application.stdout)
+    application.kill()
+    application.communicate(timeout=40)
+    assert application.returncode == -signal.SIGKILL
+    with rp.Session(uid='killed', cfg={'base': str(base)}):   # ends it
+        pass
+    with campaign(base) as tmgr:
+        tasks = tmgr.submit_tasks([rp.TaskDescription({
+            'executable': '/bin/echo', 'arguments': [str(n)], 'cache': True,
+            'output_staging': [f'task.{n:06d}.out > out.{n}']}) for n in range(200)])
+        tmgr.wait_tasks(timeout=40)
+        assert {task.state for task in tasks} == {rp.DONE}
+        assert sum(task.cached for task in tasks) >= 50
+        assert [(base / f'out.{n}').read_text() for n in range(200)] == [f'{n}\n' for n in range(200)]
