@@ -56,3 +56,22 @@ def test_files_that_are_not_there(managers: Managers, base: Path) -> None:
     assert f'failed on {pilot.sandboxes.pilot}/{tasks[1].uid}/none: No such file' in str(tasks[1].exception)
     with pytest.raises(StagingError, match='none: No such file'):
         pilot.stage_out('none')
+
+
+def test_output_of_tasks_on_another_host(managers: Managers) -> None:
+    """All of it comes, also the file of an absolute path, and no copy stays."""
+    pilot = managers.active()
+    (task,) = managers.tmgr.submit_tasks([rp.TaskDescription({
+        'executable': '/bin/sh', 'arguments': ['-c', 'seq 5000; seq 3 >&2; exit 1'],
+        'stderr': f'{pilot.sandboxes.pilot}/errors [1]'})])
+    managers.tmgr.wait_tasks(timeout=40)
+    assert task.read_stdout() == ''.join(f'{number}\n' for number in range(1, 5001))
+    assert task.read_stderr() == '1\n2\n3\n'
+    assert task.error is not None
+    assert task.error.path == f'{pilot.sandboxes.pilot}/errors [1]'
+    with task.open_stdout() as file:
+        assert file.readline() == b'1\n'
+        assert not list(Path(tempfile.gettempdir()).glob('rp.stage.*'))
+    sandbox(pilot).joinpath(task.uid, f'{task.uid}.out').unlink()
+    with pytest.raises(FileNotFoundError, match=f'{task.uid} is FAILED and has not written this file'):
+        task.read_stdout()

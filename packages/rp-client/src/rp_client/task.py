@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
 
 from rp_api import states
 from rp_api.constants import AGENT_SERVICE, TASK_EXECUTABLE, TASK_SERVICE, TASK_STATE
@@ -123,6 +123,38 @@ class Task:
         """The end of the task's standard error (at most 1024 characters)."""
         return self._get('stderr') or ''
 
+    def read_stdout(self) -> str:
+        """Return the task's standard output, all of it: of a task that runs, what it has written so far.
+
+        Bytes that are no UTF-8 are replaced. The file is copied if it is on another host. Use `open_stdout` for a file
+        that is too large for memory.
+
+        Raises:
+            RuntimeError: The task has not started, or it is a call of RAPTOR whose description has no `stdout`.
+            FileNotFoundError: The file, or the sandbox, was removed.
+            OSError: The file cannot be read.
+            PilotError: The host of the file cannot be reached.
+        """
+        return _text(self.open_stdout())
+
+    def read_stderr(self) -> str:
+        """Return the task's standard error, all of it; see `read_stdout`."""
+        return _text(self.open_stderr())
+
+    def open_stdout(self) -> BinaryIO:
+        """Open the task's standard output for reading, as binary file; close it after use.
+
+        A file on another host is copied to a temporary file, which is removed when it is closed.
+
+        Raises:
+            RuntimeError, FileNotFoundError, OSError, PilotError: See `read_stdout`.
+        """
+        return self._open('stdout')
+
+    def open_stderr(self) -> BinaryIO:
+        """Open the task's standard error for reading, as binary file; see `open_stdout`."""
+        return self._open('stderr')
+
     @property
     def exception(self) -> str | None:
         """The reason of a failure, in one sentence; None without a failure."""
@@ -158,6 +190,15 @@ class Task:
         names = {'stdout': f'{self._uid}.out', 'stderr': f'{self._uid}.err'}
         return {stream: os.path.join(sandbox, description.get(stream) or name) for stream, name in names.items()
                 if description.get(stream) or not of_call}
+
+    def _open(self, stream: str) -> BinaryIO:
+        if self._pilot is None or (states.TASK.value(self._state) < _RUNS):
+            raise RuntimeError(f'{self._uid} has no {stream} yet: it has not started, its state is {self._state}')
+        path = self._outputs().get(stream)
+        if path is None:
+            raise RuntimeError(f'{self._uid} is a call of RAPTOR, whose {stream} is kept in a file only if its '
+                               f'description sets {stream!r}; Task.{stream} has the end')
+        return self._tmgr.open_output(self, path)
 
     @property
     def return_value(self) -> Any:
@@ -488,3 +529,9 @@ class Task:
         if self._known:
             info = {**PackedInfo(self._known), **info}
         self._known = info.packed if type(info) is PackedInfo else packed_info(info)
+
+
+def _text(file: BinaryIO) -> str:
+    """Read and close a file."""
+    with file:
+        return file.read().decode(errors='replace')

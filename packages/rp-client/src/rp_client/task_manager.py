@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, cast, overload
 from weakref import WeakValueDictionary
 
 from rp_api import constants, states
@@ -350,6 +350,13 @@ class TaskManager(OldMethods):
                 future = self._futures[task.uid] = TaskFuture(task, self._engine.tell)
                 self._board.listen(task, future)
             return future
+
+    def open_output(self, task: Task, path: str) -> BinaryIO:
+        """Open a file that a task has written; see `Task.open_stdout`."""
+        from rp_client.stager.outputs import open_output
+
+        self.check_process()
+        return open_output(task, path)
 
     def wait_of(self, task: Task) -> str:
         """Return what keeps a task with `raptor_id` from being run by its master; see `Task.waits_for`."""
