@@ -92,6 +92,14 @@ def test_the_end_of_a_part_is_reported_and_decides_if_all_fail(tmp_path: Path) -
     assert (again.target_state, again.exception) == (states.FAILED, 'it has no class')
 
 
+def test_a_worker_without_one_of_its_nodes_can_be_cancelled(parts: WorkerParts, tmp_path: Path) -> None:
+    worker = a_worker(tmp_path)
+    first, second = divided(parts, worker)
+    assert parts.joined([ended(second, states.FAILED, 'node n5 is lost')]) == []
+    assert parts.joined([ended(first, states.CANCELED)]) == [worker]
+    assert (worker.target_state, worker.exception) == (states.CANCELED, None)
+
+
 def variables(task: AgentTask, **context: Any) -> dict[str, str]:
     return TaskEnvironment(a_context()._replace(**context)).of_task(task)
 

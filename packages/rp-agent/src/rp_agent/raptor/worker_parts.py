@@ -2,7 +2,7 @@
 
 The scheduler places the ranks of a worker as those of any task. The executor of each node then gets a part: a copy of
 the task with the ranks on that node. The worker executes when the first part does, and has ended when all parts have.
-It is DONE if a part is: a worker without MPI continues without the nodes that it loses.
+It is DONE if a part is, else CANCELED if one is: a worker without MPI continues without the nodes that it loses.
 """
 
 from __future__ import annotations
@@ -63,6 +63,9 @@ class Part(AgentTask):
 
 
 Ended = Callable[[Part], object]
+
+_DECISIVE = (states.DONE, states.CANCELED, states.FAILED)
+"""The first of these that a part has is that of the worker."""
 
 
 class WorkerParts:
@@ -149,9 +152,9 @@ def _conclude(worker: AgentTask, parts: list[Part]) -> None:
     for part in parts:
         with suppress(OSError):   # a killed manager leaves it
             os.unlink(run_file(worker.sandbox, worker.uid, part.number))
-    done = [part for part in parts if part.target_state == states.DONE]
-    failed = [part for part in parts if part.target_state == states.FAILED]
-    decisive = (done or failed or parts)[0]
+    by_state = {state: [part for part in parts if part.target_state == state] for state in _DECISIVE}
+    done = by_state[states.DONE]
+    decisive = next(filter(None, by_state.values()), parts)[0]
     worker.state = decisive.state
     worker.exit_code = decisive.exit_code
     worker.target_state = decisive.target_state
