@@ -429,8 +429,8 @@ def dragon(session: nox.Session) -> None:
 
 @nox.session
 def slurm(session: nox.Session) -> None:
-    """Pilots on a real Slurm, which is started for it."""
-    install_debian(session, SLURM)
+    """Pilots on a real Slurm, which is started for it, on this machine and over hosts of their own networks."""
+    install_debian(session, SLURM, SSH)
     install_editable(session, *TEST_TOOLS, 'rdkit')
     session.run('pytest', 'tests/slurm', *session.posargs, env={'CI': '1'})
 

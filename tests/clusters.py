@@ -61,16 +61,17 @@ class Cluster:
         self._prefix = list(prefix)
         self._daemons: list[subprocess.Popen[bytes]] = []
 
-    def daemon(self, *command: str) -> subprocess.Popen[bytes]:
+    def daemon(self, *command: str, prefix: Sequence[str] | None = None) -> subprocess.Popen[bytes]:
         """Start a program that stays in the foreground; what it writes goes to `<its name>.out`.
 
-        It ends with us, however we end.
+        It ends with us, however we end. `prefix` is for a program that is not on the host of the others.
         """
         program, *arguments = command
         path = shutil.which(program, path=SYSTEM_PATH)
         ours = os.getpid()
+        before = self._prefix if prefix is None else prefix
         with open(self.directory / f'{Path(program).name}.out', 'ab') as output:
-            process = subprocess.Popen([*self._prefix, path or program, *arguments], stdin=subprocess.DEVNULL,
+            process = subprocess.Popen([*before, path or program, *arguments], stdin=subprocess.DEVNULL,
                                        stdout=output, stderr=output, env=os.environ | self.environ,
                                        start_new_session=True, cwd=self.directory,
                                        preexec_fn=lambda: die_with_parent(ours))

@@ -1,7 +1,8 @@
 """Hosts for tests that are reached by ssh: this machine at a port of its own, or network namespaces as separate hosts.
 
 Hosts share file system and processes. A namespace has its own network with an address and a loopback that nobody else
-has, and its own host name, so that what works only because client and agent are on one host does not work there.
+has, and its own host name, shared memory and boot id (`rp_api.system.host`), so that what works only because client and
+agent are on one host does not work there.
 `environ` has a PATH whose `ssh`, `scp` and `sftp` use the keys and the configuration of these hosts and nothing of the
 user's.
 """
@@ -15,6 +16,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -53,8 +55,13 @@ Host {name}
 '''
 
 # `ip netns exec` would hide the control groups, without which Slurm does not start; $0 is the directory of the hosts
-ENTER = ('unshare', '--uts', '--mount', 'sh', '-c',
-         'mount --bind "$0/hosts" /etc/hosts && hostname "$1" && shift && exec "$@"')
+ENTER = ('unshare', '--uts', '--mount', 'sh', '-c', '''set -e
+mount --bind "$0/hosts" /etc/hosts
+mount --bind "$0/$1.boot_id" /proc/sys/kernel/random/boot_id
+mount --bind "$0/$1.shm" /dev/shm
+hostname "$1"
+shift
+exec "$@"''')
 
 
 class SshHosts(Cluster):
@@ -119,6 +126,14 @@ class Namespaces(SshHosts):
         """What to put before a command so that it runs on that host."""
         return ('nsenter', f'--net=/run/netns/{self._tag}{name}', *ENTER, str(self.directory), name)
 
+    def shared_memory(self, name: str) -> Path:
+        """The directory that is `/dev/shm` on that host."""
+        return self.directory / f'{name}.shm'
+
+    def kill(self, name: str) -> None:
+        """End all that runs on a host."""
+        self._kill(f'{self._tag}{name}')
+
     def open(self, environ: Mapping[str, Mapping[str, str]] | None = None) -> None:
         """Let ssh in to all hosts; `environ` has what its sessions find in their environment, by host."""
         for name in self.names:
@@ -131,6 +146,7 @@ class Namespaces(SshHosts):
         super().stop()
         for name in self.names:
             self._remove(f'{self._tag}{name}')
+            self.run('umount', str(self.shared_memory(name)), check=False)
         self.run('ip', 'link', 'del', self._tag, check=False)
 
     def clear(self) -> None:
@@ -138,24 +154,34 @@ class Namespaces(SshHosts):
         for line in self.run('ip', 'netns', 'list').splitlines():
             if _is_left(line.split()[0]):
                 self._remove(line.split()[0])
+        for line in Path('/proc/self/mounts').read_text().splitlines():
+            if _is_left(line.split()[0]):
+                self.run('umount', line.split()[1], check=False)
         for link in json.loads(self.run('ip', '-json', 'link', 'show', 'type', 'bridge') or '[]'):
             if _is_left(link.get('ifname', '')):
                 self.run('ip', 'link', 'del', link['ifname'], check=False)
 
     def _remove(self, space: str) -> None:
+        self._kill(space)
+        self.run('ip', 'netns', 'del', space, check=False)
+
+    def _kill(self, space: str) -> None:
         for pid in self.run('ip', 'netns', 'pids', space, check=False).split():
             with suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
-        self.run('ip', 'netns', 'del', space, check=False)
 
     def link(self) -> None:
-        """Make the network: a bridge without an address, as this machine itself is not in that network."""
+        """Make the hosts and the network: a bridge without an address, as this machine itself is not in that network.
+        """
         self.run('ip', 'link', 'add', self._tag, 'type', 'bridge')
         self.run('ip', 'link', 'set', self._tag, 'up')
         known = ''.join(f'{self.address(name)} {name}\n' for name in self.names)
         (self.directory / 'hosts').write_text(f'127.0.0.1 localhost\n{known}')
         for name in self.names:
             space, wire = f'{self._tag}{name}', f'{self._tag}{name}v'
+            (self.directory / f'{name}.boot_id').write_text(f'{uuid.uuid4()}\n')
+            self.shared_memory(name).mkdir()
+            self.run('mount', '-t', 'tmpfs', space, str(self.shared_memory(name)))
             self.run('ip', 'netns', 'add', space)
             self.run('ip', 'link', 'add', wire, 'type', 'veth', 'peer', 'name', 'eth0', 'netns', space)
             self.run('ip', 'link', 'set', wire, 'master', self._tag, 'up')

@@ -31,6 +31,8 @@ def test_functions_over_all_hosts(install: Callable[[str], Mpi], hosts: Namespac
     assert told['state'] == 'AGENT_EXECUTING', told
     assert len({tuple(place) for place in told['places']}) == 5
     ranks = Counter(told['slots'])
+    assert told['large']
+    assert {tuple(each) for each in told['objects']} == {(name, 1, 3_000_000) for name in ranks}   # fetched once
     for number, results in zip((1, 2), sorted(told['over'], key=str), strict=True):
         assert [result[:2] for result in results] == [[5, 10 + 5 * number]] * 5
         assert Counter(result[2] for result in results) == ranks

@@ -23,5 +23,7 @@ def test_a_worker_on_both_hosts(remote: Remote, base: Path) -> None:
     assert told['state'] == 'AGENT_EXECUTING', told
     assert Counter(host for host, _ in {tuple(place) for place in told['places']}) == {'h1': 3, 'h2': 4}
     assert Counter(told['slots']) == {'h1': 3, 'h2': 4}
+    assert told['large']
+    assert {tuple(each) for each in told['objects']} == {('h1', 1, 3_000_000), ('h2', 1, 3_000_000)}   # fetched once
     assert len(told['after']) == 200
     assert told['then'] == 'AGENT_EXECUTING'
