@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -148,10 +148,20 @@ def _stat(pid: int) -> list[str]:
     return Path(f'/proc/{pid}/stat').read_text(encoding='utf-8', errors='replace').rpartition(')')[2].split()
 
 
-class Strangers:
-    """Tells how much of the machine other processes used meanwhile: benchmarks on a busy machine mislead."""
+def _own() -> float:
+    """CPU seconds of this process and of those that it has waited for."""
+    return sum(usage.ru_utime + usage.ru_stime for usage in
+               map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
 
-    def __init__(self) -> None:
+
+class Strangers:
+    """Tells how much of the machine other processes used meanwhile: benchmarks on a busy machine mislead.
+
+    `own` returns the CPU seconds of those that are no strangers: this process and those that it has waited for.
+    """
+
+    def __init__(self, own: Callable[[], float] = _own) -> None:
+        self._own = own
         self._begin = self._now()
 
     def share(self) -> float:
@@ -159,15 +169,12 @@ class Strangers:
         busy, own, total = (after - before for before, after in zip(self._begin, self._now(), strict=True))
         return max(0.0, 100 * (busy - own) / total) if total else 0.0   # the kernel counts ticks
 
-    @staticmethod
-    def _now() -> tuple[float, float, float]:
-        """CPU seconds: of all processes, of this one with those that it has waited for, that there were."""
+    def _now(self) -> tuple[float, float, float]:
+        """CPU seconds: of all processes, of those that are no strangers, that there were."""
         with open('/proc/stat', encoding='ascii') as file:
             user, nice, system, idle, iowait, irq, softirq, steal, *_ = map(int, file.readline().split()[1:])
         busy = (user + nice + system + irq + softirq + steal) / os.sysconf('SC_CLK_TCK')
-        own = sum(usage.ru_utime + usage.ru_stime for usage in
-                  map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)))
-        return busy, own, busy + (idle + iowait) / os.sysconf('SC_CLK_TCK')
+        return busy, self._own(), busy + (idle + iowait) / os.sysconf('SC_CLK_TCK')
 
 
 def progress(text: str) -> None:
