@@ -124,6 +124,20 @@ def test_a_hit_whose_output_is_gone_is_no_hit(home: Path) -> None:
     assert runs(home) == 2
 
 
+def test_the_whole_output_is_kept(home: Path) -> None:
+    wanted = [program('seq 1000; seq 3 >&2; echo > output'), program('echo short; echo > output', cleanup=True),
+              program('seq 1001; echo > output', cleanup=True)]
+    with campaign(home) as tmgr:
+        done(tmgr, *wanted)
+    with campaign(home) as tmgr:
+        long, short, gone = done(tmgr, *wanted)
+        assert [task.cached for task in (long, short, gone)] == [True] * 3
+        assert long.read_stdout() == '\n'.join(map(str, range(1, 1001))) + '\n'
+        assert (long.read_stderr(), short.read_stdout()) == ('1\n2\n3\n', 'short\n')
+        with pytest.raises(FileNotFoundError, match='with the end of its stdout only'):
+            gone.read_stdout()
+
+
 def test_failures_are_not_cached(home: Path) -> None:
     with campaign(home) as tmgr:
         for _ in range(2):

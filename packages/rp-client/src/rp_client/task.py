@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
 
 from rp_api import states
@@ -14,7 +16,7 @@ from rp_api.errors import DeserializationError
 from rp_api.values import from_plain, is_pickled
 from rp_api.wire import codec
 from rp_client.common_description import NOTHING, CommonDescription
-from rp_client.completion.result import RETURNING, TaskResult
+from rp_client.completion.result import RETURNING, SHOWN, TaskResult
 from rp_client.completion.task_future import TaskFuture
 
 if TYPE_CHECKING:
@@ -192,6 +194,8 @@ class Task:
                 if description.get(stream) or not of_call}
 
     def _open(self, stream: str) -> BinaryIO:
+        if self.cached:
+            return self._open_cached(stream)
         if self._pilot is None or (states.TASK.value(self._state) < _RUNS):
             raise RuntimeError(f'{self._uid} has no {stream} yet: it has not started, its state is {self._state}')
         path = self._outputs().get(stream)
@@ -199,6 +203,17 @@ class Task:
             raise RuntimeError(f'{self._uid} is a call of RAPTOR, whose {stream} is kept in a file only if its '
                                f'description sets {stream!r}; Task.{stream} has the end')
         return self._tmgr.open_output(self, path)
+
+    def _open_cached(self, stream: str) -> BinaryIO:
+        """Open a standard stream of a cached result."""
+        path = self._get('cached')['files'].get(stream)
+        if path is not None:
+            return open(path, 'rb')
+        text = self._get(stream) or ''
+        if len(text) < SHOWN:
+            return BytesIO(text.encode())
+        raise FileNotFoundError(errno.ENOENT, f'the result of {self._uid} is cached with the end of its {stream} only, '
+                                'as the task has run on another host, or its sandbox was removed')
 
     @property
     def return_value(self) -> Any:

@@ -10,7 +10,8 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from shutil import copyfileobj
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rp_api import states
 from rp_api.constants import TRANSFER
@@ -23,6 +24,7 @@ from rp_api.staging.location import Sandboxes, resolve
 from rp_api.staging.trees import remove
 from rp_api.values import with_files
 from rp_api.wire import codec
+from rp_client.completion.result import SHOWN
 from rp_client.stager.base import Sandbox, client_directives
 from rp_client.task import Task
 
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from rp_client.cache.store import Result, ResultStore
 
 _log = logging.getLogger('radical.pilot.cache')
+
+_STREAMS: dict[str, Callable[[Task], BinaryIO]] = {'stdout': Task.open_stdout, 'stderr': Task.open_stderr}
 
 _KEPT = ('exit_code', 'stdout', 'stderr', 'return_value', 'output_files')
 """The data of a task that is its result."""
@@ -122,10 +126,11 @@ class TaskCache:
             if 'return_value' in info:
                 info['return_value'] = with_files(info['return_value'],
                                                   lambda name: self._linked(task, directory / name))
+            whole = {stream: self._linked(task, directory / stream) for stream in info.pop('whole')}
         except (PilotError, OSError) as error:
             _log.warning('%s runs, as its cached output cannot be used: %s', task.uid, sentence(error))
             return None
-        return {**info, 'cached': result.label}
+        return {**info, 'cached': {'label': result.label, 'made': result.made, 'files': whole}}
 
     def _linked(self, task: Task, path: Path) -> str:
         """Return a name of a file in the session directory, where it outlives the cached result."""
@@ -181,7 +186,8 @@ class TaskCache:
             if not results:
                 return
             store = self._store()
-            store.add([(found, _label(task), *_packed(task, store, directory)) for task, found, directory in results])
+            store.add([(found, _label(task), *_Packing(task, store, directory).packed())
+                       for task, found, directory in results])
 
     @staticmethod
     def _not_written(error: BaseException) -> None:
@@ -202,21 +208,46 @@ def _stage(directive: Directive, place: Path, target: str) -> None:
         attempt(directive, str(path), os.path.join(target, '') if has_wildcard(directive['source']) else target)
 
 
-def _packed(task: Task, store: ResultStore, directory: Path | None) -> tuple[bytes, Path | None]:
-    """Return the info that is stored, and the directory of its files, where those with large values are copied."""
-    known: Mapping[str, Any] = task.known or {}
-    info = {name: known[name] for name in _KEPT if name in known}
-    copies: list[Path] = []
+class _Packing:
+    """Packs the result of a task, and copies the files that belong to it to the directory with its output."""
 
-    def copied(path: str) -> str:
-        copies.append((directory or store.new_directory()) if not copies else copies[0])
-        name = f'value.{len(copies)}'
-        copy(path, str(copies[0] / name))
+    def __init__(self, task: Task, store: ResultStore, directory: Path | None) -> None:
+        known: Mapping[str, Any] = task.known or {}
+        self._info = {name: known[name] for name in _KEPT if name in known}
+        self._store = store
+        self._directory = directory
+        self._values = 0
+        if 'return_value' in self._info:
+            self._info['return_value'] = with_files(self._info['return_value'], self._copy_value)
+        self._info['whole'] = [stream for stream, opened in _STREAMS.items()
+                               if len(self._info.get(stream) or '') >= SHOWN
+                               and self._copy_stream(task, stream, opened)]
+
+    def packed(self) -> tuple[bytes, Path | None]:
+        """Return the packed info, and the directory, if there is one."""
+        return codec.pack(self._info), self._directory
+
+    def _place(self) -> Path:
+        if self._directory is None:
+            self._directory = self._store.new_directory()
+        return self._directory
+
+    def _copy_value(self, path: str) -> str:
+        self._values += 1
+        name = f'value.{self._values}'
+        copy(path, str(self._place() / name))
         return name
 
-    if 'return_value' in info:
-        info['return_value'] = with_files(info['return_value'], copied)
-    return codec.pack(info), copies[0] if copies else directory
+    def _copy_stream(self, task: Task, stream: str, opened: Callable[[Task], BinaryIO]) -> bool:
+        """Copy a standard stream of a local task, of which the info has only the end."""
+        if task.bound is None or not task.bound.sandboxes.here:
+            return False
+        try:
+            with opened(task) as source, (self._place() / stream).open('wb') as target:
+                copyfileobj(source, target)
+        except (OSError, PilotError, RuntimeError):   # it may be removed, or a call's, which has no file
+            return False
+        return True
 
 
 def _remove(directory: Path) -> None:
