@@ -71,8 +71,12 @@ def test_version_is_a_version() -> None:
 
 
 def test_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match=r"module 'radical\.pilot' has no attribute 'Sesion'"):
+    with pytest.raises(AttributeError, match=r"'radical\.pilot' has no attribute 'Sesion': did you mean 'Session'"):
         _ = getattr(rp, 'Sesion')  # noqa: B009 (type checkers know that it is wrong)
+    with pytest.raises(AttributeError, match="did you mean 'TaskDescription'"):
+        _ = getattr(rp, 'TaskDescripton')  # noqa: B009
+    with pytest.raises(AttributeError, match=r"has no attribute 'Nonsense'$"):
+        _ = getattr(rp, 'Nonsense')  # noqa: B009
 
 
 def test_name_of_a_missing_distribution_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

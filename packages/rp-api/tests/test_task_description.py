@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -11,10 +14,15 @@ from hypothesis import strategies as st
 
 from rp_api import constants as c
 from rp_api.description import task as keys
+from rp_api.description.environment import normal_form
+from rp_api.description.pilot import PilotDescription
 from rp_api.description.task import TaskDescription
+from rp_api.description.typed import Description
+from rp_api.description.wrong_names import OF_PILOTS, OF_TASKS
 from rp_api.errors import AttributeTypeError, AttributeUnknown, DescriptionError
 from rp_api.functions import PythonTask
 from rp_api.resources import Slot
+from rp_api.staging.directive import expand
 
 DEFAULTS = {
     'uid': '', 'name': '', 'mode': 'task.executable', 'executable': '', 'arguments': [], 'info_pattern': '', 'code': '',
@@ -25,7 +33,7 @@ DEFAULTS = {
     'use_mpi': None, 'ranks': 1, 'ranks_per_node': None, 'cores_per_rank': 1, 'gpus_per_rank': 0.0,
     'threading_type': '', 'gpu_type': '', 'lfs_per_rank': 0, 'mem_per_rank': 0, 'restartable': False, 'tags': {},
     'raptor_id': '', 'raptor_class': '', 'raptor_file': '', 'metadata': {}, 'service': {}, 'services': [],
-    'timeout': 0.0, 'startup_timeout': 0.0, 'cleanup': False, 'pilot': '', 'slots': [], 'partition': None,
+    'timeout': 0.0, 'startup_timeout': 0.0, 'cleanup': False, 'pilot': '', 'slots': [], 'partition': None, 'cache': False,
     'cpu_process_type': '', 'gpu_threads': 0, 'gpu_thread_type': '',
 }
 
@@ -36,6 +44,9 @@ ALIASES = [
     ('mem_per_process', 'mem_per_rank', 20, 20), ('scheduler', 'raptor_id', 'master.0', 'master.0'),
     ('worker_class', 'raptor_class', 'MyWorker', 'MyWorker'), ('worker_file', 'raptor_file', '/w.py', '/w.py'),
 ]
+
+FOR_ANYTHING = ('args', 'kwargs', 'metadata', 'tags', 'slots', 'cpu_process_type', 'gpu_threads', 'gpu_thread_type')
+"""Attributes whose values are not cast."""
 
 
 def a_task(**attributes: Any) -> TaskDescription:
@@ -152,9 +163,10 @@ def test_a_python_task_has_its_arguments_already(more: dict[str, Any]) -> None:
         TaskDescription({'mode': c.TASK_FUNCTION, 'function': function, **more}).verify()
 
 
-def test_a_function_itself_is_no_text() -> None:
-    with pytest.raises(AttributeTypeError, match=r'TaskDescription\.function must be a string'):
-        TaskDescription({'mode': c.TASK_FUNCTION, 'function': print}).verify()
+@pytest.mark.parametrize('function', [print, lambda: 1, TaskDescription])
+def test_a_function_itself_is_no_text(function: Any) -> None:
+    with pytest.raises(AttributeTypeError, match=r'\.function must be the name of .* or rp\.PythonTask\(.*, not'):
+        TaskDescription({'mode': c.TASK_FUNCTION, 'function': function}).verify()
 
 
 # values
@@ -246,6 +258,65 @@ def test_staging_directives_stay_as_they_are(name: str) -> None:
         verified(**{name: [3]})
 
 
+class Own:
+    """A path of a class that is not of pathlib."""
+
+    def __fspath__(self) -> str:
+        return '/a/b'
+
+
+def outcome(kind: type[Description], name: str, value: Any) -> Any:
+    """What a description with that value is once it was verified, or why it is refused."""
+    needed = {'executable': 'x'} if kind is TaskDescription else {'resource': 'local.exact', 'nodes': 1}
+    description = kind(needed | {name: value})
+    try:
+        description.check()
+    except DescriptionError as error:
+        return type(error), re.sub(r'PosixPath\((.*?)\)|<.*? object at .*?>', r"\1", str(error)).replace("'/a/b'", '')
+    assert type(description[name]) is not type(value) or isinstance(value, str | list | dict)
+    return description
+
+
+@pytest.mark.parametrize(('kind', 'name'), [
+    *((TaskDescription, name) for name in DEFAULTS if name not in FOR_ANYTHING),
+    *((PilotDescription, name) for name in PilotDescription._schema if name not in ('prepare_env', '_config'))])
+@pytest.mark.parametrize('put', [lambda path: path, lambda path: [path], lambda path: {'key': path},
+                                 lambda path: {'image': path, 'binds': [path]}, lambda path: {'0': [path]}])
+def test_a_path_counts_as_its_text(kind: type[Description], name: str, put: Callable[[Any], Any]) -> None:
+    if name.endswith('_staging') and isinstance(put(''), dict):
+        pytest.skip('see test_paths_in_staging_directives')
+    for path in (Path('/a/b'), Own()):
+        assert outcome(kind, name, put(path)) == outcome(kind, name, put('/a/b'))
+
+
+def test_paths_in_staging_directives() -> None:
+    for directive in ({'source': Path('/a/b')}, {'source': '/a/b', 'target': Path('c')}, Path('/a/b')):
+        text = {name: str(path) for name, path in directive.items()} if isinstance(directive, dict) else str(directive)
+        found, expected = (expand(verified(input_staging=[each]).input_staging)[0] for each in (directive, text))
+        assert {**found, 'uid': ''} == {**expected, 'uid': ''}
+
+
+@pytest.mark.parametrize(('path', 'text'), [
+    ('sim', './sim'), ('./sim', './sim'), ('../sim', '../sim'), ('a/sim', './a/sim'), ('/a/sim', '/a/sim'),
+    ('$HOME/sim', '$HOME/sim')])
+def test_a_path_is_no_name_of_a_program_or_an_image(path: str, text: str) -> None:
+    assert verified(executable=Path(path)).executable == text
+    for container in (Path(path), {'image': Path(path)}):
+        assert verified(container=container).container == {'image': text}
+    assert normal_form('own', {'setup': [Path(path), 'numpy']})['setup'] == [text, 'numpy']
+
+
+def test_paths_of_environments() -> None:
+    spec = {'path': Path('/a'), 'setup': Path('/a/b.whl')}
+    assert normal_form('own', spec) == normal_form('own', {name: str(path) for name, path in spec.items()})
+    assert normal_form('own', {'keep': Path('/a')}) == normal_form('own', {'keep': '/a'})
+
+
+def test_path_of_a_probe() -> None:
+    service = {'probe': {'file': Path('/a')}}
+    assert verified(mode=c.TASK_SERVICE, service=service).service == {'probe': {'file': '/a'}}
+
+
 def test_slots_are_plain_on_the_wire() -> None:
     slots = [Slot(cores=[0, 1], node_index=2)]
     description = verified(slots=slots)
@@ -275,10 +346,35 @@ def test_names_without_effect_are_kept(name: str) -> None:
     assert verified(**{name: 'MPI'}).sparse() == {'executable': '/bin/true', name: 'MPI', 'use_mpi': False}
 
 
-@pytest.mark.parametrize(('name', 'instead'), [('cores', 'cores_per_rank'), ('mpi', 'use_mpi')])
-def test_names_from_before_2018_are_refused_with_the_new_ones(name: str, instead: str) -> None:
-    with pytest.raises(AttributeUnknown, match=f'has no attribute "{name}": use .*{instead}'):
+@pytest.mark.parametrize(('name', 'instead'), [
+    ('cores', 'use .*"cores_per_rank"'), ('mpi', 'use .*"use_mpi"'), ('env', 'use "environment"'),
+    ('cwd', 'use "sandbox"'), ('cmd', 'use "executable"'),
+    ('cpus', 'use "ranks" .*"cores_per_rank"'), ('cpus-per-task', 'use "ranks"'),
+    ('walltime', 'use "timeout"'), ('nodes', 'use "ranks"'), ('queue', 'set PilotDescription.queue'),
+    ('input', 'tasks have no standard input'), ('Env', 'use "environment"')])
+def test_names_of_other_systems_are_refused_with_ours(name: str, instead: str) -> None:
+    with pytest.raises(AttributeUnknown, match=f'has no attribute "{name}": {instead}'):
         verified(**{name: 2})
+
+
+@pytest.mark.parametrize(('kind', 'names'), [(TaskDescription, OF_TASKS), (PilotDescription, OF_PILOTS)])
+def test_names_of_other_systems_lead_to_ours(kind: type[Description], names: Mapping[str, str]) -> None:
+    assert not names.keys() & kind._casts.keys()
+    assert all(name == name.lower() for name in names)
+    for sentence in set(names.values()):
+        instead = re.match(r'(?:use|set) (?:"(\w+)"|(\w+)\.(\w+))', sentence)
+        if instead is None:
+            continue
+        owner = {'TaskDescription': TaskDescription, 'PilotDescription': PilotDescription}[instead[2] or kind.__name__]
+        assert (instead[1] or instead[3]) in owner._schema, sentence
+
+
+def test_suggestions_do_not_guess() -> None:
+    with pytest.raises(AttributeUnknown) as caught:
+        verified(retrieves=2)
+    assert 'did you mean' not in str(caught.value)
+    with pytest.raises(AttributeUnknown, match="did you mean 'executable'"):
+        verified(executabel='x')
 
 
 @pytest.mark.parametrize('name', ['exception', 'shell'])

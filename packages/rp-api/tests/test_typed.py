@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from operator import getitem
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any, ClassVar
 
 import msgpack
@@ -30,18 +31,22 @@ class Meal(Description):
 
     _schema: ClassVar[Mapping[str, Any]] = {
         'name': str, 'guests': int, 'hours': float, 'warm': bool, 'dishes': [str], 'drinks': {str: str},
-        'notes': {str: Any}, 'table': str, '_hidden': int,
+        'notes': {str: Any}, 'table': str, '_hidden': int, 'courses': [{str: [int]}],
     }
     _defaults: ClassVar[Mapping[str, Any]] = {
         'name': '', 'guests': 1, 'hours': 1.0, 'warm': False, 'dishes': [], 'drinks': {}, 'notes': {},
+        'courses': [],
     }
     _aliases: ClassVar[Mapping[str, str]] = {'people': 'guests'}
     _checks: ClassVar[Mapping[str, Check]] = {'guests': at_least(1)}
-    _refused: ClassVar[Mapping[str, str]] = {'chairs': 'use "guests"'}
+
+    @classmethod
+    def _instead(cls, name: str) -> str | None:
+        return {'chairs': 'use "guests"'}.get(name)
 
 
 FULL = {'name': '', 'guests': 1, 'hours': 1.0, 'warm': False, 'dishes': [], 'drinks': {}, 'notes': {}, 'table': None,
-        '_hidden': None}
+        '_hidden': None, 'courses': []}
 
 
 class Url:
@@ -163,12 +168,16 @@ def test_setdefault_finds_all_attributes_set() -> None:
 
 def test_a_description_is_made_from_a_dict_or_another_one() -> None:
     source = Meal({'guests': 2})
-    for meal in (Meal({'guests': 2}), Meal(from_dict={'guests': 2}), Meal(source), Meal(from_dict=source),
-                 Meal(Meal(source).as_dict()), Meal(dict(source)), source.copy(), Meal.from_sparse(source.sparse())):
+    for meal in (Meal({'guests': 2}), Meal(guests=2), Meal(from_dict={'guests': 2}), Meal({'guests': 3}, guests=2),
+                 Meal(from_dict={}, guests=2), Meal(Meal({'guests': 4}), guests=2), Meal(source),
+                 Meal(from_dict=source), Meal(Meal(source).as_dict()), Meal(dict(source)),
+                 source.copy(), Meal.from_sparse(source.sparse())):
         assert meal == source
         assert meal is not source
     assert stored(Meal(Meal({'guests': 2}))) == {'guests': 2}
     assert Meal(None) == Meal()
+    for made in (Meal({'name': 'x'}, guests=2), Meal(Meal(name='x'), guests=2)):
+        assert made.sparse() == {'name': 'x', 'guests': 2}
 
 
 @pytest.mark.parametrize('source', [3, 'text', [('guests', 2)]])
@@ -309,8 +318,7 @@ def test_verification_casts(name: str, value: Any, cast: Any) -> None:
     ('warm', 'maybe', 'true or false'), ('warm', 2, 'true or false'), ('warm', [], 'true or false'),
     ('name', ['a'], 'a string'), ('name', {}, 'a string'), ('name', b'a', 'a string'), ('name', object(), 'a string'),
     ('name', len, 'a string'), ('name', SimpleNamespace(), 'a string'), ('name', Meal, 'a string'),
-    ('dishes', [None], 'a list where each item is a string'), ('dishes', {}, 'a list where each item is a string'),
-    ('drinks', 'red', 'a dict'), ('drinks', {'a': None}, 'a dict where each value is a string'),
+    ('dishes', {}, 'a list where each item is a string'), ('drinks', 'red', 'a dict'),
 ])
 def test_verification_names_attribute_type_and_value(name: str, value: Any, type_name: str) -> None:
     with pytest.raises(AttributeTypeError) as caught:
@@ -318,6 +326,19 @@ def test_verification_names_attribute_type_and_value(name: str, value: Any, type
     assert str(caught.value) == f'Meal.{name} must be {type_name}, not {value!r}'
     assert isinstance(caught.value, TypeError)
     assert isinstance(caught.value, ValueError)
+
+
+@pytest.mark.parametrize(('name', 'value', 'kind', 'part'), [
+    ('dishes', ['a', 1, None], 'a list where each item is a string', 'dishes[2] is None'),
+    ('dishes', ('a', b'x'), 'a list where each item is a string', "dishes[1] is b'x'"),
+    ('drinks', {'a': 'b', 'c': None}, 'a dict where each value is a string', "drinks['c'] is None"),
+    ('courses', [{'a': [1, 'x']}], 'a list where each item is a dict where each value is a list where each item is an '
+                                   'integer', "courses[0]['a'][1] is 'x'"),
+])
+def test_verification_names_the_wrong_item(name: str, value: Any, kind: str, part: str) -> None:
+    with pytest.raises(AttributeTypeError) as caught:
+        Meal({name: value}).verify()
+    assert str(caught.value) == f'Meal.{name} must be {kind}, not {value!r}: {part}'
 
 
 def test_long_values_are_cut_in_messages() -> None:
@@ -362,12 +383,87 @@ def test_unknown_names_are_refused_with_the_nearest_ones() -> None:
 def test_names_with_a_successor_are_refused_with_it() -> None:
     with pytest.raises(KeyError) as caught:
         Meal({'chairs': 2}).verify()
-    assert str(caught.value) == 'Meal has no attribute "chairs": use "guests"'
+    assert re.fullmatch(r'Meal has no attribute "chairs": use "guests" \(set in .*\)', str(caught.value))
 
 
 def test_values_out_of_range_are_refused() -> None:
     with pytest.raises(DescriptionError, match=r'Meal\.guests is 0, but must be 1 or more'):
         Meal({'guests': '0'}).verify()
+
+
+def line() -> int:
+    """The line that calls this function."""
+    return sys._getframe(1).f_lineno
+
+
+def set_by_name(meal: Meal) -> int:
+    meal.gusts = 1
+    return line() - 1
+
+
+def set_by_index(meal: Meal) -> int:
+    meal['gusts'] = 1
+    return line() - 1
+
+
+def set_by_update(meal: Meal) -> int:
+    meal.update({'gusts': 1})
+    return line() - 1
+
+
+def set_by_keyword(meal: Meal) -> int:
+    meal |= Meal(gusts=1)
+    return line() - 1
+
+
+def set_in_a_dict(meal: Meal) -> int:
+    meal |= Meal({'gusts': 1})
+    return line() - 1
+
+
+def set_in_another_mapping(meal: Meal) -> int:
+    meal |= Meal(MappingProxyType({'gusts': 1}))
+    return line() - 1
+
+
+def set_by_default(meal: Meal) -> int:
+    meal.setdefault('gusts', 1)
+    return line() - 1
+
+
+@pytest.mark.parametrize('set_it', [set_by_name, set_by_index, set_by_update, set_by_keyword, set_in_a_dict,
+                                    set_in_another_mapping, set_by_default])
+@pytest.mark.parametrize('copied', [
+    lambda meal: meal, copy.copy, copy.deepcopy, Meal, lambda meal: meal | {'guests': 2},
+    lambda meal: pickle.loads(pickle.dumps(meal))])
+def test_the_error_names_the_line_that_set_an_unknown_name(
+        set_it: Callable[[Meal], int], copied: Callable[[Meal], Meal]) -> None:
+    meal = Meal(name='x')
+    number = set_it(meal)
+    made = copied(meal)
+    with pytest.raises(AttributeUnknown, match=rf"did you mean 'guests'\? \(set in {__file__}, line {number}\)$"):
+        made.verify()
+
+
+def test_a_name_that_was_removed_is_no_error() -> None:
+    meal = Meal(gusts=1)
+    del meal.gusts
+    meal.verify()
+    assert not hasattr(meal, 'gusts')
+
+
+def test_names_are_found_in_other_spellings() -> None:
+    for name in ('Chairs', 'CHAIRS'):
+        with pytest.raises(AttributeUnknown, match=f'"{name}": use "guests"'):
+            Meal({name: 1}).verify()
+
+
+def test_suggestions_are_similar() -> None:
+    with pytest.raises(AttributeUnknown, match=r"did you mean 'guests'"):
+        Meal(gests=1).verify()
+    with pytest.raises(AttributeUnknown) as caught:
+        Meal(nuts=1).verify()
+    assert 'did you mean' not in str(caught.value)
 
 
 @pytest.fixture

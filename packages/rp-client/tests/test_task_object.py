@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import pickle
@@ -18,6 +19,7 @@ from rp_api.errors import DeserializationError
 from rp_api.resources import Slot
 from rp_api.values import to_plain
 from rp_client.common_description import CommonDescription
+from rp_client.ids import chosen
 from rp_client.task import Task
 
 SLOT = {'node_index': 0, 'node_name': 'localhost', 'cores': [{'index': 1, 'occupation': 1.0}], 'gpus': [], 'lfs': 0,
@@ -107,6 +109,20 @@ def test_description_is_a_copy_with_all_attributes() -> None:
     description.arguments.append('b')
     description.environment['B'] = '2'
     assert (task.description.arguments, task.description.environment) == (['a'], {'A': '1'})
+
+
+@pytest.mark.parametrize(('uid', 'generated'), [
+    ('task.000001', True), ('task.1234567', True), ('task.1', False), ('tasks.000001', False), ('raptor.0000', False),
+    ('task.00000x', False), ('mine', False)])
+def test_the_description_knows_whether_its_uid_was_generated(uid: str, generated: bool) -> None:
+    for description in (a_task(uid).description, TaskDescription(a_task(uid).description), copy.deepcopy(
+            a_task(uid).description), TaskDescription(a_task(uid).as_dict()['description'])):
+        assert description.uid == uid
+        description.verify()
+        assert chosen(description.uid) == (None if generated else uid)
+    assert json.dumps(description.uid) == f'"{uid}"'
+    description.uid = f'{description.uid}'
+    assert chosen(description.uid) == uid
 
 
 def test_only_what_was_set_travels() -> None:

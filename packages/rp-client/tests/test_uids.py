@@ -10,6 +10,7 @@ from client_support import Manager, a_task
 
 from rp_client.flow.task_store import TaskStore
 from rp_client.flow.uids import Uids
+from rp_client.ids import MASTER
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def submit(uids: Uids, store: TaskStore, *wanted: str | None) -> list[str]:
 def test_fresh_uids_go_on(uids: Uids, store: TaskStore) -> None:
     assert submit(uids, store, None, '', None) == ['task.000000', 'task.000001', 'task.000002']
     assert submit(uids, store, None) == ['task.000003']
-    assert uids.of_tasks([None], 'raptor', 4) == ['raptor.0000']
+    assert uids.of_tasks([None], MASTER) == ['raptor.0000']
 
 
 def test_fresh_uids_pass_over_given_ones(uids: Uids, store: TaskStore) -> None:

@@ -7,12 +7,17 @@ unknown field raises an error that suggests similar names.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from rp_api.errors import DescriptionError, attribute_type_error, unknown_attribute
 
 REQUIRED: Any = object()  # the default of a field without one, which `verify` requires
+
+SIMILAR = 0.75
+"""Least similarity, from 0 to 1, of a name that an error suggests for an unknown one: `ranks` for `raks`, but not
+`services` for `retries`."""
 
 _TRUE = {'1', 'true', 'yes', 'on'}
 _FALSE = {'0', 'false', 'no', 'off'}
@@ -104,7 +109,16 @@ R = TypeVar('R', bound=Record)
 
 
 class CastError(Exception):
-    """A value cannot be cast; the text describes the type ('an integer')."""
+    """A value cannot be cast; the text describes the type ('an integer').
+
+    If an item of a list or a dict is wrong, `place` says where it is, such as `[2]` or `['key']`, and `part` is that
+    item.
+    """
+
+    def __init__(self, kind: str, place: str = '', part: Any = None) -> None:
+        super().__init__(kind)
+        self.place = place
+        self.part = part
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
@@ -112,7 +126,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     import difflib  # only needed for messages
 
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
+    near = difflib.get_close_matches(name, names, n=3, cutoff=SIMILAR)
     if near:
         return ': did you mean ' + ' or '.join(repr(each) for each in near) + '?'
     return ': known are ' + ', '.join(names) if len(names) <= 10 else ''
@@ -166,9 +180,11 @@ def number(value: Any) -> float:
 
 
 def text(value: Any) -> str:
-    """Cast to a string; numbers are converted."""
+    """Cast to a string; numbers and paths are converted."""
     if isinstance(value, str | int | float) and not isinstance(value, bool):
         return str(value)
+    if isinstance(value, os.PathLike):
+        return os.fsdecode(value)
     raise CastError('a string')
 
 
@@ -183,11 +199,13 @@ def flag(value: Any) -> bool:
 def list_of(cast: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
     """Return a cast to a list of such values; a single value becomes a list of one."""
     def cast_list(value: Any) -> list[Any]:
-        values = value if isinstance(value, list | tuple) else [value]
+        many = isinstance(value, list | tuple)
+        values = value if many else [value]
         try:
             return [cast(item) for item in values]
         except CastError as error:
-            raise CastError(f'a list where each item is {error}') from None
+            kind = f'a list where each item is {error}'
+            raise _in_collection(kind, cast, enumerate(values)) if many else CastError(kind) from None
     return cast_list
 
 
@@ -199,8 +217,18 @@ def dict_of(cast: Callable[[Any], Any]) -> Callable[[Any], dict[str, Any]]:
         try:
             return {str(key): cast(item) for key, item in value.items()}
         except CastError as error:
-            raise CastError(f'a dict where each value is {error}') from None
+            raise _in_collection(f'a dict where each value is {error}', cast, value.items()) from None
     return cast_dict
+
+
+def _in_collection(kind: str, cast: Callable[[Any], Any], items: Iterable[tuple[Any, Any]]) -> CastError:
+    """Return the error about the first of these items that cannot be cast; `kind` describes the whole."""
+    for key, item in items:
+        try:
+            cast(item)
+        except CastError as error:
+            return CastError(kind, f'[{key!r}]{error.place}', error.part if error.place else item)
+    return CastError(kind)
 
 
 def record(cls: type[R]) -> Callable[[Any], R]:

@@ -1,4 +1,4 @@
-"""Uids of sessions, and their directories."""
+"""Uids of sessions, and their directories; the forms of generated uids of tasks and pilots."""
 
 from __future__ import annotations
 
@@ -10,7 +10,32 @@ import uuid
 from contextlib import suppress
 from pathlib import Path
 
+from rp_api.description.casts import GeneratedUid
 from rp_api.system import private
+
+Form = tuple[str, int]
+"""The form of generated uids: the part before the dot, and the least number of digits behind it."""
+
+TASK: Form = 'task', 6
+MASTER: Form = 'raptor', 4
+PILOT: Form = 'pilot', 4
+
+
+def of_worker(master: str) -> Form:
+    """Return the form of the uids of a RAPTOR master's workers."""
+    return master, 4
+
+
+def marked(uid: str, form: Form) -> str:
+    """Return the uid, as a `GeneratedUid` if it has that form."""
+    kind, digits = form
+    start, _, number = uid.rpartition('.')
+    return GeneratedUid(uid) if start == kind and len(number) >= digits and number.isdecimal() else uid
+
+
+def chosen(uid: str | None) -> str | None:
+    """Return the uid of a description that is submitted, None if it has none or a generated one."""
+    return None if type(uid) is GeneratedUid else uid or None
 
 
 def session_uid() -> str:

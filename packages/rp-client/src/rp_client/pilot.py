@@ -11,6 +11,7 @@ from rp_api.description.pilot import PilotDescription
 from rp_api.description.task import TaskDescription
 from rp_api.task_modes import PILOT_RPC
 from rp_client.engine.callbacks import Registry
+from rp_client.ids import PILOT, marked
 from rp_client.launcher.sandbox import PilotSandboxes
 
 if TYPE_CHECKING:
@@ -104,8 +105,13 @@ class Pilot:
 
     @property
     def description(self) -> dict[str, Any]:
-        """A copy of the pilot's description, as plain data."""
-        return self._description.as_dict()
+        """A copy of the pilot's description, as plain data.
+
+        Submitting it creates a new pilot, with another uid if this pilot's uid was generated.
+        """
+        description = self._description.as_dict()
+        description['uid'] = marked(description['uid'] or '', PILOT) or None
+        return description
 
     @property
     def resource(self) -> str:

@@ -26,6 +26,7 @@ from rp_client.flow.launching import Launch
 from rp_client.flow.partitions import Partitions, first_uids
 from rp_client.flow.pilot_flow import GRACE, PilotFlow
 from rp_client.flow.submission import agent_services
+from rp_client.ids import chosen
 from rp_client.launcher.launchers import launcher_class
 from rp_client.launcher.sandbox import PilotSandboxes, pilot_sandboxes
 from rp_client.launcher.settings import agent_settings
@@ -320,7 +321,7 @@ class PilotManager:
         if missing:
             raise ValueError(f'{copy.resource} needs these attributes of the pilot description: {", ".join(missing)}')
         platform = filled(platform, copy)
-        uid = copy.uid or self._session.uids.new('pilot')
+        uid = chosen(copy.uid) or self._session.uids.new('pilot')
         copy.uid = uid
         if copy.services:
             if copy.partitions:

@@ -13,6 +13,7 @@ from rp_api.description.task import TaskDescription
 from rp_api.distributions import require
 from rp_api.raptor_link import RPC
 from rp_client.common_description import listed
+from rp_client.ids import MASTER, Form, of_worker
 from rp_client.task import Task
 
 _log = logging.getLogger('radical.pilot.raptor')
@@ -123,6 +124,9 @@ class RaptorMaster(Task):
         """The directory of the session, for large arguments of calls for which shared memory has no room."""
         return str(self.session.path)
 
+    def _uid_form(self) -> Form:
+        return MASTER
+
     def _start(self) -> None:
         self._access = None
         self._objects = None
@@ -139,6 +143,9 @@ class RaptorWorker(Task):
     __slots__ = ()
 
     _waits_in = (states.AGENT_SCHEDULING,)
+
+    def _uid_form(self) -> Form:
+        return of_worker(self.common.raptor_id)
 
     def _learn(self, info: Mapping[str, Any]) -> None:
         _log_wait(self, info)

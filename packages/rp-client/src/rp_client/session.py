@@ -388,7 +388,7 @@ class Session(OldMethods):
         """
         self._platforms.add(config)
 
-    def fetch_profiles(self, tgt: str | None = None) -> list[str]:
+    def fetch_profiles(self, tgt: str | os.PathLike[str] | None = None) -> list[str]:
         """Copy the traces of all agents and tasks to `<tgt>/<pilot>/`.
 
         Files of other hosts are copied over ssh, with one connection per host. A host that cannot be reached is
@@ -402,7 +402,7 @@ class Session(OldMethods):
         """
         return self._fetch(PROFILES, tgt)
 
-    def fetch_logfiles(self, tgt: str | None = None) -> list[str]:
+    def fetch_logfiles(self, tgt: str | os.PathLike[str] | None = None) -> list[str]:
         """Copy the logs and outputs of all agents to `<tgt>/<pilot>/`, as `fetch_profiles` copies traces.
 
         Args:
@@ -517,7 +517,7 @@ class Session(OldMethods):
         for pmgr in self._pmgrs.values():
             pmgr.leave()
 
-    def _fetch(self, endings: Sequence[str], tgt: str | None) -> list[str]:
+    def _fetch(self, endings: Sequence[str], tgt: str | os.PathLike[str] | None) -> list[str]:
         self.engine.process.check()
         self._tracer.record('session_fetch_start', uid=self.uid)
         fetched = fetch(self._all_pilots(), endings, Path(tgt or self.path))

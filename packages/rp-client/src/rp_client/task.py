@@ -18,6 +18,7 @@ from rp_api.wire import codec
 from rp_client.common_description import NOTHING, CommonDescription
 from rp_client.completion.result import RETURNING, SHOWN, TaskResult
 from rp_client.completion.task_future import TaskFuture
+from rp_client.ids import TASK, Form, marked
 
 if TYPE_CHECKING:
     from rp_api.coordination.contract import KnownTask
@@ -56,6 +57,10 @@ class Task:
     def _start(self) -> None:
         """Set the initial attributes of a sub-class."""
 
+    def _uid_form(self) -> Form:
+        """Return the form of generated uids of such tasks."""
+        return TASK
+
     def __repr__(self) -> str:
         return f'<Task {self._uid} {self._state}>'
 
@@ -89,9 +94,12 @@ class Task:
 
     @property
     def description(self) -> TaskDescription:
-        """A copy of the task's description, with all attributes."""
+        """A copy of the task's description, with all attributes.
+
+        Submitting it creates a new task, with another uid if this task's uid was generated.
+        """
         description = TaskDescription.from_sparse(self.sparse())
-        description.uid = self._uid
+        description.uid = marked(self._uid, self._uid_form())
         description.derive()
         return description
 

@@ -17,6 +17,7 @@ from rp_api.description.task import TaskDescription
 from rp_api.errors import CoordinationError
 from rp_api.loop.offload import Helpers
 from rp_api.wire import codec
+from rp_client import ids
 from rp_client.cache.tasks import TaskCache
 from rp_client.common_description import NOTHING, CommonDescription, listed
 from rp_client.completion.task_future import TaskFuture
@@ -203,6 +204,9 @@ class TaskManager(OldMethods):
         Returns when the coordinator has accepted the tasks, which then survive the application, or after five seconds
         without an answer. Tasks wait until a pilot is added. If a description is refused, no task is submitted.
 
+        The description of another task (`Task.description`) gives a new task. A uid that the user chose can be used
+        only once: unset it before.
+
         Args:
             descriptions: One task description, or several.
 
@@ -237,7 +241,7 @@ class TaskManager(OldMethods):
         wanted = of_mode(descriptions, constants.RAPTOR_MASTER, 'submit_raptors')
         for description in wanted if pilot_id else ():
             description.pilot = pilot_id
-        return cast('list[RaptorMaster]', self._take(wanted, 'raptor', 4))
+        return cast('list[RaptorMaster]', self._take(wanted, ids.MASTER))
 
     def submit_workers(self, descriptions: Descriptions) -> list[RaptorWorker]:
         """Submit RAPTOR workers. Unset attributes of their descriptions get suitable defaults.
@@ -255,7 +259,7 @@ class TaskManager(OldMethods):
         tasks: list[Task] = []
         for description in of_mode(descriptions, constants.RAPTOR_WORKER, 'submit_workers'):
             copy = verified(description, description.get('uid') or 'a worker')
-            uid, = self._session.uids.of_tasks([copy.uid], copy.raptor_id, 4)
+            uid, = self._session.uids.of_tasks([ids.chosen(copy.uid)], ids.of_worker(copy.raptor_id))
             sparse = plain(copy)
             tasks.append(RaptorWorker(self, uid, CommonDescription(sparse, pack_plain(sparse, uid))))
         return cast('list[RaptorWorker]', self._accept(tasks))
@@ -517,12 +521,11 @@ class TaskManager(OldMethods):
         if self._closed:
             raise RuntimeError(f'{self.uid} is closed')
 
-    def _take(self, descriptions: list[TaskDescription], kind: str = 'task', digits: int = 6,
-              master: str = '') -> list[Task]:
-        """Submit tasks, to a RAPTOR master if given; `kind` and `digits` form the uids of tasks without a uid."""
+    def _take(self, descriptions: list[TaskDescription], form: ids.Form = ids.TASK, master: str = '') -> list[Task]:
+        """Submit tasks, to a RAPTOR master if given; `form` is that of the uids of tasks without a uid."""
         wanted = self._session.uids.of_tasks([
-            dict.get(description, 'uid') if isinstance(description, dict) else description.get('uid')
-            for description in descriptions], kind, digits)
+            ids.chosen(dict.get(description, 'uid') if isinstance(description, dict) else description.get('uid'))
+            for description in descriptions], form)
         packing = Packing(master)
         tasks = []
         for uid, description in zip(wanted, descriptions, strict=True):

@@ -104,7 +104,10 @@ def _by_old_name(name: str) -> object:
     except ModuleNotFoundError:   # rp-client is not installed
         new = None
     if new is None:
-        raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+        from rp_api.record import suggestion  # only needed for messages
+
+        hint = '' if name.startswith('_') else suggestion(name, __dir__())
+        raise AttributeError(f'module {__name__!r} has no attribute {name!r}{hint}')
     return globals().get(new) or __getattr__(new)
 
 

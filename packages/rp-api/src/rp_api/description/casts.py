@@ -21,18 +21,38 @@ from rp_api.record import CastError
 Cast = Callable[[Any], Any]
 Check = Callable[[Any], 'str | None']
 
+_LIKE_A_PATH = ('/', './', '../', '$')
+"""Beginnings of text that is a path, not a name."""
+
 
 def text(value: Any) -> str:
     """Cast to a string: numbers, bools, paths and objects that define `__str__` (such as URLs) are converted."""
     if isinstance(value, str | int | float):
         return str(value)
     if isinstance(value, os.PathLike):
-        path = os.fspath(value)
-        return path if isinstance(path, str) else os.fsdecode(path)
+        return record.text(value)
     no_text = '__str__' not in {name for cls in type(value).__mro__[:-1] for name in vars(cls)}
     if no_text or isinstance(value, Iterable) or callable(value):
         raise CastError('a string')
     return str(value)
+
+
+def program(value: Any) -> str:
+    """Cast to the name or path of a program or an image. A `Path` is always a path, also without a directory."""
+    found = text(value)
+    is_path = isinstance(value, os.PathLike) and not found.startswith(_LIKE_A_PATH)
+    return f'./{found}' if is_path else found
+
+
+class GeneratedUid(str):
+    """A uid that was generated, not chosen: a description that has it gets another one when it is submitted."""
+
+    __slots__ = ()
+
+
+def uid(value: Any) -> str:
+    """Cast to a uid; a generated one stays so."""
+    return value if type(value) is GeneratedUid else text(value)
 
 
 _SCALARS: dict[Any, Cast] = {str: text, int: record.integer, float: record.number, bool: record.flag,
@@ -91,9 +111,11 @@ def one_of(*words: str, ignored: tuple[str, ...] = ()) -> Cast:
 
 
 def structure(value: Any) -> Any:
-    """Cast to a staging directive: a string or a mapping."""
+    """Cast to a staging directive: a string or a mapping; paths are converted."""
     if isinstance(value, str | Mapping):
         return value
+    if isinstance(value, os.PathLike):
+        return record.text(value)
     raise CastError('a string or a dict')
 
 

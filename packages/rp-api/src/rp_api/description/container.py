@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from rp_api.description.casts import program
 from rp_api.record import CastError, suggestion
 
 IMAGE = 'image'
@@ -69,7 +70,7 @@ def parts_of(bind: str) -> tuple[str, str, str]:
 
 def _image(value: Any) -> str:
     if isinstance(value, os.PathLike):
-        value = os.fspath(value)
+        value = program(value)
     if not isinstance(value, str) or not value or value.startswith('-') or '\0' in value:
         raise CastError(f'a dict whose {IMAGE} is a path or the name of an image (not {value!r})')
     return value
@@ -95,7 +96,7 @@ def _binds(value: Any) -> list[str]:
 
 
 def _bind(value: Any) -> str:
-    text = os.fspath(value) if isinstance(value, os.PathLike) else value
+    text = os.fsdecode(value) if isinstance(value, os.PathLike) else value
     if not isinstance(text, str) or not _is_bind(text):
         raise CastError(f"a dict whose {BINDS} are 'SOURCE', 'SOURCE:TARGET' or 'SOURCE:TARGET:ro', absolute paths "
                         f'without commas (not {value!r})')

@@ -10,12 +10,13 @@ Relative paths refer to the pilot's sandbox.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any, TypedDict
 
-from rp_api.description.casts import path_part, text
+from rp_api.description.casts import path_part, program, text
 from rp_api.description.container import container
 from rp_api.errors import DescriptionError
 from rp_api.record import CastError, flag, list_of, suggestion
@@ -197,9 +198,9 @@ def _lines(value: Any) -> list[str]:
 
 
 def _setup(value: Any) -> list[str]:
-    found = [entry.strip() for entry in _lines(value)]
+    found = [entry.strip() for entry in list_of(program)(value)]
     for entry in found:
-        if not entry or '\n' in entry:
+        if not entry or '\n' in entry or '\0' in entry:
             raise CastError('a list of requirements, paths, or options of pip, one in each entry')
         try:
             words(entry)
@@ -211,7 +212,7 @@ def _setup(value: Any) -> list[str]:
 def _keep(value: Any) -> bool | str:
     if isinstance(value, bool):
         return value
-    if isinstance(value, str) and value.startswith('/'):
+    if isinstance(value, str | os.PathLike) and text(value).startswith('/'):
         return _path(value)
     raise CastError('True, False, or the absolute path of a directory for kept environments')
 

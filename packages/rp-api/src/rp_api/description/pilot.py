@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from rp_api import constants as c
-from rp_api.description.casts import Check, at_least, path, path_part, structure
+from rp_api.description.casts import Check, at_least, path, path_part, structure, uid
 from rp_api.description.task import TaskDescription
 from rp_api.description.typed import Description
 from rp_api.errors import DescriptionError
@@ -67,7 +67,7 @@ def _channels(names: list[str]) -> str | None:
 
 
 _ATTRIBUTES: dict[str, tuple[Any, Any]] = {
-    UID: (str, None),
+    UID: (uid, None),
     RESOURCE: (str, None),
     ACCESS_SCHEMA: (str, None),
     RUNTIME: (int, 10),
@@ -100,12 +100,14 @@ _ATTRIBUTES: dict[str, tuple[Any, Any]] = {
 class PilotDescription(Description):
     """The platform, the size, the run time and the preparation of a pilot.
 
-    Create it from a dict or set its attributes one by one; attributes can also be read and set as items:
+    Create it with keywords or from a dict, or set its attributes one by one. Attributes can also be read and set as
+    items:
 
-        pilot = PilotDescription({'resource': 'local.localhost', 'runtime': 15})
+        pilot = PilotDescription(resource='local.localhost', runtime=15)
         pilot.nodes = 1
 
-    An attribute that is not set has its default; setting it to None unsets it.
+    An attribute that is not set has its default; setting it to None unsets it. Text may be given as a number or a
+    `Path`.
 
     - `uid` (str, None): unique within the session, which generates one (`pilot.0000` ...) by default. It is part of
       directory names and must be one word without "/".
@@ -177,12 +179,13 @@ class PilotDescription(Description):
         APP_COMM: _channels,
     }
 
-    _refused: ClassVar[Mapping[str, str]] = {
-        'candidate_hosts': 'the batch system chooses the hosts',
-        'output': 'the name of this file is fixed, see Pilot.stdout for its last lines',
-        'error': 'the name of this file is fixed, see Pilot.stderr for its last lines',
-        'layout': 'use "partitions" for the parts of a pilot that have an agent each',
-    }
+    @classmethod
+    def _instead(cls, name: str) -> str | None:
+        from rp_api.description.wrong_names import OF_PILOTS  # only needed for messages
+
+        if name not in OF_PILOTS and name in TaskDescription._schema:
+            return f'set TaskDescription.{name}'
+        return OF_PILOTS.get(name)
 
     def _verify(self) -> None:
         if self.prepare_env:

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from rp_api import constants as c
-from rp_api.description.casts import Check, at_least, list_of, mapping, one_of, path, path_part, structure
+from rp_api.description.casts import (
+    Check,
+    at_least,
+    list_of,
+    mapping,
+    one_of,
+    path,
+    path_part,
+    program,
+    structure,
+    text,
+    uid,
+)
 from rp_api.description.container import container
 from rp_api.description.typed import Description
 from rp_api.errors import DescriptionError, attribute_type_error
@@ -108,10 +121,19 @@ _OF_WORKERS = (c.TASK_FUNCTION, c.TASK_METHOD, c.TASK_EVAL, c.TASK_EXEC, c.TASK_
 _WITHOUT_EFFECT = (c.MPI, c.FUNC, c.SERIAL, c.GPU, c.GPU_MPI, c.GPU_OpenMP)
 
 
+def _function(value: Any) -> str:
+    """Cast to the name of a function, or to the text of a `PythonTask`."""
+    if callable(value):
+        raise CastError('the name of a function of the worker, or rp.PythonTask(function, args, kwargs)')
+    return text(value)
+
+
 def _per_rank(value: Any) -> Any:
     """Cast to a command for all ranks, or to a dict with a command or list of commands for each rank number."""
     if isinstance(value, str):
         return value
+    if isinstance(value, os.PathLike):
+        return text(value)
     if not isinstance(value, Mapping) or not all(str(rank).isdecimal() for rank in value):
         raise CastError('a command or a dict of rank numbers with commands')
     commands = {str(rank): cmd if isinstance(cmd, str) else list_of(str)(cmd) for rank, cmd in value.items()}
@@ -133,8 +155,10 @@ def _uid(value: str) -> str | None:
 
 def _cache(value: Any) -> bool | str:
     """Cast to a bool, or to a key, which is not empty."""
-    if isinstance(value, bool) or (isinstance(value, str) and value):
+    if isinstance(value, bool):
         return value
+    if isinstance(value, str | os.PathLike) and text(value):
+        return text(value)
     raise CastError('True, False or a key, which is text')
 
 
@@ -149,14 +173,14 @@ def _gpus(value: float) -> str | None:
 
 
 _ATTRIBUTES: dict[str, tuple[Any, Any]] = {
-    UID: (str, ''),
+    UID: (uid, ''),
     NAME: (str, ''),
     MODE: (str, c.TASK_EXECUTABLE),
-    EXECUTABLE: (str, ''),
+    EXECUTABLE: (program, ''),
     ARGUMENTS: ([str], []),
     INFO_PATTERN: (str, ''),
     CODE: (str, ''),
-    FUNCTION: (str, ''),
+    FUNCTION: (_function, ''),
     METHOD: (str, ''),
     ARGS: ([Any], []),
     KWARGS: ({str: Any}, {}),
@@ -210,13 +234,16 @@ _ATTRIBUTES: dict[str, tuple[Any, Any]] = {
 class TaskDescription(Description):
     """The work, the resource requirements and the placement of a task.
 
-    Create it from a dict or set its attributes one by one; attributes can also be read and set as items:
+    Create it with keywords or from a dict, or set its attributes one by one. Attributes can also be read and set as
+    items:
 
+        task = TaskDescription(executable='/bin/date', ranks=2)
         task = TaskDescription({'executable': '/bin/date', 'ranks': 2})
         task.arguments = ['-u']
         task['cores_per_rank'] = 4
 
-    An attribute that is not set has its default; setting it to None unsets it.
+    An attribute that is not set has its default; setting it to None unsets it. Text may be given as a number or a
+    `Path`; an executable or image that is a `Path` is never searched on the PATH or in a registry.
 
     Identity
 
@@ -346,10 +373,11 @@ class TaskDescription(Description):
         STARTUP_TIMEOUT: at_least(0),
     }
 
-    _refused: ClassVar[Mapping[str, str]] = {
-        'cores': 'use "cores_per_rank" for threads, or "ranks" for processes',
-        'mpi': 'use "ranks" for the number of MPI processes, with "use_mpi" for a single one',
-    }
+    @classmethod
+    def _instead(cls, name: str) -> str | None:
+        from rp_api.description.wrong_names import OF_TASKS  # only needed for messages
+
+        return OF_TASKS.get(name)
 
     def derive(self) -> None:
         """Set `use_mpi`, unless it is set: True for more than one rank."""

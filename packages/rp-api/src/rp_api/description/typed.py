@@ -8,13 +8,15 @@ Rules of this module:
   when it is read as an attribute, by index or by `get`; `items` and `values` return copies.
 - Nothing is checked on assignment. `verify` casts every value to the type of its attribute and rejects values that
   cannot be cast, unknown names, and values out of range. None means "not set".
+- An unknown name is remembered with the file and the line that set it, which the error of `verify` names.
 - An alias is an old name of an attribute. `verify` moves its value to the new name; reading the old name then returns
   the value of the new one. Aliases are not among the keys, because a dict with both names would be ambiguous.
 """
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, KeysView, Mapping, ValuesView
+import sys
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, ClassVar, TypeVar
 
 from rp_api.deprecated import warn_renamed
@@ -26,6 +28,9 @@ D = TypeVar('D', bound='Description')
 
 _LONGEST = 200  # maximum length of a value in an error message
 
+_OURS = ('rp_api', 'rp_client', 'rp_raptor', 'rp_agent')
+"""Packages whose calls are not those of the application."""
+
 
 class NoSuchAttribute(AttributeUnknown, AttributeError):
     """An attribute that does not exist and was never set was read: both a `KeyError` and an `AttributeError`."""
@@ -35,21 +40,22 @@ class Description(dict[str, Any]):
     """A dict with typed attributes; see the rules of this module.
 
     A subclass lists its attributes in `_schema` (name -> type, see `casts`), and optionally `_defaults` (default None),
-    `_aliases` (old name -> name), `_checks` (name -> check, see `casts`) and `_refused` (rejected name -> the
-    alternative, for the error message).
+    `_aliases` (old name -> name) and `_checks` (name -> check, see `casts`).
     """
 
-    __slots__ = ()
+    __slots__ = ('_origins',)
+
+    _origins: dict[str, str]   # of unknown names; most descriptions have none
 
     _schema: ClassVar[Mapping[str, Any]] = {}
     _defaults: ClassVar[Mapping[str, Any]] = {}
     _aliases: ClassVar[Mapping[str, str]] = {}
     _checks: ClassVar[Mapping[str, Check]] = {}
-    _refused: ClassVar[Mapping[str, str]] = {}
 
     # derived from the tables above for each subclass
     _all_defaults: ClassVar[dict[str, Any]] = {}
     _casts: ClassVar[Mapping[str, Cast]] = {}
+    _known: ClassVar[frozenset[str]] = frozenset()
     _mutable: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -59,17 +65,30 @@ class Description(dict[str, Any]):
         cls._mutable = tuple(name for name, value in defaults.items() if isinstance(value, list | dict))
         cls._all_defaults = defaults
         cls._casts = casts | {old: casts[new] for old, new in cls._aliases.items()}
+        cls._known = frozenset(cls._casts)
 
-    def __init__(self, from_dict: Mapping[str, Any] | None = None) -> None:
-        if type(from_dict) is dict:   # the common case
+    def __init__(self, from_dict: Mapping[str, Any] | None = None, **attributes: Any) -> None:
+        """Create a description.
+
+        Args:
+            from_dict: A dict of attributes, or another description.
+            **attributes: Attributes; they take precedence over those in `from_dict`.
+
+        Raises:
+            DescriptionError: `from_dict` is not a dict.
+        """
+        if type(from_dict) is dict and not attributes:   # the common case
             super().__init__(from_dict)
+            if not self._known.issuperset(from_dict):
+                self._note_unknown()
             return
         super().__init__()
-        if from_dict is None:
-            return
-        if not isinstance(from_dict, Mapping):
+        if isinstance(from_dict, Mapping):
+            self.update(from_dict, **attributes)
+        elif from_dict is None:
+            self.update(attributes)
+        else:
             raise attribute_type_error(f'{type(self).__name__} takes a dict, not {_shown(from_dict)}')
-        self.update(from_dict)
 
     @classmethod
     def from_sparse(cls: type[D], values: Mapping[str, Any]) -> D:
@@ -116,7 +135,7 @@ class Description(dict[str, Any]):
                 continue
             cast = self._cast(name, value)
             if cast is not value:
-                self[name] = cast  # the key exists, so the dict may change while it is iterated
+                dict.__setitem__(self, name, cast)  # the key exists, so the dict may change while it is iterated
             if name in checks:
                 self._check(name, cast)
         for name in unset:
@@ -145,11 +164,13 @@ class Description(dict[str, Any]):
     def _cast(self, name: str, value: Any) -> Any:
         cast = self._casts.get(name)
         if cast is None:
-            raise unknown_attribute(self._complaint(name))
+            raise unknown_attribute(self._complaint(name) + self._origin(name))
         try:
             return cast(value)
         except CastError as error:
             sentence = f'{type(self).__name__}.{name} must be {error}, not {_shown(value)}'
+            if error.place:
+                sentence += f': {name}{error.place} is {_shown(error.part)}'
             raise attribute_type_error(sentence) from None
 
     def _check(self, name: str, value: Any) -> None:
@@ -168,9 +189,32 @@ class Description(dict[str, Any]):
 
     def _complaint(self, name: object) -> str:
         start = f'{type(self).__name__} has no attribute "{name}"'
-        if name in self._refused:
-            return f'{start}: {self._refused[str(name)]}'
-        return start + suggestion(str(name), self._schema)
+        instead = self._instead(str(name).lower().replace('-', '_'))
+        return f'{start}: {instead}' if instead else start + suggestion(str(name), self._schema)
+
+    @classmethod
+    def _instead(cls, name: str) -> str | None:
+        """Return what to use instead of an unknown name, in lower case with `_` for `-`. Subclasses override this."""
+        return None
+
+    # unknown names
+
+    def _note_unknown(self) -> None:
+        """Note the line of the application that has set names which are unknown."""
+        unknown = dict.keys(self) - self._known
+        if unknown:
+            self._note(unknown - getattr(self, '_origins', {}).keys())
+
+    def _note(self, names: Iterable[str]) -> None:
+        self._add_origins(dict.fromkeys(names, _line()))
+
+    def _add_origins(self, origins: Mapping[str, str]) -> None:
+        if origins:
+            object.__setattr__(self, '_origins', {**getattr(self, '_origins', {}), **origins})
+
+    def _origin(self, name: str) -> str:
+        place = getattr(self, '_origins', {}).get(name)
+        return f' (set in {place})' if place else ''
 
     # stored values, and the complete view
 
@@ -197,7 +241,11 @@ class Description(dict[str, Any]):
         return self[name]
 
     def __setattr__(self, name: str, value: Any) -> None:
-        self[name] = value
+        if name not in self._known:
+            self._note((name,))
+        dict.__setitem__(self, name, value)
+
+    __setitem__ = __setattr__
 
     def __delattr__(self, name: str) -> None:
         del self[name]
@@ -217,7 +265,7 @@ class Description(dict[str, Any]):
             raise NoSuchAttribute(self._complaint(key)) from None
         if key in self._mutable:
             value = value.copy()
-            self[key] = value
+            dict.__setitem__(self, key, value)
         return value
 
     def __contains__(self, key: object) -> bool:
@@ -293,30 +341,42 @@ class Description(dict[str, Any]):
         """Set values from `others` (dicts, descriptions, pairs) and `values`; a description replaces all attributes."""
         for other in others:
             if isinstance(other, type(self)):
+                self._add_origins(getattr(other, '_origins', {}))
                 other = dict(other._stored())
                 for name in [name for name in dict.keys(self) if name in self._all_defaults or name in self._aliases]:
                     dict.pop(self, name)
             dict.update(self, other)
         dict.update(self, values)
+        self._note_unknown()
 
     def copy(self: D) -> D:
         """Return a description with the same values; lists and dicts are shared."""
-        return _restore(type(self), dict(self._stored()))
+        return _restore(*self.__reduce__()[1])   # type: ignore[no-any-return]
 
     __copy__ = copy
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (type(self), dict(self._stored()))
+        stored, origins = dict(self._stored()), getattr(self, '_origins', None)
+        return _restore, (type(self), stored, origins) if origins else (type(self), stored)
 
     def __repr__(self) -> str:
         return f'{type(self).__name__}({self.sparse()!r})'
 
 
-def _restore(cls: type[D], stored: dict[str, Any]) -> D:
+def _restore(cls: type[D], stored: dict[str, Any], origins: dict[str, str] | None = None) -> D:
     """Return a description of class `cls` that stores exactly these values."""
     made = cls()
     dict.update(made, stored)
+    made._add_origins(origins or {})
     return made
+
+
+def _line() -> str:
+    """Return the file and the line of the application that is being executed; empty outside of an application."""
+    frame = sys._getframe(1)
+    while frame and frame.f_globals.get('__name__', '').partition('.')[0] in _OURS:
+        frame = frame.f_back   # type: ignore[assignment]
+    return f'{frame.f_code.co_filename}, line {frame.f_lineno}' if frame else ''
 
 
 def _sparse(value: Any) -> Any:

@@ -146,7 +146,7 @@ class Calls:
     # in the thread of the caller
 
     def _make(self, place: Pilot, name: str, text: str, description: Mapping[str, Any]) -> Call:
-        uid, = self._uids.of_tasks([None], f'{name}.{KIND}', 4)
+        uid, = self._uids.of_tasks([None], (f'{name}.{KIND}', 4))
         self._uids.claim_tasks([uid], partial(self._uids.reserve_tasks, [uid]))
         pack_plain(description, uid)   # raises an error here, not in the loop
         return Call(uid, place, text, description)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from rp_api.uid_set import UidSet
+from rp_client.ids import TASK, Form
 
 if TYPE_CHECKING:
     from rp_client.flow.task_store import TaskStore
@@ -39,11 +40,11 @@ class Uids:
                 if uid not in self._pilots and uid not in self._managers:
                     return uid
 
-    def of_tasks(self, wanted: Sequence[str | None], kind: str = 'task', digits: int = 6) -> list[str]:
+    def of_tasks(self, wanted: Sequence[str | None], form: Form = TASK) -> list[str]:
         """Return the uids for new tasks: the wanted ones, or fresh ones such as `task.000003`."""
         with self._lock:
             given = set(filter(None, wanted))
-            fresh = iter(self._fresh(kind, digits, sum(not uid for uid in wanted), given))
+            fresh = iter(self._fresh(*form, sum(not uid for uid in wanted), given))
             return [uid or next(fresh) for uid in wanted]
 
     def add_manager(self, uid: str) -> None:
@@ -98,4 +99,5 @@ def _check_unused(kind: str, uids: Sequence[str], used: set[str]) -> None:
     if not used and len(set(uids)) < len(uids):
         used = {uid for uid, times in Counter(uids).items() if times > 1}
     if used:
-        raise ValueError(f'{kind} uid {min(used)!r} is in use already: uids must be unique in a session')
+        raise ValueError(f'{kind} uid {min(used)!r} is in use already: uids must be unique in a session; without a uid '
+                         f'in its description, a {kind} gets a new one')
