@@ -28,7 +28,7 @@ def main() -> None:
                                    for command in commands if command != 'raptor'])
         pilot.wait(rp.PMGR_ACTIVE, timeout=30)
         tmgr.wait_tasks([tasks[0].uid], rp.AGENT_EXECUTING, timeout=30)
-        session.engine.settle(10)
+        session._engine.settle(10)
         print('ready', session.path, flush=True)
         tmgr.wait_tasks()
         print(*[task.state for task in tasks], flush=True)

@@ -142,7 +142,7 @@ def work(session: rp.Session, config: dict[str, Any], told: Any) -> None:
         say(count)
         before = count
     told_all = threading.Event()
-    session.engine.call(session.engine.dispatcher.call, told_all.set)
+    session._engine.call(session._engine.dispatcher.call, told_all.set)
     assert told_all.wait(deadline - time.monotonic()), 'callbacks take too long'
 
 

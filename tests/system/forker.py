@@ -138,10 +138,10 @@ def locked() -> Any:
     task = app.tmgr.submit_tasks(echo('x'))
     task.wait(timeout=TIMEOUT)
     executor = rp.raptor.Executor(master)
-    engine = app.session.engine
+    engine = app.session._engine
     locks: list[Any] = [
-        app.session._lock, app.session.uids._lock, app.tmgr._board.lock, app.pmgr._board.lock,
-        engine.helpers._lock, engine.loop._wakeup_lock, executor._lock, app.session.own_tracer._lock]
+        app.session._lock, app.session._uids._lock, app.tmgr._board.lock, app.pmgr._board.lock,
+        engine.helpers._lock, engine.loop._wakeup_lock, executor._lock, app.session._tracer._lock]
     held, go = threading.Event(), threading.Event()
 
     def hold() -> None:

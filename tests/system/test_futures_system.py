@@ -103,3 +103,9 @@ def test_session_is_left_and_attached(base: Path) -> None:
         assert again.get_tasks(ended.uid).future().result(30).stdout == 'before\n'
         (base / 'go').touch()
         assert restored.result(60).stdout == 'done\n'
+
+
+def test_session_shows_nothing_else(shared: Run) -> None:
+    for thing, names in ((shared.session, {'base', 'client_sandbox', 'path', 'uid'}), (shared.pmgr, {'uid'}),
+                         (shared.tmgr, {'scheduler', 'uid'})):
+        assert {name for name in dir(thing) if not name.startswith('_')} - set(dir(type(thing))) == names

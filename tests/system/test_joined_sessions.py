@@ -27,7 +27,7 @@ def test_a_joined_session_is_the_session(session: rp.Session, base: Path) -> Non
     other = joined(session.uid, pmgr.cfg.reg_addr)
     assert type(other) is JoinedSession
     assert isinstance(other, rp.Session)
-    assert (other.uid, other.path, other.engine) == (session.uid, session.path, session.engine)
+    assert (other.uid, other.path, other._engine) == (session.uid, session.path, session._engine)
     other._role = rp.Session._PRIMARY
     with pytest.raises(ValueError, match='donwload'):
         other.close(donwload=True)

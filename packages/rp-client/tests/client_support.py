@@ -34,7 +34,7 @@ class Manager:
         self.calls: list[tuple[Any, ...]] = []
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith('_'):
+        if name.startswith('__'):
             raise AttributeError(name)
         return lambda *args: self.calls.append((name, *args))
 

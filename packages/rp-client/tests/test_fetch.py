@@ -46,14 +46,14 @@ class Site:
     def pilot(self, uid: str, endpoint: str, *names: str) -> Pilot:
         """A pilot that was launched and has these files; each holds its pilot's uid and its name."""
         pilot = a_pilot(uid, self.base)
-        pilot.launched = True
-        pilot.sandboxes = replace(pilot.sandboxes, here=not endpoint, endpoint=endpoint)
+        pilot._launched = True
+        pilot._directories = replace(pilot._directories, here=not endpoint, endpoint=endpoint)
         for name in names:
             self.put(pilot, name)
         return pilot
 
     def put(self, pilot: Pilot, name: str, text: str = '') -> None:
-        path = Path(pilot.sandboxes.pilot, name)
+        path = Path(pilot._directories.pilot, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text or f'{pilot.uid} {name}')
 
@@ -112,7 +112,7 @@ def test_a_pilot_without_files(site: Site, endpoint: str, caplog: pytest.LogCapt
 
 def test_nobody_asks_where_nothing_was_launched(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     pilot = site.pilot('pilot.0000', 'sftp://far/')
-    pilot.launched = False
+    pilot._launched = False
     assert site.fetched(pilot) == set()
     assert site.connections == []
     assert caplog.messages == []
@@ -122,8 +122,8 @@ def test_nobody_asks_where_nothing_was_launched(site: Site, caplog: pytest.LogCa
                                               (states.FAILED, ['far'])])
 def test_a_pilot_of_a_session_that_is_taken_over(site: Site, state: str, asked: list[str]) -> None:
     pilot = a_pilot(base=site.base)
-    pilot.sandboxes = replace(pilot.sandboxes, here=False, endpoint='sftp://far/')
-    pilot.restore(state, None)
+    pilot._directories = replace(pilot._directories, here=False, endpoint='sftp://far/')
+    pilot._restore(state, None)
     site.fetched(pilot)
     assert site.connections == asked
 
@@ -141,7 +141,7 @@ def test_a_host_that_cannot_be_reached(site: Site, caplog: pytest.LogCaptureFixt
 
 def test_a_host_that_no_files_can_be_had_from(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     pilot = site.pilot('pilot.0000', '', 'agent_0.log')
-    pilot.sandboxes = replace(pilot.sandboxes, here=False)
+    pilot._directories = replace(pilot._directories, here=False)
     assert site.fetched(pilot) == set()
     (message,) = caplog.messages
     assert message.startswith('traces and logs of pilot.0000 are missing: the sandbox of pilot.0000 is on another host')

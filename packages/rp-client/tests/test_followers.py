@@ -116,7 +116,7 @@ def test_tasks_that_wait_for_a_master_can_be_dropped(scheduling: Scheduling) -> 
 def test_restored_master_is_followed(scheduling: Scheduling) -> None:
     scheduling.add_pilots()
     master = a_master()
-    master.bind(scheduling.pilots[1])
+    master._bind(scheduling.pilots[1])
     scheduling.component.know(master)
     scheduling.put(a_task('task.0'))
     assert scheduling.bound() == {'task.0': 'pilot.0001'}

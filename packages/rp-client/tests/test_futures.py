@@ -45,7 +45,7 @@ class Engine:
 class Manager:
     """Takes the place of a task manager: has its futures, and a tracker."""
 
-    future_of = TaskManager.future_of
+    _future_of = TaskManager._future_of
 
     def __init__(self) -> None:
         self._engine = Engine()
@@ -54,10 +54,10 @@ class Manager:
         self._board = self._tracker.board
         self.cancelled: list[str] = []
 
-    def check_process(self) -> None:
+    def _check_process(self) -> None:
         """No test forks."""
 
-    def wait_for(self, tasks: list[Task], state: str | None, timeout: float | None) -> None:
+    def _wait_for(self, tasks: list[Task], state: str | None, timeout: float | None) -> None:
         self._board.wait(tasks, state, timeout)
 
     def cancel_tasks(self, uid: str) -> None:
@@ -282,14 +282,14 @@ async def awaited(task: Task) -> Any:
 def awaiting(manager: Manager, work: Callable[[], Any]) -> futures.Future[Any]:
     """Run a coroutine in another thread, and return when it has requested the future of a task."""
     asked = threading.Event()
-    make: Callable[[Task], TaskFuture] = cast(Any, manager).future_of
+    make: Callable[[Task], TaskFuture] = cast(Any, manager)._future_of
 
     def future_of(task: Task) -> TaskFuture:
         future = make(task)
         asked.set()
         return future
 
-    cast(Any, manager).future_of = future_of
+    cast(Any, manager)._future_of = future_of
     result = elsewhere(lambda: asyncio.run(work()))
     assert asked.wait(TIMEOUT)
     return result

@@ -586,7 +586,7 @@ def test_pilots_are_launched(launching: Launching, tmp_path: Path) -> None:
     assert launching.states == [(states.PMGR_LAUNCHING, ['pilot.1', 'pilot.2'])]
     assert len(launching.launcher.bulks) == 1
     start = launching.launcher.starts[0]
-    assert (start.uid, start.sandbox) == ('pilot.1', Path(first.sandboxes.pilot))
+    assert (start.uid, start.sandbox) == ('pilot.1', Path(first._directories.pilot))
     assert stat.S_IMODE(start.sandbox.stat().st_mode) == 0o700
     wanted = {'pilot': 'pilot.1', 'backup_nodes': 0, 'resource': 'local.exact', 'runtime': 5,
               'nodes': 0, 'cores': 3, 'gpus': 0, 'memory': 0, 'cleanup': True, 'output_staging': ['x'],
@@ -672,7 +672,7 @@ def test_files_come_first(launching: Launching, tmp_path: Path) -> None:
     assert [start.uid for start in launching.launcher.starts] == ['pilot.2']
     launching.later.work()
     assert [start.uid for start in launching.launcher.starts] == ['pilot.2', 'pilot.1']
-    assert Path(pilot.sandboxes.pilot, 'b').read_text() == 'data'
+    assert Path(pilot._directories.pilot, 'b').read_text() == 'data'
     assert launching.events.about('pilot.1') == [
         *ARRIVED, *MADE, 'staging_in_start', 'staging_in_stop', 'submission_start']
 
@@ -682,7 +682,7 @@ def test_files_that_are_not_there(launching: Launching, tmp_path: Path) -> None:
     launching.put(pilot)
     launching.later.work()
     ((uid, sentence, where),) = launching.failed
-    assert (uid, where) == ('pilot.1', pilot.sandboxes.pilot)
+    assert (uid, where) == ('pilot.1', pilot._directories.pilot)
     assert sentence.startswith('pilot.1 could not be launched: staging directive')
     assert sentence.endswith(f'{tmp_path}/client/none: No such file or directory')
     assert launching.launcher.starts == []
@@ -695,7 +695,7 @@ def test_sandboxes_are_private_whatever_the_umask(launching: Launching, tmp_path
         launching.put(pilot)
     finally:
         os.umask(before)
-    for path in (pilot.sandboxes.session, pilot.sandboxes.pilot):
+    for path in (pilot._directories.session, pilot._directories.pilot):
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o700
 
 
@@ -704,7 +704,7 @@ def test_sandboxes_are_private_whatever_the_umask(launching: Launching, tmp_path
 def test_sandbox_that_others_could_change(launching: Launching, tmp_path: Path, which: str, staging: list[str]) -> None:
     (tmp_path / 'client/a').touch()
     pilot = a_pilot('pilot.1', tmp_path, input_staging=staging)
-    path = Path(getattr(pilot.sandboxes, which))
+    path = Path(getattr(pilot._directories, which))
     path.mkdir(parents=True)
     path.chmod(0o770)
     launching.put(pilot)
@@ -717,11 +717,11 @@ def test_sandbox_that_others_could_change(launching: Launching, tmp_path: Path, 
 def test_sandbox_that_others_can_read(launching: Launching, tmp_path: Path) -> None:
     """As users may want it who have results for their group."""
     pilot = a_pilot('pilot.1', tmp_path)
-    Path(pilot.sandboxes.pilot).mkdir(parents=True, mode=0o750)
-    os.chmod(pilot.sandboxes.pilot, 0o750)
+    Path(pilot._directories.pilot).mkdir(parents=True, mode=0o750)
+    os.chmod(pilot._directories.pilot, 0o750)
     launching.put(pilot)
     assert launching.failed == []
-    assert stat.S_IMODE(os.stat(pilot.sandboxes.pilot).st_mode) == 0o750
+    assert stat.S_IMODE(os.stat(pilot._directories.pilot).st_mode) == 0o750
 
 
 def test_sandbox_cannot_be_made(launching: Launching, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ class Answering(Manager):
     def __init__(self, answer: Any = None) -> None:
         super().__init__()
         self.answer = answer
-        self.session = SimpleNamespace(calls=SimpleNamespace(call=self.call))   # type: ignore[assignment]
+        self.session = SimpleNamespace(_calls=SimpleNamespace(call=self.call))   # type: ignore[assignment]
 
     def call(self, *args: Any) -> Any:
         self.calls.append(args)
@@ -67,7 +67,7 @@ def test_tasks_that_are_submitted_are_for_this_master() -> None:
     given = TaskDescription({'mode': c.TASK_EVAL, 'code': '1'})
     for tds in (given, [given]):
         a_handle(RaptorMaster, manager).submit_tasks(tds)
-    assert manager.calls == [('submit_for', 'raptor.0000', [given])] * 2
+    assert manager.calls == [('_submit_for', 'raptor.0000', [given])] * 2
 
 
 def test_question() -> None:
@@ -75,9 +75,9 @@ def test_question() -> None:
     master = a_handle(RaptorMaster, manager)
     with pytest.raises(RuntimeError, match='not bound to a pilot yet'):
         master.rpc('stop')
-    master.bind(a_pilot())
+    master._bind(a_pilot())
     assert master.rpc('do', 1, rpc_timeout=7, fast=True) == [1, 2]
-    assert manager.calls[-1] == ([master.bound], 'raptor.0000', {
+    assert manager.calls[-1] == ([master._pilot], 'raptor.0000', {
         'mode': RPC, 'raptor_id': 'raptor.0000', 'method': 'do', 'args': [1], 'kwargs': {'fast': True}}, 7)
     master._state = states.FAILED
     with pytest.raises(RuntimeError, match=r'raptor\.0000 is FAILED and answers no requests'):

@@ -23,7 +23,7 @@ def packed(packing: Packing, description: TaskDescription, uid: str = 'task.0000
     """What the description is taken for, or why it is refused."""
     manager: Any = Manager()
     try:
-        found = Task(manager, uid, *packing.pack(description, uid)).sparse()
+        found = Task(manager, uid, *packing.pack(description, uid))._sparse()
     except ValueError as error:
         return str(error)
     # a value that another one has replaced may be the default
@@ -85,7 +85,7 @@ def test_only_what_differs_is_packed_for_each() -> None:
             for number in range(3)]
     assert len({id(common) for common, _ in made}) == 1
     manager: Any = Manager()
-    assert [Task(manager, 't', common, own).sparse() for common, own in made] == [
+    assert [Task(manager, 't', common, own)._sparse() for common, own in made] == [
         {'executable': 'date', 'arguments': [str(number)]} for number in range(3)]
 
 

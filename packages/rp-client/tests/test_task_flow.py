@@ -418,7 +418,7 @@ def test_end_of_a_pilot(site: Site, pilot_state: str, task_state: str) -> None:
     assert mine[0].exception_detail == ('see there' if pilot_state == states.FAILED else None)
     assert {(uid, state) for uid, state, _ in site.updates()} == {('task.1', task_state), ('task.5', task_state)}
     (late,) = site.submit('task.6')
-    assert late.bound is other
+    assert late._pilot is other
 
 
 def test_end_of_a_pilot_whose_tasks_could_not_be_sent(site: Site) -> None:
@@ -682,7 +682,7 @@ def test_tasks_that_wait_for_room_on_a_drained_pilot_alone_go_there(late: Site) 
     for task in tasks:
         late.report(task, LEFT, target_state=states.DONE)
     assert drained.done()
-    assert late.submit('task.3')[0].bound is other
+    assert late.submit('task.3')[0]._pilot is other
 
 
 def test_end_of_a_pilot_that_is_drained(site: Site) -> None:
@@ -708,7 +708,7 @@ def test_tasks_that_were_returned_when_the_application_left(site: Site) -> None:
     tasks = site.make('task.1', 'task.2')
     for task, info in zip(tasks, ({'returned': 'pilot.1'}, None), strict=True):
         known = KnownTask(task.uid, 'tmgr.0000', 'pilot.1', 1, {}, states.AGENT_SCHEDULING, info, states.NEW)
-        task.restore(known, pilot)
+        task._restore(known, pilot)
         site.flow.restore(task, known)
     site.pilot('pilot.2')
     site.flow.resume()
@@ -788,7 +788,7 @@ def test_restartable_task_bound_to_a_pilot_that_has_just_failed(site: Site) -> N
     """The news of its end is on its way; nobody runs in circles meanwhile."""
     failed = site.pilot('pilot.1', states.FAILED)
     (task,) = site.submit('task.1', restartable=True)
-    assert task.bound is None
+    assert task._pilot is None
     site.end(failed)
     site.pilot('pilot.2')
     assert site.sent() == [('pilot.2', ['task.1'])]
@@ -812,9 +812,9 @@ def restored(site: Site, uid: str, state: str, pilot: Pilot | None = None, info:
              **description: Any) -> Task:
     """A task as the coordinator knows it."""
     (task,) = site.make(uid, **description)
-    known = KnownTask(uid, 'tmgr.0000', pilot.uid if pilot else '', 1 if pilot else 0, task.sparse(), state, info,
+    known = KnownTask(uid, 'tmgr.0000', pilot.uid if pilot else '', 1 if pilot else 0, task._sparse(), state, info,
                       states.NEW)
-    task.restore(known, pilot)
+    task._restore(known, pilot)
     site.flow.restore(task, known)
     return task
 
@@ -927,7 +927,7 @@ def test_tasks_that_a_pilot_has_not_started_run_elsewhere(late: Site, state: str
     late.engine.loop.turn()
     end = states.CANCELED if state == states.CANCELED else states.FAILED
     assert are([*tasks, own]) == [SENT, end, SENT, end]
-    assert [task.bound for task in (tasks[0], tasks[2])] == [other, other]
+    assert [task._pilot for task in (tasks[0], tasks[2])] == [other, other]
     assert late.sent()[-1] == ('pilot.2', ['task.000000', 'task.000002'])
 
 
@@ -939,7 +939,7 @@ def test_agent_that_died_may_have_started_all_that_it_got(late: Site) -> None:
     late.end(pilot)
     late.engine.loop.turn()
     assert are([*sent, *unsent]) == [states.FAILED, SENT]
-    assert unsent[0].bound is None
+    assert unsent[0]._pilot is None
     late.connection.free = True
     late.sized('pilot.2', 1)
     assert late.sent()[-1] == ('pilot.2', ['unsent'])
@@ -950,13 +950,13 @@ def test_cancelled_task_does_not_run_elsewhere(late: Site) -> None:
     pilot = late.sized('pilot.1', 2)
     late.sized('pilot.2', 2)
     tasks = late.submit_many(4)
-    mine = [task for task in tasks if task.bound is pilot]
+    mine = [task for task in tasks if task._pilot is pilot]
     late.flow.cancel(mine[:1])
     pilot._learn({'kept': []})
     late.end(pilot, states.DONE)
     assert [mine[0].state, mine[1].state] == [states.CANCELED, SENT]
     late.engine.loop.turn()
-    assert mine[1].bound is None
+    assert mine[1]._pilot is None
 
 
 def test_files_of_a_task_whose_pilot_ends_meanwhile(late: Site) -> None:
@@ -966,7 +966,7 @@ def test_files_of_a_task_whose_pilot_ends_meanwhile(late: Site) -> None:
     late.end(pilot, states.CANCELED)
     late.later.work()
     late.engine.loop.turn()
-    assert task.bound is None
+    assert task._pilot is None
     late.sized('pilot.2', 1)
     late.later.work()
     assert late.sent()[-1] == ('pilot.2', ['task.1'])

@@ -43,7 +43,7 @@ def test_new_task() -> None:
 
 def test_task_that_is_not_bound_has_no_place() -> None:
     task = a_task(sandbox='here')
-    places = (task.pilot, task.bound, task.sandbox, task.task_sandbox, task.pilot_sandbox, task.session_sandbox,
+    places = (task.pilot, task._pilot, task.sandbox, task.task_sandbox, task.pilot_sandbox, task.session_sandbox,
               task.resource_sandbox, task.endpoint_fs)
     assert places == (None,) * 8
 
@@ -91,13 +91,13 @@ class Touches:
 def test_bound_task_knows_its_places() -> None:
     pilot = a_pilot(base='/base')
     task = a_task('task.1')
-    task.bind(pilot)
-    assert (task.pilot, task.bound, task.endpoint_fs) == ('pilot.0000', pilot, '/')
+    task._bind(pilot)
+    assert (task.pilot, task._pilot, task.endpoint_fs) == ('pilot.0000', pilot, '/')
     assert task.sandbox == task.task_sandbox == '/base/resource/session/pilot.0000/task.1'
     assert (task.resource_sandbox, task.session_sandbox, task.pilot_sandbox) == (
         '/base/resource', '/base/resource/session', '/base/resource/session/pilot.0000')
     other = a_task('task.2', sandbox='/own')
-    other.bind(pilot)
+    other._bind(pilot)
     assert other.sandbox == '/own'
 
 
@@ -126,7 +126,7 @@ def test_the_description_knows_whether_its_uid_was_generated(uid: str, generated
 
 
 def test_only_what_was_set_travels() -> None:
-    assert a_task('task.1', ranks=1, cores_per_rank=2).sparse() == {'executable': '/bin/true', 'cores_per_rank': 2}
+    assert a_task('task.1', ranks=1, cores_per_rank=2)._sparse() == {'executable': '/bin/true', 'cores_per_rank': 2}
 
 
 def test_result() -> None:
@@ -161,7 +161,7 @@ def test_results_are_copies() -> None:
 def test_as_plain_data(bound: bool) -> None:
     task = a_task('task.1', name='name')
     if bound:
-        task.bind(a_pilot())
+        task._bind(a_pilot())
         task._learn(RESULT)
     data = task.as_dict()
     assert json.loads(json.dumps(data)) == data
@@ -180,7 +180,7 @@ def test_what_is_asked_of_the_manager() -> None:
     task.register_callback(print)
     task.register_callback(print, 'data', 'METRIC')
     assert manager.calls == [
-        ('wait_for', [task], 'DONE', 3), ('check_process',), ('cancel_tasks', 'task.1'),
+        ('_wait_for', [task], 'DONE', 3), ('_check_process',), ('cancel_tasks', 'task.1'),
         ('register_callback', print, None, 'TASK_STATE', 'task.1'),
         ('register_callback', print, 'data', 'METRIC', 'task.1')]
 
@@ -206,7 +206,7 @@ def test_memory() -> None:
         sparse = TaskDescription({'executable': '/usr/bin/simulate', 'arguments': ['--input', f'{uid}.dat', '-n', '8'],
                                   'environment': {'MODE': 'fast'}, 'cores_per_rank': 2}).sparse()
         task = Task(manager, uid, CommonDescription(sparse, codec.pack(sparse)))
-        task.bind(pilot)
+        task._bind(pilot)
         task._learn(codec.unpack(codec.pack(RESULT | {'stdout': f'{uid} has converged\n'})))
         return task
 

@@ -41,8 +41,8 @@ class Site:
             info: dict[str, Any] | None = None, **description: Any) -> Task:
         """A task that has come to this state."""
         task = self.make(uid, common({'executable': '/bin/true', **description}), codec.pack(own or {}))
-        task.bind(self.pilot)
-        task.sent(bound=True)
+        task._bind(self.pilot)
+        task._sent(bound=True)
         task._learn(info or {'exit_code': 0})
         task._state = state
         self.store.add([uid], [task])
@@ -72,7 +72,7 @@ def test_a_task_is_as_it_was(site: Site) -> None:
     assert gone() is None
     again = site.store['a']
     assert again.as_dict() | {'sandbox': again.sandbox, 'mode': again.mode} == before
-    assert (again.bound, again.attempts, again.stored, again.common.restartable) == (site.pilot, 1, True, True)
+    assert (again._pilot, again.attempts, again._stored, again._common.restartable) == (site.pilot, 1, True, True)
 
 
 def test_a_master_is_one_again(site: Site) -> None:

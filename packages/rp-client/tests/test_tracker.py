@@ -25,8 +25,8 @@ class Thing:
         self.uid = uid
         self._state = state
         self.learnt: list[tuple[str, dict[str, Any]]] = []
-        self.reached: str | None = None
-        self.callbacks = Registry({'TASK_STATE': told('task')})
+        self._reached: str | None = None
+        self._callbacks = Registry({'TASK_STATE': told('task')})
 
     @property
     def state(self) -> str:
@@ -235,7 +235,7 @@ def test_callbacks_may_be_for_one_entity_and_have_data(watch: Watch) -> None:
 def test_entities_have_callbacks_of_their_own(watch: Watch) -> None:
     a, b = Thing('a'), Thing('b')
     seen: list[tuple[Any, ...]] = []
-    a.callbacks.add(lambda *args: seen.append(args), 'TASK_STATE', data=1)
+    a._callbacks.add(lambda *args: seen.append(args), 'TASK_STATE', data=1)
     watch.tracker.apply([Change(a, states.TMGR_SCHEDULING), Change(b, states.TMGR_SCHEDULING)])
     assert seen == [(a, states.TMGR_SCHEDULING_PENDING, 1), (a, states.TMGR_SCHEDULING, 1)]
 
@@ -365,7 +365,8 @@ def test_what_is_restored_waits_for_a_callback_of_its_own() -> None:
     expected = named('a', states.AGENT_STAGING_OUTPUT_PENDING, states.DONE)
     assert restored.register(a) == expected
     seen: list[tuple[str, str]] = []
-    restored.tracker.release_own(b.callbacks.add(lambda thing, state: seen.append((thing.uid, state)), 'TASK_STATE'), b)
+    entry = b._callbacks.add(lambda thing, state: seen.append((thing.uid, state)), 'TASK_STATE')
+    restored.tracker.release_own(entry, b)
     assert seen == [('b', states.AGENT_STAGING_OUTPUT_PENDING)]
     assert restored.register() == []
     restored.tracker.apply([Change(b, states.AGENT_STAGING_OUTPUT)])
@@ -378,7 +379,7 @@ def test_a_bad_end_of_what_is_restored_comes_after_what_was_reached() -> None:
             ('a', states.AGENT_SCHEDULING, states.FAILED, states.AGENT_EXECUTING),
             ('b', states.AGENT_EXECUTING, states.CANCELED, states.AGENT_SCHEDULING),
             ('c', states.AGENT_SCHEDULING, states.FAILED, None), ('d', states.CANCELED, states.DONE, None)):
-        restored.thing(uid, last_told, state).reached = reached
+        restored.thing(uid, last_told, state)._reached = reached
     assert sorted(restored.register()) == sorted([
         *named('a', states.AGENT_EXECUTING_PENDING, states.AGENT_EXECUTING), ('a', states.FAILED),
         ('b', states.CANCELED), ('c', states.FAILED), ('d', states.DONE)])

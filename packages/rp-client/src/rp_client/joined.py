@@ -51,9 +51,9 @@ class JoinedSession(Session):
 def _opened(uid: str | None) -> Session:
     if not uid:
         raise ValueError('a session is joined by its uid, which is not given')
-    session = Session.opened.get(uid)
+    session = Session._opened.get(uid)
     if session is None:
         raise CoordinationError(f'{uid} is not open in this process, and only sessions that are can be joined: to '
                                 f'attach to a session that no application has open, use Session(uid={uid!r})')
-    session.engine.process.check()
+    session._engine.process.check()
     return session

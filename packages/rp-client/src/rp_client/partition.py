@@ -23,20 +23,20 @@ class Partition(Pilot):
     """
 
     def __init__(self, whole: Pilot, number: int) -> None:
-        super().__init__(whole.pmgr, partition_uid(whole.uid, number), whole.described, whole.sandboxes)
-        self._whole = whole
+        super().__init__(whole.pmgr, partition_uid(whole.uid, number), whole._description, whole._directories)
+        self._parent = whole
         self._number = number
 
     def __repr__(self) -> str:
         return f'<Partition {self._uid} {self._state}>'
 
     @property
-    def whole(self) -> Pilot:
+    def _whole(self) -> Pilot:
         """The pilot that the partition belongs to."""
-        return self._whole
+        return self._parent
 
     @property
-    def divided(self) -> bool:
+    def _divided(self) -> bool:
         """False: a partition has one agent."""
         return False
 
@@ -61,7 +61,7 @@ class Partition(Pilot):
             StateError: A state is unknown.
             RuntimeError: The session was closed or has failed.
         """
-        self._pmgr.partitions.wait(self, state, timeout)
+        self._pmgr._partitions.wait(self, state, timeout)
         return self._state
 
     def cancel(self) -> None:

@@ -32,20 +32,20 @@ class Pilot:
         self._description = description
         self._sandboxes = sandboxes
         self.partitions: list[Partition] = []   # all that were ever made, by number
-        self.launched = False   # True once its agent, or its job, was started
+        self._launched = False   # True once its agent, or its job, was started
         self._state = states.NEW
         self._tmgr: TaskManager | None = None
         self._resource_details: dict[str, Any] | None = None
         self._nodelist: NodeList | None = None
         self._log: list[str] = []
-        self.endpoint = ''   # the address of its endpoint
+        self._endpoint = ''   # the address of its endpoint
         self._stdout = ''
         self._stderr = ''
         self._exception: str | None = None
         self._exception_detail: str | None = None
-        self.reached: str | None = None   # the last state before a bad end
-        self.kept: list[str] | None = None   # after its end: tasks that its agent did not report, but may have started
-        self.callbacks = Registry({PILOT_STATE: ('pilot', 'state')})
+        self._reached: str | None = None   # the last state before a bad end
+        self._kept: list[str] | None = None   # after its end: tasks that its agent did not report, but may have started
+        self._callbacks = Registry({PILOT_STATE: ('pilot', 'state')})
 
     def __repr__(self) -> str:
         return f'<Pilot {self._uid} {self._state}>'
@@ -59,29 +59,29 @@ class Pilot:
         return self._uid
 
     @property
-    def whole(self) -> Pilot:
+    def _whole(self) -> Pilot:
         """The pilot itself; for a partition, the pilot that it belongs to."""
         return self
 
     @property
-    def divided(self) -> bool:
+    def _divided(self) -> bool:
         """True if the pilot has partitions, each with its own agent, instead of one agent."""
         return bool(self._description.partitions)
 
     @property
-    def sandboxes(self) -> PilotSandboxes:
+    def _directories(self) -> PilotSandboxes:
         """The pilot's directories, which its partitions share."""
         return self._sandboxes
 
-    @sandboxes.setter
-    def sandboxes(self, sandboxes: PilotSandboxes) -> None:
+    @_directories.setter
+    def _directories(self, sandboxes: PilotSandboxes) -> None:
         for pilot in (self, *self.partitions):
             pilot._sandboxes = sandboxes
 
     @property
     def agent_sandbox(self) -> str:
         """The directory of the agent's logs, outputs and traces."""
-        return self.sandboxes.pilot
+        return self._directories.pilot
 
     @property
     def state(self) -> str:
@@ -97,11 +97,6 @@ class Pilot:
     def session(self) -> Session:
         """The session that the pilot belongs to."""
         return self._pmgr.session
-
-    @property
-    def described(self) -> PilotDescription:
-        """The pilot's description, not copied, for use inside the client."""
-        return self._description
 
     @property
     def description(self) -> dict[str, Any]:
@@ -174,22 +169,22 @@ class Pilot:
     @property
     def pilot_sandbox(self) -> str:
         """The pilot's directory on the platform."""
-        return self.sandboxes.pilot
+        return self._directories.pilot
 
     @property
     def session_sandbox(self) -> str:
         """The session's directory on the platform."""
-        return self.sandboxes.session
+        return self._directories.session
 
     @property
     def resource_sandbox(self) -> str:
         """The directory of all sessions on the platform."""
-        return self.sandboxes.resource
+        return self._directories.resource
 
     @property
     def client_sandbox(self) -> str:
         """The client's directory that relative paths refer to, fixed when the session was opened."""
-        return self.sandboxes.client
+        return self._directories.client
 
     @property
     def endpoint_fs(self) -> str:
@@ -241,7 +236,7 @@ class Pilot:
             ValueError: The size is not valid.
             RuntimeError: The pilot has no partitions (`PilotDescription.partitions`), or has ended.
         """
-        return self._pmgr.partitions.add(self, {'nodes': nodes, 'cores': cores, 'gpus': gpus, 'memory': memory})
+        return self._pmgr._partitions.add(self, {'nodes': nodes, 'cores': cores, 'gpus': gpus, 'memory': memory})
 
     def remove_partition(self, partition: int | Partition) -> None:
         """End a partition, cancel its tasks, and wait until it has ended.
@@ -255,7 +250,7 @@ class Pilot:
         number = partition if isinstance(partition, int) else partition.number
         if not 0 <= number < len(self.partitions) or partition not in (number, self.partitions[number]):
             raise ValueError(f'{self._uid} has no partition {partition!r}, it has {len(self.partitions)}, from 0 on')
-        self._pmgr.partitions.remove(self.partitions[number])
+        self._pmgr._partitions.remove(self.partitions[number])
 
     def register_callback(self, cb: Callable[..., Any], metric: str = PILOT_STATE, cb_data: Any = None) -> None:
         """Register a callback for the states of this pilot.
@@ -270,8 +265,8 @@ class Pilot:
         Raises:
             ValueError: `cb` does not take these arguments, or the metric is unknown.
         """
-        self._pmgr.check_process()
-        self._pmgr.release_own(self.callbacks.add(cb, metric, cb_data), self)
+        self._pmgr._check_process()
+        self._pmgr._release_own(self._callbacks.add(cb, metric, cb_data), self)
 
     def unregister_callback(self, cb: Callable[..., Any] | None, metric: str = PILOT_STATE) -> None:
         """Remove a callback of this pilot.
@@ -283,8 +278,8 @@ class Pilot:
         Raises:
             ValueError: `cb` is not registered for this pilot.
         """
-        self._pmgr.check_process()
-        self.callbacks.remove(cb, [metric])
+        self._pmgr._check_process()
+        self._callbacks.remove(cb, [metric])
 
     def rest_url(self) -> str | None:
         """Return the address of the pilot's endpoint for processes on its nodes, see `rp.PilotEndpoint`.
@@ -292,7 +287,7 @@ class Pilot:
         It is None before the pilot is active, and without `enable_ep` in its description. For a pilot with partitions,
         it is that of the first one that has not ended.
         """
-        return next((place.endpoint for place in self._live_places() if place.endpoint), None)
+        return next((place._endpoint for place in self._live_places() if place._endpoint), None)
 
     def attach_tmgr(self, tmgr: TaskManager) -> None:
         """Attach the pilot to a task manager.
@@ -307,12 +302,7 @@ class Pilot:
             raise RuntimeError(f'{self._uid} is attached to {self._tmgr.uid} already')
         self._tmgr = tmgr
 
-    @property
-    def bound_to(self) -> TaskManager | None:
-        """The task manager that the pilot is attached to."""
-        return self._tmgr
-
-    def detach_tmgr(self) -> None:
+    def _detach_tmgr(self) -> None:
         """Detach the pilot from its task manager, without effect on its tasks."""
         self._tmgr = None
 
@@ -384,18 +374,18 @@ class Pilot:
             RuntimeError: The call failed, the handler is unknown, or the pilot has ended.
             TimeoutError: The pilot has not answered in time; the call is cancelled.
         """
-        self._pmgr.check_process()
-        master = self.session.find_master(rpc_addr) if rpc_addr else None
+        self._pmgr._check_process()
+        master = self.session._find_master(rpc_addr) if rpc_addr else None
         if master is not None:
             cmd = kwargs.pop('raptor_cmd', cmd) if cmd == 'raptor_rpc' else cmd
             return master.rpc(cmd, *args, rpc_timeout=rpc_timeout, **kwargs)
-        return self.session.calls.call(self._live_places() or [self], self._uid, {
+        return self.session._calls.call(self._live_places() or [self], self._uid, {
             'mode': PILOT_RPC, 'name': '' if rpc_addr in (None, self._uid) else rpc_addr, 'method': cmd,
             'args': list(args), 'kwargs': kwargs}, rpc_timeout)
 
     def _live_places(self) -> list[Pilot]:
         """Return the pilot itself, or those of its partitions that have not ended."""
-        return [part for part in self.partitions if part.state not in states.FINAL] if self.divided else [self]
+        return [part for part in self.partitions if part.state not in states.FINAL] if self._divided else [self]
 
     def prepare_env(self, env_name: str, env_spec: Mapping[str, Any]) -> None:
         """Prepare an environment on the pilot, and wait until it exists.
@@ -446,7 +436,7 @@ class Pilot:
         Raises:
             StagingError: A directive is not valid, or a transfer failed.
         """
-        return self._pmgr.stage(self, sds, inwards=True)
+        return self._pmgr._stage(self, sds, inwards=True)
 
     def stage_out(self, sds: Any = None) -> list[str]:
         """Transfer files from the pilot's sandbox to the client, and wait until they have arrived.
@@ -461,20 +451,20 @@ class Pilot:
         Raises:
             StagingError: A directive is not valid, or a transfer failed.
         """
-        return self._pmgr.stage(self, 'staging_output.tgz' if sds is None else sds, inwards=False)
+        return self._pmgr._stage(self, 'staging_output.tgz' if sds is None else sds, inwards=False)
 
-    def restore(self, state: str, info: dict[str, Any] | None) -> None:
+    def _restore(self, state: str, info: dict[str, Any] | None) -> None:
         """Apply the coordinator's record of the pilot."""
         self._state = state
-        self.launched = states.PILOT.value(state) >= states.PILOT.value(states.PMGR_ACTIVE_PENDING)
+        self._launched = states.PILOT.value(state) >= states.PILOT.value(states.PMGR_ACTIVE_PENDING)
         self._learn(info or {})
 
     def _learn(self, info: dict[str, Any]) -> None:
         """Apply the info of an update."""
         self._resource_details = info.get('resource_details', self._resource_details)
         self._stdout = info.get('stdout', self._stdout)
-        self.endpoint = info.get('endpoint', self.endpoint)
-        self.kept = info.get('kept', self.kept)
+        self._endpoint = info.get('endpoint', self._endpoint)
+        self._kept = info.get('kept', self._kept)
         self._stderr = info.get('stderr', self._stderr)
         self._exception = info.get('exception', self._exception)
         self._exception_detail = info.get('exception_detail', self._exception_detail)
@@ -482,7 +472,7 @@ class Pilot:
         self._log += [sentence for sentence in told if sentence not in self._log]   # may be resent
         if 'resource_details' in info and self._nodelist is not None:
             _take_down(self._nodelist, self._resource_details)
-        self.reached = info.get('reached', self.reached)
+        self._reached = info.get('reached', self._reached)
         if 'exception' in info or 'reason' in info:
             self._log.append(info.get('exception') or info['reason'])
 

@@ -55,17 +55,17 @@ class PilotManager:
     def __init__(self, session: Session, cfg: str | Mapping[str, Any] | None = 'default', *, _uid: str = '') -> None:
         self._session = session
         self._engine = engine_of(session)
-        self.uid = session.register_pmgr(self, _uid)
-        self._rep = session.report   # clients of RADICAL-Pilot 1 switch it off
+        self.uid = session._register_pmgr(self, _uid)
+        self._rep = session._report   # clients of RADICAL-Pilot 1 switch it off
         self._pilots: dict[str, Pilot] = {}
         self._callbacks = Registry({PILOT_STATE: told('pilot')})
         self._tracker = Tracker(states.PILOT, PILOT_STATE, self._callbacks, self._engine.dispatcher, owner=self.uid)
         self._engine.acknowledger.follow(self._tracker)
         self._board = self._tracker.board
-        self.partitions = Partitions(session, self._board, f'{self.uid}.partitions')
+        self._partitions = Partitions(session, self._board, f'{self.uid}.partitions')
         self._closed = self._ended = False
-        self._tracer = session.tracer(self.uid)
-        self._flow = PilotFlow(self.uid, session, self._pilots, self.partitions, self._tracker, self._tracer)
+        self._tracer = session._make_tracer(self.uid)
+        self._flow = PilotFlow(self.uid, session, self._pilots, self._partitions, self._tracker, self._tracer)
         self._engine.on_broken.append(self._board.broke)
         self._tracer.record('setup_done', uid=self.uid)
         if not _uid:
@@ -118,7 +118,7 @@ class PilotManager:
         Args:
             uid: The uid of a pilot to submit.
         """
-        return not self._session.uids.knows_pilot(uid)
+        return not self._session._uids.knows_pilot(uid)
 
     def list_pilots(self) -> list[str]:
         """Return the uids of all pilots."""
@@ -159,7 +159,7 @@ class PilotManager:
             RuntimeError: The session was closed or has failed.
         """
         pilots = self.get_pilots(uids)
-        with self._session.report.waiting('pilots') as show:
+        with self._session._report.waiting('pilots') as show:
             self._board.wait([pilots] if isinstance(uids, str) else pilots, state, timeout, show)
         return pilots.state if isinstance(uids, str) else [pilot.state for pilot in pilots]
 
@@ -203,12 +203,12 @@ class PilotManager:
         Raises:
             ValueError: `cb` does not take these arguments, or the metric is unknown.
         """
-        self.check_process()
+        self._check_process()
         self._release(self._tracker.release, self._callbacks.add(cb, metric, cb_data))
 
-    def release_own(self, entry: Entry, pilot: Pilot) -> None:
+    def _release_own(self, entry: Entry, pilot: Pilot) -> None:
         """Pass the states that no application has seen to a new callback of one pilot or partition."""
-        tracker = self._tracker if pilot.whole is pilot else self.partitions.tracker
+        tracker = self._tracker if pilot._whole is pilot else self._partitions.tracker
         self._release(tracker.release_own, entry, pilot)
 
     def _release(self, release: Callable[..., object], *args: Any) -> None:
@@ -226,7 +226,7 @@ class PilotManager:
         Raises:
             ValueError: `cb` is not registered, or the metric is unknown.
         """
-        self.check_process()
+        self._check_process()
         self._callbacks.remove(cb, [metric])
 
     def as_dict(self) -> dict[str, Any]:
@@ -240,7 +240,7 @@ class PilotManager:
         Args:
             name: Part of the file name that distinguishes several dumps.
         """
-        self._session.write_json(f'{self.uid}.{name}.json' if name else f'{self.uid}.json', self.as_dict())
+        self._session._write_json(f'{self.uid}.{name}.json' if name else f'{self.uid}.json', self.as_dict())
 
     def close(self, terminate: bool = True) -> None:
         """End all pilots and the manager. Closing a closed manager has no effect.
@@ -260,7 +260,7 @@ class PilotManager:
         self._flow.close(0.0 if self._engine.broken else 3.0)
         self._tracer.close()
 
-    def leave(self) -> None:
+    def _leave(self) -> None:
         """End the manager and leave its pilots running; called when the session closes with `terminate=False`."""
         if not self._ended:
             self._closed = self._ended = True
@@ -270,43 +270,43 @@ class PilotManager:
             self._tracer.close()
             self._board.broke(CoordinationError('it was closed, and its pilots keep running'))
 
-    def stage(self, pilot: Pilot, sds: Any, *, inwards: bool) -> list[str]:
+    def _stage(self, pilot: Pilot, sds: Any, *, inwards: bool) -> list[str]:
         """Execute staging directives between the client and a pilot's sandbox, and return the targets."""
         from rp_client.stager.pilot import stage
 
-        self.check_process()
-        return stage(pilot, sds, self._session.own_tracer, inwards=inwards)
+        self._check_process()
+        return stage(pilot, sds, self._session._tracer, inwards=inwards)
 
-    def apply(self, updates: Sequence[Update]) -> None:
+    def _apply(self, updates: Sequence[Update]) -> None:
         """Apply the updates of agents; called in the loop, for pilots of any manager."""
         self._flow.apply(updates)
 
     # attaching to a session: called in the loop
 
-    def restore(self, known: KnownPilot, job: Mapping[str, Any] | None) -> Pilot:
+    def _restore(self, known: KnownPilot, job: Mapping[str, Any] | None) -> Pilot:
         """Restore a pilot from the coordinator's record; `job` is the note of its launch, if there was one."""
         if WHOLE in known.record:
-            return self.partitions.restore(self._pilots[known.record[WHOLE]], known)
+            return self._partitions.restore(self._pilots[known.record[WHOLE]], known)
         job = dict(job or {})
         pilot = Pilot(self, known.uid, PilotDescription(known.record['description']),
                       PilotSandboxes(**job.get('sandboxes', known.record['sandboxes'])))
-        pilot.restore(known.state, known.info)
+        pilot._restore(known.state, known.info)
         self._pilots[pilot.uid] = pilot
         self._flow.restore(pilot, known, job)
         return pilot
 
-    def resume(self) -> None:
+    def _resume(self) -> None:
         """Resume the work on all restored pilots."""
         self._flow.resume()
 
     # submission in the application's thread, which refuses all that can be refused
 
-    def check_process(self) -> None:
+    def _check_process(self) -> None:
         """Raise `CoordinationError` in a fork of the application."""
         self._engine.process.check()
 
     def _check_open(self) -> None:
-        self.check_process()
+        self._check_process()
         if self._closed:
             raise RuntimeError(f'{self.uid} is closed')
 
@@ -321,7 +321,7 @@ class PilotManager:
         if missing:
             raise ValueError(f'{copy.resource} needs these attributes of the pilot description: {", ".join(missing)}')
         platform = filled(platform, copy)
-        uid = chosen(copy.uid) or self._session.uids.new('pilot')
+        uid = chosen(copy.uid) or self._session._uids.new('pilot')
         copy.uid = uid
         if copy.services:
             if copy.partitions:
@@ -336,15 +336,15 @@ class PilotManager:
         return copy, platform, agent_settings(platform, copy), sandboxes
 
     def _register(self, prepared: list[_Prepared]) -> list[Launch]:
-        self._session.uids.claim_pilots([uid for description, *_ in prepared for uid in (
+        self._session._uids.claim_pilots([uid for description, *_ in prepared for uid in (
             description.uid, *first_uids(description.uid, description.partitions))])
         launches = []
         for description, platform, settings, sandboxes in prepared:
             pilot = Pilot(self, description.uid, description, sandboxes)
             self._pilots[pilot.uid] = pilot
-            self.partitions.make_first(pilot)
+            self._partitions.make_first(pilot)
             # its agent knows tasks by their uids alone
-            self._session.uids.reserve_tasks([service['uid'] for service in agent_services(description)])
+            self._session._uids.reserve_tasks([service['uid'] for service in agent_services(description)])
             launches.append(Launch(pilot, platform, settings))
         return launches
 

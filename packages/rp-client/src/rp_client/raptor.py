@@ -21,6 +21,10 @@ _log = logging.getLogger('radical.pilot.raptor')
 Descriptions = TaskDescription | Sequence[TaskDescription]
 
 
+_FOR_RAPTOR = ('access', 'check_process', 'directory')
+"""Attributes of a master for streams and executors of rp-raptor."""
+
+
 class RaptorMaster(Task):
     """A task that distributes other tasks among its workers, made by `submit_raptors`.
 
@@ -57,7 +61,7 @@ class RaptorMaster(Task):
             ValueError: A description is not valid.
             RuntimeError: The task manager is closed.
         """
-        return self._tmgr.submit_for(self._uid, listed(tds, 'task'))
+        return self._tmgr._submit_for(self._uid, listed(tds, 'task'))
 
     def put_object(self, obj: Any) -> Any:
         """Store an object that many calls use, so that each node gets it once; wait until the master has it.
@@ -107,12 +111,12 @@ class RaptorMaster(Task):
             raise RuntimeError(f'{self._uid} is not bound to a pilot yet: wait until it is {states.AGENT_EXECUTING}')
         if self._state in states.FINAL:
             raise RuntimeError(f'{self._uid} is {self._state} and answers no requests')
-        return self.session.calls.call([self._pilot], self._uid, {
+        return self.session._calls.call([self._pilot], self._uid, {
             'mode': RPC, 'raptor_id': self._uid, 'method': cmd, 'args': list(args), 'kwargs': kwargs}, rpc_timeout)
 
     def check_process(self) -> None:
         """Raise `CoordinationError` in a fork of the application."""
-        self._tmgr.check_process()
+        self._tmgr._check_process()
 
     @property
     def access(self) -> Mapping[str, Any] | None:
@@ -126,6 +130,10 @@ class RaptorMaster(Task):
 
     def _uid_form(self) -> Form:
         return MASTER
+
+    def __dir__(self) -> list[str]:
+        """Return the names of attributes, without those for other parts of the system."""
+        return [name for name in super().__dir__() if name not in _FOR_RAPTOR]
 
     def _start(self) -> None:
         self._access = None
@@ -145,7 +153,7 @@ class RaptorWorker(Task):
     _waits_in = (states.AGENT_SCHEDULING,)
 
     def _uid_form(self) -> Form:
-        return of_worker(self.common.raptor_id)
+        return of_worker(self._common.raptor_id)
 
     def _learn(self, info: Mapping[str, Any]) -> None:
         _log_wait(self, info)
@@ -155,7 +163,7 @@ class RaptorWorker(Task):
 def _log_wait(task: Task, info: Mapping[str, Any]) -> None:
     """Log that a master or worker waits for something that may never come, once for each reason."""
     waits_for = info.get('waits_for')
-    if waits_for and task.state not in states.FINAL and waits_for != task.reported_wait:
+    if waits_for and task.state not in states.FINAL and waits_for != task._reported_wait:
         _log.warning('%s waits for %s', task.uid, waits_for)
 
 

@@ -26,7 +26,7 @@ PAGE_TIMEOUT = 30.0
 def restore(session: Session) -> None:
     """Restore a session, and return when its work has resumed."""
     restoration = Restoration(session)
-    session.engine.ask(restoration.start, PAGE_TIMEOUT, lambda: restoration.pages)
+    session._engine.ask(restoration.start, PAGE_TIMEOUT, lambda: restoration.pages)
 
 
 class Restoration:
@@ -46,7 +46,7 @@ class Restoration:
     def start(self, done: Future[None]) -> None:
         """Request all records; `done` gets a result when the work has resumed."""
         self._done = done
-        self._session.engine.connection.recover(self._take)
+        self._session._engine.connection.recover(self._take)
 
     def _take(self, page: Page) -> None:
         if not self.pages:
@@ -67,32 +67,32 @@ class Restoration:
                        for uid in notes if uid.startswith('tmgr.')}
         for pilot in page.pilots:   # before their partitions
             self._take_pilot(pilot)
-        session.uids.claim_pilots([pilot.uid for pilot in page.pilots])
+        session._uids.claim_pilots([pilot.uid for pilot in page.pilots])
         for uid, tmgr in self._tmgrs.items():
-            tmgr.restore_pilots([self._pilots[pilot] for pilot in notes[uid]['pilots'] if pilot in self._pilots])
+            tmgr._restore_pilots([self._pilots[pilot] for pilot in notes[uid]['pilots'] if pilot in self._pilots])
 
     def _take_pilot(self, known: KnownPilot) -> None:
         pmgr = self._pmgrs.get(known.record['pmgr'])
         if pmgr is not None:
-            self._pilots[known.uid] = pmgr.restore(known, self._jobs.get(known.uid))
+            self._pilots[known.uid] = pmgr._restore(known, self._jobs.get(known.uid))
 
     def _take_task(self, known: KnownTask) -> None:
         tmgr = self._tmgrs.get(known.owner)
         if tmgr is None:   # the manager was closed, or the task was forgotten
-            self._session.uids.reserve_tasks([known.uid])
+            self._session._uids.reserve_tasks([known.uid])
             if known.owner == OWNER:
                 self._calls.append(known)
         else:
-            task = tmgr.restore(known, self._pilots.get(known.pilot))
-            if task.place and task.state not in states.FINAL:
-                self._left.add(task.place)
+            task = tmgr._restore(known, self._pilots.get(known.pilot))
+            if task._place and task.state not in states.FINAL:
+                self._left.add(task._place)
 
     def _resume(self) -> None:
-        self._session.calls.restore(self._calls, self._pilots)
+        self._session._calls.restore(self._calls, self._pilots)
         for tmgr in self._tmgrs.values():
-            tmgr.resume()
+            tmgr._resume()
         for pilot in self._pilots.values():
-            if pilot.state in states.FINAL and (pilot.uid in self._left or pilot.bound_to is not None):
-                self._session.pilot_left(pilot)
+            if pilot.state in states.FINAL and (pilot.uid in self._left or pilot._tmgr is not None):
+                self._session._pilot_left(pilot)
         for pmgr in self._pmgrs.values():
-            pmgr.resume()
+            pmgr._resume()

@@ -94,7 +94,7 @@ class Session(OldMethods):
     _PRIMARY, _DEFAULT = 'primary', 'default'
     """Roles of RADICAL-Pilot 1, of which the second joins a session."""
 
-    opened: ClassVar[weakref.WeakValueDictionary[str, Session]] = weakref.WeakValueDictionary()
+    _opened: ClassVar[weakref.WeakValueDictionary[str, Session]] = weakref.WeakValueDictionary()
     """The sessions that this process has open."""
 
     def __new__(cls, *_: Any, _role: str = _PRIMARY, _reg_addr: str | None = None, **__: Any) -> Session:
@@ -128,18 +128,18 @@ class Session(OldMethods):
         self._pmgrs: dict[str, PilotManager] = {}
         self._tmgrs: dict[str, TaskManager] = {}
         self._platforms = PlatformRegistry()
-        self.uids = Uids()
-        self.report = Report(self._all_pilots)
+        self._uids = Uids()
+        self._report = Report(self._all_pilots)
         self._lock = threading.RLock()
         self._config_lock = threading.Lock()
         self._closed = False
         self._closer: threading.Thread | None = None
         self._ended = threading.Event()
-        self.engine = Engine(self.uid, coordinator(self.uid, Path(self.path), settings))
-        self.calls = Calls(self.engine, self.uids)
+        self._engine = Engine(self.uid, coordinator(self.uid, Path(self.path), settings))
+        self._calls = Calls(self._engine, self._uids)
         self._results: ResultStore | None = None
-        self.tunnels = Tunnels()
-        self._traces = Traces(self.uid, self.path, self.engine)
+        self._tunnels = Tunnels()
+        self._traces = Traces(self.uid, self.path, self._engine)
         self._tracer = self._traces.own
         self._at_exit = partial(_close_at_exit, weakref.WeakMethod(self.close))
         atexit.register(self._at_exit)
@@ -149,14 +149,14 @@ class Session(OldMethods):
             self._traces.discard()   # another application may have the session and write its profiles
             self.close(terminate=not self.attached, download=False)
             raise
-        self.opened[self.uid] = self
+        self._opened[self.uid] = self
 
     def _open(self, *, fresh: bool) -> None:
-        self.engine.open(fresh=fresh)
+        self._engine.open(fresh=fresh)
         self._tracer.record('session_start', uid=self.uid)
-        self.engine.connection.on_clock = self._traces.read_clock
-        self.engine.connection.on_tasks = self._on_tasks
-        self.engine.connection.on_pilots = self._on_pilots
+        self._engine.connection.on_clock = self._traces.read_clock
+        self._engine.connection.on_tasks = self._on_tasks
+        self._engine.connection.on_pilots = self._on_pilots
         if self.attached:
             self._take_over()
         self._tracer.record('session_ok', uid=self.uid)
@@ -168,7 +168,7 @@ class Session(OldMethods):
         try:
             restore(self)
         except Exception as error:
-            reason = error if isinstance(error, TimeoutError) else self.engine.failure
+            reason = error if isinstance(error, TimeoutError) else self._engine.failure
             if reason is not None:
                 raise CoordinationError(f'{self.uid} cannot be attached: {reason} ({self.reg_addr})') from reason
             raise
@@ -188,7 +188,7 @@ class Session(OldMethods):
     @property
     def attached(self) -> bool:
         """True if an earlier application created this session, and this one has attached to it."""
-        return self.engine.coordinator.attached
+        return self._engine.coordinator.attached
 
     @property
     def cfg(self) -> dict[str, Any]:
@@ -199,7 +199,7 @@ class Session(OldMethods):
     @property
     def reg_addr(self) -> str:
         """The address of the coordinator, without secrets."""
-        return self.engine.coordinator.endpoint
+        return self._engine.coordinator.endpoint
 
     proxy_url = reg_addr
 
@@ -223,7 +223,7 @@ class Session(OldMethods):
             ValueError: An option is unknown.
         """
         options = self._close_options | checked_close_options(options)
-        if not self.engine.process.here:   # a fork of the application: its parent owns the session
+        if not self._engine.process.here:   # a fork of the application: its parent owns the session
             return
         try:
             with interrupts.postponed():
@@ -247,28 +247,28 @@ class Session(OldMethods):
                 return True
             closer = self._closer
         # a program that ended now would leave its pilots; a callback must not wait, as the closing thread waits for it
-        if closer not in (None, threading.current_thread()) and not self.engine.in_callback:
+        if closer not in (None, threading.current_thread()) and not self._engine.in_callback:
             self._ended.wait()
         return False
 
     def _close(self, *, leave: bool) -> None:
         self._tracer.record('session_close', uid=self.uid)
-        self.calls.close(f'{self.uid} is closed')
-        self.tunnels.close()
-        if self.opened.get(self.uid) is self:
-            del self.opened[self.uid]
+        self._calls.close(f'{self.uid} is closed')
+        self._tunnels.close()
+        if self._opened.get(self.uid) is self:
+            del self._opened[self.uid]
         try:
             if leave:
                 self._leave_managers()
             else:
                 self._close_managers()
         finally:
-            self.engine.close(leave=leave)
+            self._engine.close(leave=leave)
             if self._results is not None:
                 self._results.close()
         self._tracer.record('session_stop', uid=self.uid)
 
-    def result_store(self) -> ResultStore:
+    def _result_store(self) -> ResultStore:
         """Return the cached results of the base directory; raise OSError if they cannot be used."""
         from rp_client.cache.store import NAME, ResultStore  # few sessions need it
 
@@ -290,7 +290,7 @@ class Session(OldMethods):
         Raises:
             OSError: A file cannot be written.
         """
-        self.write_json(f'{self.uid}.{name}.json' if name else f'{self.uid}.json', self.as_dict())
+        self._write_json(f'{self.uid}.{name}.json' if name else f'{self.uid}.json', self.as_dict())
         for pmgr in self._pmgrs.values():
             pmgr.dump(name)
         for tmgr in self._tmgrs.values():
@@ -415,93 +415,89 @@ class Session(OldMethods):
 
     # methods that the managers of this session call
 
-    def tracer(self, name: str) -> Tracer:
+    def _make_tracer(self, name: str) -> Tracer:
         """Return the tracer for a trace file of that name in the session directory."""
         return self._traces.make(name)
 
-    @property
-    def own_tracer(self) -> Tracer:
-        """The trace of the session itself."""
-        return self._tracer
-
-    def write_json(self, name: str, data: Any) -> None:
+    def _write_json(self, name: str, data: Any) -> None:
         """Write plain data to a file in the session directory."""
-        self.engine.process.check()
+        self._engine.process.check()
         with open(Path(self.path) / name, 'w', encoding='utf-8') as file:
             json.dump(data, file, indent=1, default=str, skipkeys=True)   # a task may have returned anything
 
-    def agent_config(self) -> dict[str, Any]:
+    def _agent_config(self) -> dict[str, Any]:
         """Return the settings that every agent of the session gets."""
-        return {'session': self.uid, 'coordination': self.engine.coordinator.agent_access,
+        return {'session': self.uid, 'coordination': self._engine.coordinator.agent_access,
                 'registry_address': self.reg_addr,
                 'orphan_timeout': self._orphan_timeout, 'profile': str(chosen()), 'profiles': switches()}
 
-    def register_pmgr(self, manager: PilotManager, uid: str) -> str:
+    def _register_pmgr(self, manager: PilotManager, uid: str) -> str:
         """Register a pilot manager, under its former uid if it is restored, and return its uid."""
         return self._register('pmgr', self._pmgrs, manager, uid)
 
-    def register_tmgr(self, manager: TaskManager, uid: str) -> str:
+    def _register_tmgr(self, manager: TaskManager, uid: str) -> str:
         """Register a task manager, under its former uid if it is restored, and return its uid."""
         return self._register('tmgr', self._tmgrs, manager, uid)
 
-    def find_pilot(self, uid: str) -> Pilot:
+    def _find_pilot(self, uid: str) -> Pilot:
         """Return the pilot of that uid, of any pilot manager; raise `ValueError` if it is unknown."""
         for manager in list(self._pmgrs.values()):
             if uid in manager.list_pilots():
                 return manager.get_pilots(uid)   # type: ignore[no-any-return]
         raise ValueError(f'pilot {uid} is not known to {self.uid}')
 
-    def find_master(self, uid: str) -> RaptorMaster | None:
+    def _find_master(self, uid: str) -> RaptorMaster | None:
         """Return the RAPTOR master of that uid, of any task manager; None if there is none."""
-        found = (manager.find_master(uid) for manager in list(self._tmgrs.values()))
+        found = (manager._find_master(uid) for manager in list(self._tmgrs.values()))
         return next(filter(None, found), None)
 
-    def pilot_ended(self, pilot: Pilot) -> None:
+    def _pilot_ended(self, pilot: Pilot) -> None:
         """Pass a pilot that became final to the task managers; called in the loop."""
         if pilot.state == states.FAILED and pilot.description['exit_on_error'] and not self._closed:
             print(f'{self.uid}: {pilot.exception}; {pilot.exception_detail}', file=sys.stderr)
-        self.pilot_left(pilot)
+        self._pilot_left(pilot)
 
-    def pilot_left(self, pilot: Pilot) -> None:
+    def _pilot_left(self, pilot: Pilot) -> None:
         """Have the task managers handle the tasks that a final pilot left; called in the loop."""
         path = Path(pilot.agent_sandbox) / 'agent_0.updates'
         if path.exists():   # its agent has ended without a coordinator to report its results to
-            self.engine.helpers.run(lambda: spool_file.read(path).tasks, lambda results: self._tell_end(pilot, results),
-                                    lambda error: self._tell_end_without(pilot, path, error))
+            self._engine.helpers.run(
+                lambda: spool_file.read(path).tasks, lambda results: self._tell_end(pilot, results),
+                lambda error: self._tell_end_without(pilot, path, error))
         else:
             self._tell_end(pilot, [])
 
-    def places_changed(self, pilot: Pilot) -> None:
+    def _places_changed(self, pilot: Pilot) -> None:
         """Pass a change in the nodes or partitions of a pilot to the task managers; called in the loop."""
         for manager in list(self._tmgrs.values()):
-            manager.places_changed(pilot)
+            manager._places_changed(pilot)
 
     def _tell_end_without(self, pilot: Pilot, path: Path, error: BaseException) -> None:
         _log.error('the results in %s cannot be used: %s', path, sentence(error))
         self._tell_end(pilot, [])
 
     def _tell_end(self, pilot: Pilot, results: list[Update]) -> None:
-        self.calls.pilot_ended(pilot, results)
+        self._calls.pilot_ended(pilot, results)
         for manager in list(self._tmgrs.values()):
-            manager.pilot_ended(pilot, results)
+            manager._pilot_ended(pilot, results)
 
     # internals
 
     def _on_tasks(self, updates: list[Update]) -> None:
-        self.engine.submissions.look()   # no callback waits for the timer then
-        self.calls.update(updates)
+        self._engine.submissions.look()   # no callback waits for the timer then
+        self._calls.update(updates)
         for manager in list(self._tmgrs.values()):
-            manager.update(updates)
+            manager._update(updates)
 
     def _on_pilots(self, updates: list[Update]) -> None:
         for manager in list(self._pmgrs.values()):
-            manager.apply(updates)
+            manager._apply(updates)
 
     def _register(self, kind: str, known: dict[str, Any], manager: Any, uid: str) -> str:
         if self._closed:
             raise RuntimeError(f'{self.uid} is closed')
-        uid = uid or self.uids.new(kind)
-        self.uids.add_manager(uid)
+        uid = uid or self._uids.new(kind)
+        self._uids.add_manager(uid)
         known[uid] = manager
         return uid
 
@@ -513,12 +509,12 @@ class Session(OldMethods):
 
     def _leave_managers(self) -> None:
         for tmgr in self._tmgrs.values():
-            tmgr.leave()
+            tmgr._leave()
         for pmgr in self._pmgrs.values():
-            pmgr.leave()
+            pmgr._leave()
 
     def _fetch(self, endings: Sequence[str], tgt: str | os.PathLike[str] | None) -> list[str]:
-        self.engine.process.check()
+        self._engine.process.check()
         self._tracer.record('session_fetch_start', uid=self.uid)
         fetched = fetch(self._all_pilots(), endings, Path(tgt or self.path))
         self._tracer.record('session_fetch_stop', uid=self.uid)

@@ -37,7 +37,8 @@ class Task:
     kept packed, as it was received.
     """
 
-    __slots__ = ('__weakref__', '_attempts', '_known', '_pilot', '_state', '_stored', '_tmgr', '_uid', 'common', 'own')
+    __slots__ = (
+        '__weakref__', '_attempts', '_common', '_known', '_own', '_pilot', '_state', '_stored', '_tmgr', '_uid')
 
     _waits_in: ClassVar[Collection[str]] = (states.AGENT_SCHEDULING, states.AGENT_EXECUTING)
     """The states in which the agent reports what the task waits for."""
@@ -45,12 +46,12 @@ class Task:
     def __init__(self, tmgr: TaskManager, uid: str, common: CommonDescription, own: bytes = NOTHING) -> None:
         self._tmgr = tmgr
         self._uid = uid
-        self.common = common   # the part of the description that tasks share
-        self.own = own         # the other attributes, packed
+        self._common = common   # the part of the description that tasks share
+        self._own = own         # the other attributes, packed
         self._state = states.NEW
-        self._pilot: Pilot | None = None
+        self._pilot: Pilot | None = None   # the pilot, or the partition of one, that the task is bound to
         self._attempts = 0
-        self._stored = False
+        self._stored = False   # True once the task was sent to the coordinator, which then stores it
         self._known: bytes | None = None
         self._start()
 
@@ -98,7 +99,7 @@ class Task:
 
         Submitting it creates a new task, with another uid if this task's uid was generated.
         """
-        description = TaskDescription.from_sparse(self.sparse())
+        description = TaskDescription.from_sparse(self._sparse())
         description.uid = marked(self._uid, self._uid_form())
         description.derive()
         return description
@@ -106,7 +107,7 @@ class Task:
     @property
     def name(self) -> str:
         """The name in the description."""
-        return str(self.sparse().get('name', ''))
+        return str(self._sparse().get('name', ''))
 
     @property
     def mode(self) -> str:
@@ -193,7 +194,7 @@ class Task:
 
         Calls of RAPTOR have no such files, unless their description names them.
         """
-        sandbox, description = self.sandbox, self.sparse()
+        sandbox, description = self.sandbox, self._sparse()
         if sandbox is None:
             return {}
         of_call = description.get('raptor_id') and description.get('mode', TASK_EXECUTABLE) != TASK_EXECUTABLE
@@ -210,7 +211,7 @@ class Task:
         if path is None:
             raise RuntimeError(f'{self._uid} is a call of RAPTOR, whose {stream} is kept in a file only if its '
                                f'description sets {stream!r}; Task.{stream} has the end')
-        return self._tmgr.open_output(self, path)
+        return self._tmgr._open_output(self, path)
 
     def _open_cached(self, stream: str) -> BinaryIO:
         """Open a standard stream of a cached result."""
@@ -234,7 +235,7 @@ class Task:
             DeserializationError: The object cannot be restored, or the task has no `raptor_id`.
         """
         value = self._get('return_value')
-        if not self.common.raptor_id and is_pickled(value):
+        if not self._common.raptor_id and is_pickled(value):
             raise DeserializationError(f'return_value of {self._uid} is a pickled object, which is not restored: only '
                                        'tasks with raptor_id can return one, and this task has none')
         return from_plain(value)
@@ -256,7 +257,7 @@ class Task:
     def partition(self) -> int | None:
         """The number of the partition that the task is bound to, or requests while it is not bound."""
         found: int | None = getattr(self._pilot, 'number', None)
-        return self.sparse().get('partition') if found is None else found
+        return self._sparse().get('partition') if found is None else found
 
     @property
     def info(self) -> Any:
@@ -275,13 +276,13 @@ class Task:
         For a service that is to be started again: when, and how it has ended. For a RAPTOR master: why its calls wait
         for workers that may never come. For masters and workers: the resources, if they have waited for some seconds.
         """
-        told = self.reported_wait if self._state in self._waits_in else ''
-        if not told and self.common.raptor_id and states.TASK.value(self._state) < _RUNS:
-            return self._tmgr.wait_of(self)
+        told = self._reported_wait if self._state in self._waits_in else ''
+        if not told and self._common.raptor_id and states.TASK.value(self._state) < _RUNS:
+            return self._tmgr._wait_of(self)
         return told
 
     @property
-    def reported_wait(self) -> str:
+    def _reported_wait(self) -> str:
         """The wait that the agent has reported last; it may be over."""
         return str(self._get('waits_for') or '')
 
@@ -298,10 +299,10 @@ class Task:
     @property
     def pilot(self) -> str | None:
         """The uid of the pilot that the task is bound to; None before it is bound."""
-        return self._pilot.whole.uid if self._pilot else None
+        return self._pilot._whole.uid if self._pilot else None
 
     @property
-    def place(self) -> str | None:
+    def _place(self) -> str | None:
         """The uid of the pilot or partition that the task is bound to; None before it is bound."""
         return self._pilot.uid if self._pilot else None
 
@@ -315,7 +316,7 @@ class Task:
         """The working directory of the task on the platform; None before the task is bound to a pilot."""
         if self._pilot is None:
             return None
-        return self._pilot.sandboxes.task(self._uid, self.sparse().get('sandbox', ''))
+        return self._pilot._directories.task(self._uid, self._sparse().get('sandbox', ''))
 
     task_sandbox = sandbox
 
@@ -368,7 +369,7 @@ class Task:
             StateError: A state is unknown.
             RuntimeError: The session was closed or has failed.
         """
-        self._tmgr.wait_for([self], state, timeout)
+        self._tmgr._wait_for([self], state, timeout)
         return self._state
 
     def done(self) -> bool:
@@ -393,13 +394,13 @@ class Task:
             RuntimeError: The session was closed or has failed.
         """
         if not self.done():
-            self._tmgr.wait_for([self], None, timeout)
+            self._tmgr._wait_for([self], None, timeout)
             if not self.done():
                 raise TimeoutError(f'{self._uid} is {self._state} after {timeout:g} s')
         error = self.error
         if error is not None:
             raise error
-        if self.common.mode in RETURNING:
+        if self._common.mode in RETURNING:
             return self.return_value
         return TaskResult(self.exit_code, self.stdout, self.stderr, self.sandbox)
 
@@ -411,7 +412,7 @@ class Task:
         Raises:
             CoordinationError: This is a fork of the application.
         """
-        return self._tmgr.future_of(self)
+        return self._tmgr._future_of(self)
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Wait in `asyncio` as `result` does; a cancelled task raises `asyncio.CancelledError`.
@@ -436,10 +437,10 @@ class Task:
             RuntimeError: The service ended before it was ready, the task is no service, or the session was closed or
                 has failed.
         """
-        mode = self.common.mode
+        mode = self._common.mode
         if mode not in (TASK_SERVICE, AGENT_SERVICE):
             raise RuntimeError(f'{self._uid} is no service, its mode is {mode!r}')
-        if not self._tmgr.wait_until(lambda: self.info is not None or self._state in states.FINAL, timeout):
+        if not self._tmgr._wait_until(lambda: self.info is not None or self._state in states.FINAL, timeout):
             raise TimeoutError(f'{self._uid} is not ready after {timeout:g} s, its state is {self._state}')
         info = self.info
         if info is None:
@@ -467,11 +468,11 @@ class Task:
         assert self._pilot is not None
         description = self._pilot.description
         platform = self.session.get_resource_config(description['resource'], description['access_schema'])
-        return self.session.tunnels.reach(platform.job_manager_endpoint, info)
+        return self.session._tunnels.reach(platform.job_manager_endpoint, info)
 
     def cancel(self) -> None:
         """Request the cancellation of the task, and return at once. A final task is not affected."""
-        self._tmgr.check_process()
+        self._tmgr._check_process()
         if self._state not in states.FINAL:
             self._tmgr.cancel_tasks(self._uid)
 
@@ -490,31 +491,21 @@ class Task:
         """
         self._tmgr.register_callback(cb, cb_data, metric or TASK_STATE, self._uid)
 
-    def sparse(self) -> dict[str, Any]:
+    def _sparse(self) -> dict[str, Any]:
         """Return the attributes that the description sets, as plain data."""
-        found: dict[str, Any] = codec.unpack(self.common.packed)
-        return found if self.own == NOTHING else {**found, **codec.unpack(self.own)}
+        found: dict[str, Any] = codec.unpack(self._common.packed)
+        return found if self._own == NOTHING else {**found, **codec.unpack(self._own)}
 
-    @property
-    def bound(self) -> Pilot | None:
-        """The pilot, or the partition of one, that the task is bound to."""
-        return self._pilot
-
-    def bind(self, pilot: Pilot | None) -> None:
+    def _bind(self, pilot: Pilot | None) -> None:
         """Bind the task to a pilot or partition; None unbinds it."""
         self._pilot = pilot
 
-    @property
-    def stored(self) -> bool:
-        """True once the task was sent to the coordinator, which then stores it."""
-        return self._stored
-
-    def sent(self, *, bound: bool) -> None:
+    def _sent(self, *, bound: bool) -> None:
         """Note that the task was sent to the coordinator, bound to a pilot or not."""
         self._stored = True
         self._attempts += bound
 
-    def restore(self, known: KnownTask, pilot: Pilot | None) -> None:
+    def _restore(self, known: KnownTask, pilot: Pilot | None) -> None:
         """Apply the coordinator's record of the task."""
         self._pilot = pilot
         self._attempts = known.attempts
@@ -525,7 +516,7 @@ class Task:
         self._state = max(state, known.told, key=states.TASK.value)
         self._learn(known.info or {})
 
-    def renew(self, state: str, known: bytes | None, pilot: Pilot | None, attempts: int) -> None:
+    def _renew(self, state: str, known: bytes | None, pilot: Pilot | None, attempts: int) -> None:
         """Set the state and data of a task that was stored in a file."""
         self._state = state
         self._pilot = pilot
@@ -535,12 +526,12 @@ class Task:
             self._learn(PackedInfo(known))
 
     @property
-    def reached(self) -> str | None:
+    def _reached(self) -> str | None:
         """The last state before the task failed or was cancelled; None if unknown."""
         return cast('str | None', self._get('reached'))
 
     @property
-    def known(self) -> PackedInfo | None:
+    def _info(self) -> PackedInfo | None:
         """The packed info of all updates of the task."""
         return PackedInfo(self._known) if self._known else None
 

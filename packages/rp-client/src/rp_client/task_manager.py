@@ -74,19 +74,19 @@ class TaskManager(OldMethods):
         task_scheduler = find(self.scheduler)()
         self._session = session
         self._engine = engine_of(session)
-        self.uid = session.register_tmgr(self, _uid)
+        self.uid = session._register_tmgr(self, _uid)
         self._pilots: dict[str, Pilot] = {}
         self._drained: set[str] = set()
         self._tasks = TaskStore(f'{session.path}/{self.uid}.{os.getpid()}.tasks', self._make)
         self._callbacks = Registry({TASK_STATE: told('task'), WAIT_QUEUE_SIZE: ('task_manager', 'size')})
         self._tracker = Tracker(states.TASK, TASK_STATE, self._callbacks, self._engine.dispatcher, owner=self.uid)
-        session.uids.tasks.append(self._tasks)
+        session._uids.tasks.append(self._tasks)
         self._tracker.on_final = self._tasks.settled
         self._engine.acknowledger.follow(self._tracker)
         self._board = self._tracker.board
         self._futures: WeakValueDictionary[str, TaskFuture] = WeakValueDictionary()
         self._closed = False
-        self._tracer = session.tracer(self.uid)
+        self._tracer = session._make_tracer(self.uid)
         self._flow = self._make_flow(task_scheduler)
         self._engine.on_broken.append(self._board.broke)
         self._tracer.record('setup_done', uid=self.uid)
@@ -139,14 +139,14 @@ class TaskManager(OldMethods):
             ValueError: A pilot was not added to this manager.
             RuntimeError: The session was closed or has failed.
         """
-        self.check_process()
+        self._check_process()
         uids = [pilot_ids] if isinstance(pilot_ids, str) else list(pilot_ids)
         for uid in uids:
             if uid not in self._pilots:
                 raise ValueError(f'pilot {uid} was not added to {self.uid}')
         pilots = [self._pilots.pop(uid) for uid in dict.fromkeys(uids)]
         for pilot in pilots:
-            pilot.detach_tmgr()
+            pilot._detach_tmgr()
         self._note()
         if drain:
             self._drained.update(uids)
@@ -221,7 +221,7 @@ class TaskManager(OldMethods):
         tasks = self._take(listed(descriptions, 'task'))
         return tasks[0] if isinstance(descriptions, Mapping) else tasks
 
-    def submit_for(self, master: str, descriptions: list[TaskDescription]) -> list[Task]:
+    def _submit_for(self, master: str, descriptions: list[TaskDescription]) -> list[Task]:
         """Submit tasks to the RAPTOR master of that uid, whatever `raptor_id` their descriptions have."""
         self._check_open()
         return self._take(descriptions, master=master)
@@ -259,7 +259,7 @@ class TaskManager(OldMethods):
         tasks: list[Task] = []
         for description in of_mode(descriptions, constants.RAPTOR_WORKER, 'submit_workers'):
             copy = verified(description, description.get('uid') or 'a worker')
-            uid, = self._session.uids.of_tasks([ids.chosen(copy.uid)], ids.of_worker(copy.raptor_id))
+            uid, = self._session._uids.of_tasks([ids.chosen(copy.uid)], ids.of_worker(copy.raptor_id))
             sparse = plain(copy)
             tasks.append(RaptorWorker(self, uid, CommonDescription(sparse, pack_plain(sparse, uid))))
         return cast('list[RaptorWorker]', self._accept(tasks))
@@ -294,13 +294,13 @@ class TaskManager(OldMethods):
         Raises:
             ValueError: A uid is unknown, or a task is not final; no task is removed then.
         """
-        self.check_process()
+        self._check_process()
         wanted = list(dict.fromkeys([uids] if isinstance(uids, str) else uids))
         for uid, task in zip(wanted, self._look(wanted), strict=True):
             if task.state not in states.FINAL:
                 raise ValueError(f'task {uid} is {task.state}: only tasks that are final ({", ".join(states.FINAL)}) '
                                  'can be forgotten')
-        self._session.uids.reserve_tasks(wanted)
+        self._session._uids.reserve_tasks(wanted)
         self._tasks.remove(wanted)
         self._callbacks.forget(wanted)
         if not self._closed and not self._engine.broken:
@@ -327,10 +327,10 @@ class TaskManager(OldMethods):
         wanted = [uids] if isinstance(uids, str) else list(self._tasks) if uids is None else uids
         found = self._look(wanted)
         tasks = [task for task in found if isinstance(task, Task)]   # others are final
-        self.wait_for(tasks, state, timeout, len(found) - len(tasks))
+        self._wait_for(tasks, state, timeout, len(found) - len(tasks))
         return found[0].state if isinstance(uids, str) else [task.state for task in found]
 
-    def wait_for(self, tasks: list[Task], state: str | Iterable[str] | None, timeout: float | None,
+    def _wait_for(self, tasks: list[Task], state: str | Iterable[str] | None, timeout: float | None,
                  ended: int = 0) -> None:
         """Wait until each of these tasks has reached a state, for at most `timeout` seconds; see `wait_tasks`.
 
@@ -338,16 +338,16 @@ class TaskManager(OldMethods):
         """
         if not self._pilots and self._board.value(state) > _WITHOUT_PILOT:
             self._warn_of_no_pilot(tasks)
-        with self._session.report.waiting('tasks', ended) as show:
+        with self._session._report.waiting('tasks', ended) as show:
             self._board.wait(tasks, state, timeout, show)
 
-    def wait_until(self, condition: Callable[[], bool], timeout: float | None) -> bool:
+    def _wait_until(self, condition: Callable[[], bool], timeout: float | None) -> bool:
         """Wait until a condition on tasks is true; return False after `timeout` seconds."""
         return self._board.wait_until(condition, timeout)
 
-    def future_of(self, task: Task) -> TaskFuture:
+    def _future_of(self, task: Task) -> TaskFuture:
         """Return the future of a task; see `Task.future`."""
-        self.check_process()
+        self._check_process()
         with self._board.lock:
             future = self._futures.get(task.uid)
             if future is None:
@@ -355,19 +355,19 @@ class TaskManager(OldMethods):
                 self._board.listen(task, future)
             return future
 
-    def open_output(self, task: Task, path: str) -> BinaryIO:
+    def _open_output(self, task: Task, path: str) -> BinaryIO:
         """Open a file that a task has written; see `Task.open_stdout`."""
         from rp_client.stager.outputs import open_output
 
-        self.check_process()
+        self._check_process()
         return open_output(task, path)
 
-    def wait_of(self, task: Task) -> str:
+    def _wait_of(self, task: Task) -> str:
         """Return what keeps a task with `raptor_id` from being run by its master; see `Task.waits_for`."""
         return self._flow.wait_of(task)
 
     def _warn_of_no_pilot(self, tasks: Iterable[Task]) -> None:
-        if any(task.bound is None and task.state not in states.FINAL for task in tasks):
+        if any(task._pilot is None and task.state not in states.FINAL for task in tasks):
             _log.warning('tasks are waited for, but %s has no pilot to run them on: see add_pilots', self.uid)
 
     def cancel_tasks(self, uids: str | Iterable[str] | None = None) -> None:
@@ -400,7 +400,7 @@ class TaskManager(OldMethods):
         Raises:
             ValueError: `cb` does not take these arguments, or the uid or a metric is unknown.
         """
-        self.check_process()
+        self._check_process()
         task = None if uid is None else self._get(uid)
         for name in _metrics(metric):
             entry = self._callbacks.add(cb, name, cb_data, uid)
@@ -419,7 +419,7 @@ class TaskManager(OldMethods):
         Raises:
             ValueError: `cb` is not registered, or a metric is unknown.
         """
-        self.check_process()
+        self._check_process()
         self._callbacks.remove(cb, _metrics(metrics), uid)
 
     def as_dict(self) -> dict[str, Any]:
@@ -433,7 +433,7 @@ class TaskManager(OldMethods):
         Args:
             name: Part of the file name that distinguishes several dumps.
         """
-        self._session.write_json(f'{self.uid}.{name}.json' if name else f'{self.uid}.json', self.as_dict())
+        self._session._write_json(f'{self.uid}.{name}.json' if name else f'{self.uid}.json', self.as_dict())
 
     def close(self) -> None:
         """Cancel all tasks, detach the pilots, and end the manager. Closing a closed manager has no effect."""
@@ -443,18 +443,18 @@ class TaskManager(OldMethods):
         if not self._engine.broken:
             self._engine.run(self._close)
         for pilot in self._pilots.values():
-            pilot.detach_tmgr()
+            pilot._detach_tmgr()
 
-    def leave(self) -> None:
+    def _leave(self) -> None:
         """End the manager and leave its tasks running; called when the session closes with `terminate=False`."""
         if not self._closed:
             self._closed = True
             if not self._engine.broken:
                 with suppress(TimeoutError):   # tasks that the coordinator does not accept now are lost
                     self._engine.ask(self._flow.await_acceptance, ACCEPTANCE, lambda: self._flow.sent)
-                self._engine.run(self._leave)
+                self._engine.run(self._end_there)
 
-    def update(self, updates: Iterable[Update]) -> None:
+    def _update(self, updates: Iterable[Update]) -> None:
         """Apply the updates of agents; called in the loop, for tasks of any manager."""
         known = self._tasks.find
         mine = [_new(Change, (task, state, info)) for uid, state, info in updates if (task := known(uid)) is not None]
@@ -464,40 +464,40 @@ class TaskManager(OldMethods):
         if before:   # the update may have added to their info
             self._tasks.settled(before)
 
-    def pilot_ended(self, pilot: Pilot, results: Sequence[Update] = ()) -> None:
+    def _pilot_ended(self, pilot: Pilot, results: Sequence[Update] = ()) -> None:
         """Handle the tasks of a pilot that became final; called in the loop.
 
         `results` are the updates that its agent could not deliver; those of this manager's tasks go to the coordinator.
         """
         mine = [update for update in results if update.uid in self._tasks
-                and self._tasks[update.uid].place == pilot.uid]
+                and self._tasks[update.uid]._place == pilot.uid]
         for first in range(0, len(mine), BULK):
             self._engine.connection.update_tasks(mine[first:first + BULK])
-        self.update(mine)
+        self._update(mine)
         self._flow.pilot_ended(pilot, self._tasks.in_memory(), dead_end=self._dead_end(pilot))
 
-    def places_changed(self, pilot: Pilot) -> None:
+    def _places_changed(self, pilot: Pilot) -> None:
         """Use the present nodes and partitions of a pilot; called in the loop."""
         if pilot.uid in self._pilots:
             self._flow.places_changed(pilot)
 
-    def find_master(self, uid: str) -> RaptorMaster | None:
+    def _find_master(self, uid: str) -> RaptorMaster | None:
         """Return the RAPTOR master of that uid; None if it is unknown, or another task."""
         task = self._tasks.find(uid)
         return task if isinstance(task, RaptorMaster) else None
 
     # attaching to a session: called in the loop
 
-    def restore_pilots(self, pilots: Iterable[Pilot]) -> None:
+    def _restore_pilots(self, pilots: Iterable[Pilot]) -> None:
         """Attach the pilots that the manager had."""
         for pilot in pilots:
             pilot.attach_tmgr(self)
             self._pilots[pilot.uid] = pilot
 
-    def restore(self, known: KnownTask, pilot: Pilot | None) -> Task:
+    def _restore(self, known: KnownTask, pilot: Pilot | None) -> Task:
         """Restore a task from the coordinator's record."""
         task = self._make(known.uid, CommonDescription(known.description, codec.pack(known.description)))
-        task.restore(known, pilot)
+        task._restore(known, pilot)
         self._tasks.add([task.uid], [task])
         self._flow.restore(task, known)
         self._tracker.restored(task, known.told)
@@ -505,25 +505,25 @@ class TaskManager(OldMethods):
             self._tasks.settled([task])
         return task
 
-    def resume(self) -> None:
+    def _resume(self) -> None:
         """Resume the work on all restored tasks."""
         self._flow.add_pilots([pilot for pilot in self._pilots.values() if pilot.state not in states.FINAL])
         self._flow.resume()
 
     # submission in the application's thread, which refuses all that can be refused
 
-    def check_process(self) -> None:
+    def _check_process(self) -> None:
         """Raise `CoordinationError` in a fork of the application."""
         self._engine.process.check()
 
     def _check_open(self) -> None:
-        self.check_process()
+        self._check_process()
         if self._closed:
             raise RuntimeError(f'{self.uid} is closed')
 
     def _take(self, descriptions: list[TaskDescription], form: ids.Form = ids.TASK, master: str = '') -> list[Task]:
         """Submit tasks, to a RAPTOR master if given; `form` is that of the uids of tasks without a uid."""
-        wanted = self._session.uids.of_tasks([
+        wanted = self._session._uids.of_tasks([
             ids.chosen(dict.get(description, 'uid') if isinstance(description, dict) else description.get('uid'))
             for description in descriptions], form)
         packing = Packing(master)
@@ -538,7 +538,7 @@ class TaskManager(OldMethods):
 
     def _accept(self, tasks: list[Task]) -> list[Task]:
         uids = [task.uid for task in tasks]
-        self._session.uids.claim_tasks(uids, lambda: self._tasks.add(uids, tasks))
+        self._session._uids.claim_tasks(uids, lambda: self._tasks.add(uids, tasks))
         if tasks:
             self._submit(tasks)
         return tasks
@@ -563,17 +563,17 @@ class TaskManager(OldMethods):
                 pilot.attach_tmgr(self)
             except RuntimeError:
                 for attached in pilots[:position]:
-                    attached.detach_tmgr()
+                    attached._detach_tmgr()
                 raise
 
     def _pilot(self, pilot: Any) -> Pilot:
         if isinstance(pilot, Pilot):
-            if pilot.whole is not pilot:
-                raise ValueError(f'{pilot.uid} is a partition: add its pilot, {pilot.whole.uid}, and have tasks ask '
+            if pilot._whole is not pilot:
+                raise ValueError(f'{pilot.uid} is a partition: add its pilot, {pilot._whole.uid}, and have tasks ask '
                                  'for the partition')
             return pilot
         uid = pilot['uid'] if isinstance(pilot, Mapping) else pilot
-        return self._session.find_pilot(uid)
+        return self._session._find_pilot(uid)
 
     def _get(self, uid: str) -> Task:
         try:
@@ -600,12 +600,12 @@ class TaskManager(OldMethods):
 
     def _make_flow(self, scheduler: TaskScheduler) -> TaskFlow:
         session, index = self._session, self.uid.rpartition('.')[2]
-        scheduling = TaskScheduling(index, session.tracer(f'tmgr_scheduling.{index}'), scheduler, self._tasks,
+        scheduling = TaskScheduling(index, session._make_tracer(f'tmgr_scheduling.{index}'), scheduler, self._tasks,
                                     self._wait_queue_changed)
-        staging_input = TaskStagingInput(index, session.tracer(f'tmgr_staging_input.{index}'), self._engine.helpers.run)
-        staging_output = TaskStagingOutput(index, session.tracer(f'tmgr_staging_output.{index}'),
-                                           self._engine.helpers.run)
-        cache = TaskCache(session.client_sandbox, session.path, Helpers(self._engine.loop), session.result_store)
+        offload, tracer = self._engine.helpers.run, session._make_tracer
+        staging_input = TaskStagingInput(index, tracer(f'tmgr_staging_input.{index}'), offload)
+        staging_output = TaskStagingOutput(index, tracer(f'tmgr_staging_output.{index}'), offload)
+        cache = TaskCache(session.client_sandbox, session.path, Helpers(self._engine.loop), session._result_store)
         return TaskFlow(self.uid, self._engine, self._tracker, self._tracer, scheduling, staging_input, staging_output,
                         cache)
 
@@ -613,7 +613,7 @@ class TaskManager(OldMethods):
         self._flow.add_pilots([pilot for pilot in pilots if pilot.state not in states.FINAL])
         for pilot in pilots:
             if pilot.state in states.FINAL:
-                self.pilot_ended(pilot)
+                self._pilot_ended(pilot)
 
     def _dead_end(self, pilot: Pilot) -> str | None:
         """Return why waiting tasks can never run, if the last pilot failed and `exit_on_error` is set."""
@@ -638,7 +638,7 @@ class TaskManager(OldMethods):
         self._flow.close()
         self._tracer.close()
 
-    def _leave(self) -> None:
+    def _end_there(self) -> None:
         self._flow.close()
         self._tracer.close()
         self._board.broke(CoordinationError('it was closed, and its pilots keep running'))

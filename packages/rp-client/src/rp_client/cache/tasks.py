@@ -71,10 +71,10 @@ class TaskCache:
 
     def look_up(self, tasks: list[Task]) -> list[Task]:
         """Look up those of the tasks that have `cache` set, and return the others."""
-        wanted = [task for task in tasks if task.common.cache]
+        wanted = [task for task in tasks if task._common.cache]
         for first in range(0, len(wanted), BULK):
             self._look_up(wanted[first:first + BULK])
-        return [task for task in tasks if not task.common.cache] if wanted else tasks
+        return [task for task in tasks if not task._common.cache] if wanted else tasks
 
     def _look_up(self, tasks: list[Task]) -> None:
         def found(answer: tuple[list[Hit], dict[str, bytes]]) -> None:
@@ -101,7 +101,7 @@ class TaskCache:
         identities = {}
         for task in tasks:
             try:
-                identities[task.uid] = identity(task.sparse(), self._client_sandbox)
+                identities[task.uid] = identity(task._sparse(), self._client_sandbox)
             except (DigestError, OSError) as error:
                 _log.warning('%s runs without the cache: %s', task.uid, error)
         self._write()   # the results of tasks that ended earlier
@@ -145,7 +145,7 @@ class TaskCache:
 
     @staticmethod
     def _output_of(task: Task) -> list[Directive]:
-        return client_directives(task.sparse().get(names.OUTPUT_STAGING, ()))
+        return client_directives(task._sparse().get(names.OUTPUT_STAGING, ()))
 
     # the results of tasks that run
 
@@ -212,7 +212,7 @@ class _Packing:
     """Packs the result of a task, and copies the files that belong to it to the directory with its output."""
 
     def __init__(self, task: Task, store: ResultStore, directory: Path | None) -> None:
-        known: Mapping[str, Any] = task.known or {}
+        known: Mapping[str, Any] = task._info or {}
         self._info = {name: known[name] for name in _KEPT if name in known}
         self._store = store
         self._directory = directory
@@ -240,7 +240,7 @@ class _Packing:
 
     def _copy_stream(self, task: Task, stream: str, opened: Callable[[Task], BinaryIO]) -> bool:
         """Copy a standard stream of a local task, of which the info has only the end."""
-        if task.bound is None or not task.bound.sandboxes.here:
+        if task._pilot is None or not task._pilot._directories.here:
             return False
         try:
             with opened(task) as source, (self._place() / stream).open('wb') as target:
@@ -257,6 +257,6 @@ def _remove(directory: Path) -> None:
 
 
 def _label(task: Task) -> str:
-    description = task.sparse()
+    description = task._sparse()
     what = [description.get(names.EXECUTABLE, ''), *description.get(names.ARGUMENTS, ())]
     return ' '.join([task.uid, description.get(names.NAME, ''), *what])[:200]

@@ -270,7 +270,7 @@ def _answer(future: Future[T], function: Callable[..., T], args: tuple[Any, ...]
 
 def engine_of(session: object) -> Engine:
     """Return the engine of a session; raise `TypeError` for any other object, such as the class or a uid."""
-    engine = getattr(session, 'engine', None)
+    engine = getattr(session, '_engine', None)
     if not isinstance(engine, Engine):
         raise TypeError(f'a manager is made with a Session, not with {session!r}')
     engine.process.check()

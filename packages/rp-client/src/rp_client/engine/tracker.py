@@ -111,7 +111,7 @@ class Tracker:
     def _since(self, entity: Any, told: str) -> Sequence[str]:
         """Return the states that an entity has passed through since state `told`."""
         passed: Sequence[str] = ()
-        reached = getattr(entity, 'reached', None) if entity._state in _ABRUPT else None
+        reached = getattr(entity, '_reached', None) if entity._state in _ABRUPT else None
         if reached:
             told, passed = self._model.step(told, reached)
         return (*passed, *self._model.step(told, entity._state)[1])
@@ -218,7 +218,7 @@ class Tracker:
 
     def _announce(self, announced: Announced) -> None:
         callbacks = self._registry.select(self._metric)
-        own = bool(announced) and hasattr(announced[0][0][0], 'callbacks')
+        own = bool(announced) and hasattr(announced[0][0][0], '_callbacks')
         if not announced or not (callbacks or own):
             return
         if self._untold:
@@ -228,7 +228,7 @@ class Tracker:
         for callback, data, uid in callbacks:
             self._tell(callback, data, uid, announced)
         for entity, passed in _each(announced) if own else ():
-            for callback, data, _ in entity.callbacks.select(self._metric) if entity.callbacks else ():
+            for callback, data, _ in entity._callbacks.select(self._metric) if entity._callbacks else ():
                 self._dispatcher.call_each(callback, _calls([([entity], passed)], data))
 
     def _keep_held(self, announced: Announced) -> Announced:

@@ -32,7 +32,7 @@ class Draining:
 
     def wait(self, tasks: Iterable[Task], drained: Future[None]) -> None:
         """Give `drained` a result when these tasks have left, except those that run until they are stopped."""
-        uids = {task.uid for task in tasks if task.common.mode not in SERVICE_MODES}
+        uids = {task.uid for task in tasks if task._common.mode not in SERVICE_MODES}
         if uids:
             self._awaited.append((uids, drained))
         else:
@@ -58,11 +58,11 @@ class Draining:
 
 def may_move(task: Task) -> bool:
     """Return whether a task that has not started may run on another pilot: not with a master or service on this one."""
-    common = task.common
-    return not (common.raptor_id or common.pilot or common.mode in SERVICE_MODES or task.sparse().get(SERVICES))
+    common = task._common
+    return not (common.raptor_id or common.pilot or common.mode in SERVICE_MODES or task._sparse().get(SERVICES))
 
 
 def is_returned(task: Task, state: str, info: Mapping[str, Any] | None) -> bool:
     """Return whether this update, or record, says that the pilot of a task has returned it."""
-    return (state == states.AGENT_SCHEDULING and info is not None and task.place is not None
-            and info.get('returned') == task.place and task.state not in states.FINAL)
+    return (state == states.AGENT_SCHEDULING and info is not None and task._place is not None
+            and info.get('returned') == task._place and task.state not in states.FINAL)

@@ -111,15 +111,15 @@ class PilotLaunching(ClientComponent):
             nonlocal missing
             missing -= 1
             if error:
-                self._fail(launch.pilot, f'{launch.pilot.sandboxes.resource} is not a path on the platform: {error}')
+                self._fail(launch.pilot, f'{launch.pilot._directories.resource} is not a path on the platform: {error}')
             else:
-                launch.pilot.sandboxes = launch.pilot.sandboxes.moved(path)
+                launch.pilot._directories = launch.pilot._directories.moved(path)
                 located.append(launch)
             if not missing:
                 self._place(located)
 
         for launch in launches:
-            self._launcher(launch).locate(launch.platform, launch.pilot.sandboxes.resource, partial(note, launch))
+            self._launcher(launch).locate(launch.platform, launch.pilot._directories.resource, partial(note, launch))
 
     # sandboxes, and the input staging of pilots
 
@@ -129,7 +129,7 @@ class PilotLaunching(ClientComponent):
             if launch.pilot.description['input_staging']:
                 self._offload(partial(self._prepare, launch), partial(self._prepared, launch),
                               partial(self._unprepared, launch))
-            elif not launch.pilot.sandboxes.here:
+            elif not launch.pilot._directories.here:
                 ready.append(launch)
             elif error := self._prepare(launch):
                 self._fail(launch.pilot, error)
@@ -143,7 +143,7 @@ class PilotLaunching(ClientComponent):
 
         pilot = launch.pilot
         try:
-            if pilot.sandboxes.here:
+            if pilot._directories.here:
                 self._make_sandbox(pilot)
             stage(pilot, pilot.description['input_staging'], self.tracer, inwards=True)
         except Exception as error:   # fails this pilot only, although it may be raised in the loop
@@ -153,7 +153,7 @@ class PilotLaunching(ClientComponent):
     def _make_sandbox(self, pilot: Pilot) -> None:
         self.tracer.record('staging_in_start', pilot.uid)
         try:
-            make_sandboxes(pilot.sandboxes.session, pilot.sandboxes.pilot)
+            make_sandboxes(pilot._directories.session, pilot._directories.pilot)
         except BaseException:
             self.tracer.record('staging_in_fail', pilot.uid)
             raise
@@ -176,16 +176,16 @@ class PilotLaunching(ClientComponent):
                 self.dropped([pilot])
             else:
                 self._under_way[pilot.uid] = pilot
-                self.tracer.record('submission_start', uid=pilot.uid, msg=str(pilot.sandboxes.pilot))
+                self.tracer.record('submission_start', uid=pilot.uid, msg=str(pilot._directories.pilot))
                 bulks.setdefault(self._launcher(launch), []).append(
-                    Start(pilot.uid, Path(pilot.sandboxes.pilot), self._config(launch), launch.platform,
-                          pilot.described))
+                    Start(pilot.uid, Path(pilot._directories.pilot), self._config(launch), launch.platform,
+                          pilot._description))
         for launcher, starts in bulks.items():
             launcher.launch(starts)
 
     def _fail(self, pilot: Pilot, reason: str) -> None:
         if pilot.state not in states.FINAL:
-            self._failed(pilot, f'{pilot.uid} could not be launched: {reason}', pilot.sandboxes.pilot)
+            self._failed(pilot, f'{pilot.uid} could not be launched: {reason}', pilot._directories.pilot)
 
     def _is_near(self, launch: Launch) -> bool:
         """Return whether the agent runs on this host; with the target 'node', it may move to a node of its job."""
@@ -197,11 +197,11 @@ class PilotLaunching(ClientComponent):
         return launcher
 
     def _config(self, launch: Launch) -> dict[str, Any]:
-        pilot, sandboxes, common = launch.pilot, launch.pilot.sandboxes, self._common()
+        pilot, sandboxes, common = launch.pilot, launch.pilot._directories, self._common()
         if not self._is_near(launch):   # addresses on this host are of no use there
             common['registry_address'] = common['coordination']['endpoint']
-        return common | {name: pilot.described[name] for name in _WANTED} | {
-            'services': agent_services(pilot.described),
+        return common | {name: pilot._description[name] for name in _WANTED} | {
+            'services': agent_services(pilot._description),
             'pilot': pilot.uid, 'agent_uid': 'agent_0', 'agent': launch.settings, 'platform': launch.platform.as_dict(),
             'client_sandbox': sandboxes.client, 'resource_sandbox': sandboxes.resource,
             'session_sandbox': sandboxes.session, 'pilot_sandbox': sandboxes.pilot}

@@ -40,14 +40,14 @@ class Partitions:
     def __init__(self, session: SessionServices, board: Board, owner: str) -> None:
         self._session = session
         self._board = board
-        self._engine = session.engine
+        self._engine = session._engine
         self._known: dict[str, Partition] = {}
-        self.tracker = Tracker(states.PILOT, PILOT_STATE, Registry({}), session.engine.dispatcher, board, owner)
+        self.tracker = Tracker(states.PILOT, PILOT_STATE, Registry({}), session._engine.dispatcher, board, owner)
         self._engine.acknowledger.follow(self.tracker)
 
     def make_first(self, pilot: Pilot) -> None:
         """Make the initial partitions of a new pilot."""
-        for _ in first_uids(pilot.uid, pilot.described.partitions):
+        for _ in first_uids(pilot.uid, pilot._description.partitions):
             self.make(pilot)
 
     def make(self, pilot: Pilot) -> Partition:
@@ -66,7 +66,7 @@ class Partitions:
             raise DescriptionError(f'a partition must have {error}, not {given!r}') from None
         self._check(pilot)
         partition = self.make(pilot)
-        self._session.uids.claim_pilots([partition.uid])
+        self._session._uids.claim_pilots([partition.uid])
         self._engine.call(self._add, partition, smallest)
         return partition
 
@@ -82,7 +82,7 @@ class Partitions:
 
     def _check(self, pilot: Pilot) -> None:
         self._engine.process.check()
-        if not pilot.divided:
+        if not pilot._divided:
             raise RuntimeError(f'{pilot.uid} has no partitions, and none can be added: set PilotDescription.partitions')
         if pilot.state in states.FINAL:
             raise RuntimeError(f'{pilot.uid} is {pilot.state}: no partition can be added')
@@ -103,16 +103,16 @@ class Partitions:
         connection = self._engine.connection
         self._insert([partition])
         self._advance([partition], states.PMGR_ACTIVE_PENDING)
-        connection.command(partition.whole.uid, {
+        connection.command(partition._whole.uid, {
             'cmd': 'add_partition', 'number': partition.number, 'size': dict(size)})
-        if partition.whole.state in states.FINAL:   # the pilot has ended meanwhile
-            self.follow(partition.whole, partition.whole.state)
+        if partition._whole.state in states.FINAL:   # the pilot has ended meanwhile
+            self.follow(partition._whole, partition._whole.state)
 
     def _remove(self, partition: Partition) -> None:
         """Command the pilot's supervisor to end a partition; a supervisor that is not running yet gets this later."""
         if partition.state in states.FINAL:
             return
-        whole, reason = partition.whole, 'was removed'
+        whole, reason = partition._whole, 'was removed'
         self._engine.connection.command(whole.uid, {
             'cmd': 'remove_partition', 'number': partition.number, 'reason': reason})
         if states.PILOT.value(whole.state) < states.PILOT.value(states.PMGR_ACTIVE):
@@ -124,13 +124,13 @@ class Partitions:
         changes = [Change(self._known[uid], state, info) for uid, state, info in updates if uid in self._known]
         for partition, state, _ in self.tracker.apply(changes):
             if state == states.PMGR_ACTIVE:
-                self._session.places_changed(partition.whole)
+                self._session._places_changed(partition._whole)
             elif state in states.FINAL:
                 self._over([partition])
 
     def follow(self, pilot: Pilot, state: str) -> None:
         """Advance the partitions of a pilot with it, except to PMGR_ACTIVE, which their agents report."""
-        if not pilot.divided or state == states.PMGR_ACTIVE:
+        if not pilot._divided or state == states.PMGR_ACTIVE:
             return
         live = [partition for partition in pilot.partitions if partition.state not in states.FINAL]
         if state in states.FINAL:
@@ -145,7 +145,7 @@ class Partitions:
     def restore(self, pilot: Pilot, known: KnownPilot) -> Partition:
         """Restore a partition from the coordinator's record."""
         partition = self.make(pilot)
-        partition.restore(known.state, known.info)
+        partition._restore(known.state, known.info)
         self.tracker.restored(partition, known.told)
         return partition
 
@@ -156,12 +156,12 @@ class Partitions:
 
     def _over(self, partitions: list[Partition]) -> None:
         """Stop binding tasks to partitions that have ended, then handle the tasks that they left."""
-        for pilot in {partition.whole.uid: partition.whole for partition in partitions}.values():
-            self._session.places_changed(pilot)
+        for pilot in {partition._whole.uid: partition._whole for partition in partitions}.values():
+            self._session._places_changed(pilot)
         for partition in partitions:
-            self._session.pilot_left(partition)
+            self._session._pilot_left(partition)
 
 
 def _record(partition: Partition) -> dict[str, Any]:
-    whole = partition.whole
+    whole = partition._whole
     return {'pmgr': whole.pmgr.uid, WHOLE: whole.uid}

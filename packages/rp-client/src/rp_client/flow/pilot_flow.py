@@ -57,7 +57,7 @@ class PilotFlow:
                  tracker: Tracker, tracer: Tracer) -> None:
         self._owner = owner
         self._session = session
-        self._engine = session.engine
+        self._engine = session._engine
         self._pilots = pilots
         self._partitions = partitions
         self._tracker = tracker
@@ -69,8 +69,8 @@ class PilotFlow:
         self._launchers = Launchers(Context(self._engine.loop, Path(session.path), belongs, Reports(
             self._launched, self._refused, self._told, self._unschedulable, self._agent_ended)))
         index = owner.rpartition('.')[2]
-        self._launching = PilotLaunching(index, session.tracer(f'pmgr_launching.{index}'), self._launchers,
-                                         session.agent_config, self._engine.helpers.run, self._reach, self._fail)
+        self._launching = PilotLaunching(index, session._make_tracer(f'pmgr_launching.{index}'), self._launchers,
+                                         session._agent_config, self._engine.helpers.run, self._reach, self._fail)
         self._launching.advanced = lambda pilots, state: self._advance(pilots, state)
 
     def submit(self, launches: list[Launch], accepted: Future[None]) -> None:
@@ -122,7 +122,7 @@ class PilotFlow:
             _log_hint((change.info or {}).get('hint'))
             if notices and not real:
                 self._tracker.notice(pilot)   # callbacks may read the log, although the state is the same
-                self._session.places_changed(pilot)   # it has lost nodes, or its job was started again
+                self._session._places_changed(pilot)   # it has lost nodes, or its job was started again
             self._changed(real)
 
     def _postpone(self, change: Change) -> bool:
@@ -197,7 +197,7 @@ class PilotFlow:
     def _record(self, launch: Launch) -> dict[str, Any]:
         """Return the record from which another process restores the pilot."""
         return {'pmgr': self._owner, 'description': launch.pilot.description,
-                'sandboxes': asdict(launch.pilot.sandboxes), 'platform': launch.platform.as_dict(),
+                'sandboxes': asdict(launch.pilot._directories), 'platform': launch.platform.as_dict(),
                 'settings': launch.settings, 'host': host_id()}
 
     def _start(self, launches: list[Launch], accepted: Future[None]) -> None:
@@ -221,14 +221,14 @@ class PilotFlow:
         pilot = self._launching.launched(uid)
         if pilot is None:   # it has ended meanwhile
             return
-        pilot.launched = True
+        pilot._launched = True
         if handle:   # with it, another process can adopt the job
             self._note_job(pilot, handle)
 
     def _note_job(self, pilot: Pilot, handle: Mapping[str, Any]) -> None:
         self._jobs.add(pilot.uid)
         self._engine.connection.note(f'job.{pilot.uid}', {
-            'handle': dict(handle), 'sandboxes': asdict(pilot.sandboxes)})
+            'handle': dict(handle), 'sandboxes': asdict(pilot._directories)})
 
     def _refused(self, uid: str, reason: str) -> None:
         self._launching.refused(uid, reason)
@@ -264,9 +264,9 @@ class PilotFlow:
                 self._tracer.record('advance', pilot.uid, state)
             self._partitions.follow(pilot, state)
             if state == states.PMGR_ACTIVE:
-                self._session.places_changed(pilot)
+                self._session._places_changed(pilot)
             if state in states.FINAL:
-                self._session.pilot_ended(pilot)
+                self._session._pilot_ended(pilot)
             if state == states.FAILED:   # a lost agent may still hold its resources
                 self._engine.loop.call_later(GRACE, self._kill_agent, pilot)
 

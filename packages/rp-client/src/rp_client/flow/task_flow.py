@@ -104,7 +104,7 @@ class TaskFlow:
         ready = self._cache.look_up(tasks)
         self._schedule_soon(ready)
         if len(ready) < len(tasks):
-            self._keep([task for task in tasks if task.common.cache])
+            self._keep([task for task in tasks if task._common.cache])
 
     def await_acceptance(self, accepted: Future[None]) -> None:
         """Give `accepted` a result when the coordinator has all tasks submitted until now."""
@@ -123,7 +123,7 @@ class TaskFlow:
         if len(live) < len(tasks):
             self._scheduling.dropped(task for task in tasks if task.state in states.FINAL)
         self._scheduling.put(live)
-        self._keep([task for task in live if task.bound is None])
+        self._keep([task for task in live if task._pilot is None])
         if self._ended:
             self._fail_those_for(self._ended, tasks)
             self._fail_hopeless()
@@ -137,7 +137,7 @@ class TaskFlow:
     def _report_without_master(self, tasks: Sequence[Task]) -> None:
         """Log once for each RAPTOR master that was not submitted that a task waits for it."""
         for task in self._scheduling.without_master(tasks):
-            raptor_id = task.common.raptor_id
+            raptor_id = task._common.raptor_id
             if raptor_id not in self._missing_masters:
                 self._missing_masters.add(raptor_id)
                 _log.warning('%s waits for %s', task.uid, self.wait_of(task))
@@ -160,7 +160,7 @@ class TaskFlow:
         self._scheduling.places_changed(pilot)
 
     def _ask_for_return(self, pilot: Pilot) -> None:
-        """Command active agents to return tasks that they have not started when they end; see `Pilot.kept`."""
+        """Command active agents to return tasks that they have not started when they end; see `Pilot._kept`."""
         for place in active_places(pilot) if self._scheduling.binds_late else ():
             self._engine.connection.command(place.uid, {'cmd': 'return_unstarted'})
 
@@ -176,7 +176,7 @@ class TaskFlow:
         places = self._draining.begin(pilots)
         self._scheduling.bind_those_for(places)
         self._scheduling.remove_pilots([pilot.uid for pilot in pilots])
-        there = [task for task in tasks if task.place in places and task.state not in states.FINAL]
+        there = [task for task in tasks if task._place in places and task.state not in states.FINAL]
         moving = {task.uid: task for task in there if may_move(task) and states.TASK.value(task.state) < _LEFT_AGENT
                   and task.uid not in self._cancelled and not self._input.has(task.uid)}
         self._draining.wait(there, drained)
@@ -187,7 +187,7 @@ class TaskFlow:
         self._again(unsent)
         by_place: dict[str, list[str]] = {}
         for uid, task in moving.items():
-            by_place.setdefault(str(task.place), []).append(uid)
+            by_place.setdefault(str(task._place), []).append(uid)
         for place, uids in by_place.items():
             for first in range(0, len(uids), BULK):
                 self._engine.connection.command(place, {'cmd': 'return_tasks', 'uids': uids[first:first + BULK]})
@@ -217,16 +217,16 @@ class TaskFlow:
     def restore(self, task: Task, known: KnownTask) -> None:
         """Restore a task from the coordinator's record; `resume` continues it."""
         if is_returned(task, known.state, known.info):
-            task.bind(None)
-        if task.bound is not None:
-            self._bound_before[task.bound.uid] = task.bound.whole.uid
+            task._bind(None)
+        if task._pilot is not None:
+            self._bound_before[task._pilot.uid] = task._pilot._whole.uid
         self._scheduling.know(task)
         if task.state in states.FINAL:
             self._tracer.record('advance', task.uid, task.state)   # it may have ended without an application
             return
         if states.TASK.value(task.state) >= _LEFT_AGENT:
             self._finished_before.append(_left_agent(task, known.info))
-        elif task.bound is None:
+        elif task._pilot is None:
             self._restored.append(task)
 
     def resume(self) -> None:
@@ -242,7 +242,7 @@ class TaskFlow:
     def cancel(self, tasks: Iterable[Task]) -> None:
         """Cancel tasks that are not final, wherever they are."""
         live = {task.uid: task for task in tasks if task.state not in states.FINAL}
-        here = {task.uid: task for task in live.values() if task.bound is None}
+        here = {task.uid: task for task in live.values() if task._pilot is None}
         self._scheduling.forget(here)
         for goal, box in self._outbox.items():
             if goal is not None:   # unbound tasks are sent in any case, with their final state
@@ -253,8 +253,8 @@ class TaskFlow:
         self._input.cancel(live)
         commands: dict[str, list[str]] = {}
         for uid, task in live.items():
-            if task.place and task.state not in states.FINAL:
-                commands.setdefault(task.place, []).append(uid)
+            if task._place and task.state not in states.FINAL:
+                commands.setdefault(task._place, []).append(uid)
         for pilot, uids in commands.items():
             self._cancelled.update(uids)
             self._engine.connection.command(pilot, {'cmd': 'cancel_tasks', 'uids': uids})
@@ -275,7 +275,7 @@ class TaskFlow:
         unsent = self._outbox.pop(pilot, {})
         self._ended[pilot.uid] = _reason(pilot)
         self._left_by(pilot, [task for task in tasks
-                              if task.place == pilot.uid and states.TASK.value(task.state) < _LEFT_AGENT], unsent)
+                              if task._place == pilot.uid and states.TASK.value(task.state) < _LEFT_AGENT], unsent)
         self._scheduling.places_changed(pilot)
         self._fail_those_for([pilot.uid], self._scheduling.waiting())
         self._fail_hopeless()
@@ -304,22 +304,22 @@ class TaskFlow:
 
     def _is_unstarted(self, task: Task, pilot: Pilot, unsent: Collection[str]) -> bool:
         """Return whether a task has certainly not started in a pilot that has ended, and may run in another one."""
-        if task.common.raptor_id or task.common.pilot:
+        if task._common.raptor_id or task._common.pilot:
             return False
         return (task.uid in unsent or self._input.has(task.uid)
-                or (pilot.kept is not None and task.uid not in pilot.kept))
+                or (pilot._kept is not None and task.uid not in pilot._kept))
 
     def _again(self, tasks: list[Task]) -> None:
         self._scheduling.returned([task.uid for task in tasks])
         for task in tasks:
-            task.bind(None)
+            task._bind(None)
         self._draining.left(tasks)
         self._schedule_soon(tasks)
 
     def end_all(self, tasks: Iterable[Task], reason: str) -> None:
         """Set all tasks that are not final to CANCELED, without commands to agents."""
         live = [task for task in tasks if task.state not in states.FINAL]
-        self._scheduling.forget([task.uid for task in live if task.bound is None])
+        self._scheduling.forget([task.uid for task in live if task._pilot is None])
         self._end(live, states.CANCELED, {'exception': reason})
 
     def close(self) -> None:
@@ -354,14 +354,14 @@ class TaskFlow:
 
     def _keep(self, tasks: list[Task]) -> None:
         """Send tasks that are not bound yet to the coordinator."""
-        new = {task.uid: task for task in tasks if not task.stored}
+        new = {task.uid: task for task in tasks if not task._stored}
         if new:
             self._outbox.setdefault(None, {}).update(new)
             self._pump()
 
     def _post(self, tasks: list[Task]) -> None:
         kept = self._outbox.get(None, {})
-        for pilot, row in groupby(tasks, lambda task: task.bound):
+        for pilot, row in groupby(tasks, lambda task: task._pilot):
             assert pilot is not None
             mine = list(row)
             if pilot.state in states.FINAL:
@@ -393,29 +393,29 @@ class TaskFlow:
     def _send(self, pilot: Pilot | None, tasks: list[Task]) -> None:
         """Send tasks, bound to a pilot or unbound; for those that the coordinator has, only the binding."""
         connection = self._engine.connection
-        self._insert(pilot.uid if pilot else UNBOUND, [task for task in tasks if not task.stored])
-        kept = [task.uid for task in tasks if task.stored]
+        self._insert(pilot.uid if pilot else UNBOUND, [task for task in tasks if not task._stored])
+        kept = [task.uid for task in tasks if task._stored]
         if kept and pilot:
             connection.bind_tasks(pilot.uid, kept)
         for task in tasks:
-            task.sent(bound=pilot is not None)
+            task._sent(bound=pilot is not None)
         self.sent += len(tasks)
         self._tracer.record('put', self._tracer.comp, msg=f'bulk size: {len(tasks)}')
-        ended = [Update(task.uid, task.state, task.known)
+        ended = [Update(task.uid, task.state, task._info)
                  for task in tasks if task.state in states.FINAL] if pilot is None else []
         if ended:   # they ended before they were sent
             connection.update_tasks(ended)
 
     def _insert(self, pilot: str, tasks: list[Task]) -> None:
         """Send new tasks, a message for each row of tasks with a shared description, unless there are many rows."""
-        rows = [list(row) for _, row in groupby(tasks, lambda task: task.common)]
+        rows = [list(row) for _, row in groupby(tasks, lambda task: task._common)]
         if len(rows) > FEW:
             self._engine.connection.insert_tasks(
-                pilot, [Submission(task.uid, task.sparse()) for task in tasks], self._owner)
+                pilot, [Submission(task.uid, task._sparse()) for task in tasks], self._owner)
             return
         for row in rows:
             self._engine.connection.insert_like(
-                pilot, row[0].common.packed, [(task.uid, task.own) for task in row], self._owner)
+                pilot, row[0]._common.packed, [(task.uid, task._own) for task in row], self._owner)
 
     def _failed(self, task: Task, state: str, info: dict[str, Any]) -> None:
         self._end([task], state, info)
@@ -425,14 +425,14 @@ class TaskFlow:
         self._trace_final(_by_state(real))
         if real:   # for failures with their info, which may have its origin in the client
             self._engine.connection.update_tasks(
-                [Update(task.uid, state, None if state == states.DONE else task.known) for task, state, _ in real])
+                [Update(task.uid, state, None if state == states.DONE else task._info) for task, state, _ in real])
 
     def _end(self, tasks: Sequence[Task], state: str, info: dict[str, Any]) -> None:
         real = self._tracker.apply([Change(task, state, info) for task in tasks])
         self._trace_final(_by_state(real))
         if self._scheduling.counting:
             self._scheduling.left([task.uid for task, _, _ in real])
-        sent = [Update(task.uid, state, {**info, 'reached': task.reached}) for task, _, _ in real if task.stored]
+        sent = [Update(task.uid, state, {**info, 'reached': task._reached}) for task, _, _ in real if task._stored]
         if sent:
             self._engine.connection.update_tasks(sent)
         if any(isinstance(task, RaptorMaster) for task, _, _ in real):
@@ -443,7 +443,7 @@ class TaskFlow:
         self._tracer.record_bulk('cache_hit', [task.uid for task, _ in hits])
         real = self._tracker.apply([Change(task, states.DONE, info) for task, info in hits])
         self._trace_final(_by_state(real))
-        sent = [Update(task.uid, state, info) for task, state, info in real if task.stored]
+        sent = [Update(task.uid, state, info) for task, state, info in real if task._stored]
         if sent:   # the others are sent with their results
             self._engine.connection.update_tasks(sent)
 
@@ -480,7 +480,7 @@ def _reason(pilot: Pilot) -> str:
 
 
 def _restartable(task: Task) -> bool:
-    return task.attempts < ATTEMPTS and task.common.restartable
+    return task.attempts < ATTEMPTS and task._common.restartable
 
 
 def _take(box: dict[str, Task], wanted: dict[str, Task]) -> list[Task]:

@@ -141,11 +141,11 @@ class TaskStore(Mapping[str, Task]):
 
     def _pack(self, uids: list[str], tasks: list[Task]) -> bytes:
         """Return a packed block: the shared descriptions, and columns of task data."""
-        commons = {common: number for number, common in enumerate({task.common: None for task in tasks})}
+        commons = {common: number for number, common in enumerate({task._common: None for task in tasks})}
         for pilot in {task._pilot for task in tasks}:
             self._pilots.setdefault(pilot, len(self._pilots))
         return codec.pack([[common.packed for common in commons], [
-            uids, [commons[task.common] for task in tasks], [task.own for task in tasks],
+            uids, [commons[task._common] for task in tasks], [task._own for task in tasks],
             [task._state for task in tasks], [task._known for task in tasks],
             [self._pilots[task._pilot] for task in tasks], [task._attempts for task in tasks]]])
 
@@ -168,7 +168,7 @@ class TaskStore(Mapping[str, Task]):
                                  {row[0]: row for row in zip(*columns, strict=True)})
         _, common, own, state, known, pilot, attempts = self._block.rows[uid]
         task = self._make(uid, self._block.commons[common], own)
-        task.renew(state, known, list(self._pilots)[pilot], attempts)
+        task._renew(state, known, list(self._pilots)[pilot], attempts)
         return task
 
 

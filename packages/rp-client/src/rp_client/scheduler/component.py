@@ -47,7 +47,7 @@ class TaskScheduling(ClientComponent):
         self.advance(tasks, states.TMGR_SCHEDULING)
         wanted, theirs = [], []
         for task in tasks:
-            common = task.common
+            common = task._common
             if common.mode == RAPTOR_MASTER:
                 self._followers.know(task)
             # in a pilot with partitions, the task goes to the partition of its master
@@ -65,7 +65,7 @@ class TaskScheduling(ClientComponent):
         """Bind rows of tasks to the pilots of their masters."""
         for pilot, tasks in placed:
             whole = not self._places.divided(pilot) and not self._places.has(pilot)
-            are_calls = tasks[0].common.mode != RAPTOR_WORKER
+            are_calls = tasks[0]._common.mode != RAPTOR_WORKER
             if whole and are_calls and self._scheduler.binds_at_once(pilot):
                 self._bind(tasks, self._pilots[pilot])
             else:
@@ -74,10 +74,10 @@ class TaskScheduling(ClientComponent):
     def know(self, task: Task) -> None:
         """Register a restored task, which other tasks may have to follow."""
         self._followers.know(task)
-        if task.bound is not None and states.TASK.value(task.state) < RELEASED:
-            self._scheduler.restored(task.uid, task.bound.uid)
-            if isinstance(task.bound, Partition):
-                self._places.bound(task.uid, task.bound.uid)
+        if task._pilot is not None and states.TASK.value(task.state) < RELEASED:
+            self._scheduler.restored(task.uid, task._pilot.uid)
+            if isinstance(task._pilot, Partition):
+                self._places.bound(task.uid, task._pilot.uid)
 
     @property
     def counting(self) -> bool:
@@ -167,7 +167,7 @@ class TaskScheduling(ClientComponent):
 
     def _update_places(self, pilot: Pilot) -> None:
         active = active_places(pilot)
-        if pilot.divided:
+        if pilot._divided:
             self._pilots.update((partition.uid, partition) for partition in pilot.partitions)
             self._places.update(pilot.uid, {place.uid: _place(place) for place in active},
                                 [place.number for place in pilot.partitions if place.state in states.FINAL])
@@ -177,10 +177,10 @@ class TaskScheduling(ClientComponent):
 
     def _need(self, uid: str) -> Need:
         task = self._tasks[uid]
-        if task.own != NOTHING:
+        if task._own != NOTHING:
             return _need(task)
-        if self._last_need is None or self._last_need[0] is not task.common:   # consecutive tasks are mostly equal
-            self._last_need = task.common, _need(task)
+        if self._last_need is None or self._last_need[0] is not task._common:   # consecutive tasks are mostly equal
+            self._last_need = task._common, _need(task)
         return self._last_need[1]
 
     def waiting(self) -> list[Task]:
@@ -200,14 +200,14 @@ class TaskScheduling(ClientComponent):
         tasks = []
         for uid, pilot in bindings:
             task = self._tasks[uid]
-            task.bind(self._pilots[pilot])
+            task._bind(self._pilots[pilot])
             tasks.append(task)
         self._pass_on(tasks)
 
     def _bind(self, tasks: list[Task], pilot: Pilot) -> None:
         """Bind tasks to a pilot without the task scheduler."""
         for task in tasks:
-            task.bind(pilot)
+            task._bind(pilot)
         self._pass_on(tasks)
 
     def _pass_on(self, tasks: list[Task]) -> None:
@@ -230,7 +230,7 @@ def active_places(pilot: Pilot) -> list[Any]:
     """Return the active partitions of a pilot, or the pilot itself if it is active and not divided."""
     if pilot.state != states.PMGR_ACTIVE:
         return []
-    return [place for place in (pilot.partitions if pilot.divided else [pilot]) if place.state == states.PMGR_ACTIVE]
+    return [place for place in (pilot.partitions if pilot._divided else [pilot]) if place.state == states.PMGR_ACTIVE]
 
 
 def _is_pending(pilot: Pilot) -> bool:
@@ -239,7 +239,7 @@ def _is_pending(pilot: Pilot) -> bool:
 
 
 def _need(task: Task) -> Need:
-    described = task.sparse()
+    described = task._sparse()
     ranks = described.get(names.RANKS, 1)
     return Need(described.get(names.PARTITION), ranks, described.get(names.CORES_PER_RANK, 1),
                 described.get(names.GPUS_PER_RANK, 0.0), described.get(names.MEM_PER_RANK, 0),
@@ -253,7 +253,7 @@ def _is_counted(task: Task, tags: Mapping[str, Any]) -> bool:
 
     RAPTOR's calls run in workers. Tasks with bags wait in the agent until all tasks of the bag have arrived there.
     """
-    if task.common.raptor_id and task.common.mode != RAPTOR_WORKER:
+    if task._common.raptor_id and task._common.mode != RAPTOR_WORKER:
         return False
     return 'order' not in tags and not isinstance(tags.get('colocate'), Mapping)
 

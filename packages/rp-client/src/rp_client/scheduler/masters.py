@@ -12,7 +12,7 @@ from rp_api.raptor_link import ANY
 from rp_client.raptor import RaptorMaster
 from rp_client.task import Task
 
-_COMMON = attrgetter('common')
+_COMMON = attrgetter('_common')
 
 
 class Followers:
@@ -74,11 +74,11 @@ class Followers:
         """Remove and return waiting tasks whose master ended without a pilot, or is no master, with the reason."""
         found = []
         for task in list(self._waiting.values()):
-            raptor_id = task.common.raptor_id
+            raptor_id = task._common.raptor_id
             if self.is_no_master(raptor_id):
                 del self._waiting[task.uid]
                 found.append((task, f'raptor_id of {task.uid} is {raptor_id}, which is not a RAPTOR master: its mode '
-                                    f'is {self._tasks[raptor_id].common.mode!r}'))
+                                    f'is {self._tasks[raptor_id]._common.mode!r}'))
                 continue
             masters = list(self._masters.values()) if raptor_id == ANY else [self._masters.get(raptor_id)]
             ended = [master for master in masters if master is not None and master.state in states.FINAL]
@@ -94,7 +94,7 @@ class Followers:
 
     def wait_of(self, task: Task) -> str:
         """Return what keeps a task from being run by its master; empty if nothing does."""
-        raptor_id = task.common.raptor_id
+        raptor_id = task._common.raptor_id
         named = self._named(raptor_id)
         live = [master for master in named if master.state not in states.FINAL]
         if not named:
@@ -108,7 +108,7 @@ class Followers:
     def without_master(self, tasks: Iterable[Task]) -> list[Task]:
         """Return one task for each master that tasks request and that was not submitted; final tasks do not count."""
         found = {}
-        for common, row in groupby(tasks, lambda task: task.common):
+        for common, row in groupby(tasks, lambda task: task._common):
             raptor_id = common.raptor_id
             if raptor_id and raptor_id not in found and not self._named(raptor_id):
                 task = next((task for task in row if task.state not in states.FINAL), None)
@@ -125,14 +125,14 @@ class Followers:
 
     def _pilot_of(self, uid: str) -> str | None:
         master = self._masters.get(uid)
-        return master.place if master else None
+        return master._place if master else None
 
     def _any_pilot(self) -> str | None:
         """Return the next pilot with a running master, or else the last one that had a master."""
-        bound = [master for master in self._masters.values() if master.place]
+        bound = [master for master in self._masters.values() if master._place]
         live = [master for master in bound if master.state not in states.FINAL]
         if not live and len(bound) < len(self._masters):
             return None
-        pilots = list(dict.fromkeys(str(master.place) for master in live or bound[-1:]))
+        pilots = list(dict.fromkeys(str(master._place) for master in live or bound[-1:]))
         self._next += 1
         return pilots[self._next % len(pilots)] if pilots else None

@@ -38,7 +38,7 @@ class HasSandboxes(Protocol):
         """The pilot's unique id."""
 
     @property
-    def sandboxes(self) -> PilotSandboxes:
+    def _directories(self) -> PilotSandboxes:
         """The pilot's directories."""
 
 
@@ -98,9 +98,9 @@ def bulks(things: Iterable[T], task_of: Callable[[T], Task]) -> Iterator[list[T]
     """Yield bulks of things that belong to bound tasks: single for local sandboxes, else together for each pilot."""
     far: dict[str, list[T]] = {}
     for thing in things:
-        pilot = task_of(thing).bound
+        pilot = task_of(thing)._pilot
         assert pilot is not None
-        if pilot.sandboxes.here:
+        if pilot._directories.here:
             yield [thing]
         else:
             far.setdefault(pilot.uid, []).append(thing)
@@ -112,7 +112,7 @@ def bulks(things: Iterable[T], task_of: Callable[[T], Task]) -> Iterator[list[T]
 def pilot_files(pilot: HasSandboxes | None) -> Iterator[Files]:
     """Open the files of a pilot and its tasks; raise `PilotError` if the client cannot access them."""
     assert pilot is not None
-    known = pilot.sandboxes
+    known = pilot._directories
     sandboxes = Sandboxes(client=known.client, resource=known.resource, session=known.session, pilot=known.pilot,
                           task=known.pilot)
     if known.here:
@@ -132,7 +132,7 @@ def transfer(jobs: Sequence[tuple[Task, list[Directive]]], bases: tuple[str, str
     """Call `stage` for tasks of one pilot, with their directives and sandboxes, and return the errors by task."""
     errors: Errors = {}
     try:
-        with pilot_files(jobs[0][0].bound) as files:
+        with pilot_files(jobs[0][0]._pilot) as files:
             files.fetch([(task.sandbox or '', directives) for task, directives in jobs], bases)
             for task, directives in jobs:
                 try:

@@ -39,12 +39,12 @@ class TaskStagingInput(ClientComponent):
         """Accept bound tasks."""
         self.received(tasks)
         self.advance(tasks, states.TMGR_STAGING_INPUT)
-        delayed = [task for task in tasks if task.common.stages_input]
+        delayed = [task for task in tasks if task._common.stages_input]
         if delayed:
             for bulk in bulks(delayed, lambda task: task):
                 self._start(bulk)
             self.delayed(delayed)
-        self._pass_on([task for task in tasks if not task.common.stages_input])
+        self._pass_on([task for task in tasks if not task._common.stages_input])
 
     def has(self, uid: str) -> bool:
         """Return whether files of that task are being transferred."""
@@ -64,7 +64,7 @@ class TaskStagingInput(ClientComponent):
 
     def _stage(self, tasks: list[Task]) -> Errors:
         """Transfer the files of a bulk, and return the errors."""
-        wanted = [(task, client_directives(task.sparse()['input_staging'])) for task in tasks
+        wanted = [(task, client_directives(task._sparse()['input_staging'])) for task in tasks
                   if task.uid in self._busy]   # not cancelled
         return transfer(wanted, INWARDS, self._stage_one) if wanted else {}
 

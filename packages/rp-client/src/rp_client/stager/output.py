@@ -50,7 +50,7 @@ class TaskStagingOutput(ClientComponent):
         jobs: list[_Job] = []
         ready = []
         for finished in tasks:
-            sparse = finished.task.sparse() if finished.task.common.stages_output else {}
+            sparse = finished.task._sparse() if finished.task._common.stages_output else {}
             cleanup = bool(sparse.get('cleanup'))
             if sparse and (finished.state == states.DONE or sparse.get('stage_on_error')):
                 jobs.append(_Job(finished, client_directives(sparse['output_staging']), cleanup))
@@ -84,7 +84,7 @@ class TaskStagingOutput(ClientComponent):
         def stage_one(task: Task, directives: list[Directive], sandbox: Sandbox) -> None:
             try:
                 sandbox.run(task.uid, directives, OUTWARDS, self.tracer, 'staging_out')
-                if task.common.cache and task.uid in done:
+                if task._common.cache and task.uid in done:
                     self.keep(task, sandbox.directives(directives, OUTWARDS), sandbox)
             finally:
                 if task.uid in cleanup:   # the agent does not remove sandboxes that the client still needs

@@ -24,7 +24,7 @@ def open_output(task: Task, path: str) -> BinaryIO:
     sandbox = task.sandbox or ''
     wanted = expand([{'source': path, 'target': 'output'}])
     try:
-        with pilot_files(task.bound) as files:
+        with pilot_files(task._pilot) as files:
             files.fetch([(sandbox, wanted)], OUTWARDS)
             there = files.of(sandbox)
             (directive,) = there.directives(wanted, OUTWARDS)
@@ -36,6 +36,6 @@ def open_output(task: Task, path: str) -> BinaryIO:
 
 
 def _why_not(task: Task) -> str:
-    if task.sparse().get('cleanup'):
+    if task._sparse().get('cleanup'):
         return f'the sandbox of {task.uid} was removed, as its description asks for (cleanup)'
     return f'{task.uid} is {task.state} and has not written this file, or it was removed'

@@ -20,7 +20,7 @@ def stage(pilot: Pilot, sds: Any, tracer: Tracer, *, inwards: bool) -> list[str]
     directives = expand(sds)
     check_locations(directives)   # before any of them is executed
     bases, name = (INWARDS, 'staging_in') if inwards else (OUTWARDS, 'staging_out')
-    own = pilot.sandboxes.pilot
+    own = pilot._directories.pilot
     with pilot_files(pilot) as files:
         files.fetch([(own, directives)], bases)
         try:
