@@ -121,6 +121,7 @@ class Agent(Party):
         self.pilot = pilot
         self.tasks: list[dict[str, Any]] = []
         self.commands: list[dict[str, Any]] = []
+        self.outcomes: list[Update] = []
         self._react = react
         super().__init__()
         self.do(self._connect, connect_to)
@@ -129,6 +130,7 @@ class Agent(Party):
         self.attach(connect_to(self.loop))
         self.connection.on_tasks = self._on_tasks
         self.connection.on_command = self._on_command
+        self.connection.on_followed = self._on_followed
 
     def _on_tasks(self, descriptions: list[dict[str, Any]]) -> None:
         uids = [description['uid'] for description in descriptions]
@@ -141,6 +143,24 @@ class Agent(Party):
         self.commands.append(command)
         self.order.append(command['cmd'])
         self.note('command')
+
+    def _on_followed(self, outcomes: list[Update]) -> None:
+        self.outcomes += outcomes
+        self.note('followed')
+
+    def follow(self, *uids: str) -> None:
+        """Ask how tasks end."""
+        self.do(self.connection.follow_tasks, uids)
+
+    def until_outcome_count(self, count: int) -> None:
+        """Wait until it knows how so many tasks have ended."""
+        self.until(lambda: len(self.outcomes) >= count)
+
+    def until_outcomes(self, **expected: str) -> dict[str, dict[str, Any]]:
+        """Wait until it knows that tasks have ended in these states, and return what else it was told of them."""
+        self.until(lambda: expected.keys() <= {update.uid for update in self.outcomes})
+        assert {update.uid: update.state for update in self.outcomes} == expected
+        return {update.uid: dict(update.info or {}) for update in self.outcomes}
 
     def until_order(self, count: int) -> None:
         """Wait until this many tasks and commands have come."""

@@ -67,7 +67,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'nodes'},
         {'app_comm'},
         {'partitions'},
-        {'calls', 'prerequisites', 'raptor'},
+        {'calls', 'dependencies', 'prerequisites', 'raptor'},
         {'environments', 'services'},
         {'pipeline'},
         {'endpoint', 'local_tasks'},

@@ -75,6 +75,9 @@ class Wire(AgentConnection):
         assert updates, 'an empty message'
         self.sent.append(list(updates))
 
+    def follow_tasks(self, uids: Sequence[str]) -> None:
+        raise NotImplementedError
+
     def hold(self, on: bool) -> None:
         raise AssertionError('a reporter takes nothing in')
 

@@ -32,9 +32,9 @@ DEFAULTS = {
     'stdout': '', 'stderr': '', 'input_staging': [], 'output_staging': [], 'stage_on_error': False, 'priority': 0,
     'use_mpi': None, 'ranks': 1, 'ranks_per_node': None, 'cores_per_rank': 1, 'gpus_per_rank': 0.0,
     'threading_type': '', 'gpu_type': '', 'lfs_per_rank': 0, 'mem_per_rank': 0, 'restartable': False, 'tags': {},
-    'raptor_id': '', 'raptor_class': '', 'raptor_file': '', 'metadata': {}, 'service': {}, 'services': [],
-    'timeout': 0.0, 'startup_timeout': 0.0, 'cleanup': False, 'pilot': '', 'slots': [], 'partition': None, 'cache': False,
-    'cpu_process_type': '', 'gpu_threads': 0, 'gpu_thread_type': '',
+    'raptor_id': '', 'raptor_class': '', 'raptor_file': '', 'metadata': {}, 'service': {}, 'services': [], 'after': [],
+    'timeout': 0.0, 'startup_timeout': 0.0, 'cleanup': False, 'pilot': '', 'slots': [], 'partition': None,
+    'cache': False, 'cpu_process_type': '', 'gpu_threads': 0, 'gpu_thread_type': '',
 }
 
 ALIASES = [

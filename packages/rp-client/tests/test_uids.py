@@ -47,7 +47,7 @@ def test_fresh_uids_pass_over_given_ones(uids: Uids, store: TaskStore) -> None:
 
 
 def test_fresh_uids_after_many_that_were_there(uids: Uids, store: TaskStore) -> None:
-    uids.reserve_tasks(f'task.{number:06d}' for number in range(1000))
+    uids.removed_tasks(f'task.{number:06d}' for number in range(1000))
     submit(uids, store, *(f'task.{number:06d}' for number in range(1000, 1007)))
     assert submit(uids, store, None, None) == ['task.001007', 'task.001008']
     assert submit(uids, store, None) == ['task.001009']
@@ -56,7 +56,7 @@ def test_fresh_uids_after_many_that_were_there(uids: Uids, store: TaskStore) -> 
 @pytest.mark.parametrize('wanted', [['a'], ['gone'], ['new', 'new'], ['x', 'y', 'a']])
 def test_a_uid_is_used_once(uids: Uids, store: TaskStore, wanted: list[str]) -> None:
     submit(uids, store, 'a')
-    uids.reserve_tasks(['gone'])
+    uids.removed_tasks(['gone'])
     with pytest.raises(ValueError, match=r"task uid '(a|gone|new)' is in use already"):
         submit(uids, store, *wanted)
     assert list(store) == ['a']

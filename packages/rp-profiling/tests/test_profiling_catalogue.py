@@ -82,7 +82,8 @@ ADDED = {
     ('RADICAL-Pilot 2', 'TaskManager'): 'cache_hit put',
     ('RADICAL-Pilot 2', 'TMGRStagingInputComponent'): 'staging_in_fail',
     ('RADICAL-Pilot 2', 'TMGRStagingOutputComponent'): 'staging_out_fail',
-    ('RADICAL-Pilot 2', 'agent_0'): 'resources partition_start partition_ready partition_stop node_lost',
+    ('RADICAL-Pilot 2', 'agent_0'): 'resources partition_start partition_ready partition_stop node_lost '
+                                    'dependency_wait dependency_ok',
     ('RADICAL-Pilot 2', 'Coordination'): 'update_refused',
 }
 
@@ -171,7 +172,7 @@ def test_an_order_names_only_events_that_its_component_records(order: PartialOrd
         'TMGRSchedulingComponent': [],
         'TMGRStagingInputComponent': ['task', 'file'],
         'bootstrap_0': ['pilot'],
-        'agent_0': ['instance', 'instance', 'pilot'],
+        'agent_0': ['instance', 'instance', 'task', 'pilot'],
         'AgentStagingInputComponent': ['file'],
         'AgentSchedulingComponent': ['task'],
         'AgentExecutingComponent': ['task', 'raptor task', 'task'],

@@ -25,8 +25,9 @@ from rp_agent.runs import Runs
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.constants import AGENT_SERVICE, TASK_SERVICE
-from rp_api.coordination.contract import BULK
-from rp_api.failures.kinds import CANCELED, PILOT
+from rp_api.coordination.contract import BULK, Update
+from rp_api.description.task import AFTER
+from rp_api.failures.kinds import CANCELED, DEPENDENCY, PILOT
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.offload import Helpers
 from rp_api.task_modes import PILOT_RPC, SERVICE_MODES
@@ -34,6 +35,7 @@ from rp_profiling.write.host_clock import Reading
 
 if TYPE_CHECKING:
     from rp_agent.app_comm.channels import Channels
+    from rp_agent.dependencies.gate import DependencyGate
 
 _log = logging.getLogger('radical.pilot.agent')
 
@@ -83,13 +85,14 @@ class Agent:
                   'setting': asdict(Setting.of(self._allocation, config['platform'])), 'here': self._allocation.here}
         self._pipeline = Pipeline(config, loop, self._allocation, self._helpers.run, AgentPorts(
             left=self._left, broken=self._broken, advanced=self._advanced, master_up=self._master_is_up,
-            moment=self._tracer.relate, nodes_lost=self._nodes_lost, knows=self._tasks.__contains__,
+            moment=self._tracer.relate, nodes_lost=self._nodes_lost, knows=self._knows,
             trace_part=self._trace_part, waits=self._waits))
         self._link = CoordinatorLink(config, loop, self._unfinished, self.finish, self._tracer)
         self._connection = self._link.connection
         self._reporter = self._link.reporter
         self._intake = Intake(self._connection.hold, self._allocation.cores)
         self._calls = Calls()
+        self._gate: DependencyGate | None = None   # made for the first task with dependencies
         self._own: dict[str, Callable[[AgentTask], object]] = {}   # tasks that only a part of the agent knows
         self._features = Features(FeaturePorts(
             config, loop, self._helpers.run, self._allocation, self._calls, self._pipeline,
@@ -112,6 +115,7 @@ class Agent:
     def _connect(self) -> None:
         self._connection.on_tasks = self._on_tasks
         self._connection.on_command = self._on_command
+        self._connection.on_followed = self._on_followed
         self._connection.on_clock = self._read_clock
         self._link.report_active(self._resources())
         self._loop.call_later(self._lifetime.left, self.finish, states.DONE, self._lifetime.over)
@@ -128,6 +132,7 @@ class Agent:
             self._unstarted.update(task.uid for task in self._tasks.values() if _can_return(task))
         for task in self._tasks.values():
             task.cancelled = True
+        self._refuse_waiting(f'{self.pilot} {reason}')
         deadline = time.monotonic() + TASK_END_TIMEOUT
         self._calls.cancel_all(f'{self.pilot} {reason}')
         self._features.stop(f'{self.pilot} {reason}')
@@ -163,6 +168,7 @@ class Agent:
         """Deliver the results of an earlier run of the pilot's job."""
         _log.warning('%s', runs.told)
         self._intake.new([{'uid': uid} for uid, _, _ in runs.results])
+        self._intake.not_done([uid for uid, _, _ in runs.results])   # or so: the coordinator knows
         for first in range(0, len(runs.results), BULK):
             self._connection.update_tasks(runs.results[first:first + BULK])
 
@@ -194,9 +200,22 @@ class Agent:
     # messages of the coordinator
 
     def _on_tasks(self, descriptions: list[dict[str, Any]]) -> None:
-        tasks = [self._task(description) for description in self._intake.new(descriptions)]
-        self._tracer.record('get', self.pilot, msg=f'bulk size: {len(tasks)}')
-        self._tracer.record_bulk('get', [task.uid for task in tasks], states.AGENT_STAGING_INPUT_PENDING)
+        new = self._intake.new(descriptions)
+        self._tracer.record('get', self.pilot, msg=f'bulk size: {len(new)}')
+        self._tracer.record_bulk('get', [description['uid'] for description in new],
+                                 states.AGENT_STAGING_INPUT_PENDING)
+        waiting = [description for description in new if AFTER in description] if self._ending is None else []
+        if waiting:
+            waiting = [each for each in waiting if each[AFTER] and not self._intake.is_cancelled(each['uid'])]
+            held = {each['uid'] for each in waiting}
+            new = [description for description in new if description['uid'] not in held]
+        self._take(new)   # before those that may be after them
+        if waiting:
+            self._dependencies.put(waiting)
+
+    def _take(self, descriptions: list[dict[str, Any]]) -> None:
+        """Take tasks that depend on no others, or not any more."""
+        tasks = [self._task(description) for description in descriptions]
         self._tasks.update((task.uid, task) for task in tasks)
         self._count()
         if self._ending:
@@ -223,6 +242,47 @@ class Agent:
                 self._call(task)
         if tasks:
             self._pipeline.put(tasks)
+
+    @property
+    def _dependencies(self) -> DependencyGate:
+        """The gate for tasks with dependencies; the first use makes it."""
+        if self._gate is None:
+            from rp_agent.dependencies.gate import DependencyGate, DependencyPorts
+
+            self._gate = DependencyGate(DependencyPorts(
+                self._tasks.__contains__, self._intake.is_done, self._connection.follow_tasks, self._other_sandbox,
+                self._take, self._doomed, self._loop.call_soon), self._tracer)
+        return self._gate
+
+    def _knows(self, uid: str) -> bool:
+        """Return whether the agent has a task of that uid."""
+        return uid in self._tasks or (self._gate is not None and uid in self._gate)
+
+    def _other_sandbox(self, pilot: str) -> str:
+        return sandbox.of_other_pilot(self._config, pilot)
+
+    def _on_followed(self, outcomes: Sequence[Update]) -> None:
+        if self._gate is not None:
+            self._gate.followed(outcomes)
+
+    def _doomed(self, tasks: Sequence[tuple[dict[str, Any], str]]) -> None:
+        """End tasks whose dependencies have ended otherwise than they request."""
+        for description, reason in tasks:
+            task = self._task(description)
+            task.error = {'kind': DEPENDENCY}
+            self._refuse([task], reason)
+
+    def _refuse(self, tasks: Sequence[AgentTask], reason: str) -> None:
+        """End tasks that have not entered the pipeline as CANCELED."""
+        self._tasks.update((task.uid, task) for task in tasks)
+        self._pipeline.refuse(tasks, reason)
+
+    def _refuse_waiting(self, reason: str) -> None:
+        """End the tasks that wait for others, as the pilot ends."""
+        tasks = [self._task(description) for description in self._gate.take_all()] if self._gate is not None else []
+        if self._returns:
+            self._unstarted.update(task.uid for task in tasks if _can_return(task))
+        self._refuse(tasks, reason)
 
     def _call(self, task: AgentTask) -> None:
         """Answer a call of the application."""
@@ -284,16 +344,21 @@ class Agent:
     def _cancel(self, uids: Sequence[str]) -> None:
         self._intake.cancel(uids)
         self._calls.cancel(uids, 'the call was cancelled')
+        if self._gate is not None:
+            self._refuse([self._task(description) for description in self._gate.take(uids)],
+                         'cancelled while it waited for other tasks')
         self._pipeline.cancel([self._tasks[uid] for uid in uids if uid in self._tasks])
 
     def _return(self, uids: Sequence[str]) -> None:
         """Return tasks that have not started, or not arrived: the client runs them on other pilots."""
         self._returns = True   # the client has to know what became of the others
         found = [task for uid in uids if (task := self._tasks.get(uid)) is not None and _can_return(task)]
+        waiting = [self._task(each) for each in self._gate.take(uids)] if self._gate is not None else []
         absent = self._intake.cancel(uids)
-        self._unstarted.update(absent, (task.uid for task in found))
+        self._unstarted.update(absent, (task.uid for task in (*found, *waiting)))
         self._reporter.returned(absent, self.pilot)
         self._pipeline.cancel(found)
+        self._refuse(waiting, 'returned')
 
     def _read_clock(self, reading: Reading) -> None:
         moment = HOST_CLOCK.read(reading)
@@ -334,6 +399,9 @@ class Agent:
             tasks = self._after_signal(tasks)
         if self._ending is not None:
             _end_with_pilot(tasks, self.pilot, *self._ending)
+        self._intake.not_done([task.uid for task in tasks if task.target_state != states.DONE])
+        if self._gate is not None:
+            self._gate.ended(tasks)
         self._count()
         self._reporter.finished(self._without_own(tasks) if self._own else tasks)
         self._link.left()
@@ -357,9 +425,15 @@ class Agent:
             goes = task.uid in self._unstarted and task.target_state == states.CANCELED
             (returned if goes else left).append(task)
         self._reporter.drop(returned)
+        self._went_elsewhere([task.uid for task in returned])
         if self._ending is None:   # at the end, the last message tells which tasks are not returned
             self._reporter.returned([task.uid for task in returned], self.pilot)
         return left
+
+    def _went_elsewhere(self, uids: Sequence[str]) -> None:
+        self._intake.not_done(uids)
+        if self._gate is not None:
+            self._gate.moved(uids)
 
     def _after_signal(self, tasks: Sequence[AgentTask]) -> list[AgentTask]:
         """Return the tasks whose end is final after a signal; the others run again if the job is started again.
@@ -381,7 +455,10 @@ class Agent:
 
     def _unfinished(self) -> bool:
         """Return whether a task is left that will end by itself."""
-        return any(task.description['mode'] not in SERVICE_MODES for task in self._tasks.values())
+        if any(task.description['mode'] not in SERVICE_MODES for task in self._tasks.values()):
+            return True
+        waiting = self._gate.descriptions() if self._gate is not None else ()
+        return any(description.get('mode') not in SERVICE_MODES for description in waiting)
 
     def _broken(self, reason: str) -> None:
         """End the pilot after the loss of a component that tasks need."""

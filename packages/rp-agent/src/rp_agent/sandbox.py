@@ -36,6 +36,17 @@ def of_pilot(config: Mapping[str, Any]) -> str:
     return path
 
 
+def of_other_pilot(config: Mapping[str, Any], pilot: str) -> str:
+    """Return the sandbox of the pilot, or partition of one, with that uid; empty if it is that of `config`.
+
+    The uid of a partition is that of its pilot and a number.
+    """
+    whole = os.path.join(config['session_sandbox'], pilot)
+    if pilot and not os.path.isdir(whole):
+        whole = whole.rpartition('.')[0]
+    return '' if not pilot or os.path.realpath(whole) == os.path.realpath(of_pilot(config)) else whole
+
+
 def helpers(pilot_sandbox: str) -> tuple[str, str]:
     """Return the paths of the programs `$RP_GTOD` (clock) and `$RP_PROF` (events), which tasks may call."""
     return os.path.join(pilot_sandbox, 'gtod'), os.path.join(pilot_sandbox, 'prof')

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rp_api import states
 from rp_api.coordination.contract import KnownPilot, KnownTask, Page
-from rp_api.task_modes import OWNER
+from rp_api.task_modes import OWNER, is_call
 from rp_client.pilot import Pilot
 from rp_client.pilot_manager import PilotManager
 from rp_client.task_manager import TaskManager
@@ -79,7 +79,10 @@ class Restoration:
     def _take_task(self, known: KnownTask) -> None:
         tmgr = self._tmgrs.get(known.owner)
         if tmgr is None:   # the manager was closed, or the task was forgotten
-            self._session._uids.reserve_tasks([known.uid])
+            if is_call(known.uid):
+                self._session._uids.reserve_tasks([known.uid])
+            else:
+                self._session._uids.removed_tasks([known.uid])
             if known.owner == OWNER:
                 self._calls.append(known)
         else:

@@ -16,6 +16,7 @@ from rp_api.coordination.contract import BULK, KnownTask, Update
 from rp_api.description.task import TaskDescription
 from rp_api.errors import CoordinationError
 from rp_api.loop.offload import Helpers
+from rp_api.task_modes import SERVICE_MODES
 from rp_api.wire import codec
 from rp_client import ids
 from rp_client.cache.tasks import TaskCache
@@ -25,6 +26,7 @@ from rp_client.engine.callbacks import Entry, Registry, arguments, told
 from rp_client.engine.engine import engine_of
 from rp_client.engine.tracker import Change, Tracker
 from rp_client.engine.waiting import LONGEST
+from rp_client.flow.dependencies import Dependencies, wait_text
 from rp_client.flow.submission import Packing, pack_plain, plain, verified
 from rp_client.flow.task_flow import TaskFlow
 from rp_client.flow.task_store import HasState, TaskStore
@@ -257,12 +259,16 @@ class TaskManager(OldMethods):
         """
         self._check_open()
         tasks: list[Task] = []
-        for description in of_mode(descriptions, constants.RAPTOR_WORKER, 'submit_workers'):
-            copy = verified(description, description.get('uid') or 'a worker')
-            uid, = self._session._uids.of_tasks([ids.chosen(copy.uid)], ids.of_worker(copy.raptor_id))
-            sparse = plain(copy)
+        copies = [verified(description, description.get('uid') or 'a worker')
+                  for description in of_mode(descriptions, constants.RAPTOR_WORKER, 'submit_workers')]
+        wanted = [self._session._uids.of_tasks([ids.chosen(copy.uid)], ids.of_worker(copy.raptor_id))[0]
+                  for copy in copies]
+        dependencies = Dependencies(self._session._uids, wanted, copies)
+        for position, (uid, copy) in enumerate(zip(wanted, copies, strict=True)):
+            sparse = plain(dependencies.with_sources(uid, copy))
             tasks.append(RaptorWorker(self, uid, CommonDescription(sparse, pack_plain(sparse, uid))))
-        return cast('list[RaptorWorker]', self._accept(tasks))
+            dependencies.add(position, sparse)
+        return cast('list[RaptorWorker]', self._accept(tasks, dependencies))
 
     def get_tasks(self, uids: str | Iterable[str] | None = None) -> Any:
         """Return tasks.
@@ -300,7 +306,7 @@ class TaskManager(OldMethods):
             if task.state not in states.FINAL:
                 raise ValueError(f'task {uid} is {task.state}: only tasks that are final ({", ".join(states.FINAL)}) '
                                  'can be forgotten')
-        self._session._uids.reserve_tasks(wanted)
+        self._session._uids.removed_tasks(wanted)
         self._tasks.remove(wanted)
         self._callbacks.forget(wanted)
         if not self._closed and not self._engine.broken:
@@ -365,6 +371,10 @@ class TaskManager(OldMethods):
     def _wait_of(self, task: Task) -> str:
         """Return what keeps a task with `raptor_id` from being run by its master; see `Task.waits_for`."""
         return self._flow.wait_of(task)
+
+    def _dependencies_of(self, task: Task) -> str:
+        """Return the tasks that a task waits for, as one text; empty if there are none."""
+        return wait_text(task._sparse().get('after') or [], self._session._uids.state_of)
 
     def _warn_of_no_pilot(self, tasks: Iterable[Task]) -> None:
         if any(task._pilot is None and task.state not in states.FINAL for task in tasks):
@@ -501,6 +511,8 @@ class TaskManager(OldMethods):
         self._tasks.add([task.uid], [task])
         self._flow.restore(task, known)
         self._tracker.restored(task, known.told)
+        if task._common.mode in SERVICE_MODES:
+            self._session._uids.endless.add(task.uid)
         if task.state in states.FINAL:
             self._tasks.settled([task])
         return task
@@ -527,23 +539,35 @@ class TaskManager(OldMethods):
             ids.chosen(dict.get(description, 'uid') if isinstance(description, dict) else description.get('uid'))
             for description in descriptions], form)
         packing = Packing(master)
+        dependencies = Dependencies(self._session._uids, wanted, descriptions)
         tasks = []
-        for uid, description in zip(wanted, descriptions, strict=True):
+        for position, (uid, given) in enumerate(zip(wanted, descriptions, strict=True)):
+            description = dependencies.with_sources(uid, given if isinstance(given, dict) else TaskDescription(given))
             common, own = packing.pack(description, uid)
+            dependencies.add(position, description)
             tasks.append(self._make(uid, common, own))
-        return self._accept(tasks)
+        return self._accept(tasks, dependencies)
 
     def _make(self, uid: str, common: CommonDescription, own: bytes = NOTHING) -> Task:
         return kind_of(common.mode)(self, uid, common, own)
 
-    def _accept(self, tasks: list[Task]) -> list[Task]:
+    def _accept(self, tasks: list[Task], dependencies: Dependencies) -> list[Task]:
+        dependencies.check()
         uids = [task.uid for task in tasks]
         self._session._uids.claim_tasks(uids, lambda: self._tasks.add(uids, tasks))
+        dependencies.accepted()
         if tasks:
-            self._submit(tasks)
+            self._submit(tasks, self._leads(dependencies) if len(self._pilots) > 1 else {})
         return tasks
 
-    def _submit(self, tasks: list[Task]) -> None:
+    def _leads(self, dependencies: Dependencies) -> dict[str, str]:
+        """Return the tasks to whose pilots tasks may be bound; those in files are final."""
+        return {uid: other for uid, other in dependencies.leads().items()
+                if other in self._tasks and isinstance(self._tasks.look(other), Task)}
+
+    def _submit(self, tasks: list[Task], leads: dict[str, str]) -> None:
+        if leads:
+            self._engine.call(self._flow.lead, leads)
         try:
             self._engine.submit(self._tracker, tasks, lambda accepted: self._flow.submit(tasks, accepted), ACCEPTANCE,
                                 lambda: self._flow.sent)

@@ -12,7 +12,7 @@ from rp_agent.task import Description
 from rp_api import constants as c
 from rp_api import distributions
 from rp_api.description.container import BINDS, merged
-from rp_api.description.task import TaskDescription
+from rp_api.description.task import AFTER, TaskDescription
 from rp_api.errors import DescriptionError
 from rp_api.raptor_defaults import NAMED_ENV, complete
 from rp_api.raptor_link import MASTER_PROGRAM, WORKER_PROGRAM
@@ -73,6 +73,9 @@ def submitted(data: Mapping[str, Any], master: str) -> dict[str, Any]:
     if mode not in SUBMITTED:
         raise DescriptionError(f'TaskDescription.mode is {mode!r}, but a master can have the agent run only '
                                f'{" and ".join(map(repr, SUBMITTED))}')
+    if dict.get(description, AFTER):
+        raise DescriptionError(f'TaskDescription.after is {description[AFTER]!r}, but a master cannot submit tasks '
+                               'that depend on others: leave it unset')
     if mode == c.RAPTOR_WORKER:
         description.raptor_id = master
     complete(description)

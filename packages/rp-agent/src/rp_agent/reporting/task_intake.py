@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rp_api.uid_set import UidSet
@@ -28,6 +28,7 @@ class Intake:
         """True if the delivery of tasks is suspended."""
         self._seen = UidSet()
         self._cancelled: set[str] = set()
+        self._not_done = UidSet()   # tasks that have arrived, and ended otherwise or went elsewhere
 
     def new(self, descriptions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the tasks that have not arrived before: a coordinator may deliver a task again."""
@@ -38,13 +39,25 @@ class Intake:
         """Return whether a task of that uid has arrived."""
         return uid in self._seen
 
+    def not_done(self, uids: Iterable[str]) -> None:
+        """Remember tasks that have left the agent, but are not DONE here."""
+        self._not_done.update(uids)
+
+    def is_done(self, uid: str) -> bool:
+        """Return whether a task that the agent does not have now is DONE here."""
+        return uid in self._seen and uid not in self._not_done
+
     @property
     def expects_cancelled(self) -> bool:
         """True if tasks were cancelled that have not arrived."""
         return bool(self._cancelled)
 
+    def is_cancelled(self, uid: str) -> bool:
+        """Return whether `cancelled` would return True."""
+        return uid in self._cancelled
+
     def cancelled(self, uid: str) -> bool:
-        """Return whether a task was cancelled before it arrived."""
+        """Return whether a task was cancelled before it arrived, once."""
         if uid not in self._cancelled:
             return False
         self._cancelled.remove(uid)

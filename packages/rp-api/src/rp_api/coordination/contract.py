@@ -277,10 +277,19 @@ class AgentConnection(Connection):
         super().__init__()
         self.on_tasks: Callable[[list[dict[str, Any]]], None] = _ignore
         self.on_command: Callable[[dict[str, Any]], None] = _ignore
+        self.on_followed: Callable[[list[Update]], None] = _ignore
+        """Called with outcomes (`coordination.outcome`) of followed tasks, of some perhaps more than once."""
 
     @abstractmethod
     def hold(self, on: bool) -> None:
         """Stop requesting tasks (those in flight still arrive), or request them again. Commands always arrive."""
+
+    @abstractmethod
+    def follow_tasks(self, uids: Sequence[str]) -> None:
+        """Have `on_followed` called as soon as each of these tasks, of any pilot, has left its agent or is final.
+
+        A task that the coordinator does not know may still come, unless its client has ended.
+        """
 
     @abstractmethod
     def unsettled(self) -> list[Update]:

@@ -67,7 +67,7 @@ _BOTH: form.Table = {
     'update_pilots': (_UPDATES,), 'update_tasks': (_UPDATES,)}
 
 _ARGUMENTS: dict[str, form.Table] = {
-    'agent': {**_BOTH, 'hold': (is_flag,)},
+    'agent': {**_BOTH, 'hold': (is_flag,), 'follow': (are_texts,)},
     'client': {
         **_BOTH, 'pilots': (is_text, _NEW), 'tasks': (is_text, is_text, is_bytes, _NEW),
         'bind': (is_text, are_texts), 'forget': (are_texts,),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from rp_api import constants as c
+from rp_api.description.after import after, not_empty
 from rp_api.description.casts import (
     Check,
     at_least,
@@ -73,6 +74,7 @@ RAPTOR_ID = 'raptor_id'
 RAPTOR_CLASS = 'raptor_class'
 RAPTOR_FILE = 'raptor_file'
 
+AFTER = 'after'
 SERVICE = 'service'
 SERVICES = 'services'
 METADATA = 'metadata'
@@ -218,6 +220,7 @@ _ATTRIBUTES: dict[str, tuple[Any, Any]] = {
     RAPTOR_FILE: (str, ''),
     SERVICE: (_service, {}),
     SERVICES: ([str], []),
+    AFTER: (after, []),
     METADATA: ({str: Any}, {}),
     TIMEOUT: (float, 0.0),
     STARTUP_TIMEOUT: (float, 0.0),
@@ -321,6 +324,10 @@ class TaskDescription(Description):
       `restart`, `info` and `router`.
     - `services` (list of str, []): names or uids of services that the task waits for; it finds their information as
       `$RP_INFO_<NAME>`, in capitals, with `_` for other characters.
+    - `after` (list or dict, []): tasks that have to end before this one starts, as `Task` objects or uids, and the
+      condition for each: a list means that all have to be DONE; a dict has conditions as values, `done`, `ended` (in
+      any state) or `failed` (FAILED or CANCELED). If a condition can no longer be met, the task is CANCELED. A source
+      `task://UID/path` in `input_staging` implies the condition `done`. See docs/guides/dependencies.md.
     - `timeout` (float, 0.0): seconds after which the task is cancelled, counted from its launch, or from the start of
       its execution if `startup_timeout` is set; 0 means never.
     - `startup_timeout` (float, 0.0): seconds within which execution must start, or a service must be ready; 0 means no
@@ -368,6 +375,7 @@ class TaskDescription(Description):
         MEM_PER_RANK: at_least(0),
         PARTITION: at_least(0),
         SERVICES: _services,
+        AFTER: not_empty,
         NAMED_ENV: path_part,
         TIMEOUT: at_least(0),
         STARTUP_TIMEOUT: at_least(0),

@@ -8,7 +8,20 @@ from typing import Any
 
 from rp_api import states
 from rp_api.errors import PilotError
-from rp_api.failures.kinds import CANCELED, EXCEPTION, EXIT, INTERNAL, KINDS, LOST, MEMORY, NODE, PILOT, SIGNAL, TIMEOUT
+from rp_api.failures.kinds import (
+    CANCELED,
+    DEPENDENCY,
+    EXCEPTION,
+    EXIT,
+    INTERNAL,
+    KINDS,
+    LOST,
+    MEMORY,
+    NODE,
+    PILOT,
+    SIGNAL,
+    TIMEOUT,
+)
 from rp_api.system.signals import name_of
 
 
@@ -107,7 +120,7 @@ def task_error(uid: str, state: str, info: Mapping[str, Any], outputs: Mapping[s
 def _kind(state: str, code: int | None, record: Mapping[str, Any]) -> str:
     """Return the kind of a failure."""
     kind = str(record.get('kind'))
-    if state == states.CANCELED and kind != TIMEOUT:
+    if state == states.CANCELED and kind not in (TIMEOUT, DEPENDENCY):
         return CANCELED
     if kind in KINDS:
         return kind

@@ -15,6 +15,7 @@ from rp_api.errors import DescriptionError
 from rp_api.staging.protocol import masked, owner, protocol, schemes, transport
 
 _URL = re.compile(r'([A-Za-z][A-Za-z0-9+.-]*)://(.*)', re.DOTALL)
+_OTHER_TASK = re.compile(r'task://([^/]+)/+(.+)', re.DOTALL)
 _HOST = re.compile(r'localhost|[^/]*@[^/]*|[^/]*:[0-9]+')
 
 
@@ -32,6 +33,15 @@ class Sandboxes(NamedTuple):
 def acts_on_client(action: str) -> bool:
     """Return whether the client, not the agent, performs directives with this action."""
     return protocol(action).on_client
+
+
+def other_task(source: str) -> tuple[str, str] | None:
+    """Return the first part of the path of `task://...`, which may be the uid of another task, and the rest.
+
+    None for other sources, and for `task:///...`, which is always in the task's own sandbox.
+    """
+    match = _OTHER_TASK.fullmatch(source)
+    return (match[1], match[2]) if match else None
 
 
 def bases(action: str, output: bool) -> tuple[str, str]:

@@ -136,6 +136,9 @@ def _agent_service(pilot: str, number: int, description: TaskDescription) -> dic
     """Return a service of a pilot as plain data; raise DescriptionError if it is not valid."""
     uid = description.uid or f'{pilot}.service.{number:04d}'
     sparse = plain(verified(description, uid))
+    if sparse.get(names.AFTER):
+        raise DescriptionError(f'TaskDescription.after of {uid} is {sparse[names.AFTER]!r}, but the services of a '
+                               'pilot start with it: submit the service to a task manager, or leave `after` unset')
     pack_plain(sparse, uid)
     for directive in [*sparse.get(names.INPUT_STAGING, ()), *sparse.get(names.OUTPUT_STAGING, ())]:
         if acts_on_client(directive['action']):

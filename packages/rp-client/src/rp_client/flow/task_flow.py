@@ -77,6 +77,7 @@ class TaskFlow:
         self._cancelled: set[str] = set()   # tasks that agents were commanded to cancel
         self._draining = Draining()
         self._bound_before: dict[str, str] = {}   # places of restored tasks, and their pilots
+        self.lead = scheduling.lead
         for component in (scheduling, staging_input, staging_output):
             component.advanced = tracker.advance
         scheduling.output = staging_input.put
@@ -248,6 +249,7 @@ class TaskFlow:
             if goal is not None:   # unbound tasks are sent in any case, with their final state
                 here |= {task.uid: task for task in _take(box, live)}
         self._end(list(here.values()), states.CANCELED, {'exception': 'cancelled before it was sent to a pilot'})
+        self._keep(list(here.values()))   # agents may follow them
         for uid in here:
             del live[uid]
         self._input.cancel(live)
@@ -301,6 +303,7 @@ class TaskFlow:
         self._end(tasks, state, {'exception': f'{pilot.uid} ended before the task did: {_reason(pilot)}',
                                  'exception_detail': pilot.exception_detail,
                                  'error': {'kind': CANCELED if state == states.CANCELED else PILOT}})
+        self._keep([*cancelled, *tasks])   # agents may follow them
 
     def _is_unstarted(self, task: Task, pilot: Pilot, unsent: Collection[str]) -> bool:
         """Return whether a task has certainly not started in a pilot that has ended, and may run in another one."""

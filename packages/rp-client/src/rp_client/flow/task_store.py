@@ -97,6 +97,11 @@ class TaskStore(Mapping[str, Task]):
         """Return whether no task has one of these uids."""
         return self._tasks.keys().isdisjoint(uids)
 
+    def without(self, uids: Iterable[str]) -> set[str]:
+        """Return those of these uids that no task has."""
+        tasks = self._tasks
+        return {uid for uid in uids if uid not in tasks}
+
     def in_memory(self) -> list[Task]:
         """Return the tasks in memory, which include all that are not final."""
         return [task for task in list(self._tasks.values()) if isinstance(task, Task)]

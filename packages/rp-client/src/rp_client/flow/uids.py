@@ -16,6 +16,7 @@ from rp_client.ids import TASK, Form
 
 if TYPE_CHECKING:
     from rp_client.flow.task_store import TaskStore
+    from rp_client.task import Task
 
 
 class Uids:
@@ -28,7 +29,10 @@ class Uids:
         self._pilots: set[str] = set()
         self.tasks: list[TaskStore] = []
         """The tasks of all managers."""
-        self._reserved = UidSet()   # uids of removed tasks
+        self._removed = UidSet()    # uids of removed tasks
+        self._reserved = UidSet()   # of calls, and of the services of pilots
+        self.endless: set[str] = set()
+        """Uids of services, and of RAPTOR's masters and workers."""
 
     def new(self, kind: str) -> str:
         """Return an unused uid for a manager or pilot, such as `pilot.0003`."""
@@ -63,9 +67,28 @@ class Uids:
             _check_unused('pilot', uids, self._pilots.intersection(uids))
             self._pilots.update(uids)
 
+    def removed_tasks(self, uids: Iterable[str]) -> None:
+        """Note tasks that were removed; no further ones may have their uids."""
+        self._removed.update(uids)
+
     def reserve_tasks(self, uids: Iterable[str]) -> None:
-        """Reserve uids that no further task may have: those of removed tasks, and of the services of pilots."""
+        """Reserve uids that no task may have: those of calls, and of the services of pilots."""
         self._reserved.update(uids)
+
+    def unknown_tasks(self, uids: Iterable[str]) -> set[str]:
+        """Return those of these uids that no task of the session has or had."""
+        unknown = set(uids)
+        for tasks in self.tasks:
+            unknown = tasks.without(unknown)
+        return {uid for uid in unknown if uid not in self._removed} if self._removed else unknown
+
+    def find_task(self, uid: str) -> Task | None:
+        """Return the task of any manager with that uid; None if there is none."""
+        return next((tasks.find(uid) for tasks in self.tasks if uid in tasks), None)
+
+    def state_of(self, uid: str) -> str:
+        """Return the state of a task of any manager; empty if it was removed."""
+        return next((tasks.look(uid).state for tasks in self.tasks if uid in tasks), '')
 
     def knows_pilot(self, uid: str) -> bool:
         """Return whether a pilot has that uid."""
@@ -88,7 +111,7 @@ class Uids:
 
     def _used(self, uids: Sequence[str]) -> set[str]:
         """Return those of these uids that tasks have or had."""
-        used = {uid for uid in uids if uid in self._reserved} if self._reserved else set()
+        used = {uid for kept in (self._removed, self._reserved) if kept for uid in uids if uid in kept}
         for tasks in self.tasks:
             if not tasks.has_none(uids):
                 used |= {uid for uid in uids if uid in tasks}

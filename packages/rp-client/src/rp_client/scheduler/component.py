@@ -9,6 +9,7 @@ from rp_api import states
 from rp_api.constants import RAPTOR_MASTER, RAPTOR_WORKER, TMGR_SCHEDULING_COMPONENT
 from rp_api.description import task as names
 from rp_api.partitions import partition_uid
+from rp_api.uid_set import UidSet
 from rp_client.common_description import NOTHING, CommonDescription
 from rp_client.component import ClientComponent
 from rp_client.partition import Partition
@@ -38,14 +39,26 @@ class TaskScheduling(ClientComponent):
         scheduler.place, scheduler.knows, scheduler.need = self._places.choose, self._places.has, self._need
         self._last_need: tuple[CommonDescription, Need] | None = None
         self._followers = Followers(tasks)
+        self._leads: dict[str, str] = {}   # tasks that others depend on and are bound to the pilots of
+        self._led = UidSet()               # tasks that another one has been bound to the pilot of
         self._on_waiting = on_waiting
         self._waiting = 0
+
+    def lead(self, leads: Mapping[str, str]) -> None:
+        """Bind tasks, by uid, to the pilots of tasks that they depend on, when they are put the first time.
+
+        The first of the tasks that depend on the same one follows it, so that chains stay on a pilot and branches are
+        distributed.
+        """
+        for uid, other in leads.items():
+            if self._led.add(other):
+                self._leads[uid] = other
 
     def put(self, tasks: list[Task]) -> None:
         """Accept tasks to bind."""
         self.received(tasks)
         self.advance(tasks, states.TMGR_SCHEDULING)
-        wanted, theirs = [], []
+        wanted, theirs, led = [], [], []
         for task in tasks:
             common = task._common
             if common.mode == RAPTOR_MASTER:
@@ -54,9 +67,13 @@ class TaskScheduling(ClientComponent):
             if common.raptor_id and (not common.pilot or self._places.divided(common.pilot)
                                      or self._followers.is_no_master(common.raptor_id)):
                 theirs.append(task)
+            elif self._leads and not common.pilot and task.uid in self._leads:
+                led.append(task)
             else:
                 wanted.append(Request(task.uid, common.pilot))
         self._bound(self._scheduler.submit(wanted))
+        if led:
+            self._follow_leads(led)
         if theirs:
             self._follow(self._followers.place(theirs))
             self._count()
@@ -70,6 +87,26 @@ class TaskScheduling(ClientComponent):
                 self._bind(tasks, self._pilots[pilot])
             else:
                 self._bound(self._scheduler.submit([Request(task.uid, pilot) for task in tasks]))
+
+    def _follow_leads(self, tasks: list[Task]) -> None:
+        """Bind tasks to the pilots of tasks that they depend on, and to others if that is not possible now."""
+        bound, wanted = [], []
+        for task in tasks:
+            pilot = self._pilot_of_lead(self._leads.pop(task.uid))
+            if pilot is None:
+                wanted.append(Request(task.uid, ''))
+            else:
+                task._bind(pilot)   # the next one may depend on it
+                bound.append(task)
+        self._pass_on(bound)
+        self._bound(self._scheduler.submit(wanted))
+
+    def _pilot_of_lead(self, uid: str) -> Pilot | None:
+        task = self._tasks.get(uid)   # it may have been removed
+        pilot = task._pilot if task is not None else None
+        if pilot is None or pilot.uid not in self._pilots_in_use or self._places.divided(pilot.uid):
+            return None
+        return pilot if self._scheduler.binds_at_once(pilot.uid) else None
 
     def know(self, task: Task) -> None:
         """Register a restored task, which other tasks may have to follow."""
@@ -245,15 +282,16 @@ def _need(task: Task) -> Need:
                 described.get(names.GPUS_PER_RANK, 0.0), described.get(names.MEM_PER_RANK, 0),
                 described.get(names.LFS_PER_RANK, 0), described.get(names.RANKS_PER_NODE) or 0,
                 ranks > 1 and described.get(names.USE_MPI) is False, described.get(names.PRIORITY, 0),
-                _is_counted(task, described.get(names.TAGS) or {}))
+                _is_counted(task, described.get(names.TAGS) or {}, bool(described.get(names.AFTER))))
 
 
-def _is_counted(task: Task, tags: Mapping[str, Any]) -> bool:
+def _is_counted(task: Task, tags: Mapping[str, Any], has_dependencies: bool) -> bool:
     """Return whether a task takes resources of its pilot as soon as they are free.
 
-    RAPTOR's calls run in workers. Tasks with bags wait in the agent until all tasks of the bag have arrived there.
+    RAPTOR's calls run in workers. Tasks with bags wait in the agent until all tasks of the bag have arrived there, and
+    tasks with dependencies until these have ended: if they took resources now, these might never be started.
     """
-    if task._common.raptor_id and task._common.mode != RAPTOR_WORKER:
+    if has_dependencies or (task._common.raptor_id and task._common.mode != RAPTOR_WORKER):
         return False
     return 'order' not in tags and not isinstance(tags.get('colocate'), Mapping)
 

@@ -7,7 +7,8 @@ from typing import Any, cast
 
 from rp_api.coordination import rows
 from rp_api.coordination.connections.hub_connection import HubAddress, HubConnection
-from rp_api.coordination.contract import AgentConnection, ClientConnection, Mark, Page, Submission, Update
+from rp_api.coordination.contract import BULK, AgentConnection, ClientConnection, Mark, Page, Submission, Update
+from rp_api.coordination.outcome import FOLLOWED
 from rp_api.loop.event_loop import Loop
 from rp_api.wire import codec
 
@@ -149,11 +150,26 @@ class HubAgentConnection(HubConnection, AgentConnection):
 
     def __init__(self, loop: Loop, address: HubAddress, pilot: str, agent: str = 'agent_0') -> None:
         super().__init__(loop, address, 'agent', pilot, agent)
+        self._followed: set[str] = set()
 
     def hold(self, on: bool) -> None:
         self._hello['hold'] = on
         if self._welcome or self._greeting:   # a hello in flight has the previous value
             self._post([0, 'hold', on])
+
+    def follow_tasks(self, uids: Sequence[str]) -> None:
+        self._followed.update(uids)
+        self._follow(uids)
+
+    def _follow(self, uids: Sequence[str]) -> None:
+        for first in range(0, len(uids), BULK):
+            self._send('follow', list(uids[first:first + BULK]))
+
+    def _on_welcome(self, hub: dict[str, Any]) -> None:
+        repeated = self._welcome
+        super()._on_welcome(hub)
+        if self._welcome and not repeated:   # it may be a new hub
+            self._follow(list(self._followed))
 
     def unsettled(self) -> list[Update]:
         messages = map(codec.unpack, self._unsettled)
@@ -166,8 +182,16 @@ class HubAgentConnection(HubConnection, AgentConnection):
             for (uid, _), description in zip(bulk, descriptions, strict=True):
                 description['uid'] = uid
             self.on_tasks(descriptions)
-        for command in others:
-            self.on_command(cast(dict[str, Any], codec.unpack(command)))
+        for packed in others:
+            command = cast(dict[str, Any], codec.unpack(packed))
+            if command.get('cmd') == FOLLOWED:
+                self._told_of([Update(*update) for update in command['tasks']])
+            else:
+                self.on_command(command)
+
+    def _told_of(self, outcomes: list[Update]) -> None:
+        self._followed.difference_update([uid for uid, _, _ in outcomes])
+        self.on_followed(outcomes)
 
 
 def agent_connection(loop: Loop, access: Mapping[str, Any], pilot: str, agent: str) -> HubAgentConnection:

@@ -33,6 +33,7 @@ from rp_api.coordination import presence, wire
 from rp_api.coordination.contract import PROTOCOL
 from rp_api.coordination.hub import acknowledged, delivery
 from rp_api.coordination.hub.database import is_passing
+from rp_api.coordination.hub.followed import Followed
 from rp_api.coordination.hub.peers import Peer, Peers
 from rp_api.coordination.hub.store import Store
 from rp_api.coordination.hub.task_table import Update
@@ -72,6 +73,7 @@ class HubServer:
         self._listen = listen
         self._peers = Peers(loop, lambda peer: self._lost(peer, died=True))
         self._watch = Watch(loop, store, self._peers, lease, orphan_timeout, attachable)
+        self._followed = Followed(store)
         self._acks: set[Peer] = set()
         self._news = delivery.News(store.rev)
         self._moved: set[Peer] = set()   # peers whose stored progress must be updated
@@ -90,6 +92,7 @@ class HubServer:
             'tasks': self._on_tasks, 'bind': self._on_bind, 'forget': lambda _, uids: store.tasks.forget(uids),
             'note': lambda _, key, value: store.note(key, value),
             'acknowledge': lambda _, owners, reported, own: acknowledged.acknowledge(store, owners, reported, own),
+            'follow': lambda agent, uids: self._followed.follow(agent.uid, uids),
             'command': self._on_command, 'update_pilots': self._on_update_pilots,
             'update_tasks': self._on_update_tasks}
         loop.add_socket(socket, self._receive)
@@ -182,11 +185,14 @@ class HubServer:
             written = list(self._notes)
             for note in written:
                 self._notes[note]()
+            for pilot in self._followed.write(orphaned=self._watch.orphaned):
+                self._news_for(pilot)
             messages = self._deliveries()
             self._store.commit()
         except sqlite3.Error as error:
             self._get_stuck(error)
             return
+        self._followed.committed()
         self._durable = self._store.rev
         for note in written:
             del self._notes[note]
@@ -235,6 +241,7 @@ class HubServer:
         if not is_passing(error):
             raise error
         self._store.rollback()
+        self._followed.rolled_back()
         self._acks.clear()
         self._moved.clear()
         self._news = delivery.News(self._store.rev)
@@ -365,6 +372,8 @@ class HubServer:
         if waits:
             self._acks.add(peer)
         self._write('bye', str(peer), self._store.forget_peer, *peer.key)
+        if peer.role == 'agent' and not self._peers.agents(peer.uid):
+            self._followed.forget(peer.uid)
         if peer.role == 'client':
             # at the end of the turn, so that agents receive the last messages of the client
             self._leaving = True
@@ -412,6 +421,7 @@ class HubServer:
         self._news_for_client()
 
     def _on_update_tasks(self, peer: Peer, updates: list[Update]) -> None:
+        self._followed.changed(updates)
         if peer.role == 'client':
             self._store.tasks.update(updates)
             return
@@ -452,6 +462,7 @@ class HubServer:
     def _client_left(self, *, detached: bool) -> None:
         self._write('client', '', self._store.set_meta, [(presence.CLIENT, '')])
         self._watch.client_gone(detached=detached)
+        self._followed.look_at_all()
 
     def _declare_lost(self, pilot: str, reason: str) -> None:
         if self._peers.client is not None and self._store.may_run_again(pilot):

@@ -223,6 +223,13 @@ class TaskTable:
         return batch(self._db.query('SELECT changed, uid, state, info FROM tasks WHERE changed > ? AND changed > 0 '
                                     'ORDER BY changed', (since,)), limit, self._db.rev)
 
+    def end_of(self, uid: str) -> tuple[str, str, bytes | None] | None:
+        """Return state, pilot and info of a task, without the info of one that is DONE; None if it is unknown."""
+        found: tuple[str, str, bytes | None] | None = self._db.query(
+            f"SELECT state, pilot, CASE state WHEN '{states.DONE}' THEN NULL ELSE info END FROM tasks WHERE uid = ?",
+            (uid,)).fetchone()
+        return found
+
     def known(self, after: int, limit: int) -> tuple[list[Row], int]:
         """Return a page of all tasks after the one of that id, and the id to continue with (0: the last page).
 

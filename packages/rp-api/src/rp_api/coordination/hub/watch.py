@@ -61,6 +61,11 @@ class Watch:
         self._loop.call_later(ARRIVAL, self.expect_client)
         self._check_leases(time.monotonic())
 
+    @property
+    def orphaned(self) -> bool:
+        """True if the client has ended, and no other one has attached."""
+        return self._shutdown_rule.orphaned
+
     # events
 
     def client_attached(self) -> None:

@@ -12,6 +12,7 @@ from rp_api import states
 from rp_api.coordination.contract import BULK, PROTOCOL, AgentConnection, Update
 from rp_api.coordination.mongodb import documents, presence, server
 from rp_api.coordination.mongodb.connection import MongoConnection, insert_new
+from rp_api.coordination.mongodb.followed import Followed
 from rp_api.coordination.mongodb.server import Document
 from rp_api.coordination.mongodb.silence import Silence
 from rp_api.coordination.shutdown_rule import ShutdownRule
@@ -52,12 +53,18 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
         self._claiming: Document | None = None
         self._mine: set[str] = set()
         self._due = 0.0
+        self._followed = Followed(collection)
+        self._watcher.expecting = self._followed.__bool__
         self._begin(['parcel', 'command'], pilot)
         # before any report: otherwise the death of this agent would stay unnoticed
         self._writer.ask(lambda: self._beat(time.monotonic()), lambda _: self._watcher.call())
 
     def hold(self, on: bool) -> None:
         self._hold = on
+        self._watcher.call()
+
+    def follow_tasks(self, uids: Sequence[str]) -> None:
+        self._followed.add(uids)
         self._watcher.call()
 
     def unsettled(self) -> list[Update]:
@@ -92,7 +99,10 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
         if now >= self._due:
             self._due = now + self._interval
             self._beat(now)
-        return self._take()
+        outcomes = self._followed.look()
+        if outcomes:
+            self._loop.call_soon(self._on_outcomes, outcomes)
+        return self._take() or bool(outcomes)
 
     def _parcels(self) -> list[Document]:
         return list(self._collection.find({'type': 'parcel', 'pilot': self._pilot}).sort('number', 1).limit(PARCELS))
@@ -155,6 +165,10 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
             self.on_tasks(descriptions)
         self._watcher.call()
 
+    def _on_outcomes(self, outcomes: list[Update]) -> None:
+        if not self._closed:
+            self.on_followed(outcomes)
+
     def _on_order(self, command: dict[str, Any]) -> None:
         if not self._closed:
             self.on_command(command)
@@ -193,6 +207,7 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
         client = session['client']
         silent = self._silence.observe('client', (client['instance'], client['beat']), now)
         gone = not session['detached'] and (presence.has_died(client) or silent > self._lease)
+        self._followed.unattended = gone or session['detached']
         if gone and not self._shutdown_rule.orphaned:
             self._shutdown_rule.client_lost()
         elif self._shutdown_rule.orphaned and not gone:

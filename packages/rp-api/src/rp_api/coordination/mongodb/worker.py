@@ -162,6 +162,8 @@ class Watcher(LinkThread):
         self._missed = False
         self._called = threading.Event()
         self._pause = self._shortest
+        self.expecting: Callable[[], bool] = lambda: False
+        """Returns whether changes are expected of which no stream tells."""
 
     def call(self) -> None:
         """Poll now."""
@@ -196,7 +198,8 @@ class Watcher(LinkThread):
                 self._link.closing.wait(self._pause)
                 continue
             called = self._called.wait(self._pause)
-            self._pause = self._shortest if called else min(1.5 * self._pause, self._longest)
+            longest = QUICK if self.expecting() else self._longest
+            self._pause = self._shortest if called else min(1.5 * self._pause, longest)
 
 
 def remaining(deadline: float) -> float:

@@ -1,0 +1,151 @@
+"""The gate at the entrance of an agent: tasks wait there, as received, until their dependencies have ended.
+
+The agent passes each end of a task to `ended`. Tasks that it does not have, and whose end it does not remember, are
+followed through the coordinator. So nothing here needs the application.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+from rp_agent.dependencies.graph import End, Graph, Resolved, Waiting
+from rp_agent.dependencies.reasons import ending
+from rp_agent.dependencies.sources import elsewhere, on_this_pilot
+from rp_agent.task import AgentTask
+from rp_api import states
+from rp_api.coordination.contract import Update
+from rp_api.coordination.outcome import PILOT
+from rp_api.description.task import AFTER, INPUT_STAGING
+from rp_profiling.write.tracer import Tracer
+
+Description = dict[str, Any]
+
+_DONE = End(states.DONE)
+
+
+class DependencyPorts(NamedTuple):
+    """The agent, as the gate uses it."""
+
+    has: Callable[[str], bool]
+    """Returns whether the agent has a task of that uid now, besides those in the gate."""
+    is_done: Callable[[str], bool]
+    """Returns whether a task that the agent had is DONE."""
+    follow: Callable[[Sequence[str]], None]
+    """Has `followed` called with the outcomes of tasks."""
+    other_sandbox: Callable[[str], str]
+    """Returns the sandbox of another pilot with that uid; empty if it is that of this one."""
+    released: Callable[[list[Description]], None]
+    """Takes tasks whose conditions are met."""
+    doomed: Callable[[list[tuple[Description, str]]], None]
+    """Takes tasks whose conditions cannot be met any more, with the reasons."""
+    call_soon: Callable[..., object]
+    """Calls a function in the next turn of the loop: an end is reported while components work on other tasks."""
+
+
+class DependencyGate:
+    """The tasks of an agent that wait for others."""
+
+    def __init__(self, ports: DependencyPorts, tracer: Tracer) -> None:
+        self._ports = ports
+        self._tracer = tracer
+        self._graph = Graph()
+        self._unknown: list[str] = []
+        self._released: dict[str, Waiting] = {}   # to be passed on in the next turn
+        self._doomed: dict[str, tuple[Waiting, str]] = {}
+
+    def __len__(self) -> int:
+        return len(self._graph) + len(self._released) + len(self._doomed)
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._graph or uid in self._released or uid in self._doomed
+
+    def descriptions(self) -> Iterator[Description]:
+        """Yield the descriptions of all tasks that may still run, without their uids."""
+        for waiting in chain(self._graph, self._released.values()):
+            yield waiting.description
+
+    def put(self, descriptions: Iterable[Description]) -> None:
+        """Take tasks with dependencies; those whose conditions are met are released in the next turn."""
+        new = []
+        for description in descriptions:
+            uid, after = description.pop('uid'), description.pop(AFTER)
+            if INPUT_STAGING in description:
+                description[INPUT_STAGING] = on_this_pilot(description, after)
+            new.append((uid, after, description))
+        self._tracer.record_bulk('dependency_wait', [uid for uid, _, _ in new])
+        resolved = self._graph.add(new, self._end_of)
+        unknown, self._unknown = self._unknown, []
+        if unknown:
+            self._ports.follow(unknown)
+        self._pass_on(resolved)
+
+    def ended(self, tasks: Iterable[AgentTask]) -> None:
+        """Resolve the conditions on tasks that have left the agent with a final state."""
+        self._pass_on(self._graph.settle([(task.uid, _end(task)) for task in tasks]))
+
+    def moved(self, uids: Iterable[str]) -> None:
+        """Follow tasks that have left the agent and run elsewhere."""
+        wanted = [uid for uid in uids if self._graph.dependents(uid)]
+        if wanted:
+            self._ports.follow(wanted)
+
+    def followed(self, outcomes: Iterable[Update]) -> None:
+        """Resolve the conditions on tasks whose outcomes the coordinator knows."""
+        ends = []
+        for uid, state, info in outcomes:
+            info = info or {}
+            ends.append((uid, _DONE if state == states.DONE else End(state, ending(uid, state, info))))
+            place = self._ports.other_sandbox(info.get(PILOT) or '')
+            for waiting in self._graph.dependents(uid) if place else ():
+                if INPUT_STAGING in waiting.description:
+                    waiting.description[INPUT_STAGING] = elsewhere(waiting.description, uid, place)
+        self._pass_on(self._graph.settle(ends))
+
+    def take(self, uids: Iterable[str]) -> list[Description]:
+        """Remove those of these tasks that wait, and return them."""
+        wanted = list(uids)
+        released = [self._released.pop(uid) for uid in wanted if uid in self._released]
+        return [_whole(waiting) for waiting in (*self._graph.take(wanted), *released)]
+
+    def take_all(self) -> list[Description]:
+        """Remove all tasks, and return them."""
+        return self.take([waiting.uid for waiting in chain(self._graph, self._released.values())])
+
+    def _end_of(self, uid: str) -> End | None:
+        if self._ports.has(uid):
+            return None
+        if self._ports.is_done(uid):
+            return _DONE
+        self._unknown.append(uid)
+        return None
+
+    def _pass_on(self, resolved: Resolved) -> None:
+        if not self._released and not self._doomed and (resolved.released or resolved.doomed):
+            self._ports.call_soon(self._leave)
+        self._released.update((waiting.uid, waiting) for waiting in resolved.released)
+        self._doomed.update((waiting.uid, (waiting, reason)) for waiting, reason in resolved.doomed)
+
+    def _leave(self) -> None:
+        released, self._released = self._released, {}
+        doomed, self._doomed = self._doomed, {}
+        if doomed:
+            self._ports.doomed([(_whole(waiting), reason) for waiting, reason in doomed.values()])
+        if released:
+            self._tracer.record_bulk('dependency_ok', list(released))
+            self._ports.released([_whole(waiting) for waiting in released.values()])
+
+
+def _whole(waiting: Waiting) -> Description:
+    """Return the description of a task with its uid; the task needs it no more."""
+    description, waiting.description = waiting.description, {}
+    description['uid'] = waiting.uid
+    return description
+
+
+def _end(task: AgentTask) -> End:
+    state = task.target_state or states.FAILED
+    if state == states.DONE:
+        return _DONE
+    return End(state, ending(task.uid, state, {'exception': task.exception, 'exit_code': task.exit_code}))
