@@ -55,6 +55,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'flow', 'simulation', 'recorded'},
         {'pilot_manager', 'task_manager'},
         {'progress', 'restore', 'session', 'joined'},
+        {'executor'},
         {'cli'},
     ),
     'rp_agent': (
@@ -79,7 +80,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'errors', 'communicators', 'loading', 'own_profile', 'worker_methods'},
         {'wire'},
         {'objects'},
-        {'definitions', 'worker'},
+        {'definitions', 'functions', 'worker'},
         {'client', 'rank'},
         {'master'},
         {'cli'},

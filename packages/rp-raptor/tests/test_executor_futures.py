@@ -219,3 +219,51 @@ def test_attributes(master: StandinMaster) -> None:
     assert master.attributes == {0: {'timeout': 3}}
     with pytest.raises(TypeError, match="'colour' is not an attribute of a call"):
         Executor(master, colour=3)
+
+
+def test_held_calls_return_and_those_that_run_finish(master: StandinMaster) -> None:
+    master.hold = True
+    idle = threading.Event()
+    with Executor(master) as executor:
+        futures = [executor.submit(power, n) for n in range(5)]
+        eventually(lambda: len(master.held) == 5)
+        executor.hold(idle.set)
+        eventually(lambda: len(master.held) == 1)   # that of its only rank
+        late = executor.submit(power, 5)
+        assert not idle.is_set()
+        master.release()
+        assert idle.wait(LONG)
+        assert futures[0].result(LONG) == 0
+        assert executor.unfinished == 5
+        assert not any(future.done() for future in [*futures[1:], late])
+        executor.release()
+        assert [future.result(LONG) for future in [*futures, late]] == [0, 1, 4, 9, 16, 25]
+
+
+def test_cancelled_calls_do_not_keep_a_hold_from_its_end(master: StandinMaster) -> None:
+    master.hold = True
+    idle = threading.Event()
+    with Executor(master) as executor:
+        future = executor.submit(power, 2)
+        eventually(lambda: master.held)
+        executor.hold(idle.set)
+        future.cancel()
+        assert idle.wait(LONG)
+
+
+def test_the_end_of_the_last_call_is_told(executor: Executor) -> None:
+    ends: list[int] = []
+    executor.on_idle(lambda: ends.append(executor.unfinished))
+    executor.submit(power, 2).result(LONG)
+    eventually(lambda: ends == [0])
+
+
+def test_abandoned_calls_fail(master: StandinMaster) -> None:
+    master.hold = True
+    with Executor(master) as executor:
+        futures = [executor.submit(power, n) for n in range(3)]
+        futures[0].cancel()
+        executor.abandon(KeyError('gone'))
+        assert futures[0].cancelled()
+        assert all(isinstance(future.exception(LONG), KeyError) for future in futures[1:])
+        master.release()

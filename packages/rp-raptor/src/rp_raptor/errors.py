@@ -18,6 +18,10 @@ class CallLost(PilotError, RuntimeError):
     """A call has no result: the process that ran it died, or no master or worker is left that could run it."""
 
 
+class InitializerFailed(PilotError, RuntimeError):
+    """A call was not made, as the initializer has failed on its rank; the message is the traceback."""
+
+
 class RemoteTraceback(Exception):
     """The traceback of an exception in the process that raised it, as text; the `__cause__` of the exception here."""
 

@@ -66,6 +66,8 @@ from rp_api.states import TMGR_STAGING_INPUT_PENDING as TMGR_STAGING_INPUT_PENDI
 from rp_api.states import TMGR_STAGING_OUTPUT as TMGR_STAGING_OUTPUT
 from rp_api.states import TMGR_STAGING_OUTPUT_PENDING as TMGR_STAGING_OUTPUT_PENDING
 from rp_client.completion.result import TaskResult as TaskResult
+from rp_client.executor.errors import BrokenPilotExecutor as BrokenPilotExecutor
+from rp_client.executor.executor import Executor as Executor
 from rp_client.partition import Partition as Partition
 from rp_client.pilot import Pilot as Pilot
 from rp_client.pilot_manager import PilotManager as PilotManager

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rp_api.balancing.shares import requests, shares
@@ -49,6 +49,8 @@ class Caller(Intake):
         self.definitions: dict[bytes, bytes] = {}
         self.results = on_results
         self._waiting = CallBuffer()
+        self._held: Callable[[], object] | None = None   # called once no call is at a master
+        self._idle = False   # it was called
         name = f'stream.{os.urandom(8).hex()}'
         width = None if len(masters) == 1 else int((attributes or {}).get('ranks', 1))
         self._links = [ApplicationLink(self._loop, master, name, self, width) for master in masters]
@@ -65,8 +67,22 @@ class Caller(Intake):
             self._thread.join()
         self.store.close()
 
+    def hold(self, idle: Callable[[], object]) -> None:
+        """Send no calls until `release`, and take those back that no rank has started; those that run finish.
+
+        `idle` is called once, in the caller's thread, when no call is at a master any more.
+        """
+        self._loop.call_soon(lambda: self._hold(idle))
+
+    def release(self) -> None:
+        """Send calls again."""
+        self._loop.call_soon(lambda: self._hold(None))
+
     def deal(self) -> None:
         """Give calls to the masters that have room; if none waits, let them give back calls for which others have."""
+        if self._held is not None:
+            self._call_back(self._held)
+            return
         waiting = self._waiting
         while waiting and (dealt := shares(len(waiting), self._links)):
             for link, number in dealt:
@@ -82,6 +98,19 @@ class Caller(Intake):
         """Queue calls again, before the others."""
         self._waiting.prepend(array('Q', calls), list(calls.values()))
         self._loop.call_soon(self.deal)
+
+    def _hold(self, idle: Callable[[], object] | None) -> None:
+        self._held, self._idle = idle, False
+        self.deal()
+
+    def _call_back(self, idle: Callable[[], object]) -> None:
+        """Ask the masters for the calls that have not started; report that they have none at all."""
+        for link in self._links:
+            if link.calls and not link.asked and not link.exhausted:
+                link.ask_back(len(link.calls))
+        if not self._idle and not any(link.calls for link in self._links):
+            self._idle = True
+            idle()
 
     def _run(self) -> None:
         try:
@@ -115,6 +144,8 @@ class Caller(Intake):
         self._waiting.remove(set(numbers))
         for link in self._links:
             link.cancel(numbers)
+        if self._held is not None:
+            self.deal()
 
     def _end(self, reason: str) -> None:
         """Fail all calls without a result, and those still to come."""

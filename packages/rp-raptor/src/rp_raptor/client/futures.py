@@ -12,7 +12,7 @@ from itertools import count, islice
 from typing import Any
 
 from rp_raptor.client.application_link import Master
-from rp_raptor.client.caller import WINDOW, checked, open_caller
+from rp_raptor.client.caller import WINDOW, Caller, checked, open_caller
 from rp_raptor.client.stream import checked_attributes, checked_masters
 from rp_raptor.definitions import Definitions
 from rp_raptor.errors import CallLost
@@ -62,6 +62,7 @@ class Executor(futures.Executor):
         self._numbers = count()
         self._futures: dict[int, _Future] = {}
         self._shut = False
+        self._on_idle: Callable[[], object] | None = None
         self._caller = open_caller(handles, self._take_results, self._fail, needs, apart=True)
         self._objects: list[Owned] = []   # that defined functions refer to
         self._definitions = Definitions(self._define, self._caller.store)
@@ -142,6 +143,48 @@ class Executor(futures.Executor):
         if wait or not self._futures:
             self._caller.close()
 
+    @property
+    def unfinished(self) -> int:
+        """The number of calls without a result."""
+        return len(self._futures)
+
+    def on_idle(self, callback: Callable[[], object]) -> None:
+        """Have `callback` called, in a thread of the executor, whenever the last call without a result has got one."""
+        self._on_idle = callback
+
+    def hold(self, idle: Callable[[], object]) -> None:
+        """Let no further call start until `release`. Those that no rank has started return; those that run finish.
+
+        Afterwards no worker has a call, and workers can be ended without a loss.
+
+        Args:
+            idle: Called once, in a thread of the executor, when no call runs any more.
+
+        Raises:
+            RuntimeError: The master runs in this process.
+        """
+        self._elsewhere().hold(idle)
+
+    def release(self) -> None:
+        """Let calls start again, after `hold`."""
+        self._elsewhere().release()
+
+    def abandon(self, error: BaseException) -> None:
+        """Have all calls without a result fail with an error, running ones included."""
+        numbers = list(self._futures)
+        for number in numbers:
+            future = self._take_out(number)
+            if future is not None and future.set_running_or_notify_cancel():
+                future.lease = None
+                future.set_exception(error)
+        self._caller.cancel(numbers)
+        self._leave_if_done()
+
+    def _elsewhere(self) -> Caller:
+        if not isinstance(self._caller, Caller):
+            raise RuntimeError('calls of a master in its own process cannot be held')
+        return self._caller
+
     def _start(self, payload: bytes, decode: Callable[[bytes], Any]) -> _Future:
         checked(payload)
         lease = lease_of(payload)
@@ -213,7 +256,11 @@ class Executor(futures.Executor):
         self._leave_if_done()
 
     def _leave_if_done(self) -> None:
-        if self._shut and not self._futures:
+        if self._futures:
+            return
+        if self._on_idle is not None:
+            self._on_idle()
+        if self._shut:
             self._caller.close()
 
 

@@ -1,0 +1,162 @@
+"""The session, the pilot, and the RAPTOR master and workers of an executor: started when needed, ended with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from rp_api import constants as c
+from rp_api import states
+from rp_api.description.pilot import PilotDescription
+from rp_api.description.task import TaskDescription
+from rp_api.distributions import require
+from rp_api.resources import Slot
+from rp_client.executor.requirements import minutes, size
+from rp_client.executor.sharing import Shape, Size
+from rp_client.pilot import Pilot
+from rp_client.pilot_manager import PilotManager
+from rp_client.raptor import RaptorMaster, RaptorWorker
+from rp_client.session import Session
+from rp_client.task import Task
+from rp_client.task_manager import TaskManager
+
+LOCAL = 'local.exact'
+"""The platform without `resource`: the machine of the application."""
+
+_LONGEST = 366 * 24 * 60
+"""Minutes for which a pilot on the machine of the application lasts, which no batch system ends."""
+
+_PATIENCE = 30.0
+"""Seconds that the end of a master and its workers may take on a pilot that stays."""
+
+Ended = Callable[[str], object]
+"""Gets the reason why a pilot, master or worker has ended."""
+
+
+def describe(cores: Any, nodes: Any, gpus: Any, resource: Any, runtime: Any, project: Any,
+             queue: Any) -> PilotDescription:
+    """Return the description of a pilot; TypeError or ValueError for a value that is not allowed."""
+    resource = LOCAL if resource is None else resource
+    local = isinstance(resource, str) and resource.startswith('local.')
+    if runtime is None and not local:
+        raise ValueError(f"runtime is not set, but a pilot on {resource!r} needs it: for example runtime='1h'")
+    sizes = {name: size(name, value) for name, value in (('cores', cores), ('nodes', nodes), ('gpus', gpus))
+             if value is not None}
+    if 'cores' in sizes or 'nodes' in sizes or resource == 'local.allocation':
+        pass
+    elif resource == LOCAL:
+        sizes['cores'] = len(os.sched_getaffinity(0))
+    else:
+        sizes |= {'cores': 1} if gpus else {'nodes': 1}   # cores and GPUs are rounded up to whole nodes
+    description = PilotDescription({
+        'resource': resource, 'runtime': _LONGEST if runtime is None else minutes(runtime), 'project': project,
+        'queue': queue, 'exit_on_error': False, **sizes})
+    description.verify()
+    return description
+
+
+class Allocation:
+    """What an executor runs on. It closes what it has opened, and leaves a session or a pilot that was given."""
+
+    def __init__(self, description: PilotDescription | None, pilot: Pilot | None, session: Session | None) -> None:
+        self._description = description
+        self._session = pilot.session if pilot else session
+        self._owns_session = self._session is None
+        self._owns_pilot = pilot is None
+        self._pmgr: PilotManager | None = None
+        self._tmgr: TaskManager | None = None
+        self._owns_tmgr = False
+        self._pilot = pilot
+        self._tasks: list[Task] = []
+        self._ended: set[str] = set()
+
+    @property
+    def size(self) -> Size | None:
+        """The size of the pilot, if it is known before the pilot is there."""
+        known = self._description
+        if known is None or known.resource != LOCAL or not known.cores:
+            return None
+        return Size(known.cores, known.gpus, 1)
+
+    @property
+    def tmgr(self) -> TaskManager:
+        """The task manager."""
+        assert self._tmgr
+        return self._tmgr
+
+    def open(self, active: Callable[[Size], object], ended: Ended) -> None:
+        """Open the session, and submit the pilot; `active` gets its size when it is there."""
+        if self._session is None:
+            self._session = Session()
+        if self._pilot is None:
+            self._pmgr = PilotManager(self._session)
+            assert self._description
+            self._pilot = self._pmgr.submit_pilots(self._description)
+        attached = self._pilot._tmgr
+        if attached is None:
+            self._tmgr, self._owns_tmgr = TaskManager(self._session), True
+            self._tmgr.add_pilots(self._pilot)
+        else:
+            self._tmgr = attached
+        self._pilot.register_callback(lambda pilot, state: self._pilot_changed(pilot, active, ended))
+        self._pilot_changed(self._pilot, active, ended)
+
+    def start_master(self, ended: Ended) -> RaptorMaster:
+        """Submit a master. It takes no core from calls and programs, as it is idle most of the time."""
+        require('rp-raptor')
+        assert self._pilot
+        slot = Slot({'node_index': 0, 'cores': [], 'gpus': []})
+        master = self._pilot.submit_raptors(TaskDescription({'mode': c.RAPTOR_MASTER, 'slots': [slot]}))[0]
+        self._follow(master, ended)
+        return master
+
+    def start_worker(self, master: RaptorMaster, shape: Shape, ranks: int, ended: Ended) -> RaptorWorker:
+        """Submit a worker, before programs that wait."""
+        worker = master.submit_workers(TaskDescription({
+            'mode': c.RAPTOR_WORKER, 'raptor_class': 'MPIWorker' if shape.mpi else 'DefaultWorker', 'ranks': ranks,
+            'cores_per_rank': shape.cores, 'gpus_per_rank': shape.gpus, 'priority': 1}))[0]
+        self._follow(worker, ended)
+        return worker
+
+    def submit(self, descriptions: list[TaskDescription]) -> list[Task]:
+        """Submit programs."""
+        assert self._pilot
+        for description in descriptions:
+            description.pilot = self._pilot.uid
+        return self.tmgr.submit_tasks(descriptions)
+
+    def close(self) -> None:
+        """End what was started here."""
+        if self._owns_session:
+            if self._session is not None:
+                self._session.close()
+            return
+        self._tasks = [task for task in self._tasks if task.state not in states.FINAL]
+        if self._tmgr is not None and self._owns_tmgr:
+            self._tmgr.close()
+        elif self._tmgr is not None and self._tasks:
+            left = [task.uid for task in self._tasks]
+            self._tmgr.cancel_tasks(left)
+            self._tmgr.wait_tasks(left, timeout=_PATIENCE)
+        if self._pmgr is not None:
+            self._pmgr.close()
+
+    def _follow(self, task: Task, ended: Ended) -> None:
+        """Report the end of a task, once."""
+        self._tasks.append(task)
+
+        def changed(task: Task, state: str) -> None:
+            if state in states.FINAL and task.uid not in self._ended:
+                self._ended.add(task.uid)
+                self._tasks.remove(task)
+                ended('' if state == states.CANCELED else f'{task.uid} is {state}: {task.exception or "no reason"}')
+
+        task.register_callback(changed)
+
+    def _pilot_changed(self, pilot: Pilot, active: Callable[[Size], object], ended: Ended) -> None:
+        details = pilot.resource_details
+        if pilot.state in states.FINAL:
+            ended(f'{pilot.uid} is {pilot.state}' + (f': {pilot.exception}' if pilot.exception else ''))
+        elif details is not None and pilot.state == states.PMGR_ACTIVE:
+            active(Size(details['cores'], details['gpus'], max(1, len(details['node_list']))))

@@ -1,0 +1,148 @@
+"""Calls and programs that are not made at once: they wait for futures, are repeated, or need an initializer."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import Any
+
+from rp_api.errors import sentence
+from rp_api.failures.kinds import DEPENDENCY
+from rp_api.failures.task_error import TaskError
+from rp_api.functions import serialize_obj
+from rp_client.executor.calls import on_workers
+from rp_client.executor.dependencies import Waiting, with_values
+from rp_client.executor.futures import DroppableFuture
+from rp_client.executor.manager import Manager
+from rp_client.executor.programs import Program, texts
+from rp_client.executor.requirements import Requirements
+
+
+class Initializer:
+    """A function that each rank calls before its first call."""
+
+    def __init__(self, fn: Callable[..., Any], args: Sequence[Any]) -> None:
+        self.name = os.urandom(8).hex()
+        self._pickled = serialize_obj((fn, tuple(args)))
+        functions = on_workers()
+        self._call, self._error = functions.call_initialized, functions.InitializerFailed
+
+    def before(self, fn: Callable[..., Any], args: tuple[Any, ...],
+               kwargs: dict[str, Any]) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+        """Return a call that runs the initializer if needed, and then makes the given one."""
+        return self._call, (self.name, self._pickled, serialize_obj(fn), args, kwargs), {}
+
+    def failed(self, error: BaseException | None) -> bool:
+        """Return whether a call was not made, as the initializer has failed."""
+        return isinstance(error, self._error)
+
+
+class DeferredCall:
+    """A call that is made by the manager: when its dependencies are done, and again if it fails and may be retried."""
+
+    def __init__(self, manager: Manager, requirements: Requirements, fn: Callable[..., Any], args: tuple[Any, ...],
+                 kwargs: dict[str, Any], initializer: Initializer | None) -> None:
+        self.future = DroppableFuture(self._dropped)
+        self._manager = manager
+        self._requirements = requirements._replace(retries=0)
+        self._retries = requirements.retries
+        self._call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]] | None = fn, args, kwargs
+        self._initializer = initializer
+        self._inner: Future[Any] | None = None
+        manager.defer(self)
+
+    @property
+    def waits(self) -> bool:
+        """Whether the call was not made yet."""
+        return self._inner is None
+
+    def start(self, dependencies: Sequence[Future[Any]]) -> None:
+        """Make the call when these futures are done."""
+        if dependencies:
+            Waiting(dependencies, self._manager.post, self._ready, lambda other: fail(self.future, self._name, other))
+        else:
+            self._make()
+
+    @property
+    def _name(self) -> str:
+        fn = self._call[0] if self._call else None
+        return getattr(fn, '__name__', repr(fn))
+
+    def _ready(self) -> None:
+        if self._call:
+            fn, args, kwargs = self._call
+            self._call = fn, *with_values(args, kwargs)
+        try:
+            self._make()
+        except Exception as error:   # an argument cannot travel
+            with suppress(InvalidStateError):
+                self.future.set_exception(error)
+
+    def _make(self) -> None:
+        if self._call is None:   # cancelled
+            return
+        call = self._initializer.before(*self._call) if self._initializer else self._call
+        inner = self._inner = self._manager.open_calls().make(self._requirements, *call)
+        if not self._retries:
+            self._call = None
+        self.future.task = inner.task   # type: ignore[attr-defined]
+        self._manager.called()
+        if self.future.cancelled():
+            inner.cancel()
+        inner.add_done_callback(self._ended)
+
+    def _ended(self, inner: Future[Any]) -> None:
+        error = None if inner.cancelled() else inner.exception()
+        if self._initializer and self._initializer.failed(error):
+            self._manager.fail(f'the initializer has failed:\n{error}')   # with this call
+            return
+        if isinstance(error, Exception) and self._retries and not (self._manager.broken or self._manager.leaving):
+            self._retries -= 1
+            self._manager.post(self._ready)
+            return
+        self._call = self._inner = None
+        self.future.copy(inner)
+
+    def _dropped(self) -> None:
+        self._call = None
+        if self._inner is not None:
+            self._inner.cancel()
+
+
+class DeferredProgram:
+    """A program whose arguments wait for futures."""
+
+    def __init__(self, manager: Manager, program: Program, args: tuple[Any, ...]) -> None:
+        self.future = program.future
+        self.waits = True
+        self._manager, self._program, self._args = manager, program, args
+        manager.defer(self)
+
+    def start(self, dependencies: Sequence[Future[Any]]) -> None:
+        """Submit the program when these futures are done."""
+        name = self._program.description.executable
+        Waiting(dependencies, self._manager.post, self._ready, lambda other: fail(self._program.future, name, other))
+
+    def _ready(self) -> None:
+        try:
+            self._program.description.arguments = texts(with_values(self._args, {})[0])
+            self.waits = False
+            self._manager.queue(self._program)
+        except Exception as error:
+            with suppress(InvalidStateError):
+                self._program.future.set_exception(error)
+
+
+def fail(future: DroppableFuture, name: str, dependency: Future[Any]) -> None:
+    """Cancel a future whose dependency was cancelled, or have it fail with the error of the dependency as the cause."""
+    if dependency.cancelled():
+        future.cancel()
+        return
+    cause = dependency.exception()
+    assert cause is not None
+    error = TaskError(name, DEPENDENCY, f'an argument has no value: {sentence(cause)}')
+    error.__cause__ = cause
+    with suppress(InvalidStateError):
+        future.set_exception(error)

@@ -1,0 +1,376 @@
+"""The manager of an executor: a thread that submits what waits, and starts and ends workers.
+
+Calls that wait for nothing go to the master in the thread that makes them; everything else is done here, in one thread,
+so that nothing blocks in callbacks and a chain of dependencies of any length needs no stack.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import Any, Protocol
+
+from rp_api.errors import sentence
+from rp_api.system.owner_process import OwnerProcess
+from rp_client.executor.allocation import Allocation
+from rp_client.executor.calls import Calls
+from rp_client.executor.errors import BrokenPilotExecutor
+from rp_client.executor.inbox import Action, Inbox
+from rp_client.executor.programs import Program
+from rp_client.executor.sharing import TURN, Shape, Size, any_wide, check, fits, most_ranks, ranks_of_workers
+from rp_client.raptor import RaptorWorker
+
+_log = logging.getLogger('radical.pilot.executor')
+
+RUN, HOLD, END = 'calls may run', 'running calls finish', 'workers end'
+
+
+class Deferred(Protocol):
+    """A call or a program that waits for futures."""
+
+    @property
+    def future(self) -> Future[Any]:
+        """Its own future."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it was not made, or submitted, yet."""
+
+
+class Manager:
+    """Runs calls and programs on an allocation. Public methods may be called from any thread."""
+
+    def __init__(self, allocation: Allocation) -> None:
+        self.process = OwnerProcess('this executor')
+        self.broken: BrokenPilotExecutor | None = None
+        self.shut = False
+        self.calls: Calls | None = None
+        self._allocation = allocation
+        self._inbox = Inbox()
+        self._lock = threading.RLock()   # what is opened on demand
+        self._thread: threading.Thread | None = None
+        self._over = threading.Event()
+        self._size: Size | None = None
+        self._workers: dict[str, tuple[RaptorWorker, int]] = {}   # with their numbers of ranks
+        self._stage = RUN
+        self._turn_ends = 0.0
+        self._queued: list[Program] = []
+        self._running: dict[int, Program] = {}   # at the agent
+        self._deferred: dict[Future[Any], Deferred] = {}
+        self.leaving = False   # whether nothing starts any more
+        self._watched = True   # whether the manager has to hear of each call, as more workers may be needed
+
+    # from any thread
+
+    def post(self, action: Action) -> None:
+        """Run an action in the thread of the manager."""
+        self._inbox.post(action)
+
+    def check_open(self) -> None:
+        """Raise RuntimeError if nothing can be submitted any more."""
+        self.process.check()
+        if self.broken:
+            raise BrokenPilotExecutor(str(self.broken))
+        if self.shut:
+            raise RuntimeError('cannot schedule new futures after shutdown')
+
+    def open(self) -> None:
+        """Open the session and the pilot, unless that was done."""
+        with self._lock:
+            if self._thread is not None:
+                return
+            self.check_open()
+            try:
+                self._allocation.open(lambda size: self.post(lambda: self._active(size)),
+                                      lambda reason: self.post(lambda: self._break(reason)))
+            except BaseException:
+                self.shut = True
+                self._allocation.close()
+                raise
+            self._thread = threading.Thread(target=self._run, name='rp.Executor', daemon=True)
+            self._thread.start()
+
+    def open_calls(self) -> Calls:
+        """Return the calls, with a master for them."""
+        with self._lock:
+            self.open()
+            if self.calls is None:
+                master = self._allocation.start_master(lambda reason: self.post(
+                    lambda: self._break(reason or 'the RAPTOR master was cancelled')))
+                self.calls = Calls(master, self._check, self._idle, lambda: self.post(self._reshape))
+            return self.calls
+
+    def called(self) -> None:
+        """Note that a call was made."""
+        if self._watched:
+            self._watched = False
+            self._wake()
+
+    def run(self, program: Program) -> None:
+        """Submit a program when there is room for it."""
+        with self._lock:
+            self.check_open()
+            self.open()
+            self.post(lambda: self.queue(program))
+
+    def queue(self, program: Program) -> None:
+        """Queue a program; called in the thread of the manager."""
+        self._queued.append(program)
+
+    def defer(self, deferred: Deferred) -> None:
+        """Know of a call or a program that waits for others, until its future is done."""
+        with self._lock:
+            self.check_open()
+            self.open()
+            self._deferred[deferred.future] = deferred
+        deferred.future.add_done_callback(lambda future: self.post(lambda: self._deferred.pop(future, None)))
+
+    def fail(self, reason: str) -> None:
+        """Have everything fail."""
+        self.post(lambda: self._break(reason))
+
+    def dropped(self, program: Program) -> None:
+        """Cancel a program whose future was cancelled."""
+        self.post(lambda: self._drop(program))
+
+    def shutdown(self, wait: bool, cancel: bool) -> None:
+        """Take nothing more, and close everything when all is done, or pending calls and programs were cancelled."""
+        if not self.process.here:
+            return
+        with self._lock:
+            self.shut = True
+            started = self._thread is not None
+        if not started:
+            return
+        if cancel:
+            self.post(self._cancel_pending)
+        self._wake()
+        if wait and self._thread is not threading.current_thread():
+            self._over.wait()
+
+    def abort(self) -> None:
+        """Cancel everything, and close; called where waiting is no option."""
+        if self.process.here and self._thread is not None and not self._over.is_set():
+            self.shut = True
+            self.post(lambda: self._end_all(None))
+            self._over.wait()
+
+    def _check(self, shape: Shape) -> None:
+        size = self._size or self._allocation.size
+        if size is not None:
+            check(size, shape)
+
+    def _idle(self) -> None:
+        """Note that no call is left: the workers may end, or the executor."""
+        if self._queued or self.shut:
+            self._wake()
+
+    def _wake(self) -> None:
+        self.post(_nothing)
+
+    # in the thread
+
+    def _run(self) -> None:
+        try:
+            while not (self.shut and self._inbox.empty and self._done):
+                for action in self._inbox.take(self._timeout()):
+                    action()
+                self._settle()
+        except BaseException as error:   # futures must not wait for ever
+            _log.exception('the manager of an executor has failed')
+            self._break(f'its manager has failed: {sentence(error)}')
+        finally:
+            self._close()
+
+    @property
+    def _done(self) -> bool:
+        return not (self._queued or self._running or self._deferred or self._unfinished)
+
+    @property
+    def _unfinished(self) -> int:
+        return self.calls.unfinished if self.calls is not None else 0
+
+    @property
+    def _ranks(self) -> int:
+        return sum(ranks for _, ranks in self._workers.values())
+
+    def _timeout(self) -> float | None:
+        if self._queued and self._workers and self._stage == RUN and self._unfinished:
+            return max(0.0, self._turn_ends - time.monotonic())
+        return None
+
+    def _active(self, size: Size) -> None:
+        self._size = size
+
+    def _settle(self) -> None:
+        """Submit what can run, and start or end workers."""
+        size = self._size
+        if size is None or self.broken or self.leaving:
+            return
+        self._watched = True   # before calls are counted
+        if not self._workers:
+            self._start(size)
+        elif self._stage == RUN:
+            self._share(size)
+        if self._workers and (self._queued or self._running or self._ranks >= most_ranks(size, self._shape)):
+            self._watched = False   # further calls change nothing
+
+    def _start(self, size: Size) -> None:
+        """Without workers: submit programs, or start workers if there are calls."""
+        wide = any_wide((program.need for program in self._running.values()), size, self._shape)
+        if not self._unfinished:
+            self._submit(self._queued)
+        elif wide:   # calls have their turn after these
+            ranks = ranks_of_workers(size, self._shape, programs=True)
+            self._submit([program for program in self._queued if fits(program.need, size, self._shape, ranks)])
+        else:
+            try:
+                check(size, self._shape)
+            except ValueError as error:   # calls were made before the size was known
+                self._break(str(error))
+                return
+            ranks = ranks_of_workers(size, self._shape, programs=bool(self._queued or self._running))
+            self._turn_ends = time.monotonic() + TURN
+            self._add_worker(ranks)
+            self._share(size)
+
+    def _share(self, size: Size) -> None:
+        """With workers: submit the programs that fit beside them; end the turn of the calls if others wait."""
+        self._submit([program for program in self._queued if fits(program.need, size, self._shape, self._ranks)])
+        if self._queued:
+            if not self._unfinished or time.monotonic() >= self._turn_ends:
+                self._stop_workers()
+        elif not self._running and self._unfinished > self._ranks:
+            more = most_ranks(size, self._shape) - self._ranks
+            if more > 0:
+                self._add_worker(more)
+
+    @property
+    def _shape(self) -> Shape:
+        return self.calls.shape if self.calls is not None else Shape()
+
+    def _add_worker(self, ranks: int) -> None:
+        assert self.calls is not None
+        uid = ''
+
+        def ended(reason: str) -> None:
+            self.post(lambda: self._worker_ended(uid, reason))
+
+        worker = self._allocation.start_worker(self.calls.master, self.calls.shape, ranks, ended)
+        uid = worker.uid
+        self._workers[uid] = worker, ranks
+
+    def _stop_workers(self) -> None:
+        """Let calls that run finish, and end the workers."""
+        assert self.calls is not None
+        self._stage = HOLD
+        self.calls.hold(lambda: self.post(self._held))
+
+    def _reshape(self) -> None:
+        """Replace the workers, as a call needs others."""
+        if self._workers and self._stage == RUN:
+            self._stop_workers()
+
+    def _held(self) -> None:
+        if self._stage == HOLD:
+            self._stage = END
+            for worker, _ in self._workers.values():
+                worker.cancel()
+            self._workers_gone()
+
+    def _worker_ended(self, uid: str, reason: str) -> None:
+        self._workers.pop(uid, None)
+        if self._stage == END:
+            self._workers_gone()
+        elif reason or not self._workers:
+            self._break(reason or f'the RAPTOR worker {uid} was cancelled')
+
+    def _workers_gone(self) -> None:
+        if not self._workers:
+            assert self.calls is not None
+            self._submit(self._queued)   # these have their turn
+            self._stage = RUN
+            self.calls.release()
+
+    def _submit(self, programs: list[Program]) -> None:
+        """Submit programs, which were queued."""
+        chosen = [program for program in programs if not program.future.cancelled()]
+        left = set(map(id, programs))
+        self._queued = [program for program in self._queued if id(program) not in left]
+        if not chosen:
+            return
+        try:
+            tasks = self._allocation.submit([program.description for program in chosen])
+        except Exception as error:
+            for program in chosen:
+                with suppress(InvalidStateError):
+                    program.future.set_exception(error)
+            return
+        for program, task in zip(chosen, tasks, strict=True):
+            self._running[id(program)] = program
+            program.submitted(task, lambda program: self.post(lambda: self._program_ended(program)))
+            if program.future.cancelled():
+                task.cancel()
+
+    def _program_ended(self, program: Program) -> None:
+        self._running.pop(id(program), None)
+
+    def _drop(self, program: Program) -> None:
+        if program.task is not None:
+            program.task.cancel()
+
+    # the end
+
+    def _cancel_pending(self) -> None:
+        """Cancel what has not started."""
+        self.leaving = True
+        for future, deferred in list(self._deferred.items()):
+            if deferred.waits:
+                future.cancel()
+        for program in self._queued:
+            program.future.cancel()
+        self._queued = []
+        for program in self._running.values():
+            if not program.started:
+                program.future.cancel()
+        if self.calls is not None:
+            self.calls.hold(self.calls.cancel)
+
+    def _break(self, reason: str) -> None:
+        """Fail everything, as nothing can run any more."""
+        if self.broken is None and not self._over.is_set():
+            self.broken = BrokenPilotExecutor(f'the executor is broken: {reason}')
+            self._end_all(self.broken)
+
+    def _end_all(self, error: BrokenPilotExecutor | None) -> None:
+        """Cancel everything without a result; with an error, have it fail."""
+        for program in self._running.values():
+            self._drop(program)
+        futures = [*self._deferred, *(program.future for program in [*self._queued, *self._running.values()])]
+        for future in futures:
+            if error is None:
+                future.cancel()
+            else:
+                with suppress(InvalidStateError):
+                    future.set_exception(error)
+        if self.calls is not None:
+            if error is None:
+                self.calls.cancel()
+            else:
+                self.calls.abandon(error)
+        self._queued, self._running = [], {}
+
+    def _close(self) -> None:
+        try:
+            if self.calls is not None:
+                self.calls.close()
+            self._allocation.close()
+        finally:
+            self._over.set()
+
+
+def _nothing() -> None:
+    """Only wake the thread."""

@@ -1,0 +1,106 @@
+"""Executables and MPI programs of an executor: tasks that the agent runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import CancelledError, Future, InvalidStateError
+from contextlib import suppress
+from typing import Any
+
+from rp_api import states
+from rp_api.description.task import TaskDescription
+from rp_api.errors import DescriptionError
+from rp_api.failures.kinds import EXIT, SIGNAL
+from rp_client.completion.result import TaskResult
+from rp_client.executor.futures import DroppableFuture
+from rp_client.executor.sharing import Need
+from rp_client.task import Task
+
+_PLACED = ('ranks_per_node', 'lfs_per_rank', 'mem_per_rank', 'slots', 'tags')
+"""Attributes with which a program cannot run on any cores of a pilot."""
+
+
+class Programs:
+    """Describes programs; equal descriptions are verified once."""
+
+    def __init__(self) -> None:
+        self._verified: dict[str, Any] | None = None
+
+    def describe(self, executable: Any, attributes: Mapping[str, Any]) -> TaskDescription:
+        """Return the description of a program without its arguments; DescriptionError if it is not valid."""
+        for name in ('arguments', 'executable', 'mode'):
+            if name in attributes:
+                raise TypeError(f'run() takes the executable and its arguments in the form of a call, not {name!r}')
+        wanted = {'executable': _path(executable), **attributes}
+        description = TaskDescription(wanted)
+        if wanted != self._verified:
+            description.verify()
+            self._verified = wanted
+        return description
+
+
+class Program:
+    """A program that was requested: its description, its future, and its task once it was submitted."""
+
+    def __init__(self, description: TaskDescription, check: bool, dropped: Callable[[Program], object]) -> None:
+        self.description = description
+        self.future = DroppableFuture(lambda: dropped(self))
+        self.need = _need(description)
+        self._check = check
+        self.task: Task | None = None
+
+    def submitted(self, task: Task, ended: Callable[[Program], object]) -> None:
+        """Take the task, and call `ended` when it is final, in a thread of the session."""
+        self.task = self.future.task = task
+        task.future().add_done_callback(lambda future: self._end(future, ended))
+
+    @property
+    def started(self) -> bool:
+        """Whether the program was started, as far as it is known."""
+        return self.task is not None and states.TASK.value(self.task.state) >= states.TASK.value(states.AGENT_EXECUTING)
+
+    def _end(self, future: Future[Any], ended: Callable[[Program], object]) -> None:
+        """Resolve the future."""
+        assert self.task
+        with suppress(InvalidStateError):   # it was cancelled
+            try:
+                error = future.exception()
+            except CancelledError:
+                self.future.drop()
+            else:
+                if error is None:
+                    self.future.set_result(future.result())
+                elif not self._check and getattr(error, 'kind', '') in (EXIT, SIGNAL):
+                    task = self.task
+                    self.future.set_result(TaskResult(task.exit_code, task.stdout, task.stderr, task.sandbox))
+                else:
+                    self.future.set_exception(error)
+        ended(self)
+
+
+def texts(values: Iterable[Any]) -> list[str]:
+    """Return the arguments of a program as text; TypeError for one that is no text, path or number."""
+    found = []
+    for position, value in enumerate(values):
+        if isinstance(value, (str, os.PathLike)):
+            found.append(os.fsdecode(value))
+        elif value is None or isinstance(value, (bytes, bytearray, list, tuple, dict, set)):
+            raise TypeError(f'argument {position} of the program is {value!r:.80}: it must be text, a path or a number')
+        else:
+            found.append(str(value))
+    return found
+
+
+def _path(executable: Any) -> str:
+    """Return the executable as text; one that exists relative to the working directory as an absolute path."""
+    if not isinstance(executable, (str, os.PathLike)) or not os.fspath(executable):
+        raise DescriptionError(f'the executable is {executable!r}, it must be the name or the path of a program')
+    text = os.fsdecode(executable)
+    return os.path.abspath(text) if os.sep in text and os.path.exists(text) else text
+
+
+def _need(description: TaskDescription) -> Need:
+    get = description.get
+    ranks, cores, gpus = get('ranks') or 1, get('cores_per_rank') or 1, get('gpus_per_rank') or 0
+    return Need(ranks * cores, ranks * gpus, cores == 1 and not gpus and not any(map(get, _PLACED)))
