@@ -201,6 +201,43 @@ def test_variables_in_arguments_are_expanded(shared: Run, way: dict[str, Any]) -
     assert words(task) == [task.uid, 'xa  by', '"a  b"', '', '$WHO', 'cost: 5$', 'a\nb', 'c', 'default']
 
 
+LITERAL = ['$RP_TASK_ID', '${RP_TASK_ID}', r'\$RP_TASK_ID', 'print("cost: $5")', '$(echo a)', '`echo b`', '{print $2}',
+           '$', 'for i in $(seq 2); do echo $i; done', *ODD]
+
+
+@pytest.mark.parametrize('way', [*WAYS.values(), {'environment': {'A': '$HOME'}}, {'environment': {'A': '$(pwd)'}}],
+                         ids=[*WAYS, 'expands', 'commands'])
+@pytest.mark.parametrize('executable', ['printf', '$PRINT'])
+def test_literal_arguments_arrive_as_they_are(shared: Run, way: dict[str, Any], executable: str) -> None:
+    way = way | {'environment': way.get('environment', {}) | {'PRINT': 'printf'}}
+    task = shared.one(executable=executable, arguments=['%s\\0', *LITERAL], literal_arguments=True, **way)
+    assert words(task) == LITERAL
+
+
+def test_arguments_are_expanded_once(shared: Run) -> None:
+    """A shell that the task runs is one of its own, which sees what the first expansion has left."""
+    task = shared.one(executable='printf', pre_exec=['HOME=home'],
+                      arguments=['%s\\0', '$(echo \\$HOME)', '`echo \\$HOME`'])
+    assert words(task) == ['$HOME', 'home']
+    loop = 'for i in $(seq 2); do echo $i; done'
+    assert shared.one(executable='sh', arguments=['-c', loop], literal_arguments=True).stdout == '1\n2\n'
+    assert shared.one(executable='sh', arguments=['-c', loop.replace('$', '\\$')]).stdout == '1\n2\n'
+
+
+def test_the_application_is_told_of_variables_without_a_value(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    arguments = ['$RP_TASK_ID ${RP_NO_SUCH_YET} $UNHEARD_OF', '{print $2}', '$OWN $HOME $(echo $i)', '\\$ESCAPED']
+    for _ in range(2):   # told once
+        assert run.one(executable='echo', arguments=arguments, environment={'OWN': 'x'}).state == rp.DONE
+    assert run.one(executable='echo', arguments=['$NEVER'], literal_arguments=True).stdout == '$NEVER\n'
+    assert run.one(executable='echo', arguments=['$LATER'], pre_exec=['LATER=1']).stdout == '1\n'
+    wait_until(lambda: len(run.pilot.log) >= 2, what='the notices')
+    named = [text for text in run.pilot.log if 'in its arguments' in text]
+    assert [text.split(' ')[1] for text in named] == ['$UNHEARD_OF', '$2']
+    assert named[0] == ('task.000000: $UNHEARD_OF in its arguments is not set and is replaced by nothing; for a plain '
+                        '"$", set literal_arguments=True, or write \\$UNHEARD_OF')
+    wait_until(lambda: set(named) <= {record.getMessage() for record in caplog.records}, what='the log')
+
+
 def test_executable_may_use_variables(shared: Run, tmp_path: Path) -> None:
     program = tmp_path / 'my program'
     program.write_text('#!/bin/sh\necho ran "$0"\n')

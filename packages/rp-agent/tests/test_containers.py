@@ -45,6 +45,15 @@ def words(task: AgentTask, *args: Any, **more: Any) -> list[str]:
     return [word.decode() for word in launch_plan.processes[0].argv]
 
 
+@pytest.mark.parametrize('tool', ['apptainer', 'podman', 'charliecloud'])
+def test_literal_arguments(tool: str) -> None:
+    task = a_task(executable='$PROGRAM', arguments=['$A', r'\$A', '`date`'], environment={'A': 'a'},
+                  literal_arguments=True, container={'image': 'docker://x', 'tool': tool})
+    found = words(task, find, PROGRAM='/bin/run')
+    assert found[-4:] == ['/bin/run', '$A', r'\$A', '`date`']
+    assert task.description['arguments'] == ['$A', r'\$A', '`date`']
+
+
 # command lines
 
 def test_apptainer() -> None:

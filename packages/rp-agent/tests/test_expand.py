@@ -5,10 +5,11 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rp_agent.executor.launching.expand import expand, literal, shell_quote
+from rp_agent.executor.launching.expand import expand, literal, shell_quote, texts_of, variables
+from rp_agent.task import Description
 
 ENV = {'A': 'value', 'B_2': 'two words', 'EMPTY': '', '_x': '*'}
 
@@ -57,6 +58,25 @@ def test_the_shell_gives_a_quoted_text_the_same_meaning(text: str) -> None:
 @given(st.text(alphabet='aA_$\\`"\'{} \n!*~', max_size=8).filter(lambda text: expand(text, ENV) is not None))
 def test_any_text_means_the_same_to_the_shell(text: str) -> None:
     assert by_shell(shell_quote(text)) == expand(text, ENV)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(alphabet='aA_$\\`"\'{}() \n!*~1@', max_size=8))
+@example('\\$A')
+@example('$(date)')
+def test_literal_arguments_stand_for_themselves(text: str) -> None:
+    executable, argument = texts_of(Description({'executable': '$A', 'arguments': [text], 'literal_arguments': True}))
+    assert executable == '$A'
+    assert by_shell(shell_quote(argument)) == expand(argument, ENV) == text
+    assert texts_of(Description({'executable': '$A', 'arguments': [text]})) == ['$A', text]
+
+
+@pytest.mark.parametrize(('text', 'names'), [
+    ('', []), ('$A', ['A']), ('a$A ${B_2}"$_x"', ['A', 'B_2', '_x']), (r'\$A \\$B', []), ('100$ $% $', []),
+    ('{print $2} ${1}$@$*', ['2', '1', '@', '*']), ('$$ $? $# $! $- $0', []), ('$(echo $A) `echo $B`$C', ['C']),
+    ('${A:-$B} ${#A} ${A', []), ('for i in $(seq 3); do echo $i; done', ['i']), ('$10', ['1'])])
+def test_names_of_variables(text: str, names: list[str]) -> None:
+    assert list(variables(text)) == names
 
 
 @settings(max_examples=60, deadline=None)

@@ -171,6 +171,11 @@ def test_ranks_know_their_numbers_and_wait_for_each_other(make: Callable[..., Ha
     assert sorted(text(task, 'task.000000.out').split()) == ['0/2', '1/2']
 
 
+def test_literal_arguments(make: Callable[..., Harness]) -> None:
+    task = make().run_one(executable='echo', arguments=['$PWD', '`pwd`', r'\$'], literal_arguments=True)
+    assert text(task, 'task.000000.out') == '$PWD `pwd` \\$\n'
+
+
 def test_how_tasks_fail(make: Callable[..., Harness]) -> None:
     harness = make()
     tasks = {name: harness.task(name, **description) for name, description in {

@@ -70,6 +70,14 @@ def test_ranks_know_who_they_are(harness: Harness) -> None:
     assert sorted(lines(task, 'task.000000.out')) == [f'{rank}/3 3 {task.sandbox}' for rank in range(3)]
 
 
+@pytest.mark.parametrize('more', [{}, {'pre_exec': ['true']}, {'pre_launch': ['true']}])
+def test_literal_arguments(harness: Harness, more: dict[str, Any]) -> None:
+    texts = ['$RP_RANK', r'\$RP_RANK', '$(date)', '`date`', '{print $2}']
+    task = harness.run_one(executable='printf', arguments=['%s\\n', *texts], literal_arguments=True, ranks=2, **more)
+    assert task.target_state == states.DONE, task.exception_detail
+    assert sorted(lines(task, 'task.000000.out')) == sorted(texts * 2)
+
+
 def test_what_is_known_of_the_launch(harness: Harness) -> None:
     task = harness.run_one(ranks=2)
     ranks = f'{harness.path}/rp-rank {task.sandbox}/task.000000.exec.plan'

@@ -73,6 +73,16 @@ def test_arguments_directory_and_descriptors(site: Site) -> None:
     assert output(task, 'err') == b'error\n'
 
 
+def test_literal_arguments(site: Site) -> None:
+    texts = ['$HOME', '`date`', '$(date)', '\\$HOME', '$5', '{print $2}']
+    task = site.task(executable='/usr/bin/printf', arguments=['%s|', *texts], literal_arguments=True)
+    assert site.plain.start(task, None) is not None
+    assert site.end().code == 0
+    assert output(task).decode().split('|')[:-1] == texts
+    with_false = site.task('task.1', arguments=['$HOME'], literal_arguments=False)
+    assert site.plain.start(with_false, None) is None
+
+
 def test_a_name_is_looked_up_once_and_is_the_first_argument(site: Site) -> None:
     task = a_task(site.path / 'task.1', 'task.1', executable='sh', arguments=['-c', 'exit 7'])
     assert site.plain.start(task, None) is None, 'nobody has looked for it yet'

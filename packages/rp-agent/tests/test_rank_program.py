@@ -104,6 +104,12 @@ def test_place_and_arguments(ranks: Ranks) -> None:
     assert quoted.stdout == '<><it\'s><"><\\><a\nb><*>'
 
 
+def test_literal_arguments(ranks: Ranks) -> None:
+    texts = ['$HOME', r'\$HOME', '$(date)', '`date`', '$5', '{print $2}']
+    ran = ranks.run(executable='printf', arguments=['%s|', *texts], literal_arguments=True)
+    assert ran.stdout.split('|')[:-1] == texts
+
+
 @pytest.mark.parametrize(('number', 'noted'), [('0', ['0 started']), ('1', [])])
 def test_a_rank_that_does_well(ranks: Ranks, number: str, noted: list[str]) -> None:
     assert ranks.run(number, shares=[RankShare()] * 2).returncode == 0

@@ -121,6 +121,12 @@ def test_a_task_is_done(harness: Harness) -> None:
     assert sorted(os.listdir(task.sandbox)) == ['task.000000.err', 'task.000000.out']
 
 
+@pytest.mark.parametrize('more', [{}, {'pre_exec': ['true']}])
+def test_literal_arguments(harness: Harness, more: dict[str, Any]) -> None:
+    task = harness.run_one(executable='echo', arguments=['$PWD', '`pwd`', r'\$'], literal_arguments=True, **more)
+    assert text(task, 'task.000000.out') == '$PWD `pwd` \\$\n'
+
+
 def test_one_shell_runs_all_tasks(harness: Harness) -> None:
     """The parent of a task's process is the shell itself."""
     tasks = [harness.task(f'task.{index}', **sh(r'echo \$PPID')) for index in range(5)]

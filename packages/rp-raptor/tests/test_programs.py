@@ -36,6 +36,16 @@ def test_commands_are_those_of_bash(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert told.stdout == '2\n'
 
 
+@pytest.mark.parametrize('executable', ['/usr/bin/printf', '$PRINT'])
+def test_literal_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executable: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv('PRINT', '/usr/bin/printf')
+    texts = ['$HOME', r'\$HOME', '$(date)', '`date`', "it's", '"', '$5']
+    outcome = run_program(executable, ['%s|', *texts], '', '', literal=True)
+    assert str(outcome.stdout).split('|')[:-1] == texts
+    assert run_program(executable, ['%s', 'cost: $5'], '', '').stdout == 'cost: '
+
+
 def test_commands_are_those_of_sh_on_a_host_without_bash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('PATH', str(tmp_path))
     assert run_command('echo "$0"', '', '').stdout == '/bin/sh\n'

@@ -143,6 +143,8 @@ def test_programs(mine: Manager, tmp_path: Path) -> None:
     assert (shell['stdout'], shell['exit_code']) == ('3\n', 0)
     assert Path(tmp_path, 'task.000003', 'my.out').read_text() == '3\n'
     assert Path(tmp_path, 'task.000003', 'file').read_text() == '4\n'
+    assert mine.task(mode='task.proc', executable='printf', arguments=['%s|', '$RP_RANKS"\\'],
+                     literal_arguments=True)['stdout'] == '$RP_RANKS"\\|'
     missing = mine.task(mode='task.proc', executable='nonexistent-program')
     assert (missing['exit_code'], missing['target_state']) == (1, 'FAILED')
     assert 'nonexistent-program' in missing['exception']

@@ -7,13 +7,15 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rp_agent import sandbox
 from rp_agent.calls import Call, Calls, answer_task
 from rp_agent.components import layout
-from rp_agent.components.build import HOST_CLOCK, make_tracer
+from rp_agent.components.build import HOST_CLOCK, base_environment, make_tracer
 from rp_agent.components.killed import is_killed
+from rp_agent.executor.launching.unset import UnsetVariables
 from rp_agent.features import FeaturePorts, Features
 from rp_agent.launch_method.base import Setting
 from rp_agent.lifetime import Lifetime
@@ -90,6 +92,7 @@ class Agent:
         self._link = CoordinatorLink(config, loop, self._unfinished, self.finish, self._tracer)
         self._connection = self._link.connection
         self._reporter = self._link.reporter
+        self._unset = UnsetVariables(partial(base_environment, config), self._notice)
         self._intake = Intake(self._connection.hold, self._allocation.cores)
         self._calls = Calls()
         self._gate: DependencyGate | None = None   # made for the first task with dependencies
@@ -218,6 +221,7 @@ class Agent:
         tasks = [self._task(description) for description in descriptions]
         self._tasks.update((task.uid, task) for task in tasks)
         self._count()
+        self._unset.look(tasks)
         if self._ending:
             if self._returns:
                 self._unstarted.update(task.uid for task in tasks if _can_return(task))

@@ -51,7 +51,7 @@ class Builder:
         self._ports = ports or NodePorts()
         self._loop = loop
         self._offload = offload
-        self._launchers = Launchers(config['platform'], config.get('setting', {}), _of_the_user(config),
+        self._launchers = Launchers(config['platform'], config.get('setting', {}), base_environment(config),
                                     config['pilot_sandbox'], offload, config.get('here'))
 
     def make(self, component: str, uid: str, ports: ComponentPorts) -> Worker:
@@ -126,12 +126,12 @@ def pilot_context(config: Mapping[str, Any]) -> PilotContext:
         pilot_sandbox=sandbox.of_pilot(config), agent_sandbox=config['pilot_sandbox'],
         partition=config.get('partition'), registry_address=address, control_pub_address=address,
         control_sub_address=address, gtod=gtod, prof=prof, detail=task_detail(config),
-        base_env=_of_the_user(config), cpus=tuple(config['cpus']), gpu_ids=tuple(config['gpu_ids']),
+        base_env=base_environment(config), cpus=tuple(config['cpus']), gpu_ids=tuple(config['gpu_ids']),
         shell=config['platform'].get('shell', ''), container_tool=config['platform'].get('container_tool', ''),
         ctrl=sandbox.control(config['pilot_sandbox']), channels=config.get('channels', {}))
 
 
-def _of_the_user(config: Mapping[str, Any]) -> dict[str, str]:
+def base_environment(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the base environment of tasks: that of the job, which the bootstrap stores, and that of the platform."""
     of_the_job: dict[str, str] = config.get('environment') or dict(os.environ)
     of_the_platform: dict[str, str] = config['platform'].get('task_environment', {})

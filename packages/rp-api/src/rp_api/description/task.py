@@ -39,6 +39,7 @@ METHOD = 'method'
 ARGS = 'args'
 KWARGS = 'kwargs'
 COMMAND = 'command'
+LITERAL_ARGUMENTS = 'literal_arguments'
 
 SANDBOX = 'sandbox'
 ENVIRONMENT = 'environment'
@@ -187,6 +188,7 @@ _ATTRIBUTES: dict[str, tuple[Any, Any]] = {
     ARGS: ([Any], []),
     KWARGS: ({str: Any}, {}),
     COMMAND: (str, ''),
+    LITERAL_ARGUMENTS: (bool, False),
     SANDBOX: (str, ''),
     ENVIRONMENT: ({str: str}, {}),
     NAMED_ENV: (str, ''),
@@ -235,7 +237,7 @@ _ATTRIBUTES: dict[str, tuple[Any, Any]] = {
 
 
 class TaskDescription(Description):
-    """The work, the resource requirements and the placement of a task.
+    r"""The work, the resource requirements and the placement of a task.
 
     Create it with keywords or from a dict, or set its attributes one by one. Attributes can also be read and set as
     items:
@@ -244,6 +246,10 @@ class TaskDescription(Description):
         task = TaskDescription({'executable': '/bin/date', 'ranks': 2})
         task.arguments = ['-u']
         task['cores_per_rank'] = 4
+
+    `$` in arguments is active, as in RADICAL-Pilot 1: `$NAME` is replaced by the value of a variable on the node of the
+    task, by nothing if it is not set, and `$(command)` by the output of a command. Programs that have a `$` of their
+    own, such as shell loops, awk and Python, need `literal_arguments=True`, or `\$`.
 
     An attribute that is not set has its default; setting it to None unsets it. Text may be given as a number or a
     `Path`; an executable or image that is a `Path` is never searched on the PATH or in a registry.
@@ -263,7 +269,11 @@ class TaskDescription(Description):
       `RAPTOR_WORKER`, `AGENT_SERVICE`, or a mode that RAPTOR workers have registered. It determines which of the
       following attributes are required.
     - `executable` (str, ''): a program on the PATH or its absolute path; for executables, services and TASK_PROC.
-    - `arguments` (list of str, []): its arguments; `$VAR` and `$(command)` in them are expanded on the task's node.
+    - `arguments` (list of str, []): its arguments, of which no shell sees spaces, quotes and wildcards; but see
+      `literal_arguments`.
+    - `literal_arguments` (bool, False): pass the arguments exactly as they are. Otherwise, `$NAME`, `${NAME}`,
+      `$(command)` and backticks in them are replaced on the task's node; a backslash before a `$` or a backtick gives
+      the plain character.
     - `function` (str, ''): for TASK_FUNCTION, the name of a function of the worker, or a `PythonTask`.
     - `method` (str, ''): for TASK_METHOD, the name of a method of the worker; default is the value of `function`.
     - `args` (list, []) and `kwargs` (dict, {}): arguments of the function or method, plain data. A `PythonTask`

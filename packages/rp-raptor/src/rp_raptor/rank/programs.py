@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -30,14 +31,15 @@ _OWN_GROUP: dict[str, Any] = {'process_group': 0} if sys.version_info >= (3, 11)
 
 
 def run_program(executable: str, arguments: Sequence[str], stdout: str, stderr: str, *,
-                shared: bool = False) -> Outcome:
-    """Run a program in the working directory and return the outcome; `$` in arguments is expanded by a shell.
+                shared: bool = False, literal: bool = False) -> Outcome:
+    """Run a program in the working directory and return the outcome; `$` is expanded, unless in `literal` arguments.
 
     Output also goes to the files that are named: during the run or, if `shared` with other ranks, appended at its end.
     """
     words = [executable, *map(str, arguments)]
-    if any('$' in word or '`' in word for word in words):
-        return run_command(' '.join(map(_quoted, words)), stdout, stderr, shared=shared)
+    if any('$' in word or '`' in word for word in (words[:1] if literal else words)):
+        quoted = [_quoted(executable), *map(shlex.quote if literal else _quoted, words[1:])]
+        return run_command(' '.join(quoted), stdout, stderr, shared=shared)
     return _run(words, stdout, stderr, shared)
 
 

@@ -216,7 +216,8 @@ class Worker:
 
         description = task['description']
         return run_program(description['executable'], description['arguments'],
-                           description['stdout'], description['stderr'], shared=description['ranks'] > 1)
+                           description['stdout'], description['stderr'], shared=description['ranks'] > 1,
+                           literal=description['literal_arguments'])
 
     def _dispatch_shell(self, task: Task) -> Any:
         """Run a shell command."""

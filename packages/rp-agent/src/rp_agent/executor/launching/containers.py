@@ -19,7 +19,7 @@ from copy import copy
 from typing import Any, NamedTuple
 
 from rp_agent.executor.launching.environment import TaskEnvironment
-from rp_agent.executor.launching.expand import expand
+from rp_agent.executor.launching.expand import expand, texts_of
 from rp_agent.executor.launching.job import places
 from rp_agent.executor.launching.launchers import is_mpi
 from rp_agent.lookup import LaunchRefused
@@ -164,7 +164,7 @@ def contained(task: AgentTask, environment: TaskEnvironment) -> AgentTask:
     inside = copy(task)
     inside.description = Description({
         **description, 'executable': command.words[0],
-        'arguments': [*command.words[1:], description['executable'], *description['arguments']],
+        'arguments': [*command.words[1:], *texts_of(description)], 'literal_arguments': False,
         'environment': {**description['environment'], **command.environment}})
     return inside
 

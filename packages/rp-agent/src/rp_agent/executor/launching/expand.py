@@ -1,5 +1,8 @@
 r"""Expansion of shell variables in a task's executable, arguments and environment.
 
+`texts_of` returns the texts of a program with its arguments; with `literal_arguments`, the active characters of
+arguments have a backslash.
+
 These texts have the meaning that they have in double quotes in a shell: `$NAME`, `${NAME}`, `$(command)` and backticks
 are active, `\$` and a backslash before a backtick give the plain character. All other characters are literal,
 including spaces, quotes, wildcards and other backslashes.
@@ -11,7 +14,8 @@ it the same meaning.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 _ACTIVE = (
     r'\\(?P<plain>[$`])'
@@ -20,6 +24,28 @@ _ACTIVE = (
     r'|(?P<shell>\$[({0-9@*#?!$-]|`)'
 )
 _SPECIAL = re.compile(r'[\\"$`]')
+_NAMED = re.compile(r'\$(?:\{(?P<braced>[A-Za-z_][A-Za-z0-9_]*|[1-9@*])\}|(?P<plain>[A-Za-z_][A-Za-z0-9_]*|[1-9@*]))')
+
+
+def texts_of(description: Mapping[str, Any]) -> list[str]:
+    """Return a task's executable and arguments, to be expanded."""
+    arguments = description['arguments']
+    if description['literal_arguments']:
+        arguments = [re.sub(r'([$`])', r'\\\1', text) for text in arguments]
+    return [description['executable'], *arguments]
+
+
+def variables(text: str) -> Iterator[str]:
+    """Yield the names of variables and parameters whose values `expand`, or a shell, puts into the text.
+
+    Commands, and forms such as `${NAME:-default}`, are left out.
+    """
+    done = 0
+    while match := _SPECIAL.search(text, done):
+        done = _special_end(text, match.start())
+        named = _NAMED.match(text, match.start())
+        if named is not None:
+            yield named['braced'] or named['plain']
 
 
 def expand(text: str, env: Mapping[str, str]) -> str | None:

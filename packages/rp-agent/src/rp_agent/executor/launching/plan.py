@@ -11,11 +11,11 @@ launcher.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rp_agent.executor.launching.environment import TaskEnvironment
-from rp_agent.executor.launching.expand import expand
+from rp_agent.executor.launching.expand import expand, texts_of
 from rp_agent.executor.launching.launchers import is_mpi, leads_job, needs_launcher
 from rp_agent.executor.processes.launch import Block
 from rp_agent.lookup import LaunchRefused
@@ -137,8 +137,8 @@ def _programs(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]
     description = task.description
     own_environment = description['environment']
     memory = description['mem_per_rank'] * MB
-    active = bool(own_environment) or any('$' in text or '`' in text for text in
-                                          (description['executable'], *description['arguments']))
+    texts = texts_of(description)
+    active = bool(own_environment) or any('$' in text or '`' in text for text in texts)
     processes = []
     for rank in range(task.processes):
         variables = {**own, **environment.of_rank(task, rank)}
@@ -149,7 +149,7 @@ def _programs(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]
             if value is None:
                 return None
             variables[name] = value
-        words = _words(description['executable'], description['arguments'], scope)
+        words = _words(texts, scope)
         if words is None:
             return None
         argv = [_argument(word) for word in words]
@@ -160,9 +160,9 @@ def _programs(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]
     return processes
 
 
-def _words(executable: str, arguments: list[str], scope: Mapping[str, str]) -> list[str] | None:
+def _words(texts: Sequence[str], scope: Mapping[str, str]) -> list[str] | None:
     words = []
-    for text in (executable, *arguments):
+    for text in texts:
         word = expand(text, scope)
         if word is None:
             return None

@@ -68,7 +68,8 @@ def is_enough(description: Mapping[str, Any]) -> bool:
     """Return whether a task needs no shell: it has no commands, and no text to expand."""
     if any(description[name] for name in ('pre_exec', 'post_exec', 'named_env', 'pre_exec_sync')):
         return False
-    texts = (description['executable'], *description['arguments'], *description['environment'].values())
+    arguments = () if description['literal_arguments'] else description['arguments']
+    texts = (description['executable'], *arguments, *description['environment'].values())
     return not any('$' in text or '`' in text for text in texts)
 
 

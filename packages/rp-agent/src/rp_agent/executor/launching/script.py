@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rp_agent.executor.launching.expand import literal, shell_quote
+from rp_agent.executor.launching.expand import literal, shell_quote, texts_of
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import AgentTask
 from rp_api.description.environment import OWN
@@ -119,7 +119,7 @@ def exec_script(task: AgentTask, told: Mapping[str, str], context: RankContext, 
     if description['pre_exec'] or context.waits:
         lines += [*record.lines(), *_commands('pre_exec', description['pre_exec'], hidden), *context.waits]
     record.note('rank_start')
-    program = ' '.join(shell_quote(text) for text in (description['executable'], *description['arguments']))
+    program = ' '.join(map(shell_quote, texts_of(description)))
     lines += [*record.lines(), *context.heeds, f'{program} {hidden} &', 'export RP_RANK_PID=$!',
               *context.runs]
     record.note('rank_stop', '"RP_EXEC_PID=$RP_EXEC_PID:RP_RANK_PID=$RP_RANK_PID"')

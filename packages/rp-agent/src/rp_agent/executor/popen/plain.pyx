@@ -41,7 +41,7 @@ cdef enum:
 
 # attributes that this file handles, or that do not affect the start of a process
 _KNOWN = frozenset((
-    'uid', 'name', 'executable', 'arguments', 'cores_per_rank',
+    'uid', 'name', 'executable', 'arguments', 'literal_arguments', 'cores_per_rank',
     'sandbox', 'input_staging', 'output_staging', 'stage_on_error', 'priority', 'ranks_per_node',
     'lfs_per_rank', 'pilot', 'partition', 'tags', 'metadata', 'timeout', 'startup_timeout', 'restartable', 'cleanup'))
 
@@ -246,6 +246,8 @@ cdef class PlainTasks:
         """
         cdef object description = task.description
         cdef PyObject *arguments = PyDict_GetItem(description, 'arguments')
+        cdef PyObject *literal = PyDict_GetItem(description, 'literal_arguments')
+        cdef bint fixed = literal == NULL or not <object>literal
         cdef PyObject *name = PyDict_GetItem(description, 'name')
         cdef list words = []
         cdef object path = plan.processes[0].path
@@ -273,7 +275,7 @@ cdef class PlainTasks:
         _fixed(description['executable'], &word)
         launch.request.argv[0] = <char *>word.start
         for index in range(count):
-            if not _fixed(words[index], &word):
+            if not (_fixed(words[index], &word) if fixed else _text(words[index], &word)):
                 return False
             launch.request.argv[index + 1] = <char *>word.start
         launch.request.argv[count + 1] = NULL
