@@ -109,3 +109,42 @@ def test_session_shows_nothing_else(shared: Run) -> None:
     for thing, names in ((shared.session, {'base', 'client_sandbox', 'path', 'uid'}), (shared.pmgr, {'uid'}),
                          (shared.tmgr, {'scheduler', 'uid'})):
         assert {name for name in dir(thing) if not name.startswith('_')} - set(dir(type(thing))) == names
+
+
+def test_tasks_and_pilots_are_taken_for_their_uids(shared: Run) -> None:
+    tmgr, pmgr, pilot = shared.tmgr, shared.pmgr, shared.pilot
+    quick, long = tmgr.submit_tasks([program('true', pilot=pilot), rp.TaskDescription(SLEEP)])
+    heard: futures.Future[str] = futures.Future()
+
+    def told(task: rp.Task, state: str) -> None:
+        if state in rp.FINAL:
+            heard.set_result(task.uid)
+
+    tmgr.register_callback(told, uid=long)
+    assert tmgr.wait_tasks(quick, timeout=60) == rp.DONE
+    tmgr.cancel_tasks([long])
+    assert tmgr.wait_tasks([quick, long.uid], timeout=60) == [rp.DONE, rp.CANCELED]
+    assert heard.result(30) == long.uid
+    tmgr.unregister_callback(told, uid=long)
+    assert tmgr.get_tasks(quick) is quick
+    assert tmgr.get_tasks([quick, long.uid]) == [quick, long]
+    assert quick.description.pilot == pilot.uid
+    tmgr.forget_tasks(quick)
+    assert pmgr.get_pilots(pilot) is pilot
+    assert pmgr.wait_pilots([pilot], rp.PMGR_ACTIVE, 30) == [rp.PMGR_ACTIVE]
+    assert pmgr.wait_pilots(pilot, rp.PMGR_ACTIVE, 30) == rp.PMGR_ACTIVE
+
+
+def test_iterating_over_tasks_as_they_end(shared: Run) -> None:
+    tasks = shared.tmgr.submit_tasks([program(f'exit {number % 2}') for number in range(20)])
+    assert set(rp.as_completed(tasks, 60)) == set(tasks)
+    assert set(shared.tmgr.as_completed([task.uid for task in tasks])) == set(tasks)
+    assert rp.wait(tasks) == (set(tasks), set())
+
+    async def iterate() -> None:
+        more = shared.tmgr.submit_tasks([program('true')] * 20)
+        assert {task async for task in shared.tmgr.as_completed(more, timeout=60)} == set(more)
+        assert {task async for task in rp.aio.as_completed(more)} == set(more)
+        assert await rp.aio.wait(more, return_when=futures.FIRST_COMPLETED) == (set(more), set())
+
+    asyncio.run(iterate())

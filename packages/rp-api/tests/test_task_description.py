@@ -383,3 +383,20 @@ def test_other_names_are_set_freely_and_refused_later(name: str) -> None:
     description[name] = None
     with pytest.raises(KeyError, match=f'TaskDescription has no attribute "{name}"'):
         description.verify()
+
+
+class Named:
+    """Takes the place of a task or pilot of the application."""
+
+    uid = 'thing.0000'
+
+    def __str__(self) -> str:
+        return "['thing.0000', 'NEW']"
+
+
+def test_tasks_and_pilots_stand_for_their_uids() -> None:
+    description = TaskDescription({'executable': 'x', 'pilot': Named(), 'raptor_id': Named(),
+                                   'services': [Named(), 'other']})
+    description.verify()
+    assert (description.pilot, description.raptor_id) == ('thing.0000', 'thing.0000')
+    assert description.services == ['thing.0000', 'other']

@@ -10,11 +10,13 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from rp_api.errors import OwnershipError
-from rp_client.ids import session_directory, session_uid
+from rp_client.ids import is_one, session_directory, session_uid, uids_of
 
 UUID = r'[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}'
 
@@ -159,3 +161,16 @@ def test_a_directory_that_others_could_write_to_is_refused(shared: Path, bits: i
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_objects_stand_for_their_uids() -> None:
+    task = SimpleNamespace(uid='task.1')
+    assert uids_of(task) == uids_of('task.1') == ['task.1']
+    assert uids_of([task, 'task.2']) == uids_of(iter((task, 'task.2'))) == ['task.1', 'task.2']
+    assert [is_one(each) for each in (task, 'task.1', [task], None)] == [True, True, False, False]
+
+
+@pytest.mark.parametrize('wrong', [5, [5], [None], [b'task.1'], SimpleNamespace(uid=5)])
+def test_what_has_no_uid(wrong: Any) -> None:
+    with pytest.raises(TypeError, match='with a uid'):
+        uids_of(wrong)

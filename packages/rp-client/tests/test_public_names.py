@@ -39,8 +39,8 @@ PUBLIC: dict[type, tuple[Callable[[], Any], str]] = {
         as_dict cancel_pilots cfg check_uid close dump get_pilots kill_pilots list_pilots register_callback session
         submit_pilots unregister_callback wait_pilots"""),
     TaskManager: (lambda: TaskManager, """
-        add_pilots as_dict cancel_tasks close dump forget_tasks get_pilots get_tasks list_pilots list_tasks pilot_rpc
-        register_callback remove_pilots session submit_raptors submit_tasks submit_workers unregister_callback
+        add_pilots as_completed as_dict cancel_tasks close dump forget_tasks get_pilots get_tasks list_pilots list_tasks
+        pilot_rpc register_callback remove_pilots session submit_raptors submit_tasks submit_workers unregister_callback
         wait_tasks"""),
 }
 

@@ -7,11 +7,27 @@ import os
 import socket
 import time
 import uuid
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol, TypeGuard
 
 from rp_api.description.casts import GeneratedUid
 from rp_api.system import private
+
+
+class HasUid(Protocol):
+    """A task or pilot."""
+
+    @property
+    def uid(self) -> str: ...
+
+
+Named = str | HasUid
+"""A task or pilot, or its uid."""
+
+Uids = Named | Iterable[Named] | None
+"""Tasks or pilots, or their uids; None stands for all."""
 
 Form = tuple[str, int]
 """The form of generated uids: the part before the dot, and the least number of digits behind it."""
@@ -19,6 +35,28 @@ Form = tuple[str, int]
 TASK: Form = 'task', 6
 MASTER: Form = 'raptor', 4
 PILOT: Form = 'pilot', 4
+
+
+def uid_of(named: Named) -> str:
+    """Return the uid of a task or pilot."""
+    uid = named if isinstance(named, str) else getattr(named, 'uid', None)
+    if not isinstance(uid, str):
+        raise TypeError(f'a uid, or an object with a uid, is needed, not {named!r}')
+    return uid
+
+
+def is_one(named: Uids) -> TypeGuard[Named]:
+    """Return whether this is one task, pilot or uid, and not several."""
+    return isinstance(named, str) or hasattr(named, 'uid')
+
+
+def uids_of(named: Named | Iterable[Named]) -> list[str]:
+    """Return the uids of one or several tasks or pilots."""
+    if is_one(named):
+        return [uid_of(named)]
+    if not isinstance(named, Iterable):
+        raise TypeError(f'uids, or objects with a uid, are needed, not {named!r}')
+    return [each if type(each) is str else uid_of(each) for each in named]   # many uids are mostly strings
 
 
 def of_worker(master: str) -> Form:

@@ -11,7 +11,7 @@ from rp_api.description.pilot import PilotDescription
 from rp_api.description.task import TaskDescription
 from rp_api.task_modes import PILOT_RPC
 from rp_client.engine.callbacks import Registry
-from rp_client.ids import PILOT, marked
+from rp_client.ids import PILOT, Named, marked, uid_of
 from rp_client.launcher.sandbox import PilotSandboxes
 
 if TYPE_CHECKING:
@@ -352,7 +352,7 @@ class Pilot:
         """
         self.rpc('register_service', uid, info)
 
-    def rpc(self, cmd: str, *args: Any, rpc_addr: str | None = None, rpc_timeout: float | None = None,
+    def rpc(self, cmd: str, *args: Any, rpc_addr: Named | None = None, rpc_timeout: float | None = None,
             **kwargs: Any) -> Any:
         """Call a handler of the pilot's agent, or of a task on the pilot, and wait for its result.
 
@@ -362,7 +362,7 @@ class Pilot:
         Args:
             cmd: Name of the handler.
             *args: Positional arguments, plain data.
-            rpc_addr: Uid of the RAPTOR master or task whose handler is called; default: any.
+            rpc_addr: The RAPTOR master or task whose handler is called, or its uid; default: any.
             rpc_timeout: Seconds to wait at most; default: no limit.
             **kwargs: Keyword arguments, plain data.
 
@@ -375,12 +375,13 @@ class Pilot:
             TimeoutError: The pilot has not answered in time; the call is cancelled.
         """
         self._pmgr._check_process()
-        master = self.session._find_master(rpc_addr) if rpc_addr else None
+        address = '' if rpc_addr is None else uid_of(rpc_addr)
+        master = self.session._find_master(address) if address else None
         if master is not None:
             cmd = kwargs.pop('raptor_cmd', cmd) if cmd == 'raptor_rpc' else cmd
             return master.rpc(cmd, *args, rpc_timeout=rpc_timeout, **kwargs)
         return self.session._calls.call(self._live_places() or [self], self._uid, {
-            'mode': PILOT_RPC, 'name': '' if rpc_addr in (None, self._uid) else rpc_addr, 'method': cmd,
+            'mode': PILOT_RPC, 'name': '' if address == self._uid else address, 'method': cmd,
             'args': list(args), 'kwargs': kwargs}, rpc_timeout)
 
     def _live_places(self) -> list[Pilot]:

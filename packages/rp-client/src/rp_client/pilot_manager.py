@@ -26,7 +26,7 @@ from rp_client.flow.launching import Launch
 from rp_client.flow.partitions import Partitions, first_uids
 from rp_client.flow.pilot_flow import GRACE, PilotFlow
 from rp_client.flow.submission import agent_services
-from rp_client.ids import chosen
+from rp_client.ids import Uids, chosen, is_one, uid_of, uids_of
 from rp_client.launcher.launchers import launcher_class
 from rp_client.launcher.sandbox import PilotSandboxes, pilot_sandboxes
 from rp_client.launcher.settings import agent_settings
@@ -124,35 +124,35 @@ class PilotManager:
         """Return the uids of all pilots."""
         return list(self._pilots)
 
-    def get_pilots(self, uids: str | Iterable[str] | None = None) -> Any:
+    def get_pilots(self, uids: Uids = None) -> Any:
         """Return pilots.
 
         Args:
-            uids: A uid, several uids, or None for all pilots.
+            uids: A pilot or uid, several of them, or None for all pilots.
 
         Returns:
-            A `Pilot` for one uid, otherwise a list.
+            A `Pilot` for one pilot or uid, otherwise a list.
 
         Raises:
             ValueError: A uid is unknown.
         """
-        if isinstance(uids, str):
-            return self._get(uids)
-        return [self._get(uid) for uid in (self._pilots if uids is None else uids)]
+        if is_one(uids):
+            return self._get(uid_of(uids))
+        return [self._get(uid) for uid in (list(self._pilots) if uids is None else uids_of(uids))]
 
-    def wait_pilots(self, uids: str | Iterable[str] | None = None, state: str | Iterable[str] | None = None,
+    def wait_pilots(self, uids: Uids = None, state: str | Iterable[str] | None = None,
                     timeout: float | None = None) -> Any:
         """Wait until pilots have reached a state, and return their states.
 
         A state that a pilot has passed counts as reached, and a final state ends the wait for a pilot.
 
         Args:
-            uids: A uid, several uids, or None for all pilots.
+            uids: A pilot or uid, several of them, or None for all pilots.
             state: A state, or several, of which the earliest counts; default: any final state.
             timeout: Seconds to wait at most; default: no limit.
 
         Returns:
-            A state for one uid, otherwise a list of states.
+            A state for one pilot or uid, otherwise a list of states.
 
         Raises:
             ValueError: A uid or a state is unknown.
@@ -160,14 +160,14 @@ class PilotManager:
         """
         pilots = self.get_pilots(uids)
         with self._session._report.waiting('pilots') as show:
-            self._board.wait([pilots] if isinstance(uids, str) else pilots, state, timeout, show)
-        return pilots.state if isinstance(uids, str) else [pilot.state for pilot in pilots]
+            self._board.wait([pilots] if is_one(uids) else pilots, state, timeout, show)
+        return pilots.state if is_one(uids) else [pilot.state for pilot in pilots]
 
-    def cancel_pilots(self, uids: str | Iterable[str] | None = None, _timeout: float | None = None) -> None:
+    def cancel_pilots(self, uids: Uids = None, _timeout: float | None = None) -> None:
         """End pilots and their tasks, and wait until they have ended; kill them after ten seconds.
 
         Args:
-            uids: A uid, several uids, or None for all pilots.
+            uids: A pilot or uid, several of them, or None for all pilots.
 
         Raises:
             ValueError: A uid is unknown.
@@ -177,11 +177,11 @@ class PilotManager:
         if not self._board.wait(pilots, None, GRACE if _timeout is None else _timeout):
             self.kill_pilots([pilot.uid for pilot in pilots])
 
-    def kill_pilots(self, uids: str | Iterable[str] | None = None) -> None:
+    def kill_pilots(self, uids: Uids = None) -> None:
         """Kill pilots and their tasks, and wait until they have ended.
 
         Args:
-            uids: A uid, several uids, or None for all pilots.
+            uids: A pilot or uid, several of them, or None for all pilots.
 
         Raises:
             ValueError: A uid is unknown.
@@ -355,5 +355,5 @@ class PilotManager:
             known = ', '.join(self._pilots) or 'none'
             raise ValueError(f'pilot {uid} is not known to {self.uid}, known are: {known}') from None
 
-    def _list(self, uids: str | Iterable[str] | None) -> list[Pilot]:
-        return self.get_pilots([uids] if isinstance(uids, str) else uids)   # type: ignore[no-any-return]
+    def _list(self, uids: Uids) -> list[Pilot]:
+        return self.get_pilots(None if uids is None else uids_of(uids))   # type: ignore[no-any-return]

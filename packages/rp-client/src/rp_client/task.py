@@ -23,6 +23,7 @@ from rp_client.ids import TASK, Form, marked
 if TYPE_CHECKING:
     from rp_api.coordination.contract import KnownTask
     from rp_api.failures.task_error import TaskError
+    from rp_client.engine.waiting import Listener
     from rp_client.pilot import Pilot
     from rp_client.session import Session
     from rp_client.task_manager import TaskManager
@@ -500,6 +501,10 @@ class Task:
         """Return the attributes that the description sets, as plain data."""
         found: dict[str, Any] = codec.unpack(self._common.packed)
         return found if self._own == NOTHING else {**found, **codec.unpack(self._own)}
+
+    def _listen(self, listener: Listener) -> None:
+        """Have a listener called when the task is final."""
+        self._tmgr._board.listen(self, listener)
 
     def _bind(self, pilot: Pilot | None) -> None:
         """Bind the task to a pilot or partition; None unbinds it."""

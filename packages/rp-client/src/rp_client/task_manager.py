@@ -30,6 +30,7 @@ from rp_client.flow.dependencies import Dependencies, wait_text
 from rp_client.flow.submission import Packing, pack_plain, plain, verified
 from rp_client.flow.task_flow import TaskFlow
 from rp_client.flow.task_store import HasState, TaskStore
+from rp_client.ids import Named, Uids, is_one, uid_of, uids_of
 from rp_client.old_names import OldMethods
 from rp_client.pilot import Pilot
 from rp_client.raptor import Descriptions, RaptorMaster, RaptorWorker, kind_of, of_mode
@@ -41,6 +42,7 @@ from rp_client.stager.output import TaskStagingOutput
 from rp_client.task import Task
 
 if TYPE_CHECKING:
+    from rp_client.completion.waits import Completed
     from rp_client.session import Session
 
 _log = logging.getLogger('radical.pilot.task_manager')
@@ -127,11 +129,11 @@ class TaskManager(OldMethods):
         self._note()
         self._engine.call(self._add_pilots, wanted)
 
-    def remove_pilots(self, pilot_ids: str | Iterable[str], drain: bool = False) -> None:
+    def remove_pilots(self, pilot_ids: Named | Iterable[Named], drain: bool = False) -> None:
         """Bind no more tasks to these pilots. Tasks that are bound to them stay with them, unless they are drained.
 
         Args:
-            pilot_ids: A uid, or several.
+            pilot_ids: A pilot or uid, or several.
             drain: Run the tasks on other pilots that these pilots have not started, and wait until the others are
                 final or the pilots have ended. Tasks that request one of these pilots, tasks for RAPTOR masters, and
                 tasks that name services run there. Masters, workers and services go on and are not waited for. A
@@ -142,7 +144,7 @@ class TaskManager(OldMethods):
             RuntimeError: The session was closed or has failed.
         """
         self._check_process()
-        uids = [pilot_ids] if isinstance(pilot_ids, str) else list(pilot_ids)
+        uids = uids_of(pilot_ids)
         for uid in uids:
             if uid not in self._pilots:
                 raise ValueError(f'pilot {uid} was not added to {self.uid}')
@@ -166,15 +168,15 @@ class TaskManager(OldMethods):
         """Return the pilots in use."""
         return list(self._pilots.values())
 
-    def pilot_rpc(self, pid: str, cmd: str, *args: Any, rpc_addr: str | None = None, rpc_timeout: float | None = None,
-                  **kwargs: Any) -> Any:
+    def pilot_rpc(self, pid: Named, cmd: str, *args: Any, rpc_addr: Named | None = None,
+                  rpc_timeout: float | None = None, **kwargs: Any) -> Any:
         """Call a handler of a pilot of this manager, and wait for its result; see `Pilot.rpc`.
 
         Args:
-            pid: Uid of the pilot.
+            pid: The pilot, or its uid.
             cmd: Name of the handler.
             *args: Positional arguments, plain data.
-            rpc_addr: Uid of the RAPTOR master or task whose handler is called; default: any.
+            rpc_addr: The RAPTOR master or task whose handler is called, or its uid; default: any.
             rpc_timeout: Seconds to wait at most; default: no limit.
             **kwargs: Keyword arguments, plain data.
 
@@ -186,9 +188,10 @@ class TaskManager(OldMethods):
             RuntimeError: The call failed, or the pilot has ended.
             TimeoutError: The pilot has not answered in time.
         """
-        if pid not in self._pilots:
-            raise ValueError(f'pilot {pid} was not added to {self.uid}')
-        return self._pilots[pid].rpc(cmd, *args, rpc_addr=rpc_addr, rpc_timeout=rpc_timeout, **kwargs)
+        pilot = self._pilots.get(uid_of(pid))
+        if pilot is None:
+            raise ValueError(f'pilot {uid_of(pid)} was not added to {self.uid}')
+        return pilot.rpc(cmd, *args, rpc_addr=rpc_addr, rpc_timeout=rpc_timeout, **kwargs)
 
     def list_tasks(self) -> list[str]:
         """Return the uids of all tasks."""
@@ -228,12 +231,12 @@ class TaskManager(OldMethods):
         self._check_open()
         return self._take(descriptions, master=master)
 
-    def submit_raptors(self, descriptions: Descriptions, pilot_id: str | None = None) -> list[RaptorMaster]:
+    def submit_raptors(self, descriptions: Descriptions, pilot_id: Named | None = None) -> list[RaptorMaster]:
         """Submit RAPTOR masters. Unset attributes of their descriptions get suitable defaults.
 
         Args:
             descriptions: One task description of mode RAPTOR_MASTER, or several.
-            pilot_id: Uid of the pilot that the masters run on; default: any.
+            pilot_id: The pilot that the masters run on, or its uid; default: any.
 
         Raises:
             ValueError: A description is not valid, or has another mode.
@@ -241,8 +244,9 @@ class TaskManager(OldMethods):
         """
         self._check_open()
         wanted = of_mode(descriptions, constants.RAPTOR_MASTER, 'submit_raptors')
-        for description in wanted if pilot_id else ():
-            description.pilot = pilot_id
+        pilot = '' if pilot_id is None else uid_of(pilot_id)
+        for description in wanted if pilot else ():
+            description.pilot = pilot
         return cast('list[RaptorMaster]', self._take(wanted, ids.MASTER))
 
     def submit_workers(self, descriptions: Descriptions) -> list[RaptorWorker]:
@@ -270,38 +274,38 @@ class TaskManager(OldMethods):
             dependencies.add(position, sparse)
         return cast('list[RaptorWorker]', self._accept(tasks, dependencies))
 
-    def get_tasks(self, uids: str | Iterable[str] | None = None) -> Any:
+    def get_tasks(self, uids: Uids = None) -> Any:
         """Return tasks.
 
         A final task that the application does not hold is read from a file: do not request very many at once.
 
         Args:
-            uids: A uid, several uids, or None for all tasks.
+            uids: A task or uid, several of them, or None for all tasks.
 
         Returns:
-            A `Task` for one uid, otherwise a list.
+            A `Task` for one task or uid, otherwise a list.
 
         Raises:
             ValueError: A uid is unknown.
         """
-        if isinstance(uids, str):
-            return self._get(uids)
-        return [self._get(uid) for uid in (list(self._tasks) if uids is None else uids)]
+        if is_one(uids):
+            return self._get(uid_of(uids))
+        return [self._get(uid) for uid in self._uids(uids)]
 
-    def forget_tasks(self, uids: str | Iterable[str]) -> None:
+    def forget_tasks(self, uids: Named | Iterable[Named]) -> None:
         """Remove final tasks from the client and the coordinator, to free memory; returns at once.
 
         An application that attaches to the session later does not get them. Their uids stay in use. A `Task` object
         that the application holds can still be read, but takes no callbacks.
 
         Args:
-            uids: A uid, or several.
+            uids: A task or uid, or several.
 
         Raises:
             ValueError: A uid is unknown, or a task is not final; no task is removed then.
         """
         self._check_process()
-        wanted = list(dict.fromkeys([uids] if isinstance(uids, str) else uids))
+        wanted = list(dict.fromkeys(uids_of(uids)))
         for uid, task in zip(wanted, self._look(wanted), strict=True):
             if task.state not in states.FINAL:
                 raise ValueError(f'task {uid} is {task.state}: only tasks that are final ({", ".join(states.FINAL)}) '
@@ -312,29 +316,45 @@ class TaskManager(OldMethods):
         if not self._closed and not self._engine.broken:
             self._engine.call(self._flow.forget, wanted)
 
-    def wait_tasks(self, uids: str | Iterable[str] | None = None, state: str | Iterable[str] | None = None,
+    def wait_tasks(self, uids: Uids = None, state: str | Iterable[str] | None = None,
                    timeout: float | None = None) -> Any:
         """Wait until tasks have reached a state, and return their states.
 
         A state that a task has passed counts as reached, and a final state ends the wait for a task.
 
         Args:
-            uids: A uid, several uids, or None for all tasks.
+            uids: A task or uid, several of them, or None for all tasks.
             state: A state, or several, of which the earliest counts; default: any final state.
             timeout: Seconds to wait at most; default: no limit.
 
         Returns:
-            A state for one uid, otherwise a list of states.
+            A state for one task or uid, otherwise a list of states.
 
         Raises:
             ValueError: A uid or a state is unknown.
             RuntimeError: The session was closed or has failed.
         """
-        wanted = [uids] if isinstance(uids, str) else list(self._tasks) if uids is None else uids
-        found = self._look(wanted)
+        found = self._look(self._uids(uids))
         tasks = [task for task in found if isinstance(task, Task)]   # others are final
         self._wait_for(tasks, state, timeout, len(found) - len(tasks))
-        return found[0].state if isinstance(uids, str) else [task.state for task in found]
+        return found[0].state if is_one(uids) else [task.state for task in found]
+
+    def as_completed(self, uids: Uids = None, timeout: float | None = None) -> Completed[Task]:
+        """Return an iterator over tasks in the order in which they end, for `for` and `async for`.
+
+        Args:
+            uids: A task or uid, several of them, or None for all tasks.
+            timeout: Seconds from now until all have to be final; default: no limit.
+
+        Raises:
+            ValueError: A uid is unknown.
+            TimeoutError: By the iterator, if the timeout has passed.
+            RuntimeError: By the iterator, if the session was closed or has failed.
+        """
+        from rp_client.completion.waits import as_completed  # most applications wait for all tasks
+
+        found = self.get_tasks(uids)
+        return as_completed(found if isinstance(found, list) else [found], timeout)
 
     def _wait_for(self, tasks: list[Task], state: str | Iterable[str] | None, timeout: float | None,
                  ended: int = 0) -> None:
@@ -380,21 +400,20 @@ class TaskManager(OldMethods):
         if any(task._pilot is None and task.state not in states.FINAL for task in tasks):
             _log.warning('tasks are waited for, but %s has no pilot to run them on: see add_pilots', self.uid)
 
-    def cancel_tasks(self, uids: str | Iterable[str] | None = None) -> None:
+    def cancel_tasks(self, uids: Uids = None) -> None:
         """Request the cancellation of tasks, and return at once. Final tasks are not affected.
 
         Args:
-            uids: A uid, several uids, or None for all tasks.
+            uids: A task or uid, several of them, or None for all tasks.
 
         Raises:
             ValueError: A uid is unknown; no task is cancelled then.
         """
-        wanted = [uids] if isinstance(uids, str) else list(self._tasks) if uids is None else uids
-        tasks = [task for task in self._look(wanted) if isinstance(task, Task)]   # others are final
+        tasks = [task for task in self._look(self._uids(uids)) if isinstance(task, Task)]   # others are final
         self._engine.call(self._flow.cancel, tasks)
 
     def register_callback(self, cb: Callable[..., Any], cb_data: Any = None,
-                          metric: str | Sequence[str] | None = None, uid: str | None = None) -> None:
+                          metric: str | Sequence[str] | None = None, uid: Named | None = None) -> None:
         """Register a callback for the states of tasks.
 
         It is called as `cb(task, state)` in a thread of the session, for each state in order. For the metric
@@ -405,32 +424,32 @@ class TaskManager(OldMethods):
             cb: The callable.
             cb_data: A third argument for `cb`; default: none is passed.
             metric: `TASK_STATE` (default), `WAIT_QUEUE_SIZE`, or both.
-            uid: Uid of a task, to get only its states.
+            uid: A task or its uid, to get only its states.
 
         Raises:
             ValueError: `cb` does not take these arguments, or the uid or a metric is unknown.
         """
         self._check_process()
-        task = None if uid is None else self._get(uid)
+        task = None if uid is None else self._get(uid_of(uid))
         for name in _metrics(metric):
-            entry = self._callbacks.add(cb, name, cb_data, uid)
+            entry = self._callbacks.add(cb, name, cb_data, None if uid is None else uid_of(uid))
             if name == TASK_STATE and not self._engine.broken:
                 self._engine.call(self._release, entry, task)
 
     def unregister_callback(self, cb: Callable[..., Any] | None = None,
-                            metrics: str | Sequence[str] | None = None, uid: str | None = None) -> None:
+                            metrics: str | Sequence[str] | None = None, uid: Named | None = None) -> None:
         """Remove a callback.
 
         Args:
             cb: The callable; default: all callbacks of the manager.
             metrics: `TASK_STATE` (default), `WAIT_QUEUE_SIZE`, or both.
-            uid: Uid of the task that the callback was registered for, if any.
+            uid: The task that the callback was registered for, or its uid, if any.
 
         Raises:
             ValueError: `cb` is not registered, or a metric is unknown.
         """
         self._check_process()
-        self._callbacks.remove(cb, _metrics(metrics), uid)
+        self._callbacks.remove(cb, _metrics(metrics), None if uid is None else uid_of(uid))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the manager and its tasks as plain data; `tasks` maps uids to tasks."""
@@ -598,6 +617,9 @@ class TaskManager(OldMethods):
             return pilot
         uid = pilot['uid'] if isinstance(pilot, Mapping) else pilot
         return self._session._find_pilot(uid)
+
+    def _uids(self, uids: Uids) -> list[str]:
+        return list(self._tasks) if uids is None else uids_of(uids)
 
     def _get(self, uid: str) -> Task:
         try:

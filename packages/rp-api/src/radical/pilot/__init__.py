@@ -26,6 +26,7 @@ _SOURCES = {
     ('rp-client', 'rp_client.partition'): 'Partition',
     ('rp-client', 'rp_client.task'): 'Task',
     ('rp-client', 'rp_client.completion.result'): 'TaskResult',
+    ('rp-client', 'rp_client.completion.waits'): 'wait as_completed',
     ('rp-client', 'rp_client.progress'): 'TaskProgress',
     ('rp-client', 'rp_client.raptor'): 'RaptorMaster RaptorWorker',
     ('rp-client', 'rp_client.executor.executor'): 'Executor',

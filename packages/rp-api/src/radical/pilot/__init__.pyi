@@ -1,5 +1,6 @@
 """The names of `radical.pilot` for type checkers and editors, the same as in the table of `__init__.py`."""
 
+from radical.pilot import aio as aio
 from radical.pilot import constants as constants
 from radical.pilot import pilot as pilot
 from radical.pilot import pilot_description as pilot_description
@@ -66,6 +67,8 @@ from rp_api.states import TMGR_STAGING_INPUT_PENDING as TMGR_STAGING_INPUT_PENDI
 from rp_api.states import TMGR_STAGING_OUTPUT as TMGR_STAGING_OUTPUT
 from rp_api.states import TMGR_STAGING_OUTPUT_PENDING as TMGR_STAGING_OUTPUT_PENDING
 from rp_client.completion.result import TaskResult as TaskResult
+from rp_client.completion.waits import as_completed as as_completed
+from rp_client.completion.waits import wait as wait
 from rp_client.executor.errors import BrokenPilotExecutor as BrokenPilotExecutor
 from rp_client.executor.executor import Executor as Executor
 from rp_client.partition import Partition as Partition

@@ -55,6 +55,12 @@ def uid(value: Any) -> str:
     return value if type(value) is GeneratedUid else text(value)
 
 
+def reference(value: Any) -> str:
+    """Cast to the uid of a task or pilot, or of what else has a `uid`."""
+    found = value if isinstance(value, str) else getattr(value, 'uid', value)
+    return text(found)
+
+
 _SCALARS: dict[Any, Cast] = {str: text, int: record.integer, float: record.number, bool: record.flag,
                              Any: record.anything}
 

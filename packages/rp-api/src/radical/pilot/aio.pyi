@@ -1,0 +1,6 @@
+"""The names of `radical.pilot.aio` for type checkers, as in `radical/pilot/_modules.py`."""
+
+from rp_client.completion.waits import as_completed as as_completed
+from rp_client.completion.waits import async_wait as wait
+
+__all__ = ['as_completed', 'wait']
