@@ -11,7 +11,7 @@ import pytest
 from conftest import pilot_description, processes_with, wait_until
 
 import radical.pilot as rp
-from rp_client.flow.task_flow import ATTEMPTS
+from rp_api.failures.retry_rules import RESTARTS
 
 pytestmark = pytest.mark.fault
 
@@ -90,13 +90,13 @@ def test_tasks_wait_for_another_pilot(site: Site) -> None:
 
 def test_number_of_attempts_is_limited(site: Site) -> None:
     task = site.submit()
-    for attempt in range(1, ATTEMPTS + 1):
+    for attempt in range(1, RESTARTS + 1):
         pilot = site.pilot()
         wait_until(partial(processes_with, f'RP_TASK_SANDBOX={pilot.pilot_sandbox}/{task.uid}'), 30)
         assert (task.pilot, task.attempts) == (pilot.uid, attempt)
         site.kill(pilot)
     assert task.wait(timeout=30) == rp.FAILED
-    assert task.attempts == ATTEMPTS
+    assert task.attempts == RESTARTS
     assert 'SIGKILL' in str(task.exception)
 
 

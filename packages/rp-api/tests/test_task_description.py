@@ -34,7 +34,8 @@ DEFAULTS = {
     'threading_type': '', 'gpu_type': '', 'lfs_per_rank': 0, 'mem_per_rank': 0, 'restartable': False, 'tags': {},
     'raptor_id': '', 'raptor_class': '', 'raptor_file': '', 'metadata': {}, 'service': {}, 'services': [], 'after': [],
     'timeout': 0.0, 'startup_timeout': 0.0, 'cleanup': False, 'pilot': '', 'slots': [], 'partition': None,
-    'cache': False, 'literal_arguments': False, 'cpu_process_type': '', 'gpu_threads': 0, 'gpu_thread_type': '',
+    'cache': False, 'literal_arguments': False, 'retries': 0, 'retry_on': [], 'retry_delay': 1.0, 'retry_with': {}, 'expect': [],
+    'cpu_process_type': '', 'gpu_threads': 0, 'gpu_thread_type': '',
 }
 
 ALIASES = [
@@ -272,7 +273,8 @@ def outcome(kind: type[Description], name: str, value: Any) -> Any:
     try:
         description.check()
     except DescriptionError as error:
-        return type(error), re.sub(r'PosixPath\((.*?)\)|<.*? object at .*?>', r"\1", str(error)).replace("'/a/b'", '')
+        text = re.sub(r'PosixPath\((.*?)\)|<[^<]*? object at .*?>', r"\1", str(error))
+        return type(error), text.replace("'/a/b'", '')
     assert type(description[name]) is not type(value) or isinstance(value, str | list | dict)
     return description
 
@@ -371,7 +373,7 @@ def test_names_of_other_systems_lead_to_ours(kind: type[Description], names: Map
 
 def test_suggestions_do_not_guess() -> None:
     with pytest.raises(AttributeUnknown) as caught:
-        verified(retrieves=2)
+        verified(persistence=2)
     assert 'did you mean' not in str(caught.value)
     with pytest.raises(AttributeUnknown, match="did you mean 'executable'"):
         verified(executabel='x')

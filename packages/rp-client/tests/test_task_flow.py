@@ -13,12 +13,13 @@ from client_support import Engine, Events, Later, Manager, a_pilot, a_task
 from rp_api import states
 from rp_api.constants import RAPTOR_MASTER, RAPTOR_WORKER, TASK_FUNCTION, TASK_STATE
 from rp_api.coordination.contract import BULK, KnownTask, Update
+from rp_api.failures.retry_rules import RESTARTS
 from rp_api.loop.offload import Helpers
 from rp_client.cache.store import ResultStore
 from rp_client.cache.tasks import TaskCache
 from rp_client.engine.callbacks import Registry, told
 from rp_client.engine.tracker import Change, Tracker
-from rp_client.flow.task_flow import ATTEMPTS, TaskFlow
+from rp_client.flow.task_flow import TaskFlow
 from rp_client.pilot import Pilot
 from rp_client.scheduler.backfilling import Backfilling
 from rp_client.scheduler.base import TaskScheduler
@@ -741,13 +742,13 @@ def test_restartable_tasks_go_to_another_pilot(site: Site) -> None:
 
 def test_restartable_task_has_its_last_attempt(site: Site) -> None:
     (task,) = site.submit('task.1', restartable=True)
-    for attempt in range(1, ATTEMPTS + 1):
+    for attempt in range(1, RESTARTS + 1):
         assert task.state not in states.FINAL
         pilot = site.pilot(f'pilot.{attempt}')
         assert (task.pilot, task.attempts) == (pilot.uid, attempt)
         site.end(pilot)
         site.engine.loop.turn()
-    assert (task.state, task.attempts) == (states.FAILED, ATTEMPTS)
+    assert (task.state, task.attempts) == (states.FAILED, RESTARTS)
     assert 'hit by a truck' in str(task.exception)
 
 

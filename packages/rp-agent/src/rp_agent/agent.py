@@ -24,7 +24,7 @@ from rp_agent.reporting.coordinator_link import CoordinatorLink
 from rp_agent.reporting.task_intake import Intake
 from rp_agent.resource_manager.pilot import allocation_of
 from rp_agent.runs import Runs
-from rp_agent.task import AgentTask
+from rp_agent.task import HISTORY, AgentTask
 from rp_api import states
 from rp_api.constants import AGENT_SERVICE, TASK_SERVICE
 from rp_api.coordination.contract import BULK, Update
@@ -69,6 +69,7 @@ class Agent:
         self._ending: tuple[str, str] | None = None
         self._returns = False            # whether tasks that have not started when the pilot ends are returned
         self._unstarted: set[str] = set()   # tasks that are returned, or were
+        self._histories: dict[str, list[dict[str, Any]]] = {}   # failed attempts of tasks that have not come yet
         self._drain_timer: Timer | None = None
         self.on_ending: Callable[[str, str], object] = lambda state, reason: None
         self._lifetime = Lifetime(config)
@@ -88,7 +89,7 @@ class Agent:
         self._pipeline = Pipeline(config, loop, self._allocation, self._helpers.run, AgentPorts(
             left=self._left, broken=self._broken, advanced=self._advanced, master_up=self._master_is_up,
             moment=self._tracer.relate, nodes_lost=self._nodes_lost, knows=self._knows,
-            trace_part=self._trace_part, waits=self._waits))
+            trace_part=self._trace_part, waits=self._waits, report=self._report_attempt))
         self._link = CoordinatorLink(config, loop, self._unfinished, self.finish, self._tracer)
         self._connection = self._link.connection
         self._reporter = self._link.reporter
@@ -307,6 +308,8 @@ class Agent:
         uid = description.pop('uid')   # the rest of a description may be shared by many tasks
         try:
             task = AgentTask(uid, description, self.pilot, sandbox.of_task(self._config, uid, description))
+            if uid in self._histories:
+                task.extra[HISTORY] = self._histories.pop(uid)
             if self._runs is not None:
                 self._runs.refuse(task)
             return task
@@ -327,6 +330,8 @@ class Agent:
             self._cancel(command['uids'])
         elif name == 'call':   # commands overtake tasks, whose delivery may be suspended
             self._overtakes(command['task'])
+        elif name == 'history':
+            self._remember(command['tasks'])
         elif name == 'return_unstarted':
             self._returns = True
         elif name == 'return_tasks':
@@ -335,6 +340,15 @@ class Agent:
             self.finish(command.get('state', states.CANCELED), command['reason'])
         else:
             _log.error('command %r is unknown', name)
+
+    def _remember(self, histories: dict[str, list[dict[str, Any]]]) -> None:
+        """Take the failed attempts of tasks on earlier pilots; the tasks may come later."""
+        for uid, history in histories.items():
+            task = self._tasks.get(uid)
+            if task is None:
+                self._histories[uid] = history
+            else:
+                task.extra[HISTORY] = [*history, *task.extra.get(HISTORY, ())]
 
     def _overtakes(self, call: dict[str, Any]) -> None:
         """Take a call that was sent as a command before its task arrives.
@@ -387,6 +401,11 @@ class Agent:
     def _report(self, task: AgentTask, info: dict[str, Any]) -> None:
         """Report new information on a task that executes."""
         self._reporter.changed([task], states.AGENT_EXECUTING, info)
+
+    def _report_attempt(self, task: AgentTask, info: dict[str, Any]) -> None:
+        """Report the attempts of a task, unless the coordinator does not know it."""
+        if task.uid not in self._own:
+            self._report(task, info)
 
     def _waits(self, tasks: Sequence[AgentTask], text: str, state: str = states.AGENT_SCHEDULING) -> None:
         """Report what tasks in that state wait for; nothing if the text is empty."""

@@ -34,6 +34,9 @@ PART = 'raptor.part'
 JOB_SLOTS = 'raptor.job_slots'
 """Key in the `extra` of the first part of a RAPTOR worker: the slots of all ranks, which an MPI job needs."""
 
+HISTORY = 'scheduler.history'
+"""Key in a task's `extra`: the records of its failed attempts, also of those on other pilots. It stays in Agent_0."""
+
 BLOCK = 'torus'
 """Key in a task's `extra`: its block on a torus, as `corner` (coordinates), `corner_node` (name) and `shape`."""
 
@@ -150,6 +153,15 @@ class AgentTask:
         logger(LOG).error('%s fails: %s', self.uid, doing, exc_info=error)
         self.fail(sentence(error), f'{doing} has failed unexpectedly, see the log of the agent')
 
+    def clear(self) -> None:
+        """Forget the outcome of a run, before the next one."""
+        self.target_state = self.exit_code = self.exception = self.exception_detail = self.error = None
+        self.return_value = self.packed = None
+        self.stdout = self.stderr = ''
+        self.output_files = []
+        for key in (LAUNCH_INFO, 'launches', 'outputs_known'):
+            self.extra.pop(key, None)
+
     def result(self) -> dict[str, Any]:
         """Return the result for the application, without values that are the default."""
         result: dict[str, Any] = {}
@@ -172,6 +184,8 @@ class AgentTask:
             result['output_files'] = self.output_files
         if LAUNCH_INFO in self.extra:
             result |= self.extra[LAUNCH_INFO]
+        if HISTORY in self.extra:
+            result['history'] = self.extra[HISTORY]
         if self.packed is not None:
             from rp_api.coordination.contract import PackedInfo  # only agents with RAPTOR masters need it here
 

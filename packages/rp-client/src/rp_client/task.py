@@ -13,6 +13,7 @@ from rp_api.constants import AGENT_SERVICE, TASK_EXECUTABLE, TASK_SERVICE, TASK_
 from rp_api.coordination.contract import PackedInfo, packed_info
 from rp_api.description.task import TaskDescription
 from rp_api.errors import DeserializationError
+from rp_api.failures.kinds import PILOT
 from rp_api.values import from_plain, is_pickled
 from rp_api.wire import codec
 from rp_client.common_description import NOTHING, CommonDescription
@@ -314,8 +315,18 @@ class Task:
 
     @property
     def attempts(self) -> int:
-        """The number of pilots that the task was bound to: above 1 if it is `restartable` and pilots have failed."""
-        return self._attempts
+        """The number of attempts to run the task: on each pilot that it was bound to, and by `retries` on these."""
+        return self._attempts + len([entry for entry in self.history if entry['kind'] != PILOT])
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """The failed attempts that were followed by another one, in order.
+
+        Each is a dict of `attempt` (its number), `kind` and `reason` of the failure as in `error`, `pilot`, and, as far
+        as they are known, `exit_code`, `signal`, `nodes` (names), `started` and `ended` (seconds since the epoch), and
+        `sandbox`, the directory with the files of the attempt.
+        """
+        return list(self._get('history') or ())
 
     @property
     def sandbox(self) -> str | None:
@@ -534,6 +545,11 @@ class Task:
         self._stored = True
         if known:
             self._learn(PackedInfo(known))
+
+    def _failed_with(self, pilot: str, reason: str) -> None:
+        """Note that an attempt has failed, because its pilot has."""
+        entry = {'attempt': self.attempts, 'kind': PILOT, 'reason': reason, 'pilot': pilot}
+        self._learn({'history': [*self.history, entry]})
 
     @property
     def _reached(self) -> str | None:

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from rp_agent.executor import memory_failures
 from rp_agent.executor.launching.outcome import exit_code_of_task, fail, named, of_codes, of_script
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import AgentTask
@@ -70,6 +71,7 @@ class BaseExecutor(Component, ABC):
         """
         super().__init__(uid, tracer)
         self._loop = loop
+        self._memory = memory_failures.of_this_process()
         self._done: list[AgentTask] = []
         self._to_sweep: set[str] = set()
         self._flushing = False
@@ -237,6 +239,9 @@ class BaseExecutor(Component, ABC):
             from rp_api.system import shared_directory  # few agents have workers
 
             shared_directory.sweep()   # a killed manager leaves its directory
+        for task in tasks:
+            if task.error is not None:
+                self._memory.explain(task)
         if tasks:
             self.advance(tasks, states.AGENT_STAGING_OUTPUT_PENDING)
             self.forward(tasks)

@@ -29,8 +29,9 @@ from rp_agent.nodes.remote import Remote
 from rp_agent.nodes.sub_agents import SubAgents
 from rp_agent.pipeline import task_copies
 from rp_agent.pipeline.batching import Gather
+from rp_agent.pipeline.node_health import ROW, NodeHealth
 from rp_agent.pipeline.platform_commands import with_commands
-from rp_agent.pipeline.retry import may_run_again, reset
+from rp_agent.pipeline.retry import concerns_attempts, limits_of, may_run_again, reset
 from rp_agent.pipeline.task_copies import TaskCopies
 from rp_agent.prerequisites.needs import has_needs
 from rp_agent.raptor.task_kind import concerns_raptor
@@ -46,6 +47,7 @@ from rp_api.loop.offload import Offload
 
 if TYPE_CHECKING:
     from rp_agent.components.build import Worker
+    from rp_agent.pipeline.attempts import Attempts
     from rp_agent.prerequisites.gate import Gate
     from rp_agent.raptor.component import Raptor
     from rp_agent.raptor.wiring import Wiring
@@ -77,6 +79,8 @@ class AgentPorts(NamedTuple):
     """Called with the task of a RAPTOR master that is up, and the addresses to reach the master."""
     knows: Callable[[str], bool] = lambda uid: False
     """Returns whether the agent has a task of that uid."""
+    report: Callable[[AgentTask, dict[str, Any]], None] = lambda task, info: None
+    """Called with new information on a task in AGENT_EXECUTING."""
     waits: Callable[..., None] = lambda tasks, text, state='': None
     """Called with tasks that wait for a prerequisite, and its description."""
 
@@ -95,6 +99,7 @@ class Pipeline:
         self._lost_nodes = 0
         self._late: list[list[AgentTask]] = []   # placed, while their services have ended
         self._down: set[int] = set()   # nodes on which no more task is placed
+        self._health = NodeHealth(len(allocation.names)) if len(allocation.names) > 1 else None
         self._spread_failures: dict[str, str] = {}   # tasks on several nodes, one of which is lost, and the reason
         self._stopping = False
         self._held_back = HeldBack(loop) if in_batch(config['platform']) else None
@@ -103,6 +108,8 @@ class Pipeline:
         self._parts: WorkerParts | None = None   # made with `_raptor`
         self._gate: Gate | None = None   # made for the first task that has to wait for more than resources
         self._supervisor: Supervisor | None = None   # set when there are services
+        self._offload = offload
+        self._attempts: Attempts | None = None   # made for the first task that may run again
         plan = self._layout(allocation)
         sandbox.write_helpers(config['pilot_sandbox'])
         self._builder = Builder(config, loop, offload,
@@ -127,7 +134,7 @@ class Pipeline:
     @property
     def held_back(self) -> int:
         """Number of tasks that wait for other tasks to arrive or end, and not for resources."""
-        others = (self._raptor, self._gate)
+        others = (self._raptor, self._gate, self._attempts)
         return self._scheduler.held_back + sum([other.held_back for other in others if other])
 
     @property
@@ -150,6 +157,8 @@ class Pipeline:
     def put(self, tasks: list[AgentTask]) -> None:
         """Take new tasks."""
         self._in_hand += len(tasks)
+        if self._attempts is None and any(map(concerns_attempts, tasks)):
+            self._with_attempts()
         self._to_input(tasks)
 
     def cancel(self, tasks: Sequence[AgentTask]) -> None:
@@ -166,6 +175,8 @@ class Pipeline:
             self._raptor.cancel(uids)
         if self._supervisor:
             self._supervisor.cancel(uids)
+        if self._attempts:
+            self._attempts.cancel(uids)
         if self._parts:
             uids = self._parts.uids(uids)
         for executor in self._executors.that_have(tasks):
@@ -183,12 +194,12 @@ class Pipeline:
 
     def run_again(self, task: AgentTask) -> None:
         """Run a service again that the supervisor has got back: in its place, or elsewhere if that was lost."""
-        task.target_state = task.exit_code = task.exception = task.exception_detail = task.error = None
+        task.clear()
         if task.placement is not None and self._down.isdisjoint(task.placement.nodes()):
             self._scheduler.launch_again(task)
             return
         self._scheduler.release([task])
-        reset(task, started=False)
+        reset(task)
         self._admit([task])
 
     def stage_output(self, task: AgentTask) -> None:
@@ -217,6 +228,8 @@ class Pipeline:
             self._raptor.stop(reason)
         if self._gate:
             self._gate.cancel_all(reason)
+        if self._attempts:
+            self._attempts.stop(reason)
         self._scheduler.cancel_all(reason)
         if self._held_back:
             self._held_back.release()
@@ -319,7 +332,7 @@ class Pipeline:
             from rp_agent.raptor.wiring import PipelinePorts, Wiring
             from rp_agent.raptor.worker_parts import WorkerParts
 
-            ports = PipelinePorts(self.put, self._to_output, self._leave, self.cancel, self._admit,
+            ports = PipelinePorts(self.put, self._conclude, self._leave, self.cancel, self._admit,
                                   self._advanced, self._ports.knows, self._ports.master_up, self._ports.waits)
             self._wiring = Wiring(self._config, self._loop, self._allocation, ports)
             self._raptor = self._wiring.raptor
@@ -343,6 +356,8 @@ class Pipeline:
             tasks = self._raptor.visible(tasks, state)
         if self._supervisor:
             tasks = self._supervisor.visible(tasks, state)
+        if self._attempts:
+            tasks = self._attempts.visible(tasks, state)
         self._ports.advanced(self._task_copies.visible(tasks), state)
 
     def _staged(self, tasks: list[AgentTask]) -> None:
@@ -383,7 +398,7 @@ class Pipeline:
         self._late.append(tasks)
         if len(self._late) == 1:
             while self._late:
-                self._run_again(self._late[0], False)
+                self._run_again(self._late[0])
                 del self._late[0]
 
     def _unplaced(self, tasks: list[AgentTask]) -> None:
@@ -405,11 +420,52 @@ class Pipeline:
     def _end_execution(self, tasks: list[AgentTask]) -> None:
         if self._supervisor:   # services that start again keep their place, as all others may be taken by their users
             tasks = [task for task in tasks if not self._supervisor.comes_back(task)]
+        if self._health:
+            self._look_at_nodes(self._health, tasks)
         self._scheduler.release(self._task_copies.with_slots(tasks))
         if self._raptor:
             tasks = [task for task in tasks if not self._raptor.comes_back(task)]
         if tasks:
+            self._conclude(tasks)
+
+    def _look_at_nodes(self, health: NodeHealth, tasks: list[AgentTask]) -> None:
+        """Take nodes out of use on which tasks fail that do not fail elsewhere."""
+        for task in tasks:
+            position = health.ended(task)
+            if position is not None and position not in self._down:
+                self._nodes_unusable(range(position, position + 1), f'it is not used any more, as the last {ROW} tasks '
+                                     f'on it have failed, such as {task.uid}, and those on other nodes have not')
+
+    def _conclude(self, tasks: list[AgentTask]) -> None:
+        """Pass on tasks that have run, whose resources are free: to the output stagers, or to their next attempt."""
+        if self._attempts is not None:
+            mine = [task for task in tasks if concerns_attempts(task) and not isinstance(task, task_copies.TaskCopy)]
+            if mine:
+                self._attempts.put(mine)
+                tasks = [task for task in tasks if task not in mine]
+        if tasks:
             self._to_output(tasks)
+
+    def _with_attempts(self) -> Attempts:
+        """Return the part for tasks that may run again, which the first call makes."""
+        if self._attempts is None:
+            from rp_agent.pipeline.attempts import AttemptPorts, Attempts
+
+            self._attempts = Attempts(self._loop, self._offload, self._scheduler.tracer, limits_of(self._allocation),
+                                      AttemptPorts(self._to_output, self._attempt, self._report))
+        return self._attempts
+
+    def _report(self, task: AgentTask, info: dict[str, Any]) -> None:
+        """Report the attempts of a task, unless a RAPTOR master has submitted it, which alone gets its result."""
+        if self._raptor is None or not self._raptor.is_own(task):
+            self._ports.report(task, info)
+
+    def _attempt(self, task: AgentTask) -> None:
+        """Begin the next attempt of a task: at the scheduler, or for a call at its RAPTOR master."""
+        if concerns_raptor(task):
+            self._with_raptor().put([task])
+        else:
+            self._admit([task])
 
     def _sweep(self, uid: str, positions: Sequence[int]) -> None:
         """Have the executors on these nodes kill the rest of a task whose launcher ran on this host."""
@@ -475,12 +531,15 @@ class Pipeline:
             if reason is not None and task.target_state == states.CANCELED and not task.cancelled:
                 task.target_state = None
                 again.append(task) if may_run_again(task, True) else _end([task], reason, NODE)
-        self._run_again(again, True)
+                if task in again:
+                    self._restart([task], reason)
         return [task for task in tasks if task not in again]
 
     def _lose_node(self, remote: Remote, tasks: list[AgentTask], reason: str) -> None:
         """Run the tasks of a lost node again that may run again, and end the others."""
         self._lost_nodes += 1
+        if self._health:
+            self._health.lost(remote.node)
         self._ports.nodes_lost([remote.node], reason)
         if self._lost_nodes == len(self._names):
             self._ports.broken(f'has lost its last node: {reason}')
@@ -489,17 +548,23 @@ class Pipeline:
         others = [task for task in tasks if task not in again]
         _end(others, f'node {self._names[remote.node]} is lost: {reason}', NODE)
         self._executed(others)
-        self._run_again(again, remote.came)
+        if remote.came:
+            self._restart(again, f'node {self._names[remote.node]} is lost: {reason}')
+        else:
+            self._run_again(again)
         remote.emptied()
 
     def _place_again(self, task: AgentTask, reason: str) -> None:
         """Place a task on other nodes that an executor has not run."""
         self._executors.left([task])
-        self._run_again([task], False)
+        self._run_again([task])
 
     def _nodes_unusable(self, nodes: range, reason: str) -> None:
         """Take nodes out of use on which an executor cannot launch tasks any more."""
         self._lost_nodes += len(nodes)
+        if self._health:
+            for position in nodes:
+                self._health.lost(position)
         self._down.update(nodes)
         self._scheduler.nodes_down(nodes)
         self._ports.nodes_lost(nodes, reason)
@@ -507,13 +572,22 @@ class Pipeline:
             # later: the executor is about to return the tasks that wait for these nodes
             self._loop.call_soon(self._ports.broken, f'has lost its last node: {reason}')
 
-    def _run_again(self, tasks: list[AgentTask], started: bool) -> None:
+    def _run_again(self, tasks: list[AgentTask]) -> None:
+        """Place tasks again that have not started."""
         tasks = self._task_copies.drop(tasks)
         if tasks:
             self._scheduler.release(tasks)
             for task in tasks:
-                reset(task, started)
+                reset(task)
             self._admit(tasks)
+
+    def _restart(self, tasks: list[AgentTask], reason: str) -> None:
+        """Begin the next attempt of tasks that a lost node has ended."""
+        tasks = self._task_copies.drop(tasks)
+        if tasks:
+            self._scheduler.release(tasks)
+        for task in tasks:
+            self._with_attempts().lost(task, {'kind': NODE, 'sentence': reason})
 
 
 def _entrance(pool: InstancePool[Any]) -> Callable[[list[AgentTask]], None]:

@@ -324,6 +324,10 @@ class Raptor(Component):
         """True if tasks that masters have submitted are in the pipeline."""
         return bool(self._submissions.own)
 
+    def is_own(self, task: AgentTask) -> bool:
+        """Return whether a master submitted a task."""
+        return task.uid in self._submissions.own
+
     def was_own(self, task: AgentTask) -> bool:
         """Handle a task that leaves; return whether a master submitted it, which alone receives its result."""
         return self._submissions.left(task)

@@ -239,7 +239,7 @@ class Pilot:
         """Schedule a task whose nodes are lost once more."""
         assert self._scheduler is not None
         self._scheduler.release([task])
-        retry.reset(task, started=False)
+        retry.reset(task)
         self._scheduler.put([task])
 
     def refused(self, task: AgentTask, reason: str) -> None:

@@ -25,6 +25,7 @@ from rp_api.description.casts import (
 from rp_api.description.container import container
 from rp_api.description.typed import Description
 from rp_api.errors import DescriptionError, attribute_type_error
+from rp_api.failures import retry_rules
 from rp_api.record import CastError
 
 UID = 'uid'
@@ -85,6 +86,11 @@ STARTUP_TIMEOUT = 'startup_timeout'
 RESTARTABLE = 'restartable'
 CLEANUP = 'cleanup'
 CACHE = 'cache'
+RETRIES = 'retries'
+RETRY_ON = 'retry_on'
+RETRY_DELAY = 'retry_delay'
+RETRY_WITH = 'retry_with'
+EXPECT = 'expect'
 
 # old names
 CPU_PROCESSES = 'cpu_processes'
@@ -118,6 +124,7 @@ _NEEDED = {
 }
 
 _SERVICE_MODES = (c.TASK_SERVICE, c.AGENT_SERVICE)
+_KEPT_UP = (*_SERVICE_MODES, c.RAPTOR_MASTER, c.RAPTOR_WORKER)
 # the modes of tasks that run in a process of a RAPTOR worker, or as a child of one
 _OF_WORKERS = (c.TASK_FUNCTION, c.TASK_METHOD, c.TASK_EVAL, c.TASK_EXEC, c.TASK_PROC, c.TASK_SHELL)
 
@@ -230,6 +237,11 @@ _ATTRIBUTES: dict[str, tuple[Any, Any]] = {
     RESTARTABLE: (bool, False),
     CLEANUP: (bool, False),
     CACHE: (_cache, False),
+    RETRIES: (int, 0),
+    RETRY_ON: ([retry_rules.rule], []),
+    RETRY_DELAY: (float, 1.0),
+    RETRY_WITH: (retry_rules.change, {}),
+    EXPECT: ([retry_rules.expected], []),
     CPU_PROCESS_TYPE: (Any, ''),
     GPU_THREADS: (Any, 0),
     GPU_THREAD_TYPE: (Any, ''),
@@ -346,7 +358,18 @@ class TaskDescription(Description):
     - `cache` (bool or str, False): use the result of an earlier task with equal description, inputs, executable and
       function, if the base directory has one, and store this one; a string is a key that stands for all of these. See
       docs/guides/cache.md.
-    - `restartable` (bool, False): allow the task to run again on another pilot when its pilot fails.
+    - `restartable` (bool, False): allow the task to run again when its node or pilot fails, up to three times in total,
+      or as often as `retries` allows.
+    - `retries` (int, 0): further attempts after a failure; see docs/guides/errors-and-retries.md.
+    - `retry_on` (list, []): the failures that are retried: exit codes, names of signals (`SIGBUS`), `stderr:<regex>`,
+      and the kinds `exit`, `signal`, `memory`, `output`, `exception`, `timeout`, `node`, `pilot`, `lost`, `launch` and
+      `internal`. If empty: all but `launch`.
+    - `retry_delay` (float, 1.0): seconds before the first retry; doubled for each further one, and varied by a quarter.
+    - `retry_with` (dict, {}): attributes to change for each retry: a new value, or for numbers `*2` or `+1`, for
+      example. Resources per rank grow to what a node has.
+    - `expect` (list of str, []): files, absolute or relative to the sandbox, that must exist and not be empty when the
+      program has ended with exit code 0, and commands (`command:./check.sh`) that must succeed; otherwise the task
+      fails. The agent runs the commands in the sandbox, on its own node.
 
     Old names are accepted: `cpu_processes` (ranks), `cpu_threads` (cores_per_rank), `cpu_thread_type`
     (threading_type), `gpu_processes` (gpus_per_rank), `gpu_process_type` (gpu_type), `lfs_per_process` (lfs_per_rank),
@@ -390,6 +413,8 @@ class TaskDescription(Description):
         NAMED_ENV: path_part,
         TIMEOUT: at_least(0),
         STARTUP_TIMEOUT: at_least(0),
+        RETRIES: at_least(0),
+        RETRY_DELAY: at_least(0),
     }
 
     @classmethod
@@ -418,7 +443,35 @@ class TaskDescription(Description):
         if mode in _OF_WORKERS and dict.get(self, CONTAINER):
             raise DescriptionError(f'TaskDescription.container is {self[CONTAINER]!r}, but tasks of mode {mode!r} run '
                                    "in their worker's container: leave it unset")
+        if any(dict.get(self, name) for name in (RETRIES, RETRY_ON, RETRY_WITH, EXPECT)):
+            self._verify_attempts()
         self.verify_call()
+
+    def _verify_attempts(self) -> None:
+        mode = self.mode
+        for name in (RETRY_ON, RETRY_WITH):
+            if dict.get(self, name) and not self.retries:
+                raise DescriptionError(f'TaskDescription.{name} is {self[name]!r}, but retries is 0: set retries')
+        if dict.get(self, RETRY_WITH):
+            self[RETRY_WITH] = self._verified_changes()
+        if mode in _KEPT_UP:
+            name = RETRIES if dict.get(self, RETRIES) else EXPECT
+            raise DescriptionError(f'TaskDescription.{name} is {self[name]!r}, but tasks of mode {mode!r} run until '
+                                   'they are stopped: leave it unset (a service has service["restart"])')
+        if dict.get(self, EXPECT) and self.raptor_id and mode != c.TASK_EXECUTABLE:
+            raise DescriptionError(f'TaskDescription.expect is {self[EXPECT]!r}, but calls of RAPTOR leave no files: '
+                                   'leave it unset')
+
+    def _verified_changes(self) -> dict[str, Any]:
+        """Return `retry_with` with the values that the attributes are cast to; raise DescriptionError."""
+        changes: dict[str, Any] = self[RETRY_WITH]
+        new = {name: value for name, value in changes.items() if not retry_rules.is_relative(name, value)}
+        try:
+            description = TaskDescription({EXECUTABLE: 'any', **new})
+            description.verify()
+        except DescriptionError as error:
+            raise DescriptionError(f'TaskDescription.retry_with is {changes!r}: {error}') from None
+        return {**changes, **{name: description[name] for name in new}}
 
     def _verify_service(self) -> None:
         from rp_api.description import service  # few tasks are services

@@ -50,6 +50,8 @@ OF_TASKS = _table(
      'mem memory memory_per_rank memory_per_task mem_per_task mem_per_cpu mem_per_node memory_per_process ram '
      'max_memory'),
     ('use "lfs_per_rank", in MB', 'disk storage scratch_size tmp local_storage'),
+    ('use "retries", the number of further attempts after a failure',
+     'retry max_retries num_retries nretries attempts max_attempts max_tries crash_limit restarts'),
     ('use "timeout", in seconds; the run time of the batch job is PilotDescription.runtime, in minutes',
      'walltime wall_time wall_clock_limit runtime run_time max_runtime time time_limit timelimit time_request '
      'duration max_time deadline time_min'),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rp_api import states
 from rp_api.coordination.contract import BULK, UNBOUND, KnownTask, Submission, Update
 from rp_api.failures.kinds import CANCELED, DEPENDENCY, PILOT
+from rp_api.failures.retry_rules import RetryRules
 from rp_client.cache.tasks import Hit, TaskCache
 from rp_client.engine.tracker import Change, Tracker
 from rp_client.flow.draining import Draining, is_returned, may_move
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
     from rp_client.engine.engine import Engine
     from rp_profiling.write.tracer import Tracer
-
-ATTEMPTS = 3
-"""Pilots that a restartable task is bound to at most."""
 
 FEW = 4
 """Messages, one per shared description, in which a bulk of tasks is sent at most; more are sent as one message."""
@@ -292,7 +290,10 @@ class TaskFlow:
         cancelled = [task for task in tasks if task.uid in self._cancelled]
         self._end(cancelled, states.CANCELED, {'exception': f'cancelled, and {pilot.uid} has ended'})
         tasks = [task for task in tasks if task.state not in states.FINAL]
-        again = {task.uid: task for task in tasks if (pilot.state == states.FAILED and _restartable(task))
+        restarted = [task for task in tasks if pilot.state == states.FAILED and _restartable(task)]
+        for task in restarted:
+            task._failed_with(pilot.uid, _reason(pilot))
+        again = {task.uid: task for task in tasks if task in restarted
                  or ((self._scheduling.binds_late or pilot.uid in self._draining.places)
                      and self._is_unstarted(task, pilot, unsent))}
         if again:
@@ -399,6 +400,9 @@ class TaskFlow:
         self._insert(pilot.uid if pilot else UNBOUND, [task for task in tasks if not task._stored])
         kept = [task.uid for task in tasks if task._stored]
         if kept and pilot:
+            histories = {task.uid: history for task in tasks if task._stored and (history := task.history)}
+            if histories:   # before the tasks, whose attempts the agent counts
+                connection.command(pilot.uid, {'cmd': 'history', 'tasks': histories})
             connection.bind_tasks(pilot.uid, kept)
         for task in tasks:
             task._sent(bound=pilot is not None)
@@ -483,7 +487,8 @@ def _reason(pilot: Pilot) -> str:
 
 
 def _restartable(task: Task) -> bool:
-    return task.attempts < ATTEMPTS and task._common.restartable
+    rules = RetryRules(task._sparse())
+    return task.attempts < rules.most and rules.covers({'kind': PILOT}, None, str)
 
 
 def _take(box: dict[str, Task], wanted: dict[str, Task]) -> list[Task]:

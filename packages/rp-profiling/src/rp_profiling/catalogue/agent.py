@@ -44,6 +44,8 @@ _AGENT = (
     _agent('partition_stop', 'a partition has ended', msg='state', condition='PILOT', origin=OWN),
     _agent('sub_agent_stop', 'a sub-agent has ended', msg='its name', optional=True, origin=IN_USE),
     _agent('node_lost', 'a node of the pilot cannot be used any more', msg='its name', optional=True, origin=OWN),
+    _scheduling('task_retry', 'an attempt of the task has failed, and another one will follow', msg='number and kind',
+                optional=True, origin=OWN),
     _agent('flux_start', 'an instance of Flux is being started', condition='CFG', origin=IN_USE, unrecorded=_AS_DVM),
     _agent('flux_start_ok', 'an instance of Flux can run tasks', condition='CFG', origin=IN_USE, unrecorded=_AS_DVM),
     _agent('get', 'a bulk of tasks has come from the task manager', msg='bulk size: %d', detail=DEFAULT),

@@ -1,0 +1,84 @@
+"""Failures for lack of memory: kills by the out-of-memory killer, and programs that have met their own limit.
+
+The kernel counts the kills in each control group (version 2) in `memory.events`. The count that matters is that of the
+job: of the outermost group that the batch system has made for it, as Slurm does (`job_17`), or else that of the agent's
+own group. Where it cannot be read, no kill is recognised.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+from rp_agent.task import AgentTask
+from rp_api.failures.kinds import EXIT, MEMORY, SIGNAL
+from rp_api.system.readable import end_of
+
+ROOT = '/sys/fs/cgroup'
+
+_JOBS = ('job_', 'job-', 'job.')
+_SHOWN = 1024
+_COMPLAINTS = (b'MemoryError', b'bad_alloc', b'annot allocate memory', b'ut of memory')
+"""Words of programs whose allocation has failed: of Python, of C++, of the C library, and of others."""
+
+
+class MemoryFailures:
+    """Recognises them among failed tasks; `events` is the path of `memory.events`, empty without one."""
+
+    def __init__(self, events: str) -> None:
+        self._events = events
+        self._known = self._count()
+
+    def explain(self, task: AgentTask) -> None:
+        """Change the kind of a task's failure if memory is its reason."""
+        record = task.error
+        if record is None or record['kind'] not in (EXIT, SIGNAL):
+            return
+        if record.get('signal') == signal.SIGKILL and self._take():
+            reason = 'the out-of-memory killer has killed it'
+        elif task.description['mem_per_rank'] and _complains(task):
+            reason = f'it has reached its limit, mem_per_rank is {task.description["mem_per_rank"]} MB'
+        else:
+            return
+        task.error = {**record, 'kind': MEMORY, 'sentence': f'{record.get("sentence") or task.exception}: {reason}'}
+
+    def _take(self) -> bool:
+        """Return whether there was a kill that explains no task yet; each explains one."""
+        if self._count() <= self._known:
+            return False
+        self._known += 1
+        return True
+
+    def _count(self) -> int:
+        if not self._events:
+            return 0
+        try:
+            with open(self._events, encoding='ascii') as file:
+                return next((int(line.split()[1]) for line in file if line.startswith('oom_kill ')), 0)
+        except OSError:   # the control group has gone
+            return 0
+
+
+def events_of_job(groups: str, root: str = ROOT) -> str:
+    """Return the path of `memory.events` of a job, given the text of `/proc/self/cgroup`; empty without one."""
+    own = next((line[3:] for line in groups.splitlines() if line.startswith('0::/')), '')
+    parts = own.strip('/').split('/')
+    last = next((number for number, part in enumerate(parts, 1) if part.startswith(_JOBS)), len(parts))
+    path = os.path.join(root, *parts[:last], 'memory.events')
+    return path if own and os.path.exists(path) else ''
+
+
+def of_this_process() -> MemoryFailures:
+    """Return what recognises those of tasks in the job of this process."""
+    try:
+        with open('/proc/self/cgroup', encoding='utf-8', errors='surrogateescape') as file:
+            groups = file.read()
+    except OSError:
+        groups = ''
+    return MemoryFailures(events_of_job(groups))
+
+
+def _complains(task: AgentTask) -> bool:
+    path = os.path.join(task.sandbox, task.description['stderr'] or f'{task.uid}.err')
+    text = end_of(path, _SHOWN)
+    return any(words in text for words in _COMPLAINTS)

@@ -1,0 +1,198 @@
+"""Attempts of tasks: whether the output of a task is complete (`expect`), and whether a failed task runs again.
+
+A task that has failed and may run again waits here for its next attempt. Its resources are free, and the application
+sees it in AGENT_EXECUTING, with the failed attempts as `history` and the reason as `waits_for`. Files that an attempt
+has written are moved to a directory beside the sandbox, so that they are not taken for those of the next attempt.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from rp_agent.pipeline import attempt_files
+from rp_agent.pipeline.retry import concerns_attempts, place_of, reset, used
+from rp_agent.task import HISTORY, AgentTask
+from rp_api import states
+from rp_api.failures.kinds import OUTPUT, TIMEOUT
+from rp_api.failures.retry_rules import RetryRules
+from rp_api.loop.event_loop import Loop, Timer
+from rp_api.loop.offload import Offload
+from rp_profiling.write.tracer import Tracer
+
+JITTER = 0.25
+"""The share by which delays vary, so that tasks which have failed together do not start together."""
+
+_STARTED = 'scheduler.started'
+"""Key in a task's `extra`: when its present attempt has begun to execute."""
+
+_EXECUTED = 'scheduler.executed'
+"""Key in a task's `extra`: set once an attempt on this pilot has begun to execute."""
+
+_EXECUTING = states.TASK.value(states.AGENT_EXECUTING)
+
+
+class AttemptPorts(NamedTuple):
+    """Callbacks to the pipeline."""
+
+    end: Callable[[list[AgentTask]], object]
+    """Takes tasks that run no more."""
+    again: Callable[[AgentTask], object]
+    """Runs a task again, which has no resources."""
+    report: Callable[[AgentTask, dict[str, Any]], object]
+    """Reports new information on a task in AGENT_EXECUTING."""
+
+
+class _Pause:
+    """A task between two attempts, or one whose last attempt is examined; `timer` runs in a pause."""
+
+    __slots__ = ('task', 'timer')
+
+    def __init__(self, task: AgentTask) -> None:
+        self.task = task
+        self.timer: Timer | None = None
+
+
+class Attempts:
+    """The tasks of a pipeline that may run again; `limits` is what a node has, by the attributes of descriptions."""
+
+    def __init__(self, loop: Loop, offload: Offload, tracer: Tracer, limits: Mapping[str, float],
+                 ports: AttemptPorts) -> None:
+        self._loop = loop
+        self._tracer = tracer
+        self._offload = offload
+        self._limits = limits
+        self._ports = ports
+        self._pauses: dict[str, _Pause] = {}
+        self._stopped = False
+
+    @property
+    def held_back(self) -> int:
+        """Number of tasks that wait here."""
+        return len(self._pauses)
+
+    def visible(self, tasks: Sequence[AgentTask], state: str) -> list[AgentTask]:
+        """Return the tasks whose new state is reported: those in which it is not one of a further attempt."""
+        return [task for task in tasks if not concerns_attempts(task) or self._follow(task, state)]
+
+    def _follow(self, task: AgentTask, state: str) -> bool:
+        again = _EXECUTED in task.extra
+        if state == states.AGENT_EXECUTING:
+            task.extra[_EXECUTED] = True
+            task.extra[_STARTED] = time.time()
+            if HISTORY in task.extra:
+                self._ports.report(task, {'waits_for': '', 'history': task.extra[HISTORY]})
+        if state == states.AGENT_STAGING_OUTPUT_PENDING:   # it may run again
+            return False
+        return not again or states.TASK.value(state) > _EXECUTING
+
+    def put(self, tasks: Iterable[AgentTask]) -> None:
+        """Take tasks that have run; each leaves by `end` or, for its next attempt, by `again`."""
+        ended = []
+        for task in tasks:
+            done = task.target_state == states.DONE
+            rules = RetryRules(task.description)
+            over = task.cancelled or self._stopped or (not done and used(task) >= rules.most)
+            if over or (done and not task.description['expect']):
+                ended.append(task)
+            elif done or rules.reads_stderr:
+                self._examine(task)
+            elif self._is_covered(task, rules, ''):
+                self._pause(task, rules)
+            else:
+                ended.append(task)
+        if ended:
+            self._ports.end(ended)
+
+    def lost(self, task: AgentTask, record: dict[str, Any]) -> None:
+        """Run a task again that a lost node has ended, for which it was checked that it may."""
+        task.error = record
+        self._pause(task, RetryRules(task.description))
+
+    def cancel(self, uids: Iterable[str], reason: str = 'cancelled before its next attempt') -> None:
+        """End those of these tasks that wait here."""
+        pauses = [self._pauses.pop(uid) for uid in uids if uid in self._pauses]
+        for pause in pauses:
+            if pause.timer is not None:
+                pause.timer.cancel()
+            pause.task.clear()
+            pause.task.target_state = states.CANCELED
+            pause.task.exception = reason
+        if pauses:
+            self._ports.end([pause.task for pause in pauses])
+
+    def stop(self, reason: str) -> None:
+        """End all tasks that wait here, and start no further attempt."""
+        self._stopped = True
+        self.cancel(list(self._pauses), reason)
+
+    # the last attempt
+
+    def _examine(self, task: AgentTask) -> None:
+        pause = self._pauses[task.uid] = _Pause(task)
+        self._offload(partial(attempt_files.examine, task), partial(self._examined, pause),
+                      partial(self._broke, pause))
+
+    def _examined(self, pause: _Pause, found: tuple[str, str]) -> None:
+        if self._pauses.pop(pause.task.uid, None) is None:   # cancelled
+            return
+        task, (missing, stderr) = pause.task, found
+        if missing:
+            task.fail(repr(RuntimeError(missing)), missing, OUTPUT, sentence=missing)
+        rules = RetryRules(task.description)
+        if task.target_state != states.DONE and used(task) < rules.most and self._is_covered(task, rules, stderr):
+            self._pause(task, rules)
+        else:
+            self._ports.end([task])
+
+    def _broke(self, pause: _Pause, error: BaseException) -> None:
+        if self._pauses.pop(pause.task.uid, None) is not None:
+            pause.task.broke(error, 'looking at its output')
+            self._ports.end([pause.task])
+
+    @staticmethod
+    def _is_covered(task: AgentTask, rules: RetryRules, stderr: str) -> bool:
+        record = task.error or {}
+        if task.target_state == states.CANCELED and record.get('kind') != TIMEOUT:
+            return False
+        return rules.covers(record, task.exit_code, lambda: stderr or str(task.stderr))
+
+    # the next attempt
+
+    def _pause(self, task: AgentTask, rules: RetryRules) -> None:
+        """Record a failed attempt, and begin to wait for the next one."""
+        number = used(task)
+        where = attempt_files.place(task, number)
+        entry = _entry(task, number, where)
+        task.extra[HISTORY] = [*task.extra.get(HISTORY, ()), entry]
+        seconds = rules.delay(number) * random.uniform(1 - JITTER, 1 + JITTER) if task.description['retries'] else 0.0
+        self._tracer.record('task_retry', task.uid, msg=f'{number} {entry["kind"]}')
+        text = f'attempt {number + 1} of {rules.most}, after {seconds:.3g} s: {entry["reason"]}'
+        self._ports.report(task, {'waits_for': text, 'history': task.extra[HISTORY]})
+        pause = self._pauses[task.uid] = _Pause(task)
+        again = partial(self._again, pause)
+        pause.timer = self._loop.call_later(seconds, self._offload, partial(attempt_files.put_aside, task, where),
+                                            again, again)
+
+    def _again(self, pause: _Pause, _: object) -> None:
+        """Begin the next attempt; files that could not be moved are overwritten."""
+        task = pause.task
+        if self._pauses.pop(task.uid, None) is None:   # cancelled
+            return
+        task.description.update(RetryRules(task.description).changes(task.description, self._limits))
+        task.clear()
+        reset(task)
+        self._ports.again(task)
+
+
+def _entry(task: AgentTask, number: int, where: str) -> dict[str, Any]:
+    """Return the record of a failed attempt for the application."""
+    record = task.error or {}
+    found = {'attempt': number, 'kind': record.get('kind', ''),
+             'reason': record.get('sentence') or task.exception or '', 'exit_code': task.exit_code,
+             'signal': record.get('signal'), 'pilot': task.pilot, 'nodes': place_of(task),
+             'started': task.extra.pop(_STARTED, None), 'ended': time.time(), 'sandbox': where}
+    return {name: value for name, value in found.items() if value is not None}

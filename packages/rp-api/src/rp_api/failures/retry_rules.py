@@ -1,0 +1,165 @@
+"""The attributes `retries`, `retry_on`, `retry_delay`, `retry_with` and `expect` of a task description.
+
+Plain data in, plain data out: what is allowed, which failures are followed by another attempt, and what the description
+of that attempt is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rp_api.failures.kinds import (
+    CANCELED,
+    DEPENDENCY,
+    DESCRIPTION,
+    EXCEPTION,
+    EXIT,
+    INTERNAL,
+    KINDS,
+    LOST,
+    MEMORY,
+    NODE,
+    OUTPUT,
+    PILOT,
+    SIGNAL,
+    STAGING,
+    TIMEOUT,
+)
+from rp_api.record import CastError
+from rp_api.system.signals import name_of
+
+BY_DEFAULT = frozenset({EXIT, SIGNAL, MEMORY, OUTPUT, EXCEPTION, TIMEOUT, NODE, PILOT, LOST, INTERNAL})
+"""The kinds of failures that are retried without `retry_on`: what may succeed the next time."""
+
+NEVER = frozenset({CANCELED, DEPENDENCY, DESCRIPTION, STAGING})
+"""The kinds of failures that are never retried: another run of the program does not change them."""
+
+RESTARTS = 3
+"""Attempts of a task that is `restartable` and has no `retries`."""
+
+COMMAND = 'command:'
+"""The beginning of an entry of `expect` that is a command and not a file."""
+
+_STDERR = 'stderr:'
+_WORDS = tuple(kind for kind in KINDS if kind not in NEVER)
+_LIMITED = ('mem_per_rank', 'lfs_per_rank', 'cores_per_rank', 'gpus_per_rank')
+CHANGEABLE = (*_LIMITED, 'ranks_per_node', 'timeout', 'startup_timeout', 'priority', 'executable', 'arguments',
+              'environment', 'pre_launch', 'post_launch', 'pre_exec', 'post_exec', 'tags')
+"""The attributes that `retry_with` may change."""
+
+_NUMBERS = (*_LIMITED, 'ranks_per_node', 'timeout', 'startup_timeout', 'priority')
+_CHANGE = re.compile(r'([*+])\s*(\d+(?:\.\d+)?)\Z')
+
+
+def rule(value: Any) -> int | str:
+    """Cast to an entry of `retry_on`."""
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if type(value) is int and value != 0:
+        return value
+    if isinstance(value, str):
+        if value in _WORDS or value in _signals():
+            return value
+        if value.startswith(_STDERR) and value != _STDERR:
+            try:
+                re.compile(value.removeprefix(_STDERR))
+            except re.error as error:
+                raise CastError(f'"stderr:" with a valid regular expression ({error})') from None
+            return value
+    if isinstance(value, signal.Signals):
+        return value.name
+    raise CastError(f'an exit code other than 0, the name of a signal such as "SIGBUS", "stderr:<regex>", or one of '
+                    f'{", ".join(_WORDS)}')
+
+
+def change(value: Any) -> dict[str, Any]:
+    """Cast to `retry_with`."""
+    if not isinstance(value, Mapping) or not all(name in CHANGEABLE for name in value):
+        raise CastError(f'a dict with new values of some of {", ".join(CHANGEABLE)}')
+    for name, new in value.items():
+        if name in _NUMBERS and isinstance(new, str) and not _CHANGE.match(new):
+            raise CastError(f'a dict in which {name} is a number, or "*" or "+" with a number, such as "*2"')
+    return dict(value)
+
+
+def expected(value: Any) -> str:
+    """Cast to an entry of `expect`."""
+    value = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if isinstance(value, str) and '\0' not in value and value.removeprefix(COMMAND).strip():
+        return value
+    raise CastError('the name of a file, or "command:" with a command')
+
+
+def is_relative(name: str, value: Any) -> bool:
+    """Return whether a new value in `retry_with` depends on the old one."""
+    return name in _NUMBERS and isinstance(value, str)
+
+
+class RetryRules:
+    """Whether a task gets another attempt, after how many seconds, and with which description."""
+
+    def __init__(self, description: Mapping[str, Any]) -> None:
+        restartable = bool(description.get('restartable'))
+        self._rules = set(description.get('retry_on') or ())
+        self._retries = int(description.get('retries') or 0)
+        self._delay = float(description.get('retry_delay', 1.0))
+        self._with = description.get('retry_with') or {}
+        if not self._rules and self._retries:
+            self._rules = set(BY_DEFAULT)
+        if restartable:
+            self._rules |= {NODE, PILOT}
+        self.most = 1 + self._retries if self._retries else RESTARTS if restartable else 1
+        """The number of attempts that the task has at most."""
+
+    def covers(self, record: Mapping[str, Any], exit_code: int | None, stderr: Callable[[], str]) -> bool:
+        """Return whether a failure is one that is followed by another attempt.
+
+        Args:
+            record: The record of the failure.
+            exit_code: The exit code of the program; None without one.
+            stderr: Returns the standard error of the program; it is called only if a rule needs it.
+        """
+        kind = record.get('kind')
+        if self.most == 1 or kind in NEVER:
+            return False
+        number = record.get('signal')
+        if kind in self._rules or exit_code in self._rules or (number and name_of(number) in self._rules):
+            return True
+        patterns = [each.removeprefix(_STDERR) for each in self._rules if str(each).startswith(_STDERR)]
+        return bool(patterns) and any(re.search(pattern, text) for text in [stderr()] for pattern in patterns)
+
+    @property
+    def reads_stderr(self) -> bool:
+        """Whether a rule needs the standard error."""
+        return any(str(each).startswith(_STDERR) for each in self._rules)
+
+    def delay(self, failed: int) -> float:
+        """Return the seconds before the next attempt after so many failed ones, without jitter."""
+        return self._delay * 2.0 ** min(failed - 1, 16)
+
+    def changes(self, description: Mapping[str, Any], limits: Mapping[str, float]) -> dict[str, Any]:
+        """Return the attributes that the next attempt changes.
+
+        Args:
+            description: The description of the attempt that has failed.
+            limits: What a node has of the resources, by attribute; attributes that are unknown are missing.
+        """
+        found = {}
+        for name, new in self._with.items():
+            match = _CHANGE.match(new) if isinstance(new, str) and name in _NUMBERS else None
+            if match:
+                old = description[name] or 0
+                by = float(match[2])
+                new = old * by if match[1] == '*' else old + by
+                if name in limits:   # but never less than before
+                    new = max(old, min(new, limits[name]))
+                new = type(old)(new)
+            found[name] = new
+        return found
+
+
+def _signals() -> frozenset[str]:
+    return frozenset(name_of(number) for number in signal.valid_signals())
