@@ -83,6 +83,8 @@ def test_a_cancelled_task_is_told_from_one_that_took_too_long() -> None:
     late = task_error('t', states.CANCELED, {'error': {'kind': 'timeout', 'sentence': 'too long'}}, {})
     assert isinstance(late, TaskTimeoutError)
     assert not isinstance(late, CancelledError)
+    lost = task_error('t', states.CANCELED, {'error': {'kind': 'pilot', 'sentence': 'its runtime is over'}}, {})
+    assert isinstance(lost, TaskLostError)
 
 
 @pytest.mark.parametrize(('info', 'kind', 'number', 'sentence'), [

@@ -22,6 +22,7 @@ from typing import Generic
 from rp_agent.executor.base import Ending
 from rp_agent.executor.run import AnyRun
 from rp_agent.logs import LOG
+from rp_api.failures.kinds import CANCELED
 from rp_api.logger import logger
 from rp_api.loop.event_loop import Loop
 from rp_api.system import processes
@@ -134,7 +135,7 @@ class Reaper(ABC, Generic[AnyRun]):
         """Finish runs whose processes survive SIGKILL."""
         for run in self._still_running(runs):
             self._let_go(run, Ending(RuntimeError(f'the task was ended, but processes of it cannot be killed and may '
-                                                  f'still run (sessions {sorted(run.sessions)})')))
+                                                  f'still run (sessions {sorted(run.sessions)})'), kind=CANCELED))
 
     def _still_running(self, runs: list[AnyRun]) -> list[AnyRun]:
         return [run for run in runs if self.running.get(run.task.uid) is run]

@@ -10,7 +10,6 @@ from rp_api import states
 from rp_api.errors import PilotError
 from rp_api.failures.kinds import (
     CANCELED,
-    DEPENDENCY,
     EXCEPTION,
     EXIT,
     INTERNAL,
@@ -120,10 +119,10 @@ def task_error(uid: str, state: str, info: Mapping[str, Any], outputs: Mapping[s
 def _kind(state: str, code: int | None, record: Mapping[str, Any]) -> str:
     """Return the kind of a failure."""
     kind = str(record.get('kind'))
-    if state == states.CANCELED and kind not in (TIMEOUT, DEPENDENCY):
-        return CANCELED
     if kind in KINDS:
         return kind
+    if state == states.CANCELED:
+        return CANCELED
     return INTERNAL if not code else SIGNAL if code < 0 else EXIT
 
 
