@@ -75,6 +75,8 @@ def test_programs(ex: rp.Executor, tmp_path: Path) -> None:
     assert result == rp.TaskResult(0, f'out\n{result.sandbox}\n', 'err\n', result.sandbox)
     assert future.task.state == rp.DONE   # type: ignore[attr-defined]
     assert ex.run('printenv', 'COLOUR', environment={'COLOUR': 'red'}).result(LONG).stdout == 'red\n'
+    assert ex.run('echo', '$RP_RANK', '`date`').result(LONG).stdout == '$RP_RANK `date`\n'
+    assert ex.run('echo', '$RP_RANK', literal_arguments=False).result(LONG).stdout == '0\n'
     with pytest.raises(rp.TaskError) as caught:
         ex.run('sh', '-c', 'exit 3').result(LONG)
     assert (caught.value.kind, caught.value.exit_code) == ('exit', 3)

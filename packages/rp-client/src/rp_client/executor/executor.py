@@ -92,7 +92,8 @@ class Requests(futures.Executor):
         Args:
             executable: The name or path of the program. A path that exists relative to the working directory of the
                 application is taken from there.
-            *args: Its arguments: text, paths, numbers, and futures of these, which are dependencies as in `submit`.
+            *args: Its arguments: text, paths, numbers, and futures of these, which are dependencies as in `submit`. The
+                program gets them as they are, also with a `$`, unless `literal_arguments` is False.
             check: Have the future fail if the program ends with another exit code than 0.
             **attributes: The requirements of `options`, and any other attribute of a `TaskDescription`.
 

@@ -32,7 +32,7 @@ class Programs:
         for name in ('arguments', 'executable', 'mode'):
             if name in attributes:
                 raise TypeError(f'run() takes the executable and its arguments in the form of a call, not {name!r}')
-        wanted = {'executable': _path(executable), **attributes}
+        wanted = {'executable': _path(executable), 'literal_arguments': True, **attributes}
         description = TaskDescription(wanted)
         if wanted != self._verified:
             description.verify()
