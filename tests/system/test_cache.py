@@ -293,3 +293,67 @@ def test_results_survive_the_death_of_the_application(base: Path) -> None:
         assert {task.state for task in tasks} == {rp.DONE}
         assert sum(task.cached for task in tasks) >= 50
         assert [(base / f'out.{n}').read_text() for n in range(200)] == [f'{n}\n' for n in range(200)]
+
+
+def counted(x: int, *, fails: bool = False) -> int:
+    """Count the calls in a file of the working directory of the application."""
+    with open(COUNTER, 'a') as file:
+        file.write('run\n')
+    if fails:
+        raise ValueError('it fails')
+    return 2 * x
+
+
+COUNTER = ''
+
+
+def calls() -> int:
+    return len(Path(COUNTER).read_text().splitlines())
+
+
+@pytest.fixture
+def counter(base: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sys.modules[__name__], 'COUNTER', str(base / 'calls'))
+    return base / 'calls'
+
+
+def test_calls_of_an_executor_are_cached(counter: Path) -> None:
+    for number in range(2):
+        with rp.Executor(cores=2) as executor:
+            cached = executor.options(cache=True)
+            assert cached.submit(counted, 1).result(40) == 2
+            assert cached.submit(counted, cached.submit(counted, 1)).result(40) == 4   # by the value of the other
+            assert list(cached.map(counted, range(5), chunksize=5)) == [0, 2, 4, 6, 8]
+            assert calls() == 5 + number
+            executor.submit(counted, 7).result(40)
+            assert calls() == 6 + number
+        assert calls() == 6 + number
+
+
+def test_cached_calls_need_no_pilot(counter: Path) -> None:
+    with rp.Executor(cores=1) as executor:
+        assert executor.options(cache=True).submit(large, 2 << 20).result(40) == b'x' * (2 << 20)
+        assert executor.options(cache='key').submit(counted, 1).result(40) == 2
+    before = set(counter.parent.iterdir())
+    with rp.Executor(resource='local.nothing', nodes=100, runtime='1h') as executor:   # which cannot run
+        assert executor.options(cache=True).submit(large, 2 << 20).result(0) == b'x' * (2 << 20)
+        assert executor.options(cache='key').submit(large, 5).result(0) == 2
+    assert set(counter.parent.iterdir()) == before   # no session either
+
+
+def test_failed_calls_are_not_cached(counter: Path) -> None:
+    with rp.Executor(cores=1) as executor:
+        for number in range(2):
+            with pytest.raises(ValueError, match='it fails'):
+                executor.options(cache=True).submit(counted, 1, fails=True).result(40)
+            assert calls() == number + 1
+
+
+def test_programs_of_an_executor_are_cached(home: Path) -> None:
+    for number in range(2):
+        with rp.Executor(cores=1) as executor:
+            run = executor.run('sh', '-c', f'echo run >> {home}/runs; echo done', cache=True)
+            assert run.result(40).stdout == 'done\n'
+            assert run.task is not None
+            assert run.task.cached is bool(number)
+    assert runs(home) == 1

@@ -73,7 +73,8 @@ def test_programs(ex: rp.Executor, tmp_path: Path) -> None:
     future = ex.run('sh', '-c', 'echo out; echo err >&2; pwd', 7, tmp_path)
     result = future.result(LONG)
     assert result == rp.TaskResult(0, f'out\n{result.sandbox}\n', 'err\n', result.sandbox)
-    assert future.task.state == rp.DONE   # type: ignore[attr-defined]
+    assert future.task
+    assert future.task.state == rp.DONE
     assert ex.run('printenv', 'COLOUR', environment={'COLOUR': 'red'}).result(LONG).stdout == 'red\n'
     assert ex.run('echo', '$RP_RANK', '`date`').result(LONG).stdout == '$RP_RANK `date`\n'
     assert ex.run('echo', '$RP_RANK', literal_arguments=False).result(LONG).stdout == '0\n'
@@ -94,8 +95,8 @@ def test_dependencies(ex: rp.Executor) -> None:
     three = ex.submit(lambda found, program, more: (sum(found), program.stdout, more['key']), [one, two], program,
                       more={'key': two})
     assert three.result(LONG) == (3, '1 and 2\n', 2)
-    assert ex.submit(add, program.task and 1, futures_of_a_thread()).result(LONG) == 8   # type: ignore[attr-defined]
-    task = program.task   # type: ignore[attr-defined]
+    assert ex.submit(add, program.task and 1, futures_of_a_thread()).result(LONG) == 8
+    task = program.task
     assert ex.submit(lambda result: result.returncode, task).result(LONG) == 0
 
 
@@ -124,10 +125,10 @@ def test_cancelled_dependencies(ex: rp.Executor, tmp_path: Path) -> None:
     wait_until(second.cancelled)
     assert ex.submit(add, 1).result(LONG) == 1   # the rank is free again
     program = ex.run('sleep', 1000)
-    wait_until(lambda: program.task)   # type: ignore[attr-defined]
+    wait_until(lambda: program.task)
     assert program.cancel()
     assert futures.wait([program], LONG).done == {program}
-    wait_until(lambda: program.task.state == rp.CANCELED)   # type: ignore[attr-defined]
+    wait_until(lambda: program.task and program.task.state == rp.CANCELED)
 
 
 def test_a_chain(ex: rp.Executor) -> None:
@@ -215,7 +216,7 @@ def test_programs_that_need_the_cores_of_workers(ex: rp.Executor, tmp_path: Path
 def test_programs_beside_workers(ex: rp.Executor, tmp_path: Path) -> None:
     ex.run('true', cores_per_rank=4).result(LONG)   # no worker is left
     held = [ex.run('sh', '-c', f'while [ ! -e {tmp_path}/end ]; do sleep 0.05; done') for _ in range(2)]
-    wait_until(lambda: all(future.task and future.task.state == rp.AGENT_EXECUTING   # type: ignore[attr-defined]
+    wait_until(lambda: all(future.task and future.task.state == rp.AGENT_EXECUTING
                            for future in held))
     assert ex.submit(add, 2).result(LONG) == 2
     (tmp_path / 'end').touch()
@@ -267,7 +268,7 @@ def test_the_end_of_pending_work(base: Path) -> None:
 def test_a_lost_pilot_breaks_the_executor(base: Path) -> None:
     with rp.Session(cfg={'base': str(base)}) as session, rp.Executor(cores=2, session=session) as ex:
         program, call = ex.run('sleep', 1000), ex.submit(time.sleep, 1000)
-        wait_until(lambda: program.task)   # type: ignore[attr-defined]
+        wait_until(lambda: program.task)
         pmgr = session.get_pilot_managers()[0]
         pmgr.cancel_pilots()
         for future in (program, call):

@@ -120,7 +120,7 @@ class Session(OldMethods):
         if orphan_timeout < 0:
             raise ValueError(f'orphan_timeout is {orphan_timeout}, it must be 0 or more seconds')
         settings = session_settings(config, dburl, proxy_url, orphan_timeout)
-        self.base = str(Path(config.get('base') or os.environ.get('RADICAL_PILOT_BASE') or os.getcwd()).absolute())
+        self.base = base_directory(config.get('base'))
         self.uid, self.path = session_directory(self.base, uid, config.get('path'))
         self.client_sandbox = str(Path(config.get('client_sandbox') or os.getcwd()).absolute())
         self._orphan_timeout = orphan_timeout
@@ -522,6 +522,11 @@ class Session(OldMethods):
 
     def _all_pilots(self) -> list[Pilot]:
         return [pilot for manager in list(self._pmgrs.values()) for pilot in manager.get_pilots()]
+
+
+def base_directory(given: str | os.PathLike[str] | None = None) -> str:
+    """Return the directory of all sessions: the given one, $RADICAL_PILOT_BASE, or the working directory."""
+    return str(Path(given or os.environ.get('RADICAL_PILOT_BASE') or os.getcwd()).absolute())
 
 
 def _close_at_exit(close: weakref.WeakMethod[Any]) -> None:

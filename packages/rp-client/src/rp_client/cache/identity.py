@@ -78,14 +78,14 @@ def identity(description: Mapping[str, Any], client_sandbox: str) -> bytes:
     return digest((rest, inputs, outputs, _programs(rest)))
 
 
-def call_identity(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any],
-                  key: bool | str = True) -> bytes:
-    """Return the identity of a call; `key` stands for all of it if it is a string.
+def call_identity(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], others: Any,
+                  key: bool | str) -> bytes:
+    """Return the identity of a call, whose result depends on `others`, too; `key` stands for all that if it is text.
 
     Raises:
         DigestError: The function or an argument cannot be compared.
     """
-    return digest(('key', key) if isinstance(key, str) else ('call', function, args, dict(kwargs)))
+    return digest(('key', key) if isinstance(key, str) else ('call', function, args, dict(kwargs), others))
 
 
 def _readable(directive: Directive) -> bool:

@@ -17,7 +17,7 @@ from rp_client.executor.sharing import Shape, Size
 from rp_client.pilot import Pilot
 from rp_client.pilot_manager import PilotManager
 from rp_client.raptor import RaptorMaster, RaptorWorker
-from rp_client.session import Session
+from rp_client.session import Session, base_directory
 from rp_client.task import Task
 from rp_client.task_manager import TaskManager
 
@@ -78,6 +78,11 @@ class Allocation:
         if known is None or known.resource != LOCAL or not known.cores:
             return None
         return Size(known.cores, known.gpus, 1)
+
+    @property
+    def base(self) -> str:
+        """The base directory of the session, which may not be open yet."""
+        return self._session.base if self._session else base_directory()
 
     @property
     def tmgr(self) -> TaskManager:

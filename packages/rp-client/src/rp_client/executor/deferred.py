@@ -12,6 +12,7 @@ from rp_api.errors import sentence
 from rp_api.failures.kinds import DEPENDENCY
 from rp_api.failures.task_error import TaskError
 from rp_api.functions import serialize_obj
+from rp_client.executor.cached import CachedCall
 from rp_client.executor.calls import on_workers
 from rp_client.executor.dependencies import Waiting, with_values
 from rp_client.executor.futures import DroppableFuture
@@ -43,13 +44,14 @@ class DeferredCall:
     """A call that is made by the manager: when its dependencies are done, and again if it fails and may be retried."""
 
     def __init__(self, manager: Manager, requirements: Requirements, fn: Callable[..., Any], args: tuple[Any, ...],
-                 kwargs: dict[str, Any], initializer: Initializer | None) -> None:
+                 kwargs: dict[str, Any], initializer: Initializer | None, cached: CachedCall | None) -> None:
         self.future = DroppableFuture(self._dropped)
         self._manager = manager
-        self._requirements = requirements._replace(retries=0)
+        self._requirements = requirements._replace(retries=0, cache=False)
         self._retries = requirements.retries
         self._call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]] | None = fn, args, kwargs
         self._initializer = initializer
+        self._cached = cached
         self._inner: Future[Any] | None = None
         manager.defer(self)
 
@@ -73,7 +75,14 @@ class DeferredCall:
     def _ready(self) -> None:
         if self._call:
             fn, args, kwargs = self._call
-            self._call = fn, *with_values(args, kwargs)
+            fn, args, kwargs = self._call = fn, *with_values(args, kwargs)
+            found = self._cached.find(fn, args, kwargs) if self._cached else None
+            if found is not None:
+                self._call = None
+                self.future.copy(found)
+        self._again()
+
+    def _again(self) -> None:
         try:
             self._make()
         except Exception as error:   # an argument cannot travel
@@ -100,9 +109,11 @@ class DeferredCall:
             return
         if isinstance(error, Exception) and self._retries and not (self._manager.broken or self._manager.leaving):
             self._retries -= 1
-            self._manager.post(self._ready)
+            self._manager.post(self._again)
             return
         self._call = self._inner = None
+        if self._cached and error is None and not inner.cancelled():
+            self._cached.keep(inner.result())
         self.future.copy(inner)
 
     def _dropped(self) -> None:

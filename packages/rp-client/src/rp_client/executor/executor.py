@@ -16,10 +16,12 @@ from weakref import WeakSet, finalize
 
 from rp_api.functions import serialize_obj
 from rp_client.executor.allocation import Allocation, describe
+from rp_client.executor.cached import CallCache
 from rp_client.executor.calls import on_workers
 from rp_client.executor.deferred import DeferredCall, DeferredProgram, Initializer
 from rp_client.executor.dependencies import futures_in
 from rp_client.executor.errors import BrokenPilotExecutor
+from rp_client.executor.futures import DroppableFuture
 from rp_client.executor.manager import Manager
 from rp_client.executor.programs import Program, Programs, texts
 from rp_client.executor.requirements import Requirements, checked
@@ -32,11 +34,12 @@ _managers: WeakSet[Manager] = WeakSet()
 class Requests(futures.Executor):
     """Calls and programs with certain requirements, see `Executor.options`."""
 
-    def __init__(self, manager: Manager, programs: Programs, initializer: Initializer | None,
+    def __init__(self, manager: Manager, programs: Programs, initializer: Initializer | None, cache: CallCache,
                  requirements: Requirements) -> None:
         self._manager = manager
         self._programs = programs
         self._initializer = initializer
+        self._cache = cache
         self._requirements = requirements
 
     def options(self, **requirements: Any) -> Requests:
@@ -46,13 +49,15 @@ class Requests(futures.Executor):
             **requirements: `ranks`: processes; a function with several gets their MPI communicator as first argument,
                 and its result is a list with the value of each. `cores_per_rank`, `gpus_per_rank`. `timeout`: seconds,
                 after which the call fails with `TimeoutError`, and a program with `TaskTimeoutError`. `retries`: how
-                often a call or a program that has failed is repeated.
+                often a call or a program that has failed is repeated. `cache`: True, or a key: a call or program that
+                is equal to an earlier one gets its result, see `TaskDescription.cache`.
 
         Raises:
             TypeError: A requirement is unknown.
             ValueError: A value is not allowed.
         """
-        return Requests(self._manager, self._programs, self._initializer, checked(requirements, self._requirements))
+        return Requests(self._manager, self._programs, self._initializer, self._cache,
+                        checked(requirements, self._requirements))
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
         """Call `fn(*args, **kwargs)` on a worker of the pilot.
@@ -80,13 +85,13 @@ class Requests(futures.Executor):
         if not callable(fn):
             raise TypeError(f'{fn!r:.80} is not callable: run() starts programs')
         found = futures_in(args, kwargs)
-        if found or self._requirements.retries or self._initializer:
+        if found or self._requirements.retries or self._requirements.cache or self._initializer:
             return self._defer(found, fn, args, kwargs)
         future = (manager.calls or manager.open_calls()).make(self._requirements, fn, args, kwargs)
         manager.called()
         return future
 
-    def run(self, executable: Any, /, *args: Any, check: bool = True, **attributes: Any) -> futures.Future[Any]:
+    def run(self, executable: Any, /, *args: Any, check: bool = True, **attributes: Any) -> DroppableFuture:
         """Run an executable or an MPI program on the pilot.
 
         Args:
@@ -144,6 +149,8 @@ class Requests(futures.Executor):
                 raise ValueError(f'{name} must be at least 1, not {value!r}')
         deadline = None if timeout is None else time.monotonic() + timeout
         items = zip(*iterables, strict=False)
+        if self._requirements.cache:
+            chunksize = 1   # each call is looked up
         if chunksize == 1:
             made = (self.submit(fn, *each) for each in items)
         else:
@@ -176,7 +183,11 @@ class Requests(futures.Executor):
     def _defer(self, found: Sequence[futures.Future[Any]], fn: Callable[..., Any], args: tuple[Any, ...],
                kwargs: dict[str, Any]) -> futures.Future[Any]:
         requirements = self._requirements
-        call = DeferredCall(self._manager, requirements, fn, args, kwargs, self._initializer)
+        cached = self._cache.call(requirements.cache, requirements.ranks) if requirements.cache else None
+        known = cached.find(fn, args, kwargs) if cached and not found else None
+        if known is not None:   # needs no pilot
+            return known
+        call = DeferredCall(self._manager, requirements, fn, args, kwargs, self._initializer, cached)
         call.start(found)
         return call.future
 
@@ -231,8 +242,11 @@ class Executor(Requests):
                            project=project, queue=queue, session=session)
         if session is not None and not isinstance(session, Session):
             raise TypeError(f'session is {session!r:.80}, it must be an rp.Session')
-        manager = Manager(Allocation(description, pilot, session))
-        super().__init__(manager, Programs(), Initializer(initializer, initargs) if initializer else None,
+        allocation = Allocation(description, pilot, session)
+        manager = Manager(allocation)
+        cache = CallCache(lambda: allocation.base, (initializer, tuple(initargs)), manager.post)
+        manager.closing = cache.close
+        super().__init__(manager, Programs(), Initializer(initializer, initargs) if initializer else None, cache,
                          Requirements())
         _managers.add(manager)
         finalize(self, manager.shutdown, False, False).atexit = False

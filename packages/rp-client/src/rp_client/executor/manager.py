@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any, Protocol
@@ -60,6 +61,8 @@ class Manager:
         self._queued: list[Program] = []
         self._running: dict[int, Program] = {}   # at the agent
         self._deferred: dict[Future[Any], Deferred] = {}
+        self.closing: Callable[[], object] = _nothing
+        """Called when everything is done."""
         self.leaving = False   # whether nothing starts any more
         self._watched = True   # whether the manager has to hear of each call, as more workers may be needed
 
@@ -144,6 +147,7 @@ class Manager:
             self.shut = True
             started = self._thread is not None
         if not started:
+            self.closing()
             return
         if cancel:
             self.post(self._cancel_pending)
@@ -368,6 +372,7 @@ class Manager:
             if self.calls is not None:
                 self.calls.close()
             self._allocation.close()
+            self.closing()
         finally:
             self._over.set()
 

@@ -23,6 +23,7 @@ class Requirements(NamedTuple):
     gpus_per_rank: float = 0
     timeout: float = 0
     retries: int = 0
+    cache: bool | str = False
 
     @property
     def of_call(self) -> dict[str, float]:
@@ -42,12 +43,17 @@ def _number(value: Any) -> bool:
     return type(value) in (int, float) and 0 <= value < math.inf
 
 
+def _key(value: Any) -> bool:
+    return type(value) is bool or (isinstance(value, str) and value != '')
+
+
 _ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
     'ranks': _whole(1),
     'cores_per_rank': _whole(1),
     'gpus_per_rank': (_number, 'a number of at least 0'),
     'timeout': (_number, 'a number of seconds of at least 0, where 0 means no limit'),
-    'retries': _whole(0)}
+    'retries': _whole(0),
+    'cache': (_key, 'True, False or a key, which is text')}
 
 
 def checked(given: Mapping[str, Any], base: Requirements) -> Requirements:
