@@ -13,7 +13,7 @@ DOCUMENTS = ['README.md', 'CONTRIBUTING.md', 'benchmarks/README.md', *(f'package
 
 
 def test_first_example_is_the_one_in_the_first_steps() -> None:
-    (block,) = re.findall(r'```python\n(.*?)```', (ROOT / 'docs/start/first-steps.md').read_text(), re.DOTALL)
+    block, *_ = re.findall(r'```python\n(.*?)```', (ROOT / 'docs/start/first-steps.md').read_text(), re.DOTALL)
     example = (ROOT / 'examples/first_tasks.py').read_text()
     assert example.partition('\n\n')[2] == block
 
