@@ -367,7 +367,8 @@ def test_names_of_other_systems_lead_to_ours(kind: type[Description], names: Map
         instead = re.match(r'(?:use|set) (?:"(\w+)"|(\w+)\.(\w+))', sentence)
         if instead is None:
             continue
-        owner = {'TaskDescription': TaskDescription, 'PilotDescription': PilotDescription}[instead[2] or kind.__name__]
+        owners: dict[str, type[Description]] = {each.__name__: each for each in (TaskDescription, PilotDescription)}
+        owner = owners[instead[2] or kind.__name__]
         assert (instead[1] or instead[3]) in owner._schema, sentence
 
 

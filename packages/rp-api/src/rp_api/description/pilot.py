@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rp_api import constants as c
 from rp_api.description.casts import Check, at_least, path, path_part, structure, uid
@@ -13,6 +13,11 @@ from rp_api.description.typed import Description
 from rp_api.errors import DescriptionError
 from rp_api.partitions import check_sizes, sizes, whole
 from rp_api.record import CastError
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from rp_api.description.attributes import PilotAttributes
 
 UID = 'uid'
 RESOURCE = 'resource'
@@ -163,6 +168,10 @@ class PilotDescription(Description):
     """
 
     __slots__ = ()
+
+    if TYPE_CHECKING:
+        def __init__(self, from_dict: Mapping[str, Any] | None = None,
+                     **attributes: Unpack[PilotAttributes]) -> None: ...
 
     _schema: ClassVar[Mapping[str, Any]] = {name: kind for name, (kind, _) in _ATTRIBUTES.items()}
     _defaults: ClassVar[Mapping[str, Any]] = {name: default for name, (_, default) in _ATTRIBUTES.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rp_api import constants as c
 from rp_api.description.after import after, not_empty
@@ -27,6 +27,11 @@ from rp_api.description.typed import Description
 from rp_api.errors import DescriptionError, attribute_type_error
 from rp_api.failures import retry_rules
 from rp_api.record import CastError
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from rp_api.description.attributes import TaskAttributes
 
 UID = 'uid'
 NAME = 'name'
@@ -379,6 +384,10 @@ class TaskDescription(Description):
     """
 
     __slots__ = ()
+
+    if TYPE_CHECKING:
+        def __init__(self, from_dict: Mapping[str, Any] | None = None,
+                     **attributes: Unpack[TaskAttributes]) -> None: ...
 
     _schema: ClassVar[Mapping[str, Any]] = {name: kind for name, (kind, _) in _ATTRIBUTES.items()}
     _defaults: ClassVar[Mapping[str, Any]] = {name: default for name, (_, default) in _ATTRIBUTES.items()}
