@@ -78,6 +78,7 @@ def test_programs(ex: rp.Executor, tmp_path: Path) -> None:
     assert ex.run('printenv', 'COLOUR', environment={'COLOUR': 'red'}).result(LONG).stdout == 'red\n'
     assert ex.run('echo', '$RP_RANK', '`date`').result(LONG).stdout == '$RP_RANK `date`\n'
     assert ex.run('echo', '$RP_RANK', literal_arguments=False).result(LONG).stdout == '0\n'
+    assert ex.run('seq', 10_000).result(LONG).stdout.split() == [str(number) for number in range(1, 10_001)]
     with pytest.raises(rp.TaskError) as caught:
         ex.run('sh', '-c', 'exit 3').result(LONG)
     assert (caught.value.kind, caught.value.exit_code) == ('exit', 3)

@@ -103,8 +103,8 @@ class Requests(futures.Executor):
             **attributes: The requirements of `options`, and any other attribute of a `TaskDescription`.
 
         Returns:
-            The future of a `TaskResult`: `returncode`, `stdout`, `stderr` and `sandbox`. Its `task` is the task that
-            runs the program, None before it was submitted.
+            The future of a `TaskResult`: `returncode`, `stdout`, `stderr` (the last MiB of each) and `sandbox`. Its
+            `task` is the task that runs the program, None before it was submitted.
 
         Raises:
             TypeError: An argument is no text, path, number or future.
@@ -173,6 +173,20 @@ class Requests(futures.Executor):
             self._manager.abort()
             raise
 
+    def joblib_backend(self) -> Any:
+        """Return a backend for joblib, and for libraries that use it, such as scikit-learn; wait for the pilot.
+
+            with joblib.parallel_config(backend=ex.joblib_backend()):
+                joblib.Parallel()(joblib.delayed(fn)(item) for item in items)
+
+        Raises:
+            ImportError: joblib is not installed.
+            BrokenPilotExecutor: The pilot has failed.
+        """
+        from rp_client.executor.joblib_backend import PilotBackend
+
+        return PilotBackend(self, self._max_workers)
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> bool | None:
         if error is not None and not isinstance(error, Exception):   # such as KeyboardInterrupt
@@ -190,6 +204,11 @@ class Requests(futures.Executor):
         call = DeferredCall(self._manager, requirements, fn, args, kwargs, self._initializer, cached)
         call.start(found)
         return call.future
+
+    @property
+    def _max_workers(self) -> int:
+        """The number of cores of the pilot, which is waited for; Dask asks for it under this name."""
+        return self._manager.size().cores
 
     @property
     def _broken(self) -> BrokenPilotExecutor | None:

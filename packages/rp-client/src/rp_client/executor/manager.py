@@ -55,6 +55,7 @@ class Manager:
         self._thread: threading.Thread | None = None
         self._over = threading.Event()
         self._size: Size | None = None
+        self._sized = threading.Event()   # or broken
         self._workers: dict[str, tuple[RaptorWorker, int]] = {}   # with their numbers of ranks
         self._stage = RUN
         self._turn_ends = 0.0
@@ -95,6 +96,18 @@ class Manager:
                 raise
             self._thread = threading.Thread(target=self._run, name='rp.Executor', daemon=True)
             self._thread.start()
+
+    def size(self) -> Size:
+        """Return the size of the pilot; wait for it if it is not known before."""
+        known = self._size or self._allocation.size
+        if known is not None:
+            return known
+        self.check_open()
+        self.open()
+        self._sized.wait()
+        self.check_open()
+        assert self._size
+        return self._size
 
     def open_calls(self) -> Calls:
         """Return the calls, with a master for them."""
@@ -208,6 +221,7 @@ class Manager:
 
     def _active(self, size: Size) -> None:
         self._size = size
+        self._sized.set()
 
     def _settle(self) -> None:
         """Submit what can run, and start or end workers."""
@@ -351,6 +365,7 @@ class Manager:
 
     def _end_all(self, error: BrokenPilotExecutor | None) -> None:
         """Cancel everything without a result; with an error, have it fail."""
+        self._sized.set()
         for program in self._running.values():
             self._drop(program)
         futures = [*self._deferred, *(program.future for program in [*self._queued, *self._running.values()])]

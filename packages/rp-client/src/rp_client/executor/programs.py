@@ -6,19 +6,22 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
-from typing import Any
+from typing import Any, BinaryIO
 
 from rp_api import states
 from rp_api.description.task import TaskDescription
-from rp_api.errors import DescriptionError
+from rp_api.errors import DescriptionError, PilotError
 from rp_api.failures.kinds import EXIT, SIGNAL
-from rp_client.completion.result import TaskResult
+from rp_client.completion.result import SHOWN, TaskResult
 from rp_client.executor.futures import DroppableFuture
 from rp_client.executor.sharing import Need
 from rp_client.task import Task
 
 _PLACED = ('ranks_per_node', 'lfs_per_rank', 'mem_per_rank', 'slots', 'tags')
 """Attributes with which a program cannot run on any cores of a pilot."""
+
+LONGEST = 1 << 20
+"""Bytes of a standard stream in a result."""
 
 
 class Programs:
@@ -61,22 +64,48 @@ class Program:
         return self.task is not None and states.TASK.value(self.task.state) >= states.TASK.value(states.AGENT_EXECUTING)
 
     def _end(self, future: Future[Any], ended: Callable[[Program], object]) -> None:
-        """Resolve the future."""
+        """Resolve the future, in a thread that may read files if the result has more output than agents report."""
         assert self.task
+        if max(len(self.task.stdout), len(self.task.stderr)) < SHOWN:
+            self._resolve(future, ended)
+        else:
+            self.task.tmgr._engine.helpers.run(lambda: self._resolve(future, ended), _nothing, _nothing)
+
+    def _resolve(self, future: Future[Any], ended: Callable[[Program], object]) -> None:
         with suppress(InvalidStateError):   # it was cancelled
             try:
                 error = future.exception()
             except CancelledError:
                 self.future.drop()
             else:
-                if error is None:
-                    self.future.set_result(future.result())
-                elif not self._check and getattr(error, 'kind', '') in (EXIT, SIGNAL):
-                    task = self.task
-                    self.future.set_result(TaskResult(task.exit_code, task.stdout, task.stderr, task.sandbox))
+                if error is None or (not self._check and getattr(error, 'kind', '') in (EXIT, SIGNAL)):
+                    self.future.set_result(self._result())
                 else:
                     self.future.set_exception(error)
         ended(self)
+
+    def _result(self) -> TaskResult:
+        task = self.task
+        assert task
+        return TaskResult(task.exit_code, _output(task.stdout, task.open_stdout),
+                          _output(task.stderr, task.open_stderr), task.sandbox)
+
+
+def _output(end: str, opened: Callable[[], BinaryIO]) -> str:
+    """Return an output, of which the end is known: as much as `LONGEST` allows, or as there is."""
+    if len(end) < SHOWN:
+        return end
+    try:
+        with opened() as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - LONGEST))
+            return file.read().decode(errors='replace')
+    except (OSError, RuntimeError, PilotError):   # it was removed, or cannot be reached
+        return end
+
+
+def _nothing(_: object) -> None:
+    """Ignore the end of work that has no result."""
 
 
 def texts(values: Iterable[Any]) -> list[str]:
