@@ -148,3 +148,20 @@ def test_iterating_over_tasks_as_they_end(shared: Run) -> None:
         assert await rp.aio.wait(more, return_when=futures.FIRST_COMPLETED) == (set(more), set())
 
     asyncio.run(iterate())
+
+
+def test_objects_show_themselves(session: rp.Session, base: Path) -> None:
+    pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+    pilot = pmgr.submit_pilots(pilot_description(base))
+    tmgr.add_pilots(pilot)
+    tasks = tmgr.submit_tasks([program('true')] * 100 + [program('exit 3')])
+    tmgr.wait_tasks(timeout=60)
+    tmgr.forget_tasks(tasks[:10])
+    assert repr(tmgr) == f'<TaskManager {tmgr.uid}: 91 tasks, 90 DONE, 1 FAILED>'
+    assert repr(pmgr) == f'<PilotManager {pmgr.uid}: 1 pilot, 1 PMGR_ACTIVE>'
+    assert repr(session) == f'<Session {session.uid} open>'
+    for thing, text in ((session, '91 tasks, 90 DONE, 1 FAILED'), (pmgr, '1 PMGR_ACTIVE'), (tmgr, 'round_robin'),
+                        (pilot, 'local.exact'), (tasks[100], '>FAILED<')):
+        assert text in thing._repr_html_()
+    session.close()
+    assert repr(session) == f'<Session {session.uid} closed>'

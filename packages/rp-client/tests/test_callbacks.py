@@ -71,6 +71,25 @@ def test_what_a_callback_raises_is_logged_and_stops_nobody(
     assert record.exc_info[1] is error
 
 
+def test_failures_of_a_registered_callback_are_counted(dispatcher: Dispatcher,
+                                                       caplog: pytest.LogCaptureFixture) -> None:
+    """The first one has a traceback; the others cost a line for ten times as many, and one at the end."""
+    registry = Registry({'METRIC': ('error',)})
+    often, seldom = registry.add(failing, 'METRIC')[1], registry.add(lambda error: failing(error), 'METRIC')[1]
+    with caplog.at_level(logging.ERROR):
+        for number in range(123):
+            dispatcher.call(often, OSError(number))
+        dispatcher.call(seldom, OSError('once'))
+        dispatcher.close(TIMEOUT)
+    lines = [record.getMessage() for record in caplog.records]
+    assert len([record for record in caplog.records if record.exc_info]) == 2
+    assert lines[0] == 'callback failing failed; it goes on to be called, and further failures are counted'
+    assert lines[1:3] == ['callback failing has failed 10 times, now with OSError(9)',
+                          'callback failing has failed 100 times, now with OSError(99)']
+    assert 'lambda' in lines[3]
+    assert lines[4:] == ['callback failing has failed 123 times']
+
+
 def test_a_callback_without_a_name_can_fail_too(dispatcher: Dispatcher, caplog: pytest.LogCaptureFixture) -> None:
     class Nameless:
         def __call__(self) -> None:

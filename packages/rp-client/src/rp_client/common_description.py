@@ -43,6 +43,12 @@ def _for_client(directives: Any) -> bool:
     return bool(directives) and any(acts_on_client(directive['action']) for directive in directives)
 
 
+def counts(kind: str, total: int, by_state: Mapping[str, int]) -> str:
+    """Return how many tasks or pilots there are, of which so many are in certain states."""
+    states = [f'{number} {state}' for state, number in by_state.items() if number]
+    return ', '.join([f'{total} {kind}{"" if total == 1 else "s"}', *states])
+
+
 def listed(descriptions: Any, kind: str) -> list[Any]:
     """Return one description, or several, as a list; raise `AttributeTypeError` for other objects."""
     many = isinstance(descriptions, Iterable) and not isinstance(descriptions, Mapping | str)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rp_api import states
 from rp_api.constants import PILOT_STATE
+from rp_api.description.html_table import html_table
 from rp_api.description.pilot import PilotDescription
 from rp_api.description.task import TaskDescription
 from rp_api.task_modes import PILOT_RPC
@@ -49,6 +50,12 @@ class Pilot:
 
     def __repr__(self) -> str:
         return f'<Pilot {self._uid} {self._state}>'
+
+    def _repr_html_(self) -> str:
+        """Return a table of the main attributes, for notebooks."""
+        return html_table(f'{type(self).__name__} {self._uid}', {
+            'state': self._state, 'resource': self.resource, 'resources': self.resources,
+            'exception': self._exception, 'sandbox': self.pilot_sandbox})
 
     def __str__(self) -> str:
         return str([self._uid, self.resource, self._state])

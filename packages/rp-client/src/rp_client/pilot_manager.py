@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rp_api import states
 from rp_api.constants import PILOT_STATE, TASK_SERVICE
 from rp_api.coordination.contract import KnownPilot, Update
+from rp_api.description.html_table import html_table
 from rp_api.description.pilot import PilotDescription
 from rp_api.errors import CoordinationError, DescriptionError
 from rp_api.partitions import WHOLE
@@ -18,7 +20,7 @@ from rp_api.platforms.definition import ResourceConfig
 from rp_api.platforms.load import filled
 from rp_api.staging.directive import expand
 from rp_api.staging.run import check_locations
-from rp_client.common_description import listed
+from rp_client.common_description import counts, listed
 from rp_client.engine.callbacks import Entry, Registry, told
 from rp_client.engine.engine import engine_of
 from rp_client.engine.tracker import Tracker
@@ -70,6 +72,16 @@ class PilotManager:
         self._tracer.record('setup_done', uid=self.uid)
         if not _uid:
             self._engine.call(self._engine.connection.note, self.uid, {})
+
+    def __repr__(self) -> str:
+        return f'<PilotManager {self.uid}: {self._counts()}>'
+
+    def _repr_html_(self) -> str:
+        """Return a table of the pilots, for notebooks."""
+        return html_table(f'PilotManager {self.uid}', {'session': self._session.uid, 'pilots': self._counts()})
+
+    def _counts(self) -> str:
+        return counts('pilot', len(self._pilots), Counter(pilot.state for pilot in list(self._pilots.values())))
 
     @property
     def session(self) -> Session:

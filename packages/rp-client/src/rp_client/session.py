@@ -19,6 +19,7 @@ from rp_api import distributions, states
 from rp_api.coordination import spool_file
 from rp_api.coordination.connect import coordinator
 from rp_api.coordination.contract import Update
+from rp_api.description.html_table import html_table
 from rp_api.errors import CoordinationError, sentence
 from rp_api.platforms.registry import PlatformRegistry
 from rp_api.system import limits
@@ -172,6 +173,16 @@ class Session(OldMethods):
             if reason is not None:
                 raise CoordinationError(f'{self.uid} cannot be attached: {reason} ({self.reg_addr})') from reason
             raise
+
+    def __repr__(self) -> str:
+        return f'<Session {self.uid} {"closed" if self.closed else "open"}>'
+
+    def _repr_html_(self) -> str:
+        """Return a table of the session and its managers, for notebooks."""
+        pmgrs = {uid: pmgr._counts() for uid, pmgr in self._pmgrs.items()}
+        tmgrs = {uid: tmgr._counts() for uid, tmgr in self._tmgrs.items()}
+        return html_table(f'Session {self.uid}', {
+            'state': 'closed' if self.closed else 'open', 'directory': self.path, **pmgrs, **tmgrs})
 
     def __enter__(self) -> Session:
         return self

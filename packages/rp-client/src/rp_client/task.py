@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
 from rp_api import states
 from rp_api.constants import AGENT_SERVICE, TASK_EXECUTABLE, TASK_SERVICE, TASK_STATE
 from rp_api.coordination.contract import PackedInfo, packed_info
+from rp_api.description.html_table import html_table
 from rp_api.description.task import TaskDescription
 from rp_api.errors import DeserializationError
 from rp_api.failures.kinds import PILOT
@@ -67,6 +68,12 @@ class Task:
 
     def __repr__(self) -> str:
         return f'<Task {self._uid} {self._state}>'
+
+    def _repr_html_(self) -> str:
+        """Return a table of the main attributes, for notebooks."""
+        return html_table(f'Task {self._uid}', {
+            'name': self.name, 'state': self._state, 'pilot': self.pilot, 'exit code': self.exit_code,
+            'exception': self.exception, 'sandbox': self.sandbox, 'waits for': self.waits_for})
 
     def __str__(self) -> str:
         return str([self._uid, self.pilot, self._state])

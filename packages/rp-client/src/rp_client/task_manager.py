@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 from rp_api import constants, states
 from rp_api.constants import TASK_STATE, WAIT_QUEUE_SIZE
 from rp_api.coordination.contract import BULK, KnownTask, Update
+from rp_api.description.html_table import html_table
 from rp_api.description.task import TaskDescription
 from rp_api.errors import CoordinationError
 from rp_api.loop.offload import Helpers
@@ -20,7 +21,7 @@ from rp_api.task_modes import SERVICE_MODES
 from rp_api.wire import codec
 from rp_client import ids
 from rp_client.cache.tasks import TaskCache
-from rp_client.common_description import NOTHING, CommonDescription, listed
+from rp_client.common_description import NOTHING, CommonDescription, counts, listed
 from rp_client.completion.task_future import TaskFuture
 from rp_client.engine.callbacks import Entry, Registry, arguments, told
 from rp_client.engine.engine import engine_of
@@ -96,6 +97,18 @@ class TaskManager(OldMethods):
         self._tracer.record('setup_done', uid=self.uid)
         if not _uid:
             self._note()
+
+    def __repr__(self) -> str:
+        return f'<TaskManager {self.uid}: {self._counts()}>'
+
+    def _repr_html_(self) -> str:
+        """Return a table of the tasks, for notebooks."""
+        return html_table(f'TaskManager {self.uid}', {
+            'session': self._session.uid, 'scheduler': self.scheduler, 'pilots': ', '.join(self._pilots),
+            'tasks': self._counts()})
+
+    def _counts(self) -> str:
+        return counts('task', len(self._tasks), self._tracker.finals)
 
     @property
     def session(self) -> Session:
@@ -311,6 +324,7 @@ class TaskManager(OldMethods):
                 raise ValueError(f'task {uid} is {task.state}: only tasks that are final ({", ".join(states.FINAL)}) '
                                  'can be forgotten')
         self._session._uids.removed_tasks(wanted)
+        self._tracker.forgotten([task.state for task in self._look(wanted)])
         self._tasks.remove(wanted)
         self._callbacks.forget(wanted)
         if not self._closed and not self._engine.broken:

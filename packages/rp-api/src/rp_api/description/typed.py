@@ -21,6 +21,7 @@ from typing import Any, ClassVar, TypeVar
 
 from rp_api.deprecated import warn_renamed
 from rp_api.description.casts import Cast, Check, cast_for
+from rp_api.description.html_table import html_table
 from rp_api.errors import AttributeUnknown, DescriptionError, attribute_type_error, unknown_attribute
 from rp_api.record import CastError, plain, suggestion
 
@@ -34,6 +35,10 @@ _OURS = ('rp_api', 'rp_client', 'rp_raptor', 'rp_agent')
 
 class NoSuchAttribute(AttributeUnknown, AttributeError):
     """An attribute that does not exist and was never set was read: both a `KeyError` and an `AttributeError`."""
+
+
+_NOT_SHOWN = frozenset({'check', 'derive', 'from_sparse', 'sparse', 'verify_alone', 'verify_call'})
+"""Methods for other parts of the system."""
 
 
 class Description(dict[str, Any]):
@@ -251,7 +256,7 @@ class Description(dict[str, Any]):
         del self[name]
 
     def __dir__(self) -> list[str]:
-        return [*super().__dir__(), *self._names(), *self._aliases]
+        return [*(name for name in super().__dir__() if name not in _NOT_SHOWN), *self._names()]
 
     # the methods of a dict
 
@@ -361,6 +366,10 @@ class Description(dict[str, Any]):
 
     def __repr__(self) -> str:
         return f'{type(self).__name__}({self.sparse()!r})'
+
+    def _repr_html_(self) -> str:
+        """Return a table of the attributes that are set, for notebooks."""
+        return html_table(type(self).__name__, self.sparse())
 
 
 def _restore(cls: type[D], stored: dict[str, Any], origins: dict[str, str] | None = None) -> D:

@@ -1,8 +1,9 @@
 """Callbacks of the application: their registry, and the dispatcher thread that calls them.
 
 Callbacks run one after the other, in the order of the events, in a separate thread: they may call the API, and block
-there, without stopping the event loop. An exception in a callback is logged and does not stop the others. A process
-that a callback forks ends with that callback.
+there, without stopping the event loop. An exception in a callback does not stop the others: the first one of each
+callback is logged with its traceback, and the others are counted. A process that a callback forks ends with that
+callback.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Dispatcher:
         self._queue: queue.SimpleQueue[Calls | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._ended = self._dropped = False
+        self._failing: dict[Registered, None] = {}
         self._process = OwnerProcess('this queue of callbacks')
 
     def call(self, callback: Callable[..., Any], *args: Any) -> None:
@@ -94,29 +96,56 @@ class Dispatcher:
                 self._call(callback, args)
                 if not self._process.here:   # the callback has forked, and returned in the child
                     return
+        for registered in self._failing:
+            registered.log_total()
 
     def _call(self, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
         try:
             callback(*args)
-        except BaseException:   # SystemExit included: it would end the thread, and with it all callbacks
+        except BaseException as error:   # SystemExit included: it would end the thread, and with it all callbacks
             if not self._process.here:
                 raise
-            function = callback.function if isinstance(callback, Registered) else callback
-            _log.exception('callback %s failed', getattr(function, '__qualname__', function))
+            if isinstance(callback, Registered):
+                self._failing[callback] = None
+                callback.failed(error)
+            else:
+                _log.exception('callback %s failed', _name(callback))
 
 
 class Registered:
     """A callback that is no longer called once it is removed, not even by calls that are queued already."""
 
-    __slots__ = ('function', 'removed')
+    __slots__ = ('_failures', '_logged', 'function', 'removed')
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self.removed = False
+        self._failures = self._logged = 0
 
     def __call__(self, *args: Any) -> None:
         if not self.removed:
             self.function(*args)
+
+    def failed(self, error: BaseException) -> None:
+        """Log the first exception, in its handler, and each tenth, hundredth, ... one."""
+        self._failures += 1
+        if self._failures == 1:
+            self._logged = 1
+            _log.exception('callback %s failed; it goes on to be called, and further failures are counted',
+                           _name(self.function))
+        elif self._failures == 10 * self._logged:
+            self._logged = self._failures
+            _log.error('callback %s has failed %d times, now with %r', _name(self.function), self._failures, error)
+
+    def log_total(self) -> None:
+        """Log how often the callback has failed, unless that was logged already."""
+        if self._failures > self._logged:
+            self._logged = self._failures
+            _log.error('callback %s has failed %d times', _name(self.function), self._failures)
+
+
+def _name(callback: Callable[..., Any]) -> str:
+    return str(getattr(callback, '__qualname__', callback))
 
 
 Entry = tuple[str, Registered, Any, str | None]
@@ -151,7 +180,7 @@ class Registry:
         names = self._metrics[metric]
         if data is not None and not _fits(callback, (*names, 'cb_data')) and _fits(callback, names):
             _log.warning('callback %s takes (%s) and no data: it is called without its cb_data, %.80r',
-                         getattr(callback, '__qualname__', callback), ', '.join(names), data)
+                         _name(callback), ', '.join(names), data)
             data = None
         _check_arguments(callback, arguments(*names, data=None if data is None else 'cb_data'))
         # replaced, not changed in place: the event loop may be reading the list
@@ -200,8 +229,8 @@ def _check_arguments(callback: Callable[..., Any], names: Sequence[str]) -> None
     try:
         signature.bind(*names)
     except TypeError as error:
-        name = getattr(callback, '__qualname__', callback)
-        raise ValueError(f'callback {name}{signature} cannot be called with ({", ".join(names)}): {error}') from None
+        raise ValueError(f'callback {_name(callback)}{signature} cannot be called with ({", ".join(names)}): '
+                         f'{error}') from None
 
 
 def arguments(*args: Any, data: Any) -> tuple[Any, ...]:

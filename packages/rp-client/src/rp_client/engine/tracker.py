@@ -54,6 +54,7 @@ class Tracker:
         self._bulk = bulk_callbacks()
         self._untold: dict[Any, str] = {}   # restored entities without a callback yet, with the last announced state
         self._has_told = False
+        self.finals = dict.fromkeys(states.FINAL, 0)   # the numbers of entities in these states
         self._held: dict[Any, Submission] = {}   # entities whose submission has not returned yet
         self.on_final: Callable[[Sequence[Any]], object] = lambda entities: None
         """Called with entities that have reached a final state."""
@@ -65,8 +66,16 @@ class Tracker:
 
     def restored(self, entity: Any, told: str) -> None:
         """Track a restored entity, whose states up to `told` an earlier application has received."""
+        if self._model.is_final(entity._state):
+            self.finals[entity._state] += 1
         if told != entity._state or not self._model.is_final(told):
             self._untold[entity] = told
+
+    def forgotten(self, final: Iterable[str]) -> None:
+        """Count entities in these final states no more; may be called in any thread."""
+        with self.board.lock:
+            for state in final:
+                self.finals[state] -= 1
 
     def forget(self, uids: Collection[str]) -> None:
         """Drop the states that are kept for callbacks of these uids."""
@@ -132,7 +141,8 @@ class Tracker:
                     continue
                 start = entity._state
                 change, passed = self._move(told)
-                end = state if change is told and entity._state == state and state not in _ABRUPT and passed else ''
+                simple = change is told and entity._state == state and state not in _ABRUPT
+                end = state if simple and passed and start not in _ABRUPT else ''
                 if passed:
                     real.append(change)
                     if passed is not before:   # consecutive changes are mostly equal
@@ -181,6 +191,7 @@ class Tracker:
         for entities, passed in announced:
             self.board.changed(passed[-1], entities)
             if self._model.is_final(passed[-1]):
+                self.finals[passed[-1]] += len(entities)
                 self.on_final(entities)
         self.board.look()
 
@@ -213,6 +224,8 @@ class Tracker:
             info = {**(info or {}), 'reached': entity._state}   # for callbacks that are registered later
         if info and (more or entity._state == state):
             entity._learn(info)
+        if more and self._model.is_final(entity._state):   # a cancelled task has ended otherwise
+            self.finals[entity._state] -= 1
         entity._state = target
         return [*passed, *more] if passed else more
 
