@@ -58,7 +58,10 @@ _TABLE: dict[str, dict[str, str]] = {
     'pilot': {'rp_client.pilot': 'Pilot'},
     'task_manager': {'rp_client.task_manager': 'TaskManager'},
     'task': {'rp_client.task': 'Task'},
-    'aio': {'rp_client.completion.waits': 'wait=async_wait as_completed'},
+    'aio': {
+        'rp_client.completion.waits': 'wait=async_wait as_completed',
+        'rp_client.executor.async_executor': 'Executor',
+    },
     'raptor_tasks': {'rp_client.raptor': 'Raptor=RaptorMaster RaptorMaster RaptorWorker'},
     'raptor': {
         'rp_raptor.master.master': 'Master',
