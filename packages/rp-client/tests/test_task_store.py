@@ -96,6 +96,37 @@ def test_a_task_is_one_object(site: Site) -> None:
         gc.collect()
 
 
+def test_a_task_leaves_the_memory_when_it_is_let_go(site: Site) -> None:
+    kept = [site.add(f'kept.{number:06d}') for number in range(3 * BLOCK)]
+    site.move_on()
+    assert {site.store.look(task.uid) for task in kept} == set(kept)
+    gone = list(map(weakref.ref, kept))
+    kept.clear()
+    for _ in range(4):
+        site.move_on()
+    assert not any(reference() for reference in gone)
+    assert site.store['kept.000000'].exit_code == 0
+
+
+def test_a_task_that_is_asked_for_before_it_is_written_is_one_object(site: Site) -> None:
+    for number in range(BLOCK // 2):   # selected, but too few for a block
+        site.add(f'asked.{number:06d}')
+    asked = site.store['asked.000000']
+    site.move_on()
+    assert not isinstance(site.store.look('asked.000000'), Task)
+    assert site.store['asked.000000'] is asked
+
+
+def test_many_are_found_at_once(site: Site) -> None:
+    kept = site.add('kept')
+    assert site.store.find_each(['kept', 'unknown']) == [kept, None]
+    site.add('dropped')
+    site.move_on()
+    found = site.store.find_each(['unknown', 'dropped', 'kept'])
+    assert [task and task.uid for task in found] == [None, 'dropped', 'kept']
+    assert found[2] is kept
+
+
 def test_the_order_is_that_of_submission(site: Site) -> None:
     first = site.add('z', states.AGENT_EXECUTING)
     for uid in ('y', 'x'):
@@ -121,6 +152,7 @@ def test_what_becomes_known_later(site: Site) -> None:
     task._learn({'exit_code': 0})
     task._state = states.DONE
     site.store.settled([task])
+    site.store.changed([task])
     assert site.store['a'] is task
     del task
     site.move_on()

@@ -497,15 +497,16 @@ class TaskManager(OldMethods):
                     self._engine.ask(self._flow.await_acceptance, ACCEPTANCE, lambda: self._flow.sent)
                 self._engine.run(self._end_there)
 
-    def _update(self, updates: Iterable[Update]) -> None:
+    def _update(self, updates: Sequence[Update]) -> None:
         """Apply the updates of agents; called in the loop, for tasks of any manager."""
-        known = self._tasks.find
-        mine = [_new(Change, (task, state, info)) for uid, state, info in updates if (task := known(uid)) is not None]
+        known = self._tasks.find_each([update[0] for update in updates])
+        mine = [_new(Change, (task, state, info)) for task, (_, state, info) in zip(known, updates, strict=True)
+                if task is not None]
         before = [task for task, _, _ in mine if task._state in states.FINAL]
         if mine:
             self._flow.update(mine)
         if before:   # the update may have added to their info
-            self._tasks.settled(before)
+            self._tasks.changed(before)
 
     def _pilot_ended(self, pilot: Pilot, results: Sequence[Update] = ()) -> None:
         """Handle the tasks of a pilot that became final; called in the loop.

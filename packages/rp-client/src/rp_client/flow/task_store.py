@@ -1,7 +1,8 @@
 """The store of a manager's tasks: objects while they can change or the application holds them, otherwise records.
 
-- Final tasks are written to a file in blocks, and then referred to weakly. A task that the application does not hold
-  costs its uid and a reference, about 100 bytes; it is read from the file on access.
+- Final tasks that the application does not hold are written to a file in blocks, and read from it on access. Such a
+  task costs its uid and a reference, about 100 bytes. Whether it holds a task, is seen by the count of references.
+- With each task that becomes final, two older ones in memory are looked at again: the application may have let them go.
 - A task is a single object as long as there is a reference to it.
 - The file is in the session's directory, but unlinked, so that it vanishes with the process. If writing fails, tasks
   stay in memory, and writing is retried.
@@ -13,7 +14,11 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import compress
+from operator import not_
+from sys import getrefcount
 from typing import Any, NamedTuple, Protocol
 
 from rp_api import states
@@ -65,7 +70,8 @@ class TaskStore(Mapping[str, Task]):
         self._tasks: dict[str, Task | _Written] = {}
         self.look: Callable[[str], HasState] = self._tasks.__getitem__
         """Returns a task that is not final, otherwise an object with its state; raises KeyError for an unknown uid."""
-        self._final: list[Task] = []   # to be written next
+        self._final: deque[Task] = deque()   # final tasks that the application may hold
+        self._unheld: list[Task] = []   # final tasks that it did not hold, to be written next
         self._kept: dict[str, weakref.ref[Task]] = {}   # written tasks that may still be in memory
         self._kept_most = BLOCK
         self._pilots: dict[Pilot | None, int] = {None: 0}   # their numbers in the file
@@ -93,6 +99,11 @@ class TaskStore(Mapping[str, Task]):
         task = self._tasks.get(uid)
         return self._again(uid) if type(task) is _Written else task   # type: ignore[return-value]
 
+    def find_each(self, uids: Sequence[str]) -> list[Task | None]:
+        """Return the tasks of these uids; None for each that is unknown."""
+        found = list(map(self._tasks.get, uids))
+        return [self.find(uid) for uid in uids] if _Written in set(map(type, found)) else found   # type: ignore
+
     def has_none(self, uids: Iterable[str]) -> bool:
         """Return whether no task has one of these uids."""
         return self._tasks.keys().isdisjoint(uids)
@@ -110,12 +121,21 @@ class TaskStore(Mapping[str, Task]):
         """Add new tasks, which have these uids."""
         self._tasks.update(zip(uids, tasks, strict=True))
 
-    def settled(self, tasks: Iterable[Task]) -> None:
-        """Schedule tasks to be written that became final, or that have changed since."""
+    def settled(self, tasks: Collection[Task]) -> None:
+        """Have tasks written that became final, as soon as the application does not hold them."""
         with self._lock:
-            while len(self._final) >= BLOCK and self._put_away():   # not these tasks: the caller still uses them
+            self._sort(2 * len(tasks))   # not these tasks: the caller still uses them
+            while len(self._unheld) >= BLOCK and self._put_away():
                 pass
             self._final += tasks
+
+    def changed(self, tasks: Collection[Task]) -> None:
+        """Have final tasks written that have changed since they became final."""
+        with self._lock:
+            each = set(tasks)
+            self._final = deque(task for task in self._final if task not in each)
+            self._unheld = [task for task in self._unheld if task not in each]
+            self._final += each
 
     def remove(self, uids: Iterable[str]) -> None:
         """Remove tasks."""
@@ -124,9 +144,17 @@ class TaskStore(Mapping[str, Task]):
                 del self._tasks[uid]
                 self._kept.pop(uid, None)
 
+    def _sort(self, most: int) -> None:
+        """Look at the oldest of the final tasks, and select those that only this object refers to."""
+        final = self._final
+        oldest = [final.popleft() for _ in range(min(most, len(final)))]
+        held = _held(oldest, 1)   # that of `_tasks`
+        self._unheld += compress(oldest, map(not_, held))
+        final.extend(compress(oldest, held))
+
     def _put_away(self) -> bool:
         """Write a block of tasks and drop them from memory; return False if that fails."""
-        tasks = [task for task in self._final[:BLOCK] if task._uid in self._tasks]   # without removed ones
+        tasks = [task for task in self._unheld[:BLOCK] if task._uid in self._tasks]   # without removed ones
         uids = [task._uid for task in tasks]
         try:
             offset, size = self._file.append(self._pack(uids, tasks))
@@ -135,13 +163,11 @@ class TaskStore(Mapping[str, Task]):
                 self._complained = True
                 _log.warning('final tasks stay in memory: %s', error)
             return False
-        del self._final[:BLOCK]
+        del self._unheld[:BLOCK]
         written = {state: _Written(state, offset, size) for state in states.FINAL}
         self._tasks.update(zip(uids, [written[task._state] for task in tasks], strict=True))
-        self._kept.update(zip(uids, map(weakref.ref, tasks), strict=True))
-        if len(self._kept) > 2 * self._kept_most:
-            self._kept = {uid: reference for uid, reference in self._kept.items() if reference() is not None}
-            self._kept_most = max(BLOCK, len(self._kept))
+        # the application may have got some of them meanwhile
+        self._keep(compress(tasks, _held(tasks, 0)))
         return True
 
     def _pack(self, uids: list[str], tasks: list[Task]) -> bytes:
@@ -163,8 +189,15 @@ class TaskStore(Mapping[str, Task]):
             task = reference() if reference else None
             if task is None:
                 task = self._read(uid, place)
-                self._kept[uid] = weakref.ref(task)
+                self._keep([task])
             return task
+
+    def _keep(self, tasks: Iterable[Task]) -> None:
+        """Remember written tasks that are still in memory."""
+        self._kept.update((task._uid, weakref.ref(task)) for task in tasks)
+        if len(self._kept) > 2 * self._kept_most:
+            self._kept = {uid: reference for uid, reference in self._kept.items() if reference() is not None}
+            self._kept_most = max(BLOCK, len(self._kept))
 
     def _read(self, uid: str, place: _Written) -> Task:
         if self._block.offset != place.offset:
@@ -175,6 +208,12 @@ class TaskStore(Mapping[str, Task]):
         task = self._make(uid, self._block.commons[common], own)
         task._renew(state, known, list(self._pilots)[pilot], attempts)
         return task
+
+
+def _held(tasks: list[Task], known: int) -> list[bool]:
+    """Return for each task whether it has more references than that of the list and `known` others."""
+    (alone,) = map(getrefcount, [object()])
+    return [count > alone + known for count in map(getrefcount, tasks)]
 
 
 class _File:
