@@ -21,6 +21,7 @@ from rp_raptor.errors import CallLost, RemoteError
 from rp_raptor.master.restored import restored
 from rp_raptor.rank.running import arguments
 from rp_raptor.wire import payload
+from rp_raptor.wire.described import read_alike, write_success
 from rp_raptor.wire.result_files import ResultFiles
 
 # few and small ones: what matters is their variety
@@ -185,6 +186,43 @@ def test_parts_of_ranks_are_joined() -> None:
                       'stderr': [None] * 3, 'return_value': [None] * 3}
     with pytest.raises(ValueError, match='no'):
         payload.decode_result(payload.join_parts([payload.encode_value(1), payload.encode_error(ValueError('no'))]))
+
+
+@given(st.text(st.characters(codec='utf-8'), max_size=300), st.text('/\xfcx', max_size=300), st.binary(max_size=300))
+def test_calls_of_described_tasks(uid: str, sandbox: str, rest: bytes) -> None:
+    """Short ones are read without the codec."""
+    call, = payload.encode_alike(b'f' * 16, [uid], [sandbox], [rest])
+    assert payload.decode_alike(call) == (uid, sandbox, rest)
+    read = read_alike(call)
+    assert read == (None if max(len(uid.encode()), len(sandbox.encode()), len(rest)) > 255 else (uid, sandbox, rest))
+    for end in range(0, len(call) - 1, 7):
+        assert read_alike(call[:end]) is None
+    assert read_alike(call + b'x') is None
+
+
+def test_a_call_without_differences_has_no_copy_of_nothing() -> None:
+    call, = payload.encode_alike(b'f' * 16, ['task.000000'], ['/tmp/x'], [codec.NOTHING])
+    assert payload.decode_alike(call)[2] is codec.NOTHING
+
+
+@given(st.booleans() | st.integers() | st.integers(-1 << 63, (1 << 63) - 1) | st.floats())
+def test_numbers_are_packed_as_the_codec_does(value: float) -> None:
+    packed = write_success(value)
+    if type(value) is int and not -1 << 63 <= value < 1 << 63:
+        assert packed is None
+    else:
+        assert packed == b'S' + codec.pack({'exit_code': 0, 'return_value': value})
+
+
+@pytest.mark.parametrize('value', [1 << power for power in range(63)] + [-1 << power for power in range(64)])
+def test_the_largest_numbers_of_each_size(value: int) -> None:
+    for near in {value - 1, value, value + 1} - {-(1 << 63) - 1}:
+        assert write_success(near) == b'S' + codec.pack({'exit_code': 0, 'return_value': near})
+
+
+@pytest.mark.parametrize('value', ['text', b'bytes', [1], np.float64(1)])
+def test_other_values_are_for_the_codec(value: Any) -> None:
+    assert write_success(value) is None
 
 
 def test_described_tasks_always_have_a_result() -> None:

@@ -125,8 +125,10 @@ class Passthrough:
 
 
 def _requirements(common: Mapping[str, Any], rests: Sequence[bytes]) -> Iterable[dict[str, Any] | None]:
-    """Yield the attributes of the call for each task; None for a task that `Tasks` has to read."""
+    """Yield the attributes of the call for each task, None if `Tasks` has to read it; nothing if all are usual."""
     alike = _call(common)
+    if alike == {} and rests.count(codec.NOTHING) == len(rests):
+        return
     for rest in rests:
         own = {} if rest == codec.NOTHING else codec.unpack_dict(rest)
         yield alike if DECISIVE.isdisjoint(own) else _call({**common, **own})

@@ -45,6 +45,8 @@ class Calls:
     def run(self, call: bytes) -> bytes | Later:
         """Return the result of a call, or a coroutine that returns it; raise if there can be none."""
         kind = call[:1]
+        if kind == _LIKE:
+            return self._run_alike(call, {})
         if kind == _FUNCTION:
             return self.functions.run(call)
         if kind == _CHUNK:
@@ -53,8 +55,6 @@ class Calls:
             return self._run_large(call)
         if kind == _DESCRIBED:
             return self.run_described(payload.decode_described(call), {})
-        if kind == _LIKE:
-            return self._run_alike(call, {})
         raise DeserializationError(f'a call of kind {kind!r} is unknown')
 
     def run_part(self, call: bytes, comm: Any) -> bytes | Later:

@@ -24,6 +24,7 @@ from rp_raptor.errors import CallCanceled, CallTimeout
 from rp_raptor.rank.capture import failure, tail, task_environment
 from rp_raptor.rank.prepared import Prepared
 from rp_raptor.rank.variable import Variable
+from rp_raptor.wire.described import write_success
 from rp_raptor.wire.payload import encode_result, encode_success, has_failed
 
 if TYPE_CHECKING:
@@ -152,8 +153,11 @@ def _encoded(uid: str, outcome: Any) -> bytes:
                         f'not {outcome!r:.200}')
     out, err, code, value, exception = outcome
     what, detail = exception if exception else (None, None)
+    usual = code == 0 and what is None and not out and not err
+    if usual and (packed := write_success(value)):
+        return packed
     plain = None if value is None else to_plain(value, _pilot_sandbox(), uid)
-    if code == 0 and what is None and not out and not err:   # the usual case
+    if usual:
         return encode_success(plain)
     result = {'stdout': _text(out), 'stderr': _text(err), 'exit_code': code, 'return_value': plain,
               'exception': what, 'exception_detail': detail, 'target_state': states.FAILED if code else states.DONE}

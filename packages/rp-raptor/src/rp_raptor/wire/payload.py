@@ -27,6 +27,7 @@ from rp_api.functions import serialize_obj
 from rp_api.values import Sieve, dump, size_of
 from rp_api.wire import codec
 from rp_raptor.errors import CallLost, RemoteError, RemoteTraceback
+from rp_raptor.wire.described import read_alike, write_success
 from rp_raptor.wire.large_calls import encode_large, part_of, stored_call, with_parts
 from rp_raptor.wire.result_files import ResultFiles, release
 from rp_raptor.wire.store import LARGE, Store
@@ -36,7 +37,6 @@ FID_BYTES = 16
 
 _FUNCTION, _CHUNK, _DESCRIBED, _LIKE = b'F', b'C', b'D', b'T'
 _VALUE, _ERROR, _OUTCOMES, _SUCCESS, _PARTS, _FILE = b'R', b'E', b'C', b'S', b'G', b'L'
-_RETURNED_NOTHING = _SUCCESS + codec.pack({'exit_code': 0})
 _RETURNED = (_SUCCESS + codec.pack({'exit_code': 0, 'return_value': None}))[:-1]   # without the value, which is last
 _PLACED = b'@'   # begins a definition with the directory for results; pickles begin otherwise
 _PER_RANK = ('stdout', 'stderr', 'return_value')
@@ -256,6 +256,9 @@ def decode_described(payload: bytes) -> dict[str, Any]:
 
 def decode_alike(payload: bytes) -> tuple[str, str, bytes]:
     """Return uid, sandbox and packed other attributes of the task in a call of kind T."""
+    found = read_alike(payload)
+    if found is not None:   # the usual case
+        return found
     uid, sandbox, rest = codec.unpack(payload[_START:])
     return uid, sandbox, rest
 
@@ -304,7 +307,7 @@ def encode_success(value: Any) -> bytes:
 
     It has no target state.
     """
-    return _RETURNED_NOTHING if value is None else _RETURNED + codec.pack(value)
+    return write_success(value) or _RETURNED + codec.pack(value)
 
 
 def join_parts(parts: Sequence[bytes]) -> bytes:
