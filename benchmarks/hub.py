@@ -28,7 +28,7 @@ from common import MEMORY, Strangers, cpu_ticks, number, print_table, progress, 
 from rp_api import states
 from rp_api.coordination.connections.embedded import HubAgentConnection
 from rp_api.coordination.connections.hub_connection import HubAddress
-from rp_api.coordination.contract import Submission, Update
+from rp_api.coordination.contract import NewTask, Submission, Update
 from rp_api.coordination.coordinator import Settings
 from rp_api.coordination.hub import task_table
 from rp_api.coordination.hub.store import Store
@@ -61,12 +61,13 @@ def agent_main() -> None:
     def tell(**what: Any) -> None:
         print(json.dumps(what), flush=True)
 
-    def arrived(tasks: list[dict[str, Any]]) -> None:
+    def arrived(tasks: list[NewTask]) -> None:
         now = time.monotonic()
-        uids.extend(task['uid'] for task in tasks)
-        if 'sent' in tasks[0]:
-            trips.append(now - tasks[0]['sent'])
-            connection.update_tasks([Update(tasks[0]['uid'], LEFT, RESULT)])
+        uids.extend(uid for uid, _ in tasks)
+        uid, description = tasks[0]
+        if 'sent' in description:
+            trips.append(now - description['sent'])
+            connection.update_tasks([Update(uid, LEFT, RESULT)])
         elif len(uids) == orders['tasks']:
             tell(delivered=now)
 

@@ -185,8 +185,8 @@ class Parties:
         taken = threading.Event()
         got: list[str] = []
 
-        def take(tasks: list[dict[str, Any]]) -> None:
-            got.extend(task['uid'] for task in tasks)
+        def take(tasks: list[tuple[str, dict[str, Any]]]) -> None:
+            got.extend(uid for uid, _ in tasks)
             if len(got) == count:
                 taken.set()
 

@@ -26,7 +26,7 @@ from parties import TIMEOUT, Party
 
 from rp_api import states
 from rp_api.coordination import connect
-from rp_api.coordination.contract import BULK, Connection, KnownPilot, KnownTask, Page, Submission, Update
+from rp_api.coordination.contract import BULK, Connection, KnownPilot, KnownTask, NewTask, Page, Submission, Update
 from rp_api.coordination.coordinator import Coordinator, Settings
 from rp_api.coordination.hub_process import HubProcess
 from rp_api.loop.event_loop import Loop
@@ -132,9 +132,9 @@ class Agent(Party):
         self.connection.on_command = self._on_command
         self.connection.on_followed = self._on_followed
 
-    def _on_tasks(self, descriptions: list[dict[str, Any]]) -> None:
-        uids = [description['uid'] for description in descriptions]
-        self.tasks += descriptions
+    def _on_tasks(self, tasks: list[NewTask]) -> None:
+        uids = [uid for uid, _ in tasks]
+        self.tasks += [{**description, 'uid': uid} for uid, description in tasks]
         self.order += uids
         self._react(self, uids)
         self.note('tasks')

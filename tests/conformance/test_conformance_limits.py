@@ -34,7 +34,7 @@ def say(what):
 loop = Loop()
 connection = connect.agent_connection(loop, orders['access'], orders['pilot'], 'agent_0')
 connection.on_command = say
-connection.on_tasks = lambda tasks: say([task['uid'] for task in tasks])
+connection.on_tasks = lambda tasks: say([uid for uid, _ in tasks])
 connection.update_pilots([Update(orders['pilot'], 'PMGR_ACTIVE')])
 connection.when_settled(lambda: say('active'))
 loop.run()

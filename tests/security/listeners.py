@@ -19,7 +19,7 @@ import zmq
 from rp_api import states
 from rp_api.coordination import hub_process
 from rp_api.coordination.connections import embedded
-from rp_api.coordination.contract import Submission, Update
+from rp_api.coordination.contract import NewTask, Submission, Update
 from rp_api.coordination.coordinator import Settings
 from rp_api.coordination.results import read_results
 from rp_api.coordination.service import access as hub_access
@@ -227,9 +227,9 @@ class HubListener(Listener):
             agent = embedded.HubAgentConnection(peers.loop, self.hub.agent_address, pilot)
             peers.ends.append(agent)
 
-            def receive(tasks: list[dict[str, Any]]) -> None:
-                agent.update_tasks([Update(task['uid'], states.TMGR_STAGING_OUTPUT_PENDING,
-                                           {'target_state': states.DONE}) for task in tasks])
+            def receive(tasks: list[NewTask]) -> None:
+                agent.update_tasks([Update(uid, states.TMGR_STAGING_OUTPUT_PENDING,
+                                           {'target_state': states.DONE}) for uid, _ in tasks])
 
             agent.on_tasks = receive
             self._waiting[pilot] = peers.arrived

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from rp_agent.reporting import task_intake as module
 from rp_agent.reporting.task_intake import MANY, PER_CORE, Intake
+from rp_api.coordination.contract import NewTask
 
 
 @pytest.fixture
@@ -21,8 +20,8 @@ def intake(held: list[bool]) -> Intake:
     return Intake(held.append, 4)
 
 
-def described(*uids: str) -> list[dict[str, Any]]:
-    return [{'uid': uid} for uid in uids]
+def described(*uids: str) -> list[NewTask]:
+    return [(uid, {}) for uid in uids]
 
 
 def test_a_task_is_new_once(intake: Intake) -> None:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 
 import pytest
-from raptor_support import ACCESS, HOW, RaptorPorts, a_master, a_task, a_worker, tasks
+from raptor_support import ACCESS, HOW, PILOT, RaptorPorts, a_master, a_task, a_worker, tasks
 
 from rp_agent.raptor.master import STALLED
+from rp_agent.raptor.task_kind import divided
+from rp_agent.task import AgentTask
 from rp_api import constants as c
 from rp_api import states
 from rp_api.raptor_link import BULK, RPC
@@ -67,6 +69,28 @@ def test_what_a_master_gets_of_a_task(agent: RaptorPorts) -> None:
     assert alone[1:3] == [['task.0'], ['/pilot/task.0']]
     assert codec.unpack(two[0]) == like   # what they have in common
     assert two[1:] == [['task.1', 'task.2'], ['/pilot/task.1', '/pilot/task.2'], [NOTHING, codec.pack({'args': [2]})]]
+
+
+def test_calls_that_share_a_description(agent: RaptorPorts) -> None:
+    """Each keeps its own fate."""
+    shared = a_task('task.0').description
+    calls = [AgentTask(f'task.{number}', shared, PILOT, f'/pilot/task.{number}') for number in range(5)]
+    calls[1].cancelled = True
+    agent.start(credit=9)
+    agent.put(calls[0], a_task('task.x', raptor_id='unknown'), a_worker(raptor_id='unknown'), *calls[1:])
+    message, = agent.messages('tasks')
+    assert message[0] == codec.pack(dict(shared))
+    assert message[1] == ['task.0', 'task.2', 'task.3', 'task.4']
+    assert message[3] == [NOTHING] * 4
+    agent.say('raptor.0', 'results', ['task.2', 'task.0', 'task.2'], [codec.pack({'exit_code': 0})] * 3)
+    assert [task.uid for task in agent.staged] == ['task.2', 'task.0']
+    assert [task.uid for task in agent.gone] == ['task.1']
+
+
+def test_tasks_are_divided_by_their_descriptions() -> None:
+    call, plain = a_task(), AgentTask('task.plain', {'executable': 'x'}, PILOT, '/pilot')
+    like_call, like_plain = (AgentTask('task.like', task.description, PILOT, '/pilot') for task in (call, plain))
+    assert divided([call, like_call, plain, like_plain, call]) == ([call, like_call, call], [plain, like_plain])
 
 
 def test_bulks_are_bounded(agent: RaptorPorts) -> None:

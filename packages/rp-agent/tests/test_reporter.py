@@ -266,6 +266,20 @@ def test_a_packed_result_stays_packed(reporter: Reporter, clock: Clock, wire: Wi
     assert second == Update('b', states.DONE, {'exit_code': 0, 'stdout': 'a line', 'output_files': ['file']})
 
 
+def test_packed_results_of_calls_that_share_a_description(reporter: Reporter, clock: Clock, wire: Wire) -> None:
+    done = finished('a', 'b', 'c', 'd')
+    for task, code in zip(done, (0, 0, 1, 0), strict=True):
+        task.description, task.packed = done[0].description, codec.pack({'exit_code': code})
+    done[3].target_state = states.FAILED
+    reporter.finished(done)
+    clock.pass_time()
+    first, second, third, last = wire.sent[0]
+    assert [(update.uid, packed_info(update.info)) for update in (first, second, third)] == [
+        (task.uid, task.packed) for task in done[:3]]
+    assert last == Update('d', states.TMGR_STAGING_OUTPUT_PENDING, {
+        'exit_code': 0, 'stdout': 'a line', 'target_state': states.FAILED})
+
+
 def test_a_task_that_ended_early_says_how_far_it_got(reporter: Reporter, clock: Clock, wire: Wire) -> None:
     task, = tasks('a')
     task.state = states.AGENT_SCHEDULING

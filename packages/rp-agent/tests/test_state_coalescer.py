@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import pytest
+
 from rp_agent.reporting.state_coalescer import StateCoalescer
+
+
+def tasks(*uids: str) -> list[SimpleNamespace]:
+    return [SimpleNamespace(uid=uid) for uid in uids]
 
 
 def test_a_state_has_lasted_after_a_whole_round() -> None:
     coalescer = StateCoalescer()
-    coalescer.add(['a', 'b'], 'WAITS')
+    coalescer.add(tasks('a', 'b'), 'WAITS')
     assert coalescer.lasting(()) == {}
-    coalescer.add(['b'], 'RUNS')
+    coalescer.add(tasks('b'), 'RUNS')
     assert coalescer.lasting(()) == {'a': 'WAITS'}
     assert coalescer.lasting(()) == {'b': 'RUNS'}
     assert not coalescer
@@ -17,8 +25,8 @@ def test_a_state_has_lasted_after_a_whole_round() -> None:
 
 def test_some_states_are_told_in_a_later_round() -> None:
     coalescer = StateCoalescer()
-    coalescer.add(['a'], 'WAITS')
-    coalescer.add(['b'], 'RUNS')
+    coalescer.add(tasks('a'), 'WAITS')
+    coalescer.add(tasks('b'), 'RUNS')
     coalescer.lasting(())
     assert coalescer.lasting({'WAITS'}) == {'b': 'RUNS'}
     assert coalescer.lasting(()) == {'a': 'WAITS'}
@@ -26,10 +34,10 @@ def test_some_states_are_told_in_a_later_round() -> None:
 
 def test_states_that_nobody_needs_are_dropped() -> None:
     coalescer = StateCoalescer()
-    coalescer.add(['a', 'b'], 'WAITS')
+    coalescer.add(tasks('a', 'b'), 'WAITS')
     coalescer.lasting(())
-    coalescer.add(['b', 'c'], 'RUNS')
-    coalescer.drop(['a', 'b', 'unknown'])
+    coalescer.add(tasks('b', 'c'), 'RUNS')
+    coalescer.drop(tasks('a', 'b', 'unknown'))
     assert coalescer.all() == {'c': 'RUNS'}
     assert not coalescer
 
@@ -37,8 +45,34 @@ def test_states_that_nobody_needs_are_dropped() -> None:
 def test_some_can_be_told_at_once() -> None:
     """The last state of each, also if there is one of an earlier round."""
     coalescer = StateCoalescer()
-    coalescer.add(['a', 'b'], 'WAITS')
+    coalescer.add(tasks('a', 'b'), 'WAITS')
     coalescer.lasting(())
-    coalescer.add(['b'], 'RUNS')
+    coalescer.add(tasks('b'), 'RUNS')
     assert coalescer.of(['a', 'b', 'unknown']) == {'a': 'WAITS', 'b': 'RUNS'}
     assert not coalescer
+
+
+def test_only_the_last_state_of_a_bulk_counts() -> None:
+    coalescer = StateCoalescer()
+    bulk = tasks('a', 'b')
+    coalescer.add(bulk, 'WAITS')
+    coalescer.add(bulk, 'RUNS')
+    coalescer.add(bulk[:1], 'ENDS')
+    bulk.clear()
+    assert coalescer.all() == {'a': 'ENDS', 'b': 'RUNS'}
+
+
+@pytest.mark.parametrize('before', [True, False])
+def test_a_bulk_is_dropped_with_its_earlier_states(before: bool) -> None:
+    coalescer = StateCoalescer()
+    bulk = tasks('a', 'b')
+    if before:
+        coalescer.add(bulk[:1], 'WAITS')
+        coalescer.lasting(())
+        coalescer.add(bulk[1:], 'WAITS')
+    coalescer.add(bulk, 'RUNS')
+    coalescer.drop(bulk)
+    assert not coalescer
+    coalescer.add(bulk, 'RUNS')
+    coalescer.drop(bulk[:1])
+    assert coalescer.all() == {'b': 'RUNS'}

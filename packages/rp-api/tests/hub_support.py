@@ -17,7 +17,7 @@ from rp_api import states
 from rp_api.coordination.connections import hub_file
 from rp_api.coordination.connections.embedded import HubAgentConnection, HubClientConnection
 from rp_api.coordination.connections.hub_connection import HubAddress
-from rp_api.coordination.contract import BULK, Submission, Update
+from rp_api.coordination.contract import BULK, NewTask, Submission, Update
 from rp_api.coordination.coordinator import Settings
 from rp_api.coordination.hub import main
 from rp_api.coordination.hub_process import HubProcess
@@ -77,9 +77,9 @@ class Agent(Party):
         connection.on_tasks = self._on_tasks
         connection.on_command = self._on_command
 
-    def _on_tasks(self, descriptions: list[dict[str, Any]]) -> None:
-        uids = [description['uid'] for description in descriptions]
-        self.tasks += descriptions
+    def _on_tasks(self, tasks: list[NewTask]) -> None:
+        uids = [uid for uid, _ in tasks]
+        self.tasks += [{**description, 'uid': uid} for uid, description in tasks]
         self.order += uids
         self.on_tasks(uids)
         self.note('tasks')

@@ -31,6 +31,21 @@ def test_uids_are_a_set() -> None:
         model.add(uid)
 
 
+def test_many_are_added_at_once() -> None:
+    chosen = random.Random(2)
+    uids, model = UidSet(), set()
+    for _ in range(500):
+        first, form = chosen.randrange(5000), chosen.choice(('task.{:06d}', '{:03d}', 'x{}', 'bag.{:04d}.tail'))
+        bulk = [form.format(number) for number in range(first, first + chosen.randrange(40))]
+        bulk += chosen.choices(UIDS, k=chosen.randrange(4))
+        expected = []
+        for uid in bulk:
+            expected.append(uid not in model)
+            model.add(uid)
+        assert uids.add_each(bulk) == expected
+    assert all(uid in uids for uid in model)
+
+
 def test_many_numbered_uids_take_little_memory() -> None:
     uids = UidSet()
     for number in range(100_000):

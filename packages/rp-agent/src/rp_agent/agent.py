@@ -20,14 +20,15 @@ from rp_agent.features import FeaturePorts, Features
 from rp_agent.launch_method.base import Setting
 from rp_agent.lifetime import Lifetime
 from rp_agent.pipeline.pipeline import AgentPorts, Pipeline
+from rp_agent.raptor.task_kind import is_call
 from rp_agent.reporting.coordinator_link import CoordinatorLink
 from rp_agent.reporting.task_intake import Intake
 from rp_agent.resource_manager.pilot import allocation_of
 from rp_agent.runs import Runs
-from rp_agent.task import HISTORY, AgentTask
+from rp_agent.task import HISTORY, AgentTask, Description
 from rp_api import states
 from rp_api.constants import AGENT_SERVICE, TASK_SERVICE
-from rp_api.coordination.contract import BULK, Update
+from rp_api.coordination.contract import BULK, NewTask, Update
 from rp_api.description.task import AFTER
 from rp_api.failures.kinds import CANCELED, DEPENDENCY, PILOT
 from rp_api.loop.event_loop import Loop, Timer
@@ -48,6 +49,8 @@ TASK_END_TIMEOUT = 8.0
 """Seconds until tasks that are still in the agent are given up when the pilot ends."""
 
 _OWN = 'agent.own'
+
+_SERVICES = frozenset({TASK_SERVICE, AGENT_SERVICE})
 
 _STARTS = states.TASK.value(states.AGENT_EXECUTING_PENDING)
 """Value of the state from which a task may have started."""
@@ -96,6 +99,7 @@ class Agent:
         self._unset = UnsetVariables(partial(base_environment, config), self._notice)
         self._intake = Intake(self._connection.hold, self._allocation.cores)
         self._calls = Calls()
+        self._description: tuple[dict[str, Any], dict[str, Any]] = {}, {}   # the last one as it came, and for its tasks
         self._gate: DependencyGate | None = None   # made for the first task with dependencies
         self._own: dict[str, Callable[[AgentTask], object]] = {}   # tasks that only a part of the agent knows
         self._features = Features(FeaturePorts(
@@ -171,7 +175,7 @@ class Agent:
     def _go_on(self, runs: Runs) -> None:
         """Deliver the results of an earlier run of the pilot's job."""
         _log.warning('%s', runs.told)
-        self._intake.new([{'uid': uid} for uid, _, _ in runs.results])
+        self._intake.new([(uid, {}) for uid, _, _ in runs.results])
         self._intake.not_done([uid for uid, _, _ in runs.results])   # or so: the coordinator knows
         for first in range(0, len(runs.results), BULK):
             self._connection.update_tasks(runs.results[first:first + BULK])
@@ -203,23 +207,24 @@ class Agent:
 
     # messages of the coordinator
 
-    def _on_tasks(self, descriptions: list[dict[str, Any]]) -> None:
-        new = self._intake.new(descriptions)
+    def _on_tasks(self, arrived: list[NewTask]) -> None:
+        new = self._intake.new(arrived)
         self._tracer.record('get', self.pilot, msg=f'bulk size: {len(new)}')
-        self._tracer.record_bulk('get', [description['uid'] for description in new],
-                                 states.AGENT_STAGING_INPUT_PENDING)
-        waiting = [description for description in new if AFTER in description] if self._ending is None else []
+        self._tracer.record_bulk('get', [uid for uid, _ in new], states.AGENT_STAGING_INPUT_PENDING)
+        waiting = [task for task in new if AFTER in task[1]] if self._ending is None else []
         if waiting:
-            waiting = [each for each in waiting if each[AFTER] and not self._intake.is_cancelled(each['uid'])]
-            held = {each['uid'] for each in waiting}
-            new = [description for description in new if description['uid'] not in held]
-        self._take(new)   # before those that may be after them
+            waiting = [task for task in waiting if task[1][AFTER] and not self._intake.is_cancelled(task[0])]
+            held = {uid for uid, _ in waiting}
+            new = [task for task in new if task[0] not in held]
+        self._take_new(self._make(new))   # before those that may be after them
         if waiting:
-            self._dependencies.put(waiting)
+            self._dependencies.put([{**description, 'uid': uid} for uid, description in waiting])
 
     def _take(self, descriptions: list[dict[str, Any]]) -> None:
-        """Take tasks that depend on no others, or not any more."""
-        tasks = [self._task(description) for description in descriptions]
+        """Take tasks that do not depend on others any more."""
+        self._take_new([self._task(description) for description in descriptions])
+
+    def _take_new(self, tasks: list[AgentTask]) -> None:
         self._tasks.update((task.uid, task) for task in tasks)
         self._count()
         self._unset.look(tasks)
@@ -232,19 +237,19 @@ class Agent:
         if late:
             self._pipeline.refuse(late, f'cancelled before it came to {self.pilot}')
             tasks = [task for task in tasks if task.uid in self._tasks]
-        special = [task for task in tasks if 'mode' in task.description]   # most have none
-        services = [task for task in special if task.description['mode'] in (TASK_SERVICE, AGENT_SERVICE)]
-        if services:
-            self._features.add_services([task for task in services if task.target_state is None])
+        modes = {task.description['mode'] for task in tasks if 'mode' in task.description}   # most have none
+        if not modes.isdisjoint(_SERVICES):
+            self._features.add_services([
+                task for task in tasks if task.description['mode'] in _SERVICES and task.target_state is None])
         odd = [task for task in tasks if task.target_state is not None]
         if odd:
             self._left(odd)
             tasks = [task for task in tasks if task.uid in self._tasks]
-        calls = [task for task in special if task.description['mode'] == PILOT_RPC and task.target_state is None]
-        if calls:
-            tasks = [task for task in tasks if task not in calls]
-            for task in calls:
-                self._call(task)
+        if PILOT_RPC in modes:
+            for task in tasks:
+                if task.description['mode'] == PILOT_RPC:
+                    self._call(task)
+            tasks = [task for task in tasks if task.description['mode'] != PILOT_RPC]
         if tasks:
             self._pipeline.put(tasks)
 
@@ -302,10 +307,22 @@ class Agent:
     def _run_own(self, descriptions: list[dict[str, Any]], ended: Callable[[AgentTask], object]) -> None:
         """Run tasks that the coordinator does not know; `ended` gets each at its end."""
         self._own.update((description['uid'], ended) for description in descriptions)
-        self._on_tasks(descriptions)
+        self._on_tasks([_new_task(description) for description in descriptions])
+
+    def _make(self, new: list[NewTask]) -> list[AgentTask]:
+        """Return the records of new tasks; RAPTOR's calls share their descriptions if these are one object."""
+        tasks: list[AgentTask] = []
+        for uid, description in new:
+            if description is not self._description[0]:
+                self._description = description, Description(description) if is_call(description) else description
+            tasks.append(self._record(uid, self._description[1]))
+        return tasks
 
     def _task(self, description: dict[str, Any]) -> AgentTask:
-        uid = description.pop('uid')   # the rest of a description may be shared by many tasks
+        """Return the record of a task whose description includes its uid."""
+        return self._record(*_new_task(description))
+
+    def _record(self, uid: str, description: dict[str, Any]) -> AgentTask:
         try:
             task = AgentTask(uid, description, self.pilot, sandbox.of_task(self._config, uid, description))
             if uid in self._histories:
@@ -357,7 +374,7 @@ class Agent:
         final: calls that were answered must not be made again.
         """
         if self._runs is None or self._runs.earlier is None:
-            self._on_tasks([call])
+            self._on_tasks([_new_task(call)])
 
     def _cancel(self, uids: Sequence[str]) -> None:
         self._intake.cancel(uids)
@@ -533,6 +550,11 @@ def _end_with_pilot(tasks: Sequence[AgentTask], pilot: str, state: str, reason: 
             task.error = task.error or {'kind': PILOT, 'sentence': sentence}
         if state == states.FAILED:
             task.target_state = states.FAILED
+
+
+def _new_task(description: dict[str, Any]) -> NewTask:
+    """Return a task whose description includes its uid."""
+    return description['uid'], {name: value for name, value in description.items() if name != 'uid'}
 
 
 def _can_return(task: AgentTask) -> bool:

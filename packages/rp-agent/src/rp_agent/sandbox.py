@@ -78,8 +78,9 @@ def _control_script() -> str:
 def of_task(config: Mapping[str, Any], uid: str, description: Mapping[str, Any]) -> str:
     """Return the sandbox of a task."""
     base = of_pilot(config)
-    sandbox = description.get('sandbox')
-    return os.path.normpath(os.path.join(base, sandbox)) if sandbox else f'{base}/{uid}'
+    if 'sandbox' not in description or not description['sandbox']:
+        return f'{base}/{uid}'
+    return os.path.normpath(os.path.join(base, description['sandbox']))
 
 
 def updates(config: Mapping[str, Any]) -> str:

@@ -65,7 +65,7 @@ class AgentTask:
 
     def __init__(self, uid: str, description: Mapping[str, Any], pilot: str, sandbox: str) -> None:
         self.uid = uid
-        self.description = Description(description)
+        self.description = description if type(description) is Description else Description(description)
         self.pilot = pilot
         self.sandbox = sandbox
         """Path of the task's directory."""

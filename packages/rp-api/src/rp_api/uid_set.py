@@ -38,6 +38,23 @@ class UidSet:
         bits[number >> 3] |= bit
         return new
 
+    def add_each(self, uids: Iterable[str]) -> list[bool]:
+        """Add uids; return for each whether it was new."""
+        found = []
+        before: str = ''
+        bits: bytearray | None = None
+        for uid in uids:
+            number = _NUMBERS.get(uid[-_DIGITS:], -1)
+            start = uid[:-_DIGITS]
+            if number < 0 or bits is None or start != before:   # most uids are like the one before
+                found.append(self.add(uid))
+                before, bits = start, self._numbered.get(start)
+                continue
+            bit = 1 << (number & 7)
+            found.append(not bits[number >> 3] & bit)
+            bits[number >> 3] |= bit
+        return found
+
     def update(self, uids: Iterable[str]) -> None:
         """Add all of these uids."""
         for uid in uids:

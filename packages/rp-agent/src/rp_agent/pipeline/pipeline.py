@@ -34,7 +34,7 @@ from rp_agent.pipeline.platform_commands import with_commands
 from rp_agent.pipeline.retry import concerns_attempts, limits_of, may_run_again, reset
 from rp_agent.pipeline.task_copies import TaskCopies
 from rp_agent.prerequisites.needs import has_needs
-from rp_agent.raptor.task_kind import concerns_raptor
+from rp_agent.raptor.task_kind import concerns_raptor, divided
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler.component import Scheduler
 from rp_agent.stager.input import StagerInput
@@ -361,12 +361,11 @@ class Pipeline:
         self._ports.advanced(self._task_copies.visible(tasks), state)
 
     def _staged(self, tasks: list[AgentTask]) -> None:
-        theirs = [task for task in tasks if concerns_raptor(task)]
+        theirs, others = divided(tasks)
         if theirs:
-            tasks = [] if len(theirs) == len(tasks) else [task for task in tasks if not concerns_raptor(task)]
             self._with_raptor().put(theirs)
-        if tasks:
-            self._to_scheduler(tasks)
+        if others:
+            self._to_scheduler(others)
 
     def _admit(self, tasks: list[AgentTask]) -> None:
         """Pass tasks to the scheduler, those with prerequisites through the gate."""

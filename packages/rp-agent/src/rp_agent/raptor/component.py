@@ -23,7 +23,7 @@ from rp_agent.raptor.ports import RaptorPorts
 from rp_agent.raptor.results import apply, has_run
 from rp_agent.raptor.submissions import Submissions, with_told
 from rp_agent.raptor.waits import Waits
-from rp_agent.task import AgentTask
+from rp_agent.task import AgentTask, Description
 from rp_api import states
 from rp_api.component import Component
 from rp_api.constants import RAPTOR_MASTER, RAPTOR_WORKER, TASK_EXECUTABLE
@@ -83,20 +83,29 @@ class Raptor(Component):
             return
         self.received(tasks)
         ready, waiting = [], []
+        asked: set[Master] = set()
+        before: Description | None = None
         for task in tasks:
+            if task.description is before:   # calls share theirs
+                waiting.append(task)
+                continue
             mode = task.description['mode']
             if mode == RAPTOR_MASTER:
                 self._registry.known(task.uid).awaited = True
                 self._tasks[task.uid] = task
             if mode != RAPTOR_MASTER and not (mode == RAPTOR_WORKER and self._registry.of(task).up):
                 waiting.append(task)
+                if mode == RPC:
+                    asked.add(self._registry.of(task))
+                elif mode != RAPTOR_WORKER:
+                    before = task.description
             elif self._can_start(task):
                 ready.append(task)
         self._schedule(ready)
         if waiting:
             self.advance(waiting, states.AGENT_SCHEDULING)
             self._end(self._registry.wait(waiting))
-            for master in {self._registry.of(task) for task in waiting if task.description['mode'] == RPC}:
+            for master in asked:
                 self._ask(master)
             self._serve()
 
@@ -232,17 +241,18 @@ class Raptor(Component):
     def _on_states(self, master: Master, state: str, uids: list[str]) -> None:
         if state == states.AGENT_EXECUTING:
             running = self._submissions.running
-            held = [task for task in map(master.held.get, uids) if task is not None and task.uid not in running]
-            self.advance([task for task in held if task.state != state], state)   # restarted tasks have it already
+            self.advance([task for task in map(master.held.get, uids)
+                          if task is not None and task.state != state   # restarted tasks have it already
+                          and not (running and task.uid in running)], state)
 
     def _on_results(self, master: Master, uids: list[str], results: list[dict[str, Any] | bytes]) -> None:
         master.last_result = time.monotonic()
         master.exhausted = False
         tasks = []
-        held, running = master.held, self._submissions.running
+        take, running = master.held.pop, self._submissions.running
         for uid, result in zip(uids, results, strict=True):
-            if uid in held and uid not in running:
-                task = held.pop(uid)
+            task = None if running and uid in running else take(uid, None)
+            if task is not None:
                 if type(result) is bytes and not task.extra:   # the usual case
                     apply(task, result)
                 else:
@@ -252,7 +262,7 @@ class Raptor(Component):
 
     def _finish(self, tasks: list[AgentTask]) -> None:
         """Pass on tasks that have their results."""
-        executed = [task for task in tasks if has_run(task)]
+        executed = [task for task in tasks if task.packed is not None or has_run(task)]
         if executed:
             self.advance(executed, states.AGENT_STAGING_OUTPUT_PENDING)
             self._ports.stage_output(executed)

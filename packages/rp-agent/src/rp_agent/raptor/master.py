@@ -78,15 +78,3 @@ def how_it_ended(task: AgentTask) -> str:
     if task.target_state == states.FAILED:
         return f'it has failed: {task.exception_detail or task.exception}'
     return f'it was done (exit code {task.exit_code})'
-
-
-def take(queue: TaskQueue, most: int, most_bytes: int) -> list[AgentTask]:
-    """Take the first tasks of a queue, as many as fit into one message."""
-    taken: list[AgentTask] = []
-    size = 0
-    while queue and len(taken) < most and size < most_bytes:
-        task = queue.take_first()
-        description = task.description
-        size += len(dict.get(description, 'function', '')) + len(dict.get(description, 'code', ''))
-        taken.append(task)
-    return taken

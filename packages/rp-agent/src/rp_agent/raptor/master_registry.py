@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
-from rp_agent.raptor.master import Master, take
+from rp_agent.raptor.master import Master
 from rp_agent.raptor.task_queue import TaskQueue
-from rp_agent.task import AgentTask
+from rp_agent.task import AgentTask, Description
 from rp_api import states
 from rp_api.balancing.shares import requests, shares
 from rp_api.constants import RAPTOR_WORKER
@@ -50,21 +50,22 @@ class MasterRegistry:
     def wait(self, tasks: Iterable[AgentTask]) -> list[AgentTask]:
         """Queue tasks for their masters; return those that no master will run."""
         vain = []
-        alike: tuple[str, str] | None = None
-        queue, ended = self.any, False
+        before: Description | None = None
+        level: dict[str, AgentTask] = {}
+        ended = False
         for task in tasks:
             if task.cancelled:
                 vain.append(task)
                 continue
-            description = task.description
-            if (description['raptor_id'], description['mode']) != alike:   # most are like the one before
-                alike = description['raptor_id'], description['mode']
-                if description['raptor_id'] == ANY:
+            if task.description is not before:   # most share that of the one before
+                before = task.description
+                if before['raptor_id'] == ANY:
                     queue, ended = self.any, self.all_ended()
                 else:
                     master = self.of(task)
                     queue, ended = _place(task, master), bool(master.ended)
-            queue[task.uid] = task
+                level = queue.level(before['priority'])
+            level[task.uid] = task
             if ended:
                 vain.append(task)
         return vain
@@ -152,7 +153,7 @@ def fail(task: AgentTask, master: Master) -> None:
 
 def _give(master: Master, queue: TaskQueue, most: int) -> Iterator[tuple[Master, list[AgentTask]]]:
     while most and queue:
-        tasks = take(queue, min(most, BULK), _BYTES)
+        tasks = queue.take(min(most, BULK), _BYTES)
         most -= len(tasks)
         master.credit -= len(tasks)
         master.exhausted = False

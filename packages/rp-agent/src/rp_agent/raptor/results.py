@@ -19,7 +19,6 @@ def apply(task: AgentTask, result: Mapping[str, Any] | bytes) -> None:
     """Apply the result that a master sends to a task."""
     if isinstance(result, bytes):
         task.packed, task.exit_code, task.target_state = result, 0, states.DONE
-        task.extra[OUTPUTS_KNOWN] = True
         return
     exit_code = result.get('exit_code')
     task.exit_code = exit_code if type(exit_code) is int else None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 from rp_agent.logs import LOG
@@ -49,7 +48,6 @@ _PER_PACKED = 256
 
 _WAITING = frozenset(state for state in states.TASK.names
                      if states.TASK.value(state) < states.TASK.value(states.AGENT_EXECUTING_PENDING))
-_UID = attrgetter('uid')
 _new = tuple.__new__   # makes a named tuple in half the time of a call of its class, which counts for many tasks
 _LEFT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
 
@@ -94,16 +92,16 @@ class Reporter:
             self._schedule()   # the application waits for it
         if self._tracer.full_detail:
             self._tracer.record_bulk('update_request', [task.uid for task in tasks], msg=state)
-        self._states.add(map(_UID, tasks), state)
+        self._states.add(tasks, state)
         self._schedule_states()
 
     def drop(self, tasks: Sequence[AgentTask]) -> None:
         """Discard the unsent states of these tasks."""
-        self._states.drop([task.uid for task in tasks])
+        self._states.drop(tasks)
 
     def returned(self, uids: Sequence[str], pilot: str) -> None:
         """Report tasks that this pilot has not started and will not start."""
-        self._states.drop(uids)
+        self._states.drop_uids(uids)
         self._finished += [Update(uid, states.AGENT_SCHEDULING, {'returned': pilot}) for uid in uids]
         self._schedule()
 
@@ -112,7 +110,7 @@ class Reporter:
         self.drop(tasks)
         for task in tasks if self._infos else ():
             self._infos.pop(task.uid, None)
-        updates = [packed(task) for task in tasks]
+        updates = _last_updates(tasks)
         self._trace_each('update_request', updates)
         self._finished += updates
         self._size += sum(map(_size, tasks))
@@ -248,10 +246,27 @@ def _size(task: AgentTask) -> int:
             + _PER_RANK * len(task.slots or ()) + _PER_FILE * len(task.output_files))
 
 
+def _last_updates(tasks: Sequence[AgentTask]) -> list[Update]:
+    """Return the last update of each task in its wire form."""
+    updates = []
+    before, client_has_work, info = None, False, PackedInfo(b'')
+    for task in tasks:
+        if task.packed is None:
+            updates.append(packed(task))
+            continue
+        if task.description is not before:   # RAPTOR's calls share theirs
+            before, client_has_work = task.description, _client_has_work(task)
+        if client_has_work or not _is_plain_success(task):
+            updates.append(packed(task))
+            continue
+        if task.packed != info.packed:   # most are like the one before
+            info = PackedInfo(task.packed)
+        updates.append(_new(Update, (task.uid, states.DONE, info)))
+    return updates
+
+
 def packed(task: AgentTask) -> Update:
     """Return the last update of a task in its wire form; FAILED with the reason if its result cannot be packed."""
-    if task.packed is not None and _is_plain_success(task):   # the usual case with RAPTOR
-        return _new(Update, (task.uid, states.DONE, PackedInfo(task.packed)))
     update = _end(task)
     if update.info is None or type(update.info) is PackedInfo:
         return update
@@ -280,9 +295,9 @@ def _end(task: AgentTask) -> Update:
 
 
 def _is_plain_success(task: AgentTask) -> bool:
-    """Return whether the packed result of a task, which a RAPTOR master has run, is all that there is to report."""
+    """Return whether the packed result of a task is all that there is to report if the client stages no output."""
     return (task.target_state == states.DONE and task.state == states.TMGR_STAGING_OUTPUT_PENDING
-            and not task.output_files and not _client_has_work(task))
+            and not task.output_files)
 
 
 def _client_has_work(task: AgentTask) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from itertools import compress
 
+from rp_api.coordination.contract import NewTask
 from rp_api.uid_set import UidSet
 
 MANY = 1 << 16
@@ -30,10 +31,9 @@ class Intake:
         self._cancelled: set[str] = set()
         self._not_done = UidSet()   # tasks that have arrived, and ended otherwise or went elsewhere
 
-    def new(self, descriptions: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    def new(self, tasks: Sequence[NewTask]) -> list[NewTask]:
         """Return the tasks that have not arrived before: a coordinator may deliver a task again."""
-        add = self._seen.add
-        return [description for description in descriptions if add(description['uid'])]
+        return list(compress(tasks, self._seen.add_each([uid for uid, _ in tasks])))
 
     def has_seen(self, uid: str) -> bool:
         """Return whether a task of that uid has arrived."""

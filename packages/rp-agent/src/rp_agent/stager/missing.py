@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Sequence
+from itertools import compress
 
 FEW = 8
 """Minimum number of sandboxes in a directory for which the directory is listed."""
@@ -18,22 +20,26 @@ class Missing:
     def __init__(self) -> None:
         self._entries: dict[str, int] = {}   # number of entries when a directory was last listed
 
-    def of(self, sandboxes: Iterable[str]) -> set[str]:
+    def of(self, sandboxes: Sequence[str]) -> set[str]:
         """Return the sandboxes that are known not to exist; the others may exist."""
-        wanted: dict[str, dict[str, str]] = {}
-        for sandbox in sandboxes:
-            parent, _, name = sandbox.rpartition('/')
-            wanted.setdefault(parent, {})[name] = sandbox
-        return {sandbox for parent, names in wanted.items() for sandbox in self._missing(parent, names)}
+        parents = [sandbox.rpartition('/')[0] for sandbox in sandboxes]
+        found: dict[str, list[str]] = {}
+        for parent, count in Counter(parents).items():
+            names = self._listed(parent, count)
+            if names is not None:
+                found[parent] = [f'{parent}/{name}' for name in names]
+        if not found:
+            return set()
+        known = sandboxes if len(found) == len(set(parents)) else compress(sandboxes, map(found.__contains__, parents))
+        return set(known).difference(*found.values())
 
-    def _missing(self, parent: str, names: dict[str, str]) -> Iterable[str]:
-        if len(names) < FEW or self._entries.get(parent, 0) > MANY * len(names):
-            return ()
+    def _listed(self, parent: str, count: int) -> list[str] | None:
+        """Return what is in the directory of `count` sandboxes; None if that is unknown."""
+        if count < FEW or self._entries.get(parent, 0) > MANY * count:
+            return None
         try:
             found = os.listdir(parent)
         except OSError:
-            return ()
+            return None
         self._entries[parent] = len(found)
-        for name in found:
-            names.pop(name, None)
-        return names.values()
+        return found

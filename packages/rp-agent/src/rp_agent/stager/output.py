@@ -53,8 +53,11 @@ class StagerOutput(Component):
         self.advance(tasks, states.AGENT_STAGING_OUTPUT)
         ready = []
         missing = self._missing.of([task.sandbox for task in tasks if task.packed is not None])
+        before, wants_work = None, False
         for task in tasks:
-            if self._wants_work(task):
+            if task.description is not before:   # RAPTOR's calls share theirs
+                before, wants_work = task.description, self._wants_work(task)
+            if wants_work:
                 self._offload(partial(self._finish, task), self._finished, partial(self._broke, task))
                 continue
             if task.sandbox not in missing:
@@ -106,7 +109,8 @@ class StagerOutput(Component):
 
     def _collect(self, task: AgentTask) -> None:
         out, err, names = look(task.sandbox, task.uid)
-        if task.exit_code is not None and OUTPUTS_KNOWN not in task.extra:   # the task has run
+        known = task.packed is not None or OUTPUTS_KNOWN in task.extra
+        if task.exit_code is not None and not known:   # the task has run
             self._read_outputs(task, out, err)
         if self.tracer.full_detail:
             self.tracer.record_many(task.uid, _LISTED)

@@ -270,12 +270,16 @@ class ClientConnection(Connection):
         """Close, but leave the session open: its pilots continue, and another client may take over."""
 
 
+NewTask = tuple[str, dict[str, Any]]
+"""The uid of a task for an agent, and its description, which tasks may share: it must not be changed."""
+
+
 class AgentConnection(Connection):
     """The agent's side: receives tasks and commands in the order in which they were sent, sends updates."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.on_tasks: Callable[[list[dict[str, Any]]], None] = _ignore
+        self.on_tasks: Callable[[list[NewTask]], None] = _ignore
         self.on_command: Callable[[dict[str, Any]], None] = _ignore
         self.on_followed: Callable[[list[Update]], None] = _ignore
         """Called with outcomes (`coordination.outcome`) of followed tasks, of some perhaps more than once."""

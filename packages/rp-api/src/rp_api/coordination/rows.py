@@ -22,6 +22,10 @@ Row = TypeVar('Row', bound=tuple[Any, ...])
 
 def parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
     """Yield rows, whose last column has variable size, in parts for messages of limited size."""
+    if len(rows) <= BULK and sum([len(row[-1] or b'') for row in rows]) < MANY_BYTES:   # most are
+        if rows:
+            yield rows
+        return
     first = size = 0
     for end, row in enumerate(rows, 1):
         size += len(row[-1] or b'')
@@ -34,7 +38,8 @@ def parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
 
 def packed(updates: Sequence[Update]) -> list[tuple[str, str, bytes | None]]:
     """Return updates as rows (uid, state, packed info)."""
-    return [(uid, state, packed_info(info)) for uid, state, info in updates]
+    return [(uid, state, info.packed if type(info) is PackedInfo else packed_info(info))   # most are packed
+            for uid, state, info in updates]
 
 
 def unpacked(rows: Sequence[Any]) -> list[Update]:
@@ -44,7 +49,13 @@ def unpacked(rows: Sequence[Any]) -> list[Update]:
 
 def taken(rows: Sequence[Any]) -> list[Update]:
     """Return the updates of tasks in such rows; their info stays packed, because there are many."""
-    return [_new(Update, (uid, state, PackedInfo(info) if info else None)) for uid, state, info in rows]
+    updates = []
+    before, known = None, None
+    for uid, state, info in rows:
+        if info != before:   # most are like the one before
+            before, known = info, PackedInfo(info) if info else None
+        updates.append(_new(Update, (uid, state, known)))
+    return updates
 
 
 def known_pilot(row: list[Any]) -> KnownPilot:

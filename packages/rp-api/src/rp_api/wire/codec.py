@@ -83,6 +83,8 @@ def pack_bulk(items: Sequence[Mapping[str, Any]]) -> tuple[bytes, list[bytes]]:
         if not issubclass(kind, Mapping):
             raise TypeError(f'items of a bulk are mappings, not {kind.__name__}')
     packer = _packer()
+    if len(items) > 1 and len(set(map(id, items))) == 1:
+        return packer.pack(items[0]), [NOTHING] * len(items)
     shared = _shared_part(items, packer)
     bodies = [NOTHING if len(item) == len(shared) else
               packer.pack({key: item[key] for key in item if key not in shared}) for item in items]

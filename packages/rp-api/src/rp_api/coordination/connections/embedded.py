@@ -151,6 +151,7 @@ class HubAgentConnection(HubConnection, AgentConnection):
     def __init__(self, loop: Loop, address: HubAddress, pilot: str, agent: str = 'agent_0') -> None:
         super().__init__(loop, address, 'agent', pilot, agent)
         self._followed: set[str] = set()
+        self._shared = b'', dict[str, Any]()   # the last shared part of descriptions, packed and unpacked
 
     def hold(self, on: bool) -> None:
         self._hello['hold'] = on
@@ -178,10 +179,11 @@ class HubAgentConnection(HubConnection, AgentConnection):
 
     def _take(self, tasks: list[Any], others: list[Any]) -> None:
         for shared, bulk in tasks:
-            descriptions = codec.unpack_bulk(shared, [body for _, body in bulk])
-            for (uid, _), description in zip(bulk, descriptions, strict=True):
-                description['uid'] = uid
-            self.on_tasks(descriptions)
+            if shared != self._shared[0]:
+                self._shared = shared, codec.unpack_dict(shared)
+            common = self._shared[1]
+            self.on_tasks([(uid, common if body == codec.NOTHING else {**common, **codec.unpack_dict(body)})
+                           for uid, body in bulk])
         for packed in others:
             command = cast(dict[str, Any], codec.unpack(packed))
             if command.get('cmd') == FOLLOWED:

@@ -159,10 +159,10 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
 
     def _on_parcel(self, tasks: list[Document]) -> None:
         self._on_way -= 1
-        descriptions = [documents.description_of(task) for task in tasks]
-        self._mine.update(each['uid'] for each in descriptions if each.get('mode') not in SERVICE_MODES)
-        if descriptions and not self._closed:
-            self.on_tasks(descriptions)
+        new = [documents.new_task(task) for task in tasks]
+        self._mine.update(uid for uid, description in new if description.get('mode') not in SERVICE_MODES)
+        if new and not self._closed:
+            self.on_tasks(new)
         self._watcher.call()
 
     def _on_outcomes(self, outcomes: list[Update]) -> None:

@@ -31,7 +31,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from rp_api import states
-from rp_api.coordination.contract import KnownPilot, KnownTask, Update
+from rp_api.coordination.contract import KnownPilot, KnownTask, NewTask, Update
 from rp_api.coordination.rows import with_reached
 from rp_api.errors import CoordinationError
 from rp_api.wire import codec
@@ -172,11 +172,9 @@ def known_task(document: Document, told: str) -> KnownTask:
                      codec.unpack(document['description']), document['state'], known_info(document), told)
 
 
-def description_of(document: Document) -> dict[str, Any]:
-    """Return the description of a task, including its uid."""
-    description = cast(dict[str, Any], codec.unpack(document['description']))
-    description['uid'] = document['_id']
-    return description
+def new_task(document: Document) -> NewTask:
+    """Return uid and description of a task."""
+    return document['_id'], cast(dict[str, Any], codec.unpack(document['description']))
 
 
 def unread(but: Iterable[str]) -> Document:
