@@ -16,14 +16,15 @@ NOTHING = codec.pack({})
 
 LOOKED_AT = frozenset({
     names.MODE, names.RAPTOR_ID, names.PILOT, names.INPUT_STAGING, names.OUTPUT_STAGING, names.RESTARTABLE,
-    names.STAGE_ON_ERROR, names.CLEANUP, names.CACHE})
+    names.RETRIES, names.STAGE_ON_ERROR, names.CLEANUP, names.CACHE})
 """Attributes that are equal in all tasks that share a description."""
 
 
 class CommonDescription:
     """A shared description, of which a task may replace attributes that are not in `LOOKED_AT`.
 
-    `packed` is the description; `stages_input` and `stages_output` are True if the client transfers files.
+    `packed` is the description; `stages_input` and `stages_output` are True if the client transfers files, and
+    `restartable` is True if tasks may run again.
     """
 
     __slots__ = ('cache', 'mode', 'packed', 'pilot', 'raptor_id', 'restartable', 'stages_input', 'stages_output')
@@ -34,7 +35,7 @@ class CommonDescription:
         self.pilot: str = sparse.get(names.PILOT, '')
         self.raptor_id: str = sparse.get(names.RAPTOR_ID, '')
         self.cache = bool(sparse.get(names.CACHE))
-        self.restartable = bool(sparse.get(names.RESTARTABLE))
+        self.restartable = bool(sparse.get(names.RESTARTABLE) or sparse.get(names.RETRIES))
         self.stages_input = _for_client(sparse.get(names.INPUT_STAGING))
         self.stages_output = _for_client(sparse.get(names.OUTPUT_STAGING))
 

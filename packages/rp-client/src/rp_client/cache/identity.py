@@ -25,7 +25,7 @@ from rp_client.cache.digest import DigestError, digest, file_digest
 _OF_NO_EFFECT = frozenset({
     names.UID, names.NAME, names.METADATA, names.PRIORITY, names.PILOT, names.PARTITION, names.TAGS, names.SLOTS,
     names.RAPTOR_ID, names.TIMEOUT, names.STARTUP_TIMEOUT, names.RESTARTABLE, names.CLEANUP, names.STAGE_ON_ERROR,
-    names.AFTER, names.CACHE})
+    names.AFTER, names.CACHE, names.RETRIES, names.RETRY_ON, names.RETRY_DELAY})
 """Attributes that do not change the result of a task that is DONE."""
 
 _STAGED = (names.INPUT_STAGING, names.OUTPUT_STAGING)

@@ -487,6 +487,8 @@ def _reason(pilot: Pilot) -> str:
 
 
 def _restartable(task: Task) -> bool:
+    if not task._common.restartable:
+        return False
     rules = RetryRules(task._sparse())
     return task.attempts < rules.most and rules.covers({'kind': PILOT}, None, str)
 
