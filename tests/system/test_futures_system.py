@@ -29,6 +29,22 @@ def test_results(shared: Run) -> None:
     assert (caught.value.kind, caught.value.exit_code) == ('exit', 3)
 
 
+def test_own_time_limit(shared: Run) -> None:
+    task = shared.tmgr.submit_tasks(rp.TaskDescription(SLEEP | {'timeout': 0.2}))
+    with pytest.raises(rp.TaskTimeoutError):
+        task.result(60)
+    assert not task.future().cancelled()
+
+
+def test_task_whose_dependency_has_failed(shared: Run) -> None:
+    first = shared.tmgr.submit_tasks(program('exit 3'))
+    second = shared.tmgr.submit_tasks(program('true', after=[first]))
+    with pytest.raises(rp.TaskError) as caught:
+        second.result(60)
+    assert caught.value.kind == 'dependency'
+    assert not second.future().cancelled()
+
+
 def test_cancellation(shared: Run) -> None:
     task = shared.tmgr.submit_tasks(rp.TaskDescription(SLEEP))
     assert task.future().cancel()
@@ -85,6 +101,21 @@ def test_session_is_closed(session: rp.Session) -> None:
         task.result()
 
 
+def test_session_is_closed_by_a_callback_of_a_future(session: rp.Session) -> None:
+    task = rp.TaskManager(session).submit_tasks(program('true'))
+    closed: futures.Future[None] = futures.Future()
+
+    def close(_: futures.Future[Any]) -> None:
+        session.close()
+        closed.set_result(None)
+
+    task.future().add_done_callback(close)
+    task.cancel()
+    closed.result(60)
+    assert session.closed
+    assert task.future().cancelled()
+
+
 def test_session_is_left_and_attached(base: Path) -> None:
     first = rp.Session(cfg={'base': str(base)})
     pmgr, tmgr = rp.PilotManager(first), rp.TaskManager(first)
@@ -99,6 +130,7 @@ def test_session_is_left_and_attached(base: Path) -> None:
             look(30)
     with rp.Session(uid=first.uid, cfg={'base': str(base)}) as second:
         again, = second.get_task_managers()
+        assert repr(again).endswith('2 tasks, 1 DONE>')
         restored = again.get_tasks(task.uid).future()
         assert again.get_tasks(ended.uid).future().result(30).stdout == 'before\n'
         (base / 'go').touch()

@@ -156,6 +156,18 @@ def test_value_that_cannot_be_restored(manager: Manager) -> None:
         asyncio.run(awaited(task))
 
 
+def test_snapshots(manager: Manager) -> None:
+    """What asyncio reads from Python 3.14 on."""
+    tasks = [manager.make(f'task.{number}') for number in range(3)]
+    good, bad, cancelled = (task.future() for task in tasks)
+    assert good._get_snapshot() == (False, False, None, None)
+    for task, state in zip(tasks, (states.DONE, states.FAILED, states.CANCELED), strict=True):
+        manager.end(task, state)
+    assert good._get_snapshot() == (True, False, tasks[0].result(), None)
+    assert bad._get_snapshot() == (True, False, None, bad.exception())
+    assert cancelled._get_snapshot() == (True, True, None, None)
+
+
 def test_failed_task(manager: Manager) -> None:
     task = manager.make()
     future = task.future()

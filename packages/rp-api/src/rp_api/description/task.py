@@ -344,14 +344,14 @@ class TaskDescription(Description):
     Scheduling
 
     - `priority` (int, 0): tasks of higher priority are scheduled earlier, as far as possible.
-    - `pilot` (str, ''): the uid of the pilot to run on; if empty, the task manager chooses.
+    - `pilot` (str, ''): the pilot to run on, as `Pilot` or uid; if empty, the task manager chooses.
     - `partition` (int, None): the partition of the pilot to run on.
-    - `raptor_id` (str, ''): the uid of the RAPTOR master that executes the task; `*` for any.
+    - `raptor_id` (str, ''): the RAPTOR master that executes the task, as `Task` or uid; `*` for any.
     - `raptor_class`, `raptor_file` (str, ''): the class of a RAPTOR master or worker, and its Python file.
     - `service` (dict, {}): for services, the settings in docs/guides/services.md: `name`, `port`, `probe`, `liveness`,
       `restart`, `info` and `router`.
-    - `services` (list of str, []): names or uids of services that the task waits for; it finds their information as
-      `$RP_INFO_<NAME>`, in capitals, with `_` for other characters.
+    - `services` (list of str, []): services that the task waits for, as names, uids or `Task` objects; it finds their
+      information as `$RP_INFO_<NAME>`, in capitals, with `_` for other characters.
     - `after` (list or dict, []): tasks that have to end before this one starts, as `Task` objects or uids, and the
       condition for each: a list means that all have to be DONE; a dict has conditions as values, `done`, `ended` (in
       any state) or `failed` (FAILED or CANCELED). If a condition can no longer be met, the task is CANCELED. A source
