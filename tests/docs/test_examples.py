@@ -37,6 +37,13 @@ def test_first_tasks(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert printed.count('DONE hello from number') == 8
 
 
+def test_executor(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('HOME', str(base))
+    printed = run_program([str(ROOT / 'examples/executor.py'), '--seeds', '6'], base)
+    assert printed.count('points are in the circle') == 6
+    assert 'pi is about 3.1' in printed
+
+
 def test_partitions(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('HOME', str(base))
     printed = run_program([str(ROOT / 'examples/partitions.py')], base)

@@ -374,3 +374,20 @@ def test_sizes_beside_a_pilot_are_refused(shared: Run) -> None:
         rp.Executor(pilot=3)   # type: ignore[arg-type]
     with pytest.raises(TypeError, match='session is 3'):
         rp.Executor(session=3)   # type: ignore[arg-type]
+
+
+def test_mpi_functions_and_programs(ex: rp.Executor) -> None:
+    """Workers without MPI are replaced when the first call needs it; both kinds of calls run on the new ones."""
+    assert ex.submit(add, 1).result(LONG) == 1
+    wide = ex.options(ranks=2)
+    futures_of_both = [wide.submit(lambda comm, n: comm.allreduce(n) + comm.rank, n) if n % 2 else ex.submit(add, n)
+                       for n in range(10)]
+    assert [future.result(LONG) for future in futures_of_both] == [
+        [2 * n, 2 * n + 1] if n % 2 else n for n in range(10)]
+    assert sorted(wide.run('printenv', 'RP_RANK').result(LONG).stdout.split()) == ['0', '1']
+    assert wide.submit(lambda comm: comm.size).result(LONG) == [2, 2]
+
+
+def test_an_initializer_of_mpi_functions(base: Path) -> None:
+    with rp.Executor(cores=2, initializer=append, initargs=(str(base / 'ranks'), 'started', -1)) as ex:
+        assert ex.options(ranks=2).submit(lambda comm, n: comm.rank + n, 1).result(LONG) == [1, 2]
