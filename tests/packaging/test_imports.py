@@ -50,6 +50,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'component', 'ids', 'settings', 'old_names', 'common_description', 'engine', 'bootstrap'},
         {'completion', 'launcher', 'traces'},
         {'task', 'pilot', 'partition', 'raptor', 'platform_check', 'report'},
+        {'sweep'},
         {'stager', 'scheduler'},
         {'cache'},
         {'flow', 'simulation', 'recorded'},
@@ -88,7 +89,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
 }
 
 INTERFACE = {f'rp_client.{name}' for name in (
-    'session', 'pilot_manager', 'task_manager', 'pilot', 'task', 'partition', 'completion.task_future')}
+    'session', 'pilot_manager', 'task_manager', 'pilot', 'task', 'partition', 'sweep', 'completion.task_future')}
 """Modules of the classes that applications hold, which refer to each other in their types."""
 
 MOST_MODULES = 20

@@ -10,6 +10,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from rp_api import states
+from rp_api.coordination.chunk import ROWS, unpacked
 from rp_api.coordination.contract import KnownPilot, KnownTask, Page
 from rp_api.task_modes import OWNER, is_call
 from rp_client.pilot import Pilot
@@ -78,11 +79,15 @@ class Restoration:
 
     def _take_task(self, known: KnownTask) -> None:
         tmgr = self._tmgrs.get(known.owner)
+        if ROWS in known.description:
+            self._session._uids.reserve_sweep(unpacked(known.description).sweep)
         if tmgr is None:   # the manager was closed, or the task was forgotten
             if is_call(known.uid):
                 self._session._uids.reserve_tasks([known.uid])
             else:
                 self._session._uids.removed_tasks([known.uid])
+            for each in self._tmgrs.values():
+                each._restore_forgotten(known.uid)
             if known.owner == OWNER:
                 self._calls.append(known)
         else:

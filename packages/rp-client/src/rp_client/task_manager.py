@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, cast, overload
 from weakref import WeakValueDictionary
 
 from rp_api import constants, states
 from rp_api.constants import TASK_STATE, WAIT_QUEUE_SIZE
+from rp_api.coordination.chunk import ROWS, unpacked
 from rp_api.coordination.contract import BULK, KnownTask, Update
 from rp_api.description.html_table import html_table
 from rp_api.description.task import TaskDescription
@@ -28,7 +31,8 @@ from rp_client.engine.engine import engine_of
 from rp_client.engine.tracker import Change, Tracker
 from rp_client.engine.waiting import LONGEST
 from rp_client.flow.dependencies import Dependencies, wait_text
-from rp_client.flow.submission import Packing, pack_plain, plain, verified
+from rp_client.flow.parameters import Parameters
+from rp_client.flow.submission import Packing, pack_plain, pack_sweep, plain, verified
 from rp_client.flow.task_flow import TaskFlow
 from rp_client.flow.task_store import HasState, TaskStore
 from rp_client.ids import Named, Uids, is_one, uid_of, uids_of
@@ -40,6 +44,7 @@ from rp_client.scheduler.component import TaskScheduling
 from rp_client.scheduler.find import find
 from rp_client.stager.input import TaskStagingInput
 from rp_client.stager.output import TaskStagingOutput
+from rp_client.sweep import ChunkTask, Sweep
 from rp_client.task import Task
 
 if TYPE_CHECKING:
@@ -52,6 +57,8 @@ _new = tuple.__new__   # makes a named tuple in half the time of a call of its c
 
 _WITHOUT_PILOT = states.TASK.value(states.TMGR_SCHEDULING)
 """Value of the last state that tasks reach without a pilot."""
+
+_FINAL = states.TASK.value(states.DONE)
 
 ACCEPTANCE = 5.0
 """Seconds that a submission waits for a coordinator that makes no progress."""
@@ -108,7 +115,10 @@ class TaskManager(OldMethods):
             'tasks': self._counts()})
 
     def _counts(self) -> str:
-        return counts('task', len(self._tasks), self._tracker.finals)
+        finals = Counter(self._tracker.finals)
+        for sweep in self.get_sweeps():
+            finals.update(sweep._ended)
+        return counts('task', len(self._tasks), finals)
 
     @property
     def session(self) -> Session:
@@ -239,6 +249,49 @@ class TaskManager(OldMethods):
         tasks = self._take(listed(descriptions, 'task'))
         return tasks[0] if isinstance(descriptions, Mapping) else tasks
 
+    def submit_sweep(self, description: TaskDescription, parameters: Any) -> Sweep:
+        """Submit very many tasks that differ only in parameters.
+
+        The rows of parameters fill placeholders in `name`, `executable`, `arguments`, `sandbox`, `environment`,
+        `stdout`, `stderr` and the staging directives: `{seed}` for the column `seed`, `{1}` for the first column of
+        rows without names, `{}` for the only one, `{i}` for the number of the row, from 0. They may have a format, as
+        in `{seed:04d}`; `{{` and `}}` are braces. The uids of the tasks are `sweep.0000.000000` and so on.
+
+        Rows are sent and stored in chunks, and become tasks when an agent takes them: until then a task costs some
+        tens of bytes. Returns when the coordinator has accepted all, as `submit_tasks` does.
+
+        Args:
+            description: The description of all tasks, of mode TASK_EXECUTABLE and without `uid` and `raptor_id`.
+            parameters: Rows (dicts, tuples, or single values) in a list or from an iterator; or a dict of columns,
+                which are lists or arrays of equal length. Values are texts, numbers or paths.
+
+        Raises:
+            ValueError: The description is not valid, has a placeholder that the parameters do not have, or a row is not
+                like the first one. No task is submitted then.
+            RuntimeError: The manager is closed.
+        """
+        self._check_open()
+        uid = self._session._uids.new_sweep()
+        sweep = Sweep(self, uid)
+        description, = listed([description], 'task')
+        dependencies = Dependencies(self._session._uids, [uid], [description])
+        description = dependencies.with_sources(uid, description)
+        common, chunks = pack_sweep(description, Parameters(parameters), uid)
+        dependencies.add(0, description)
+        dependencies.check()
+        tasks = [ChunkTask.of(self, common, chunk, sweep) for chunk in chunks]
+        self._tracker.is_internal = _is_chunk
+        for task in tasks:
+            self._tasks.add_chunk(task)
+        self._accept_within(len(sweep), lambda: self._engine.submit(
+            self._tracker, tasks, lambda accepted: self._flow.submit_chunks(tasks, accepted), ACCEPTANCE,
+            lambda: self._flow.sent))
+        return sweep
+
+    def get_sweeps(self) -> list[Sweep]:
+        """Return the sweeps of this manager, also those that an earlier application has submitted."""
+        return list(self._tasks.sweeps.values())
+
     def _submit_for(self, master: str, descriptions: list[TaskDescription]) -> list[Task]:
         """Submit tasks to the RAPTOR master of that uid, whatever `raptor_id` their descriptions have."""
         self._check_open()
@@ -324,7 +377,8 @@ class TaskManager(OldMethods):
                 raise ValueError(f'task {uid} is {task.state}: only tasks that are final ({", ".join(states.FINAL)}) '
                                  'can be forgotten')
         self._session._uids.removed_tasks(wanted)
-        self._tracker.forgotten([task.state for task in self._look(wanted)])
+        self._tracker.forgotten([task.state for uid, task in zip(wanted, self._look(wanted), strict=True)
+                                 if uid.rpartition('.')[0] not in self._tasks.sweeps])
         self._tasks.remove(wanted)
         self._callbacks.forget(wanted)
         if not self._closed and not self._engine.broken:
@@ -348,6 +402,8 @@ class TaskManager(OldMethods):
             ValueError: A uid or a state is unknown.
             RuntimeError: The session was closed or has failed.
         """
+        if uids is None and self._tasks.sweeps and self._board.value(state) >= _FINAL:
+            return self._wait_for_all(timeout)
         found = self._look(self._uids(uids))
         tasks = [task for task in found if isinstance(task, Task)]   # others are final
         self._wait_for(tasks, state, timeout, len(found) - len(tasks))
@@ -369,6 +425,34 @@ class TaskManager(OldMethods):
 
         found = self.get_tasks(uids)
         return as_completed(found if isinstance(found, list) else [found], timeout)
+
+    def _wait_for_all(self, timeout: float | None) -> list[str]:
+        """Wait for all tasks, without objects for those of sweeps."""
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        self.wait_tasks(self._tasks.singles(), timeout=timeout)
+        for sweep in self.get_sweeps():
+            self._wait_for_sweep(sweep, None if timeout is None else max(0.0, end - time.monotonic()))
+        return [task.state for task in self._look(self._tasks)]
+
+    def _wait_for_sweep(self, sweep: Sweep, timeout: float | None) -> None:
+        """Wait until all tasks of a sweep are final; see `Sweep.wait`."""
+        if not self._pilots and sweep.unfinished:
+            _log.warning('%s is waited for, but %s has no pilot to run its tasks on: see add_pilots', sweep.uid,
+                         self.uid)
+        self._board.wait_until(lambda: not sweep.unfinished, timeout)
+
+    def _unchanged(self) -> AbstractContextManager[object]:
+        """Return a context in which no state of a task changes."""
+        return self._board.lock
+
+    def _live_in(self, sweep: Sweep) -> list[Task]:
+        """Return the tasks of a sweep that are in memory and not final."""
+        return self._tasks.live_in(sweep)
+
+    def _cancel_sweep(self, sweep: Sweep) -> None:
+        """Cancel the tasks of a sweep; see `Sweep.cancel`."""
+        self._check_process()
+        self._engine.call(lambda: self._flow.cancel([*self._tasks.live_in(sweep), *self._tasks.chunks_of(sweep)]))
 
     def _wait_for(self, tasks: list[Task], state: str | Iterable[str] | None, timeout: float | None,
                  ended: int = 0) -> None:
@@ -423,7 +507,10 @@ class TaskManager(OldMethods):
         Raises:
             ValueError: A uid is unknown; no task is cancelled then.
         """
-        tasks = [task for task in self._look(self._uids(uids)) if isinstance(task, Task)]   # others are final
+        if uids is None:
+            tasks = self._tasks.in_memory()
+        else:   # others are final
+            tasks = [task for task in self._look(self._uids(uids)) if isinstance(task, Task)]
         self._engine.call(self._flow.cancel, tasks)
 
     def register_callback(self, cb: Callable[..., Any], cb_data: Any = None,
@@ -539,10 +626,14 @@ class TaskManager(OldMethods):
             self._pilots[pilot.uid] = pilot
 
     def _restore(self, known: KnownTask, pilot: Pilot | None) -> Task:
-        """Restore a task from the coordinator's record."""
-        task = self._make(known.uid, CommonDescription(known.description, codec.pack(known.description)))
+        """Restore a task, or a chunk of a sweep, from the coordinator's record."""
+        if ROWS in known.description:
+            return self._restore_chunk(known, pilot)
+        task = self._tasks.find(known.uid)   # of a sweep, it was made with its chunk
+        if task is None:
+            task = self._make(known.uid, CommonDescription(known.description, codec.pack(known.description)))
+            self._tasks.add([task.uid], [task])
         task._restore(known, pilot)
-        self._tasks.add([task.uid], [task])
         self._flow.restore(task, known)
         self._tracker.restored(task, known.told)
         if task._common.mode in SERVICE_MODES:
@@ -550,6 +641,28 @@ class TaskManager(OldMethods):
         if task.state in states.FINAL:
             self._tasks.settled([task])
         return task
+
+    def _restore_chunk(self, known: KnownTask, pilot: Pilot | None) -> Task:
+        """Restore a chunk, and if it was opened, its tasks, whose records follow."""
+        chunk = unpacked(known.description)
+        common = {name: value for name, value in known.description.items() if name != ROWS}
+        sweep = self._tasks.sweeps.get(chunk.sweep) or Sweep(self, chunk.sweep)
+        task = ChunkTask.of(self, CommonDescription({**common, **chunk.own_of(0)}, codec.pack(common)), chunk, sweep)
+        task._restore(known, pilot)
+        task.whole = True
+        self._tracker.is_internal = _is_chunk
+        self._tasks.add_chunk(task)
+        if known.state == states.AGENT_STAGING_INPUT:
+            self._tasks.open(task)
+        else:
+            self._flow.restore(task, known)
+            if task.state in states.FINAL:
+                self._tasks.settled([task])
+        return task
+
+    def _restore_forgotten(self, uid: str) -> None:
+        """Remove a task that was forgotten, if it is one of a restored sweep."""
+        self._tasks.drop(uid)
 
     def _resume(self) -> None:
         """Resume the work on all restored tasks."""
@@ -602,12 +715,17 @@ class TaskManager(OldMethods):
     def _submit(self, tasks: list[Task], leads: dict[str, str]) -> None:
         if leads:
             self._engine.call(self._flow.lead, leads)
+        self._accept_within(len(tasks), lambda: self._engine.submit(
+            self._tracker, tasks, lambda accepted: self._flow.submit(tasks, accepted), ACCEPTANCE,
+            lambda: self._flow.sent))
+
+    def _accept_within(self, count: int, submit: Callable[[], object]) -> None:
+        """Submit so many tasks, and log a warning if the coordinator does not accept them in time."""
         try:
-            self._engine.submit(self._tracker, tasks, lambda accepted: self._flow.submit(tasks, accepted), ACCEPTANCE,
-                                lambda: self._flow.sent)
+            submit()
         except TimeoutError:
             _log.warning('%d tasks of %s are kept here until the coordinator, which is away or busy, takes them',
-                         len(tasks), self.uid)
+                         count, self.uid)
 
     def _note(self) -> None:
         """Store the manager with the coordinator, for an application that attaches to the session."""
@@ -654,6 +772,10 @@ class TaskManager(OldMethods):
 
     # called in the loop
 
+    def _members(self, chunk: ChunkTask) -> list[Task]:
+        """Return the tasks that are told that their chunk has ended."""
+        return self._tasks.members(chunk, everything=bool(self._callbacks.select(TASK_STATE)))
+
     def _release(self, entry: Entry, task: Task | None) -> None:
         """Pass the states that no application has seen to a new callback."""
         self._tracker.release(entry, task)
@@ -667,8 +789,11 @@ class TaskManager(OldMethods):
         staging_input = TaskStagingInput(index, tracer(f'tmgr_staging_input.{index}'), offload)
         staging_output = TaskStagingOutput(index, tracer(f'tmgr_staging_output.{index}'), offload)
         cache = TaskCache(session.client_sandbox, session.path, Helpers(self._engine.loop), session._result_store)
-        return TaskFlow(self.uid, self._engine, self._tracker, self._tracer, scheduling, staging_input, staging_output,
+        flow = TaskFlow(self.uid, self._engine, self._tracker, self._tracer, scheduling, staging_input, staging_output,
                         cache)
+        self._tasks.on_open, flow.chunks.open_chunk = flow.chunk_opened, self._tasks.open
+        flow.chunks.members = self._members
+        return flow
 
     def _add_pilots(self, pilots: list[Pilot]) -> None:
         self._flow.add_pilots([pilot for pilot in pilots if pilot.state not in states.FINAL])
@@ -703,6 +828,10 @@ class TaskManager(OldMethods):
         self._flow.close()
         self._tracer.close()
         self._board.broke(CoordinationError('it was closed, and its pilots keep running'))
+
+
+def _is_chunk(task: Task) -> bool:
+    return type(task) is ChunkTask
 
 
 def _scheduler_name(cfg: str | Mapping[str, Any] | None, scheduler: str | None) -> str:

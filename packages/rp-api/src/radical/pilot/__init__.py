@@ -22,6 +22,7 @@ _SOURCES = {
     ('rp-client', 'rp_client.session'): 'Session',
     ('rp-client', 'rp_client.pilot_manager'): 'PilotManager',
     ('rp-client', 'rp_client.task_manager'): 'TaskManager',
+    ('rp-client', 'rp_client.sweep'): 'Sweep',
     ('rp-client', 'rp_client.pilot'): 'Pilot',
     ('rp-client', 'rp_client.partition'): 'Partition',
     ('rp-client', 'rp_client.task'): 'Task',

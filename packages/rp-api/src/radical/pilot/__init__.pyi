@@ -78,6 +78,7 @@ from rp_client.progress import TaskProgress as TaskProgress
 from rp_client.raptor import RaptorMaster as RaptorMaster
 from rp_client.raptor import RaptorWorker as RaptorWorker
 from rp_client.session import Session as Session
+from rp_client.sweep import Sweep as Sweep
 from rp_client.task import Task as Task
 from rp_client.task_manager import TaskManager as TaskManager
 

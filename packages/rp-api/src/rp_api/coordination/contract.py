@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from reprlib import repr as short  # handles long and deeply nested values
 from typing import Any, NamedTuple
 
+from rp_api.coordination.chunk import Chunk, tasks
 from rp_api.errors import CoordinationError
 from rp_api.wire import codec
 from rp_profiling.write.host_clock import Moment, Reading
@@ -219,6 +220,26 @@ class ClientConnection(Connection):
         descriptions = codec.unpack_bulk(common, [description for _, description in tasks])
         self.insert_tasks(pilot, [Submission(uid, description) for (uid, _), description in
                                   zip(tasks, descriptions, strict=True)], owner)
+
+    keeps_chunks = False
+    """True if the coordinator keeps the chunks of sweeps whole until an agent takes their tasks."""
+
+    def insert_chunk(self, pilot: str, common: bytes, chunk: Chunk, owner: str = '') -> None:
+        """Insert the tasks of a chunk of at most `BULK` rows, whose descriptions share a packed common part.
+
+        If the coordinator `keeps_chunks`, the uid of the chunk stands for all of its tasks in `bind_tasks` and
+        `update_tasks` until an agent takes them; these calls make tasks of a chunk that contains one of their uids.
+        """
+        self.insert_like(pilot, common, tasks(chunk), owner)
+
+    def withdraw_chunks(self, uids: Sequence[str]) -> None:
+        """Request chunks back from the pilots that they are bound to, if the coordinator `keeps_chunks`.
+
+        The answer is an update of each chunk, with the information `returned`: its pilot, if no agent has taken its
+        tasks; the chunk is unbound then. Otherwise `returned` is empty, and all that agents have reported before on the
+        tasks has been delivered.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def bind_tasks(self, pilot: str, uids: Sequence[str]) -> None:

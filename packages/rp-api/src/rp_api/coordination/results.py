@@ -30,6 +30,8 @@ def _read(database: sqlite3.Connection) -> Iterator[dict[str, Any]]:
     with closing(database):
         for uid, pilot, state, info in database.execute('SELECT uid, pilot, state, info FROM tasks ORDER BY id'):
             yield {'uid': uid, 'pilot': pilot, 'state': state, **sessions.known(state, info)}
+        for task in sessions.in_chunks(database):
+            yield {name: value for name, value in task.items() if name not in ('tmgr', 'attempts', 'description')}
 
 
 def main() -> int:

@@ -17,6 +17,7 @@ from typing import Any
 
 from rp_api import states
 from rp_api.coordination import wire
+from rp_api.coordination.chunk import unpacked
 from rp_api.coordination.hub.store import claim, release
 from rp_api.coordination.presence import CLIENT, HUB, Where, read_note
 from rp_api.errors import CoordinationError
@@ -152,6 +153,23 @@ def tasks(directory: str | Path) -> Iterator[dict[str, Any]]:
                 description, = codec.unpack_bulk(shared, [own])
                 yield {'uid': uid, 'tmgr': owner, 'pilot': pilot, 'attempts': attempts, 'description': description,
                        'state': state, **known(state, info)}
+        yield from in_chunks(db)
+
+
+def in_chunks(db: sqlite3.Connection) -> Iterator[dict[str, Any]]:
+    """Yield the tasks of sweeps that are in chunks still, because no agent has taken them."""
+    for owner, pilot, attempts, state, info, packed, shared in db.execute(
+            'SELECT owner, pilot, attempts, state, info, c.description, s.description FROM chunks c '
+            'JOIN shared s ON s.id = c.shared WHERE NOT opened ORDER BY c.id') if _has_chunks(db) else ():
+        chunk = unpacked(codec.unpack(packed))
+        for uid, description in zip(chunk.uids, codec.unpack_bulk(shared, chunk.own()), strict=True):
+            yield {'uid': uid, 'tmgr': owner, 'pilot': pilot, 'attempts': attempts, 'description': description,
+                   'state': state, **known(state, info)}
+
+
+def _has_chunks(db: sqlite3.Connection) -> bool:
+    """Return whether the session is of a version that keeps chunks of sweeps."""
+    return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'chunks'").fetchone() is not None
 
 
 def export(directory: str | Path) -> Iterator[dict[str, Any]]:
@@ -212,6 +230,8 @@ def _count_tasks(db: sqlite3.Connection) -> Counter[str]:
     # tasks that have left their agent and wait for the application: their final state is known
     for state, info in db.execute(f'SELECT state, info FROM tasks WHERE state LIKE ? AND {_NO_CALL}', _LEAVING):
         counts[known(state, info).get('state', state)] += 1
+    if _has_chunks(db):
+        counts.update(dict(db.execute('SELECT state, sum(count) FROM chunks WHERE NOT opened GROUP BY state')))
     return counts
 
 

@@ -70,6 +70,7 @@ _ARGUMENTS: dict[str, form.Table] = {
     'agent': {**_BOTH, 'hold': (is_flag,), 'follow': (are_texts,)},
     'client': {
         **_BOTH, 'pilots': (is_text, _NEW), 'tasks': (is_text, is_text, is_bytes, _NEW),
+        'chunk': (is_text, is_text, is_bytes, is_text, is_number, is_bytes), 'withdraw': (are_texts,),
         'bind': (is_text, are_texts), 'forget': (are_texts,),
         'command': (is_text, is_bytes), 'note': (is_text, is_bytes), 'recover': (is_number,), 'detach': (),
         'acknowledge': (are_texts, is_number, is_number), 'listen': (is_text,)}}

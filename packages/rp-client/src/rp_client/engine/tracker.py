@@ -55,6 +55,8 @@ class Tracker:
         self._untold: dict[Any, str] = {}   # restored entities without a callback yet, with the last announced state
         self._has_told = False
         self.finals = dict.fromkeys(states.FINAL, 0)   # the numbers of entities in these states
+        self.is_internal: Callable[[Any], bool] | None = None
+        """Tells which entities are not announced to the application, if there are such."""
         self._held: dict[Any, Submission] = {}   # entities whose submission has not returned yet
         self.on_final: Callable[[Sequence[Any]], object] = lambda entities: None
         """Called with entities that have reached a final state."""
@@ -66,10 +68,14 @@ class Tracker:
 
     def restored(self, entity: Any, told: str) -> None:
         """Track a restored entity, whose states up to `told` an earlier application has received."""
-        if self._model.is_final(entity._state):
+        if self._model.is_final(entity._state) and not self._is_part(entity):
             self.finals[entity._state] += 1
         if told != entity._state or not self._model.is_final(told):
             self._untold[entity] = told
+
+    def _is_part(self, entity: Any) -> bool:
+        """Return whether an entity, or a larger one that it is a part of, is counted elsewhere."""
+        return self.is_internal is not None and self.is_internal(getattr(entity, '_chunk', entity))
 
     def forgotten(self, final: Iterable[str]) -> None:
         """Count entities in these final states no more; may be called in any thread."""
@@ -191,7 +197,8 @@ class Tracker:
         for entities, passed in announced:
             self.board.changed(passed[-1], entities)
             if self._model.is_final(passed[-1]):
-                self.finals[passed[-1]] += len(entities)
+                self.finals[passed[-1]] += len(entities) if self.is_internal is None else sum(
+                    not self._is_part(entity) for entity in entities)
                 self.on_final(entities)
         self.board.look()
 
@@ -225,7 +232,7 @@ class Tracker:
         if info and (more or entity._state == state):
             entity._learn(info)
         if more and self._model.is_final(entity._state):   # a cancelled task has ended otherwise
-            self.finals[entity._state] -= 1
+            self.finals[entity._state] -= not self._is_part(entity)
         entity._state = target
         return [*passed, *more] if passed else more
 
@@ -234,6 +241,9 @@ class Tracker:
         own = bool(announced) and hasattr(announced[0][0][0], '_callbacks')
         if not announced or not (callbacks or own):
             return
+        if self.is_internal is not None:
+            internal = self.is_internal
+            announced = _only(announced, lambda entity: not internal(entity))
         if self._untold:
             announced = _only(announced, lambda entity: entity not in self._untold)
         if self._held:
@@ -248,9 +258,13 @@ class Tracker:
         """Keep the announcements of held entities, and return the others."""
         others: Announced = []
         for entities, passed in announced:
-            for submission, row in groupby(entities, self._held.get):
+            for submission, row in groupby(entities, self._holder):
                 (others if submission is None else submission.announced).append((list(row), passed))
         return others
+
+    def _holder(self, entity: Any) -> Submission | None:
+        """Return the submission that an entity is held for, itself or with the chunk that it is a part of."""
+        return self._held.get(getattr(entity, '_chunk', entity))
 
     def _tell(self, callback: Registered, data: Any, uid: str | None, announced: Announced) -> None:
         if uid is not None:

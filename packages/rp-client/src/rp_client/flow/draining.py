@@ -38,6 +38,13 @@ class Draining:
         else:
             drained.set_result(None)
 
+    def opened(self, chunk: str, tasks: Iterable[Task]) -> None:
+        """Wait for the tasks of a chunk instead of the chunk."""
+        for uids, _ in self._awaited:
+            if chunk in uids:
+                uids.remove(chunk)
+                uids.update([task.uid for task in tasks])
+
     def left(self, tasks: Iterable[Task]) -> None:
         """Note tasks that are final, or bound to no pilot any more."""
         if not self._awaited:

@@ -9,16 +9,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from rp_api import constants as c
+from rp_api.coordination.chunk import Chunk
 from rp_api.description import task as names
 from rp_api.description.pilot import PilotDescription
 from rp_api.description.task import TaskDescription
+from rp_api.description.template import Fields
 from rp_api.errors import DescriptionError, PilotError
 from rp_api.raptor_defaults import complete
 from rp_api.staging.directive import expand
 from rp_api.staging.location import acts_on_client
 from rp_api.staging.run import check_locations
 from rp_api.wire import codec
-from rp_client.common_description import LOOKED_AT, NOTHING, CommonDescription
+from rp_client.common_description import LOOKED_AT, NOTHING, CommonDescription, listed
+from rp_client.flow.parameters import Parameters
 
 LARGEST = 16 << 20
 """Bytes of a task description at most."""
@@ -116,6 +119,40 @@ def verified(description: TaskDescription, uid: str) -> TaskDescription:
             raise DescriptionError(f'TaskDescription.{name} of {uid} is {checked[name]!r}, but tasks of mode {mode!r} '
                                    f'run in RAPTOR workers: set {name} of their worker or master')
     return checked
+
+
+def pack_sweep(description: TaskDescription, parameters: Parameters, uid: str) -> tuple[CommonDescription, list[Chunk]]:
+    """Return the common description of a sweep with this uid, and its chunks.
+
+    Raises DescriptionError if the description is not valid, or the parameters do not fit.
+    """
+    description, = listed([description], 'task')
+    for name, allowed in ((names.UID, ''), (names.RAPTOR_ID, ''), (names.MODE, c.TASK_EXECUTABLE)):
+        value = dict.get(description, name)
+        if value and value != allowed:
+            raise DescriptionError(f'TaskDescription.{name} of a sweep is {value!r}: it must be '
+                                   f'{allowed!r}; submit_tasks takes other tasks' if allowed else
+                                   f'TaskDescription.{name} of a sweep is {value!r}: leave it unset')
+    fields = Fields(parameters.names)
+    common, varying = fields.split(plain(verified(TaskDescription(description), uid)))
+    chunks: list[Chunk] = []
+    done = 0
+    for count, columns in parameters.chunks():
+        for position, form, attribute in fields.formats:
+            _check_format(columns[position] if position < len(columns) else [done], form, attribute)
+        chunks.append(Chunk(uid, done, count, varying, columns))
+        done += count
+    first = plain(verified(TaskDescription.from_sparse({**common, **chunks[0].own_of(0)}), uid))
+    return CommonDescription(first, pack_plain(common, uid)), chunks
+
+
+def _check_format(column: list[Any], form: str, attribute: str) -> None:
+    for value in column:
+        try:
+            format(value, form)
+        except (ValueError, OverflowError) as error:
+            raise DescriptionError(f'TaskDescription.{attribute} has the format {form!r}, which the parameter '
+                                   f'{value!r:.100} does not have: {error}') from None
 
 
 def agent_services(pilot: PilotDescription) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from itertools import groupby, islice
+from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +20,14 @@ from rp_api.failures.kinds import CANCELED, DEPENDENCY, PILOT
 from rp_api.failures.retry_rules import RetryRules
 from rp_client.cache.tasks import Hit, TaskCache
 from rp_client.engine.tracker import Change, Tracker
+from rp_client.flow.chunk_flow import ChunkFlow, batches, uids_of
 from rp_client.flow.draining import Draining, is_returned, may_move
 from rp_client.pilot import Pilot
 from rp_client.raptor import RaptorMaster
 from rp_client.scheduler.component import RELEASED, TaskScheduling, active_places
 from rp_client.stager.input import TaskStagingInput
 from rp_client.stager.output import Finished, TaskStagingOutput
+from rp_client.sweep import ChunkTask, SweepTask
 from rp_client.task import Task
 
 if TYPE_CHECKING:
@@ -74,6 +76,8 @@ class TaskFlow:
         self._missing_masters: set[str] = set()   # RAPTOR masters that were reported as not submitted
         self._cancelled: set[str] = set()   # tasks that agents were commanded to cancel
         self._draining = Draining()
+        self.chunks = ChunkFlow(engine, lambda: scheduling.size + staging_input.size)
+        self.chunks.schedule, self.chunks.back = self._look_up, self._chunk_is_back
         self._bound_before: dict[str, str] = {}   # places of restored tasks, and their pilots
         self.lead = scheduling.lead
         for component in (scheduling, staging_input, staging_output):
@@ -104,6 +108,20 @@ class TaskFlow:
         self._schedule_soon(ready)
         if len(ready) < len(tasks):
             self._keep([task for task in tasks if task._common.cache])
+    def submit_chunks(self, chunks: list[ChunkTask], accepted: Future[None]) -> None:
+        """Accept the chunks of a sweep, as `submit` does."""
+        self._tracer.record('get', self._tracer.comp, msg=f'bulk size: {sum(chunk.size for chunk in chunks)}')
+        self._tracker.advance(chunks, states.TMGR_SCHEDULING_PENDING)
+        self._start_chunks(chunks)
+        self._engine.loop.call_soon(self.await_acceptance, accepted)
+
+    def _start_chunks(self, chunks: list[ChunkTask]) -> None:
+        common = chunks[0]._common
+        if self._scheduling.binds_late or common.stages_input or common.cache:
+            self._keep(list(chunks))
+            self.chunks.add(chunks)
+        else:
+            self._schedule_soon(list(chunks))
 
     def await_acceptance(self, accepted: Future[None]) -> None:
         """Give `accepted` a result when the coordinator has all tasks submitted until now."""
@@ -176,14 +194,19 @@ class TaskFlow:
         self._scheduling.bind_those_for(places)
         self._scheduling.remove_pilots([pilot.uid for pilot in pilots])
         there = [task for task in tasks if task._place in places and task.state not in states.FINAL]
+        self._draining.wait(there, drained)
+        there = self.chunks.recall(there)
         moving = {task.uid: task for task in there if may_move(task) and states.TASK.value(task.state) < _LEFT_AGENT
                   and task.uid not in self._cancelled and not self._input.has(task.uid)}
-        self._draining.wait(there, drained)
         unsent = [task for goal, box in self._outbox.items() if goal is not None and goal.uid in places
                   for task in _take(box, moving)]
         for task in unsent:
             del moving[task.uid]
         self._again(unsent)
+        self._request_return(moving)
+
+    def _request_return(self, moving: Mapping[str, Task]) -> None:
+        """Command agents to return tasks that they have not started."""
         by_place: dict[str, list[str]] = {}
         for uid, task in moving.items():
             by_place.setdefault(str(task._place), []).append(uid)
@@ -193,6 +216,7 @@ class TaskFlow:
 
     def update(self, updates: Sequence[Change]) -> None:
         """Apply the updates of agents."""
+        self.chunks.answers(updates)
         changes = self._tracker.apply(updates)
         if self._draining.places:
             self._returned([task for task, state, info in updates if is_returned(task, state, info)])
@@ -206,6 +230,39 @@ class TaskFlow:
         if states.DONE in by_state:   # the agent reports DONE for tasks without output staging by the client
             self._output.passed(by_state[states.DONE])
         self._trace_final(by_state)
+        self.chunks.feed()
+
+    def _chunk_is_back(self, chunk: ChunkTask) -> None:
+        """Handle a chunk that no agent has taken: its tasks were cancelled, or their pilot has ended or is drained."""
+        pilot = chunk._pilot
+        assert pilot is not None
+        if chunk.uid in self._cancelled:
+            self._end([chunk], states.CANCELED, {'exception': 'cancelled before its pilot started it'})
+        elif pilot.state in states.FINAL:
+            self._left_by(pilot, [chunk], [chunk.uid])
+        else:
+            self._again([chunk])
+
+    def chunk_opened(self, chunk: ChunkTask, tasks: list[Task]) -> None:
+        """Handle the tasks of a chunk that were handled like one until now."""
+        self._scheduling.forget([chunk.uid])
+        for box in self._outbox.values():
+            box.pop(chunk.uid, None)
+        self._draining.opened(chunk.uid, tasks)
+        if self.chunks.was_asked(chunk):   # soon: a report on one of them is being applied
+            self._engine.loop.call_soon(self._handle_opened, chunk, tasks)
+
+    def _handle_opened(self, chunk: ChunkTask, tasks: list[Task]) -> None:
+        pilot = chunk._pilot
+        assert pilot is not None
+        live = [task for task in tasks if states.TASK.value(task.state) < _LEFT_AGENT]
+        if chunk.uid in self._cancelled:
+            self._cancelled.discard(chunk.uid)
+            self.cancel(live)
+        elif pilot.state in states.FINAL:
+            self._left_by(pilot, live, ())
+        else:
+            self._request_return({task.uid: task for task in live if may_move(task)})
 
     def _returned(self, tasks: list[Task]) -> None:
         """Run tasks on other pilots that an agent has returned."""
@@ -236,11 +293,18 @@ class TaskFlow:
         restored, self._restored = self._restored, []
         self._draining.places.update(place for place, pilot in self._bound_before.items()
                                      if not self._scheduling.uses(pilot))
-        self._look_up(restored)
+        self._look_up([task for task in restored if not isinstance(task, ChunkTask)])
+        for chunk in restored:
+            if isinstance(chunk, ChunkTask):
+                self._start_chunks([chunk])
 
     def cancel(self, tasks: Iterable[Task]) -> None:
         """Cancel tasks that are not final, wherever they are."""
         live = {task.uid: task for task in tasks if task.state not in states.FINAL}
+        self._open_for(live.values())
+        at_pilots = [task for task in live.values() if isinstance(task, ChunkTask) and task._pilot and task._stored]
+        self._cancelled.update([task.uid for task in at_pilots])
+        live = {task.uid: task for task in self.chunks.recall(live.values())}
         here = {task.uid: task for task in live.values() if task._pilot is None}
         self._scheduling.forget(here)
         for goal, box in self._outbox.items():
@@ -260,6 +324,15 @@ class TaskFlow:
             self._engine.connection.command(pilot, {'cmd': 'cancel_tasks', 'uids': uids})
         self._pump()
 
+    def _open_for(self, tasks: Iterable[Task]) -> None:
+        """Open the chunks that are not bound and have one of these tasks, which is handled apart from the others."""
+        parts = [task for task in tasks if isinstance(task, SweepTask) and task._chunk.passed_on]
+        for task in parts:
+            task._follow()
+        chunks = {task._chunk.uid: task._chunk for task in parts if task._chunk._pilot is None}
+        for chunk in chunks.values():
+            self._look_up(self.chunks.open_chunk(chunk))
+
     def forget(self, uids: Sequence[str]) -> None:
         """Remove final tasks from the coordinator."""
         for box in self._outbox.values():
@@ -274,8 +347,8 @@ class TaskFlow:
         """Handle the tasks of a pilot that became final; `dead_end`: why no other pilot will run waiting tasks."""
         unsent = self._outbox.pop(pilot, {})
         self._ended[pilot.uid] = _reason(pilot)
-        self._left_by(pilot, [task for task in tasks
-                              if task._place == pilot.uid and states.TASK.value(task.state) < _LEFT_AGENT], unsent)
+        there = [task for task in tasks if task._place == pilot.uid and states.TASK.value(task.state) < _LEFT_AGENT]
+        self._left_by(pilot, self.chunks.recall(there), unsent)
         self._scheduling.places_changed(pilot)
         self._fail_those_for([pilot.uid], self._scheduling.waiting())
         self._fail_hopeless()
@@ -384,7 +457,7 @@ class TaskFlow:
         while self._outbox and self._engine.connection.room:
             pilot, box = next(iter(self._outbox.items()))
             del self._outbox[pilot]
-            tasks = [box.pop(uid) for uid in list(islice(box, BULK))]
+            tasks = [box.pop(uid) for uid in next(batches(box), ())]
             if box:
                 self._outbox[pilot] = box   # behind the others
             if tasks:
@@ -398,7 +471,7 @@ class TaskFlow:
         """Send tasks, bound to a pilot or unbound; for those that the coordinator has, only the binding."""
         connection = self._engine.connection
         self._insert(pilot.uid if pilot else UNBOUND, [task for task in tasks if not task._stored])
-        kept = [task.uid for task in tasks if task._stored]
+        kept = [uid for task in tasks if task._stored for uid in uids_of(task)]
         if kept and pilot:
             histories = {task.uid: history for task in tasks if task._stored and (history := task.history)}
             if histories:   # before the tasks, whose attempts the agent counts
@@ -406,15 +479,21 @@ class TaskFlow:
             connection.bind_tasks(pilot.uid, kept)
         for task in tasks:
             task._sent(bound=pilot is not None)
+        if pilot is None:
+            self.chunks.feed()
         self.sent += len(tasks)
         self._tracer.record('put', self._tracer.comp, msg=f'bulk size: {len(tasks)}')
-        ended = [Update(task.uid, task.state, task._info)
-                 for task in tasks if task.state in states.FINAL] if pilot is None else []
+        ended = [Update(uid, task.state, {'exception': task.exception, 'reached': task._reached})
+                 for task in tasks if task.state in states.FINAL for uid in uids_of(task)] if pilot is None else []
         if ended:   # they ended before they were sent
             connection.update_tasks(ended)
 
     def _insert(self, pilot: str, tasks: list[Task]) -> None:
         """Send new tasks, a message for each row of tasks with a shared description, unless there are many rows."""
+        if tasks and isinstance(tasks[0], ChunkTask):   # it is alone
+            self._engine.connection.insert_chunk(pilot, tasks[0]._common.packed, tasks[0].unpacked(), self._owner)
+            tasks[0].whole = self._engine.connection.keeps_chunks
+            return
         rows = [list(row) for _, row in groupby(tasks, lambda task: task._common)]
         if len(rows) > FEW:
             self._engine.connection.insert_tasks(
@@ -435,13 +514,16 @@ class TaskFlow:
                 [Update(task.uid, state, None if state == states.DONE else task._info) for task, state, _ in real])
 
     def _end(self, tasks: Sequence[Task], state: str, info: dict[str, Any]) -> None:
-        real = self._tracker.apply([Change(task, state, info) for task in tasks])
-        self._trace_final(_by_state(real))
+        members = [member for task in tasks if isinstance(task, ChunkTask) for member in self.chunks.members(task)]
+        changes = self._tracker.apply([Change(task, state, info) for task in (*members, *tasks)])
+        self._trace_final(_by_state(changes))
+        real = changes if not members else [change for change in changes if not _is_part(change.entity)]
         if self._scheduling.counting:
             self._scheduling.left([task.uid for task, _, _ in real])
-        sent = [Update(task.uid, state, {**info, 'reached': task._reached}) for task, _, _ in real if task._stored]
-        if sent:
-            self._engine.connection.update_tasks(sent)
+        sent = [Update(uid, state, {**info, 'reached': task._reached}) for task, _, _ in real if task._stored
+                for uid in uids_of(task)]
+        for first in range(0, len(sent), BULK):
+            self._engine.connection.update_tasks(sent[first:first + BULK])
         if any(isinstance(task, RaptorMaster) for task, _, _ in real):
             self._fail_orphans()
 
@@ -491,6 +573,11 @@ def _restartable(task: Task) -> bool:
         return False
     rules = RetryRules(task._sparse())
     return task.attempts < rules.most and rules.covers({'kind': PILOT}, None, str)
+
+
+def _is_part(task: Task) -> bool:
+    """Return whether the end of a task is that of its chunk."""
+    return isinstance(task, SweepTask) and not task._chunk.opened
 
 
 def _take(box: dict[str, Task], wanted: dict[str, Task]) -> list[Task]:

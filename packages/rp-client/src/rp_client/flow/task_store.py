@@ -4,6 +4,7 @@
   task costs its uid and a reference, about 100 bytes. Whether it holds a task, is seen by the count of references.
 - With each task that becomes final, two older ones in memory are looked at again: the application may have let them go.
 - A task is a single object as long as there is a reference to it.
+- A task of a sweep costs a byte, and a reference once it is final; its uid is made when it is needed.
 - The file is in the session's directory, but unlinked, so that it vanishes with the process. If writing fails, tasks
   stay in memory, and writing is retried.
 """
@@ -16,15 +17,17 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import compress
+from itertools import chain, compress
 from operator import not_
 from sys import getrefcount
 from typing import Any, NamedTuple, Protocol
 
 from rp_api import states
+from rp_api.coordination.chunk import task_uid
 from rp_api.wire import codec
 from rp_client.common_description import CommonDescription
 from rp_client.pilot import Pilot
+from rp_client.sweep import ChunkTask, Sweep, SweepTask
 from rp_client.task import Task
 
 BLOCK = 64
@@ -48,6 +51,12 @@ class _Written(NamedTuple):
     state: str
     offset: int
     size: int
+
+
+_ENDED = {state: _Written(state, -1, 0) for state in states.FINAL}
+"""Stand for the final tasks of sweeps where only states are asked for."""
+
+_FORGOTTEN = _Written('', -1, 0)
 
 
 class _Block(NamedTuple):
@@ -78,15 +87,30 @@ class TaskStore(Mapping[str, Task]):
         self._block = _Block(-1, [], {})
         self._lock = threading.RLock()
         self._complained = False
+        self.sweeps: dict[str, Sweep] = {}
+        self._chunks: dict[str, ChunkTask] = {}
+        self._forgotten = 0   # tasks of sweeps
+        self.on_open: Callable[[ChunkTask, list[Task]], object] = lambda chunk, tasks: None
+        """Called with the tasks of a chunk that are tasks of their own from now on."""
 
     def __len__(self) -> int:
-        return len(self._tasks)
+        if not self.sweeps:
+            return len(self._tasks)
+        return len(self.singles()) + sum(map(len, self.sweeps.values())) - self._forgotten
 
     def __iter__(self) -> Iterator[str]:
-        return iter(list(self._tasks))
+        if not self.sweeps:
+            return iter(list(self._tasks))
+        singles = [uid for uid, task in list(self._tasks.items()) if type(task) is not SweepTask]
+        return chain(singles, (uid for sweep in list(self.sweeps.values()) for chunk in list(sweep._chunks)
+                               for row, uid in enumerate(uids_of(chunk))
+                               if not chunk.places or chunk.places[row] is not _FORGOTTEN))
 
     def __contains__(self, uid: object) -> bool:
-        return uid in self._tasks
+        if uid in self._tasks:
+            return True
+        found = self._locate(str(uid)) if self.sweeps else None
+        return found is not None and not _is_forgotten(*found)
 
     def __getitem__(self, uid: str) -> Task:
         task = self.find(uid)
@@ -97,25 +121,157 @@ class TaskStore(Mapping[str, Task]):
     def find(self, uid: str) -> Task | None:
         """Return the task of that uid; None if it is unknown."""
         task = self._tasks.get(uid)
+        if task is None and self.sweeps:
+            return self._of_sweep(uid)
         return self._again(uid) if type(task) is _Written else task   # type: ignore[return-value]
 
     def find_each(self, uids: Sequence[str]) -> list[Task | None]:
-        """Return the tasks of these uids; None for each that is unknown."""
+        """Return the tasks of these uids, which an agent has; None for each that is unknown."""
         found = list(map(self._tasks.get, uids))
+        if self.sweeps and None in found:
+            return list(map(self._find_reported, uids))
         return [self.find(uid) for uid in uids] if _Written in set(map(type, found)) else found   # type: ignore
+
+    def _find_reported(self, uid: str) -> Task | None:
+        """Return a task; its chunk is opened, as an agent has it."""
+        if uid not in self._tasks:
+            found = self._locate(uid)
+            if found is not None and found[0].passed_on:
+                self.open(found[0])
+        return self.find(uid)
 
     def has_none(self, uids: Iterable[str]) -> bool:
         """Return whether no task has one of these uids."""
+        if self.sweeps and any(self._locate(uid) for uid in uids):
+            return False
         return self._tasks.keys().isdisjoint(uids)
 
     def without(self, uids: Iterable[str]) -> set[str]:
         """Return those of these uids that no task has."""
-        tasks = self._tasks
+        tasks = self if self.sweeps else self._tasks
         return {uid for uid in uids if uid not in tasks}
 
     def in_memory(self) -> list[Task]:
-        """Return the tasks in memory, which include all that are not final."""
-        return [task for task in list(self._tasks.values()) if isinstance(task, Task)]
+        """Return the tasks in memory, which include all that are not final, and the chunks of others."""
+        tasks = [task for task in list(self._tasks.values()) if isinstance(task, Task)]
+        return tasks + [chunk for chunk in list(self._chunks.values()) if chunk.passed_on]
+
+    def singles(self) -> list[str]:
+        """Return the uids of the tasks that are in no sweep."""
+        return [uid for uid, task in list(self._tasks.items()) if type(task) is not SweepTask]
+
+    # sweeps
+
+    def add_chunk(self, chunk: ChunkTask) -> None:
+        """Add a chunk of a sweep."""
+        with self._lock:
+            self.look = self._look
+            self.sweeps.setdefault(chunk.sweep.uid, chunk.sweep)._append(chunk)
+            self._chunks[chunk.uid] = chunk
+
+    def drop(self, uid: str) -> None:
+        """Remove a task that an earlier application has forgotten, if its sweep is here."""
+        if self.sweeps and self._locate(uid) is not None:
+            self.remove([uid])
+
+    def live_in(self, sweep: Sweep) -> list[Task]:
+        """Return the tasks of a sweep that are in memory and not final."""
+        return [task for task in list(self._tasks.values()) if type(task) is SweepTask and task._chunk.sweep is sweep
+                and task._state not in states.FINAL]
+
+    def chunks_of(self, sweep: Sweep) -> list[ChunkTask]:
+        """Return the chunks of a sweep that are passed on like tasks."""
+        return [chunk for chunk in sweep._chunks if chunk.passed_on]
+
+    def open(self, chunk: ChunkTask) -> list[Task]:
+        """Make tasks of a chunk, and return them."""
+        with self._lock:
+            owns = chunk.unpacked().own()
+            rows = enumerate(zip(uids_of(chunk), owns, strict=True))
+            tasks: list[Task] = [self._row(uid, chunk, row, own) for row, (uid, own) in rows]
+            for task in tasks:
+                task._pilot, task._attempts, task._stored = chunk._pilot, chunk._attempts, chunk._stored
+                self._tasks[task._uid] = task
+            chunk.opened = True
+        self.on_open(chunk, tasks)
+        return tasks
+
+    def members(self, chunk: ChunkTask, *, everything: bool) -> list[Task]:
+        """Return tasks of a chunk that has ended as a whole: all of them, or those that the application holds."""
+        with self._lock:
+            if not everything and not any(type(reference()) is SweepTask for reference in self._kept.values()):
+                return []
+            owns = chunk.unpacked().own() if everything else []
+            return [self._row(uid, chunk, row, owns[row] if everything else None) for row, uid in
+                    enumerate(uids_of(chunk)) if everything or self._held(uid) is not None]
+
+    def _held(self, uid: str) -> Task | None:
+        reference = self._kept.get(uid)
+        return reference() if reference else None
+
+    def _row(self, uid: str, chunk: ChunkTask, row: int, own: bytes | None = None) -> SweepTask:
+        """Return the task of a row that is in no file."""
+        task = self._held(uid)
+        if not isinstance(task, SweepTask):
+            own = chunk.sweep._own_of(chunk, row) if own is None else own
+            task = SweepTask(chunk._tmgr, uid, chunk._common, own)
+            task._chunk, task._row = chunk, row
+            self._keep([task])
+        return task
+
+    def _locate(self, uid: str) -> tuple[ChunkTask, int] | None:
+        """Return chunk and row of a task; None if no sweep has it."""
+        prefix, _, number = uid.rpartition('.')
+        sweep = self.sweeps.get(prefix)
+        if sweep is None or not number.isdecimal() or task_uid(prefix, int(number)) != uid:
+            return None
+        return sweep._locate(int(number))
+
+    def _of_sweep(self, uid: str) -> Task | None:
+        """Return a task of a sweep that is not in memory, or a chunk."""
+        found = self._locate(uid)
+        if found is None:
+            return self._chunks.get(uid)
+        chunk, row = found
+        with self._lock:
+            task = self._tasks.get(uid)
+            if isinstance(task, Task):   # its chunk was opened meanwhile
+                return task
+            place = chunk.places[row] if chunk.places else None
+            if place is not None:
+                return None if place is _FORGOTTEN else self._again(uid)
+            is_new = self._held(uid) is None
+            part = self._row(uid, chunk, row)
+            if is_new and chunk._state in states.FINAL:
+                part._renew(chunk._state, chunk._known, chunk._pilot, chunk._attempts)
+            part._follow()
+            return part
+
+    def _look(self, uid: str) -> HasState:
+        task = self._tasks.get(uid)
+        if task is not None:
+            return task
+        found = self._locate(uid)
+        if found is None or _is_forgotten(*found):
+            raise KeyError(uid)
+        state = found[0].end_of(found[1])
+        return _ENDED[state] if state else self[uid]
+
+    def _settle_sweeps(self, tasks: list[Task]) -> list[Task]:
+        """Count the tasks of sweeps that have ended, and return those to be written."""
+        found = []
+        for task in tasks:
+            if type(task) is ChunkTask:
+                task.sweep._chunk_ended(task)
+                continue
+            if type(task) is SweepTask:
+                task._chunk.sweep._row_ended(task)
+                if not task._chunk.opened:   # its end is that of the chunk
+                    continue
+            found.append(task)
+        return found
+
+    # all tasks
 
     def add(self, uids: Sequence[str], tasks: Sequence[Task]) -> None:
         """Add new tasks, which have these uids."""
@@ -127,7 +283,7 @@ class TaskStore(Mapping[str, Task]):
             self._sort(2 * len(tasks))   # not these tasks: the caller still uses them
             while len(self._unheld) >= BLOCK and self._put_away():
                 pass
-            self._final += tasks
+            self._final += self._settle_sweeps(list(tasks)) if self.sweeps else tasks
 
     def changed(self, tasks: Collection[Task]) -> None:
         """Have final tasks written that have changed since they became final."""
@@ -135,13 +291,21 @@ class TaskStore(Mapping[str, Task]):
             each = set(tasks)
             self._final = deque(task for task in self._final if task not in each)
             self._unheld = [task for task in self._unheld if task not in each]
-            self._final += each
+            self._final += self._settle_sweeps(list(each)) if self.sweeps else each
 
     def remove(self, uids: Iterable[str]) -> None:
         """Remove tasks."""
         with self._lock:
             for uid in uids:
-                del self._tasks[uid]
+                found = self._locate(uid) if self.sweeps else None
+                if found is None:
+                    del self._tasks[uid]
+                else:
+                    chunk, row = found
+                    chunk.places = chunk.places or [None] * chunk.size
+                    chunk.places[row] = _FORGOTTEN
+                    self._forgotten += 1
+                    self._tasks.pop(uid, None)
                 self._kept.pop(uid, None)
 
     def _sort(self, most: int) -> None:
@@ -154,7 +318,7 @@ class TaskStore(Mapping[str, Task]):
 
     def _put_away(self) -> bool:
         """Write a block of tasks and drop them from memory; return False if that fails."""
-        tasks = [task for task in self._unheld[:BLOCK] if task._uid in self._tasks]   # without removed ones
+        tasks = [task for task in self._unheld[:BLOCK] if task._uid in self]   # without removed ones
         uids = [task._uid for task in tasks]
         try:
             offset, size = self._file.append(self._pack(uids, tasks))
@@ -165,7 +329,14 @@ class TaskStore(Mapping[str, Task]):
             return False
         del self._unheld[:BLOCK]
         written = {state: _Written(state, offset, size) for state in states.FINAL}
-        self._tasks.update(zip(uids, [written[task._state] for task in tasks], strict=True))
+        for uid, task in zip(uids, tasks, strict=True):
+            if type(task) is SweepTask:
+                chunk = task._chunk
+                chunk.places = chunk.places or [None] * chunk.size
+                chunk.places[task._row] = written[task._state]
+                self._tasks.pop(uid, None)
+            else:
+                self._tasks[uid] = written[task._state]
         # the application may have got some of them meanwhile
         self._keep(compress(tasks, _held(tasks, 0)))
         return True
@@ -182,7 +353,7 @@ class TaskStore(Mapping[str, Task]):
 
     def _again(self, uid: str) -> Task | None:
         with self._lock:
-            place = self._tasks.get(uid)
+            place = self._place(uid)
             if not isinstance(place, _Written):   # it was removed meanwhile
                 return place
             reference = self._kept.get(uid)
@@ -199,13 +370,18 @@ class TaskStore(Mapping[str, Task]):
             self._kept = {uid: reference for uid, reference in self._kept.items() if reference() is not None}
             self._kept_most = max(BLOCK, len(self._kept))
 
+    def _place(self, uid: str) -> Task | _Written | None:
+        found = self._locate(uid) if self.sweeps else None
+        return found[0].places[found[1]] if found and found[0].places else self._tasks.get(uid)
+
     def _read(self, uid: str, place: _Written) -> Task:
         if self._block.offset != place.offset:
             commons, columns = codec.unpack(self._file.read(place.offset, place.size))
             self._block = _Block(place.offset, [CommonDescription(codec.unpack(packed), packed) for packed in commons],
                                  {row[0]: row for row in zip(*columns, strict=True)})
         _, common, own, state, known, pilot, attempts = self._block.rows[uid]
-        task = self._make(uid, self._block.commons[common], own)
+        found = self._locate(uid) if self.sweeps else None
+        task = self._row(uid, *found, own) if found else self._make(uid, self._block.commons[common], own)
         task._renew(state, known, list(self._pilots)[pilot], attempts)
         return task
 
@@ -214,6 +390,15 @@ def _held(tasks: list[Task], known: int) -> list[bool]:
     """Return for each task whether it has more references than that of the list and `known` others."""
     (alone,) = map(getrefcount, [object()])
     return [count > alone + known for count in map(getrefcount, tasks)]
+
+
+def uids_of(chunk: ChunkTask) -> Iterator[str]:
+    """Return the uids of the tasks of a chunk."""
+    return (task_uid(chunk.sweep.uid, number) for number in range(chunk.first, chunk.first + chunk.size))
+
+
+def _is_forgotten(chunk: ChunkTask, row: int) -> bool:
+    return bool(chunk.places) and chunk.places[row] is _FORGOTTEN   # type: ignore[index]
 
 
 class _File:

@@ -27,6 +27,7 @@ class Uids:
         self._counters: dict[str, int] = {}
         self._managers: set[str] = set()
         self._pilots: set[str] = set()
+        self._sweeps: set[str] = set()
         self.tasks: list[TaskStore] = []
         """The tasks of all managers."""
         self._removed = UidSet()    # uids of removed tasks
@@ -43,6 +44,18 @@ class Uids:
                 uid = f'{kind}.{number:04d}'
                 if uid not in self._pilots and uid not in self._managers:
                     return uid
+
+    def new_sweep(self) -> str:
+        """Return an unused uid for a sweep, such as `sweep.0003`: no task has a uid that begins with it and a dot."""
+        while True:
+            uid = self.new('sweep')
+            if uid not in self._sweeps and not any(
+                    task.startswith(f'{uid}.') for tasks in self.tasks for task in tasks.singles()):
+                return uid
+
+    def reserve_sweep(self, uid: str) -> None:
+        """Reserve the uid of a sweep that an earlier application has submitted."""
+        self._sweeps.add(uid)
 
     def of_tasks(self, wanted: Sequence[str | None], form: Form = TASK) -> list[str]:
         """Return the uids for new tasks: the wanted ones, or fresh ones such as `task.000003`."""

@@ -54,6 +54,11 @@ class TaskScheduling(ClientComponent):
             if self._led.add(other):
                 self._leads[uid] = other
 
+    @property
+    def size(self) -> int:
+        """The number of tasks that wait for a pilot."""
+        return self._waiting
+
     def put(self, tasks: list[Task]) -> None:
         """Accept tasks to bind."""
         self.received(tasks)

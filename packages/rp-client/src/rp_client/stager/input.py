@@ -35,6 +35,11 @@ class TaskStagingInput(ClientComponent):
         self.delayed: Callable[[list[Task]], None]
         self.failed: Callable[[Task, str, dict[str, Any]], None]
 
+    @property
+    def size(self) -> int:
+        """The number of tasks whose files are being transferred."""
+        return len(self._busy)
+
     def put(self, tasks: list[Task]) -> None:
         """Accept bound tasks."""
         self.received(tasks)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from rp_api.coordination import rows
+from rp_api.coordination.chunk import Chunk
 from rp_api.coordination.connections.hub_connection import HubAddress, HubConnection
 from rp_api.coordination.contract import BULK, AgentConnection, ClientConnection, Mark, Page, Submission, Update
 from rp_api.coordination.outcome import FOLLOWED
@@ -36,6 +37,15 @@ class HubClientConnection(HubConnection, ClientConnection):
     def insert_like(self, pilot: str, common: bytes, tasks: Sequence[tuple[str, bytes]], owner: str = '') -> None:
         for part in rows.parts(tasks):
             self._send('tasks', pilot, owner, common, part)
+
+    def insert_chunk(self, pilot: str, common: bytes, chunk: Chunk, owner: str = '') -> None:
+        if self.keeps_chunks:
+            self._send('chunk', pilot, owner, common, chunk.uid, chunk.size, chunk.packed())
+        else:
+            super().insert_chunk(pilot, common, chunk, owner)
+
+    def withdraw_chunks(self, uids: Sequence[str]) -> None:
+        self._send('withdraw', list(uids))
 
     def bind_tasks(self, pilot: str, uids: Sequence[str]) -> None:
         self._send('bind', pilot, list(uids))
@@ -94,6 +104,7 @@ class HubClientConnection(HubConnection, ClientConnection):
         self._leave('detach')
 
     def _on_welcome(self, hub: dict[str, Any]) -> None:
+        self.keeps_chunks = bool(hub.get('chunks'))   # earlier versions of the hub do not
         super()._on_welcome(hub)
         if self._welcome and self._listen is not None:
             self._post([0, 'listen', self._listen[0]])

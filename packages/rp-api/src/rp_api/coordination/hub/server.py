@@ -89,7 +89,8 @@ class HubServer:
             'ping': self._on_ping, 'clock': self._on_clock, 'moment': self._on_moment, 'seen': self._on_seen,
             'hold': self._on_hold, 'bye': self._on_bye, 'detach': self._on_detach, 'listen': self._on_listen,
             'recover': self._on_recover, 'pilots': lambda _, owner, pilots: store.insert_pilots(owner, pilots),
-            'tasks': self._on_tasks, 'bind': self._on_bind, 'forget': lambda _, uids: store.tasks.forget(uids),
+            'tasks': self._on_tasks, 'chunk': self._on_chunk, 'withdraw': self._on_withdraw, 'bind': self._on_bind,
+            'forget': lambda _, uids: store.tasks.forget(uids),
             'note': lambda _, key, value: store.note(key, value),
             'acknowledge': lambda _, owners, reported, own: acknowledged.acknowledge(store, owners, reported, own),
             'follow': lambda agent, uids: self._followed.follow(agent.uid, uids),
@@ -286,7 +287,8 @@ class HubServer:
         if known is not None and not self._replace(known, peer):
             return
         self._peers.attach(peer)
-        self._send(address, ['welcome', {'pid': os.getpid(), 'started': start_time(os.getpid()), 'host': host_id()}])
+        self._send(address, ['welcome', {'pid': os.getpid(), 'started': start_time(os.getpid()), 'host': host_id(),
+                                        'chunks': True}])
         if role == 'client':
             self._client_came(peer)
         else:
@@ -401,6 +403,14 @@ class HubServer:
     def _on_tasks(self, _: Peer, pilot: str, owner: str, shared: bytes, tasks: list[tuple[str, bytes]]) -> None:
         self._store.tasks.insert(pilot, owner, shared, tasks)
         self._news_for(pilot)
+
+    def _on_chunk(self, _: Peer, pilot: str, owner: str, shared: bytes, uid: str, count: int, rows: bytes) -> None:
+        self._store.tasks.insert_chunk(pilot, owner, shared, uid, count, rows)
+        self._news_for(pilot)
+
+    def _on_withdraw(self, _: Peer, uids: list[str]) -> None:
+        self._store.chunks.withdraw(uids)
+        self._news_for_client()
 
     def _on_bind(self, _: Peer, pilot: str, uids: list[str]) -> None:
         self._store.tasks.bind(pilot, uids)

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterable
 
 from rp_api import states
-from rp_api.coordination.hub import acknowledged, claims, task_table
+from rp_api.coordination.hub import acknowledged, chunk_table, claims, task_table
 from rp_api.coordination.hub.database import Batch, Database, Row, batch
 from rp_api.errors import CoordinationError
 from rp_api.system import private
@@ -33,6 +33,7 @@ CREATE TABLE IF NOT EXISTS peers (
     role TEXT NOT NULL, uid TEXT NOT NULL, agent TEXT NOT NULL, instance TEXT NOT NULL,
     number INTEGER NOT NULL, commands INTEGER NOT NULL, PRIMARY KEY (role, uid, agent)) WITHOUT ROWID;
 {task_table.SCHEMA}
+{chunk_table.SCHEMA}
 {claims.SCHEMA}
 {acknowledged.SCHEMA}
 """
@@ -99,11 +100,13 @@ class Store(Database):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path, _SCHEMA)
-        self.tasks = task_table.TaskTable(self)
+        self.chunks = chunk_table.ChunkTable(self)
+        self.tasks = task_table.TaskTable(self, self.chunks)
         self.claims = claims.Claims(self, self.tasks)
 
     def rollback(self) -> None:
         super().rollback()
+        self.chunks.look()
         self.tasks.forget_recent()
 
     # pilots

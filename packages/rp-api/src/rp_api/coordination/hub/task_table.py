@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 from rp_api import states
 from rp_api.coordination.contract import UNBOUND
 from rp_api.coordination.hub.acknowledged import keep_told
+from rp_api.coordination.hub.chunk_table import ChunkTable
 from rp_api.coordination.hub.database import MANY_BYTES, Batch, Database, Row, batch
 from rp_api.coordination.hub.recent_tasks import RecentTasks
 from rp_api.task_modes import SERVICE_MODES
@@ -96,10 +98,11 @@ Update = tuple[str, str, bytes | None]
 
 
 class TaskTable:
-    """The tasks of one session."""
+    """The tasks of one session, without those in chunks that are not opened."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, chunks: ChunkTable) -> None:
         self._db = database
+        self._chunks = chunks
         self._recent = RecentTasks()
         self._joins = sqlite3.sqlite_version_info >= (3, 38)
 
@@ -117,6 +120,11 @@ class TaskTable:
         elif inserted and pilot != UNBOUND:
             self._recent.add(pilot, [(rev, uid, shared_id, description)
                                      for rev, (uid, description) in zip(revisions, tasks, strict=True)])
+
+    def insert_chunk(self, pilot: str, owner: str, shared: bytes, uid: str, count: int, rows: bytes) -> None:
+        """Add a chunk of tasks for a pilot or none; an existing one is unchanged."""
+        self._recent.clear()
+        self._chunks.insert(pilot, owner, shared, uid, count, rows)
 
     def _insert(self, revisions: range, pilot: str, owner: str, shared_id: int | None,
                 tasks: Sequence[tuple[str, bytes]]) -> int:
@@ -140,6 +148,9 @@ class TaskTable:
     def bind(self, pilot: str, uids: Iterable[str]) -> None:
         """Bind tasks to this pilot, except those already bound to it, and those that have left their agent."""
         self._recent.clear()
+        if self._chunks.any:
+            uids = [each for uid in uids for each in self._chunks.bind(pilot, uid)]
+            self._chunks.open_with(uids)
         ids = [row[0] for uid in uids for row in self._db.query(
             f'SELECT id FROM tasks WHERE uid = ? AND pilot != ? AND value < {_LEFT_AGENT}', (uid, pilot))]
         revisions = self._db.take(len(ids))
@@ -157,12 +168,16 @@ class TaskTable:
     def update(self, updates: Sequence[Update]) -> None:
         """Move tasks forward as reported by their client, which is not notified."""
         self._recent.clear()
+        if self._chunks.any:
+            updates = [each for update in updates for each in self._chunks.update(*update)]
+            self._chunks.open_with([uid for uid, _, _ in updates])
         for state, run in _runs(updates):
             self._db.write_many(_UPDATE[state], [
                 (info, uid, rev) for rev, (uid, _, info) in zip(self._db.take(len(run)), run, strict=True)])
 
-    def forget(self, uids: Iterable[str]) -> None:
+    def forget(self, uids: Sequence[str]) -> None:
         """Delete the data of those tasks that are final, except uids and states."""
+        self._chunks.open_with(uids)
         self._db.write_many(_FORGET, [(uid,) for uid in uids])
 
     def report(self, updates: Sequence[Update], pilot: str) -> tuple[bool, list[str]]:
@@ -207,6 +222,8 @@ class TaskTable:
                 'SELECT first, last, id FROM bindings WHERE pilot = ? AND last > ? ORDER BY last', (pilot, since)):
             if first > end:
                 return
+            if self._chunks.closed:
+                self._chunks.open_bound(task, pilot, first)
             shift = first - task
             yield from self._db.query(
                 f'SELECT rev, uid, shared, description FROM tasks WHERE id BETWEEN ? AND ? AND rev - id = {shift} '
@@ -220,25 +237,33 @@ class TaskTable:
 
     def since(self, since: int, limit: int) -> Batch:
         """Return the next changes of tasks after a revision: (changed, uid, state, info)."""
-        return batch(self._db.query('SELECT changed, uid, state, info FROM tasks WHERE changed > ? AND changed > 0 '
-                                    'ORDER BY changed', (since,)), limit, self._db.rev)
+        rows: Iterable[Row] = self._db.query(
+            'SELECT changed, uid, state, info FROM tasks WHERE changed > ? AND changed > 0 ORDER BY changed', (since,))
+        if self._chunks.any:
+            rows = merge(rows, self._chunks.since(since))
+        return batch(rows, limit, self._db.rev)
 
     def end_of(self, uid: str) -> tuple[str, str, bytes | None] | None:
         """Return state, pilot and info of a task, without the info of one that is DONE; None if it is unknown."""
+        self._chunks.open_with([uid])
         found: tuple[str, str, bytes | None] | None = self._db.query(
             f"SELECT state, pilot, CASE state WHEN '{states.DONE}' THEN NULL ELSE info END FROM tasks WHERE uid = ?",
             (uid,)).fetchone()
         return found
 
     def known(self, after: int, limit: int) -> tuple[list[Row], int]:
-        """Return a page of all tasks after the one of that id, and the id to continue with (0: the last page).
+        """Return a page of all tasks and chunks after the one of that id, and the id to continue with (0: the last).
 
         Rows are (shared id, uid, owner, pilot, attempts, description, state, info, changed, told).
         """
         rows: list[Row] = []
         size = 0
-        for task, *row in self._db.query('SELECT id, shared, uid, owner, pilot, attempts, description, state, info, '
-                                         'changed, told FROM tasks WHERE id > ? ORDER BY id', (after,)):
+        found: Iterable[Row] = self._db.query(
+            'SELECT id, shared, uid, owner, pilot, attempts, description, state, info, changed, told FROM tasks '
+            'WHERE id > ? ORDER BY id', (after,))
+        if self._chunks.any:
+            found = merge(found, self._chunks.known(after))
+        for task, *row in found:
             rows.append(tuple(row))
             size += len(row[5]) + len(row[7] or b'')
             if len(rows) >= limit or size >= MANY_BYTES:
@@ -247,6 +272,8 @@ class TaskTable:
 
     def unfinished(self) -> bool:
         """Return whether a live pilot has a task to finish that ends by itself."""
+        if self._chunks.unfinished():
+            return True
         found = self._db.query(
             'SELECT shared.description, tasks.description FROM tasks JOIN shared ON shared.id = tasks.shared '
             f'JOIN pilots ON pilots.uid = tasks.pilot WHERE tasks.value < {_LEFT_AGENT} AND pilots.value < ?',

@@ -1,0 +1,120 @@
+"""The chunks of sweeps in the flow of a task manager's tasks.
+
+A chunk is scheduled, sent and bound like one task. It ends, or goes to another pilot, as a whole if no agent has taken
+its tasks, which the coordinator knows: it is requested back (`recall`), and the coordinator answers. Otherwise it is
+opened: its tasks are handled one by one.
+
+Chunks whose tasks cannot be bound together are opened here, one after the other (`feed`): if the task scheduler binds
+tasks as resources become free, or if the client stages their input.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from rp_api.coordination.contract import BULK
+from rp_client.sweep import ChunkTask
+from rp_client.task import Task
+
+if TYPE_CHECKING:
+    from rp_client.engine.engine import Engine
+
+QUEUE = 2 * BULK
+"""Tasks that wait in the client above which no further chunk is opened."""
+
+
+class ChunkFlow:
+    """The chunks of one task manager.
+
+    `open_chunk` makes tasks of a chunk; `waiting` returns how many tasks wait in the client.
+    """
+
+    def __init__(self, engine: Engine, waiting: Callable[[], int]) -> None:
+        self._engine = engine
+        self._waiting = waiting
+        self._unfed: deque[ChunkTask] = deque()
+        self._asked: dict[str, ChunkTask] = {}   # requested back
+        self._feeding = False
+        self.open_chunk: Callable[[ChunkTask], list[Task]]
+        self.members: Callable[[ChunkTask], list[Task]]
+        """Returns the tasks that have to be told that their chunk has ended."""
+        self.schedule: Callable[[list[Task]], object]
+        self.back: Callable[[ChunkTask], object]
+        """Called with a chunk that the coordinator has given back."""
+
+    def add(self, chunks: Iterable[ChunkTask]) -> None:
+        """Feed the tasks of these chunks to the task scheduler, as it can take them."""
+        self._unfed.extend(chunks)
+        self.feed()
+
+    def feed(self) -> None:
+        """Open the next chunk, if few enough tasks wait."""
+        while self._unfed and not self._unfed[0].passed_on:
+            self._unfed.popleft()
+        if self._unfed and not self._feeding and self._unfed[0]._stored and self._waiting() < QUEUE:
+            self._feeding = True
+            self.schedule(self.open_chunk(self._unfed.popleft()))
+            self._engine.loop.call_soon(self._fed)
+
+    def _fed(self) -> None:
+        self._feeding = False
+        self.feed()
+
+    def recall(self, tasks: Iterable[Task]) -> list[Task]:
+        """Return those of the tasks that can be handled now: instead of chunks that pilots have, their tasks.
+
+        Chunks whose tasks an agent may have taken are requested back.
+        """
+        found: list[Task] = []
+        asked: list[str] = []
+        for task in tasks:
+            if not isinstance(task, ChunkTask) or task._pilot is None or not task._stored:
+                found.append(task)
+            elif not task.whole:
+                found += self.open_chunk(task)
+            elif task.uid not in self._asked:
+                self._asked[task.uid] = task
+                asked.append(task.uid)
+        for first in range(0, len(asked), BULK):
+            self._engine.connection.withdraw_chunks(asked[first:first + BULK])
+        return found
+
+    def answers(self, changes: Iterable[tuple[Any, Any, Any]]) -> None:
+        """Handle the coordinator's answers among the reports."""
+        for chunk, _, info in changes if self._asked else ():
+            if not isinstance(chunk, ChunkTask) or chunk.uid not in self._asked or not chunk.passed_on:
+                continue
+            if info and info.get('returned'):
+                del self._asked[chunk.uid]
+                self.back(chunk)
+            else:
+                self.open_chunk(chunk)
+
+    def was_asked(self, chunk: ChunkTask) -> bool:
+        """Return whether the chunk, which was opened, had been requested back; it is not any more."""
+        return self._asked.pop(chunk.uid, None) is not None
+
+
+def uids_of(task: Task) -> list[str]:
+    """Return the uids by which the coordinator knows a task, or a chunk of tasks."""
+    return task.unpacked().uids if isinstance(task, ChunkTask) and not task.whole else [task.uid]
+
+
+def batches(box: dict[str, Task]) -> Iterator[list[str]]:
+    """Yield the uids of tasks in the box for each message: those of at most `BULK` tasks, or of one chunk."""
+    found: list[str] = []
+    for uid, task in box.items():
+        if isinstance(task, ChunkTask):
+            if found:
+                yield found
+            yield [uid]
+            found = []
+        else:
+            found.append(uid)
+            if len(found) == BULK:
+                yield found
+                found = []
+    if found:
+        yield found
