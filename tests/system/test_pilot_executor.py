@@ -391,3 +391,60 @@ def test_mpi_functions_and_programs(ex: rp.Executor) -> None:
 def test_an_initializer_of_mpi_functions(base: Path) -> None:
     with rp.Executor(cores=2, initializer=append, initargs=(str(base / 'ranks'), 'started', -1)) as ex:
         assert ex.options(ranks=2).submit(lambda comm, n: comm.rank + n, 1).result(LONG) == [1, 2]
+
+
+def meet(directory: str, number: int) -> int:
+    """Return when that many calls run at the same time."""
+    Path(directory, str(os.getpid())).touch()
+    while len(os.listdir(directory)) < number:
+        time.sleep(0.01)
+    return number
+
+
+def test_functions_get_the_cores_that_programs_leave(ex: rp.Executor, tmp_path: Path) -> None:
+    meeting = tmp_path / 'meeting'
+    meeting.mkdir()
+    program = ex.run('sh', '-c', f'while [ ! -e {tmp_path}/end ]; do sleep 0.05; done')
+    assert ex.submit(add, 1).result(LONG) == 1   # on two cores
+    calls = [ex.submit(meet, str(meeting), 4) for _ in range(4)]
+    (tmp_path / 'end').touch()
+    assert [call.result(LONG) for call in calls] == [4] * 4
+    assert program.done()
+
+
+@pytest.mark.parametrize('endless', ['calls', 'programs'])
+def test_neither_calls_nor_programs_starve(ex: rp.Executor, monkeypatch: pytest.MonkeyPatch, endless: str) -> None:
+    """Both need all cores, and one of them never ends."""
+    monkeypatch.setattr('rp_client.executor.manager.TURN', 0.2)
+    over = threading.Event()
+    first = threading.Event()
+
+    def call() -> futures.Future[Any]:
+        return ex.submit(time.sleep, 0.01)
+
+    def program() -> futures.Future[Any]:
+        return ex.run('true', ranks=1, cores_per_rank=4)
+
+    def again(_: object = None) -> None:
+        if not over.is_set():
+            make_endless().add_done_callback(again)
+            first.set()
+
+    make_endless, make_other = (call, program) if endless == 'calls' else (program, call)
+    for _ in range(8):
+        again()
+    try:
+        for _ in range(3):
+            assert make_other().exception(LONG) is None
+    finally:
+        over.set()
+
+
+def test_a_pilot_of_two_nodes(base: Path) -> None:
+    with rp.Executor(nodes=2, resource='local.localhost') as ex:
+        assert ex._max_workers == 16
+        mixed = [ex.submit(add, n) if n % 2 else ex.run('echo', n, cores_per_rank=n % 8 + 1) for n in range(20)]
+        assert not any(future.exception(LONG) for future in mixed)
+        error = ex.run('true', cores_per_rank=9).exception(LONG)
+        assert isinstance(error, rp.TaskError)
+        assert ex.submit(add, 1).result(LONG) == 1

@@ -48,6 +48,11 @@ class Calls:
         """The number of calls without a result."""
         return sum(executor.unfinished for executor in list(self._open.values()))
 
+    @property
+    def finished(self) -> int:
+        """The number of calls that have got a result from a worker."""
+        return sum(executor.finished for executor in list(self._open.values()))
+
     def make(self, requirements: Requirements, fn: Callable[..., Any], args: tuple[Any, ...],
              kwargs: dict[str, Any]) -> Future[Any]:
         """Make a call; SerializationError if the function or an argument cannot travel."""

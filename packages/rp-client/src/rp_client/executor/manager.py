@@ -59,6 +59,7 @@ class Manager:
         self._workers: dict[str, tuple[RaptorWorker, int]] = {}   # with their numbers of ranks
         self._stage = RUN
         self._turn_ends = 0.0
+        self._finished = 0   # calls at the beginning of their turn
         self._queued: list[Program] = []
         self._running: dict[int, Program] = {}   # at the agent
         self._deferred: dict[Future[Any], Deferred] = {}
@@ -251,7 +252,7 @@ class Manager:
                 self._break(str(error))
                 return
             ranks = ranks_of_workers(size, self._shape, programs=bool(self._queued or self._running))
-            self._turn_ends = time.monotonic() + TURN
+            self._begin_turn()
             self._add_worker(ranks)
             self._share(size)
 
@@ -259,12 +260,22 @@ class Manager:
         """With workers: submit the programs that fit beside them; end the turn of the calls if others wait."""
         self._submit([program for program in self._queued if fits(program.need, size, self._shape, self._ranks)])
         if self._queued:
-            if not self._unfinished or time.monotonic() >= self._turn_ends:
+            if not self._unfinished:
                 self._stop_workers()
+            elif time.monotonic() >= self._turn_ends:
+                if self.calls is not None and self.calls.finished > self._finished:
+                    self._stop_workers()
+                else:   # the workers were starting
+                    self._begin_turn()
         elif not self._running and self._unfinished > self._ranks:
             more = most_ranks(size, self._shape) - self._ranks
             if more > 0:
                 self._add_worker(more)
+
+    def _begin_turn(self) -> None:
+        assert self.calls is not None
+        self._turn_ends = time.monotonic() + TURN
+        self._finished = self.calls.finished
 
     @property
     def _shape(self) -> Shape:

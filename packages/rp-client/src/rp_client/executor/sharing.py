@@ -4,7 +4,8 @@ Calls run on workers, which keep their cores; programs get cores from the agent.
 no programs, and else half of them, or as many as the widest call needs. Programs that fit beside the workers start at
 once. For others, calls and programs take turns: calls stop, the workers end when the last call that runs has its
 result, the programs that wait start, and workers come back when no program is left that does not fit beside them. A
-turn of the calls lasts until none is left, but at most `TURN` seconds if a program waits. So neither waits for ever.
+turn of the calls lasts until none is left; if a program waits, it ends after a multiple of `TURN` seconds, when one has
+finished. So neither waits for ever.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 TURN = 10.0
-"""Seconds for which calls run at least, if there are so many, before programs that need the cores of the workers."""
+"""Seconds of a turn of the calls."""
 
 
 class Size(NamedTuple):

@@ -62,6 +62,7 @@ class Executor(futures.Executor):
         self._numbers = count()
         self._futures: dict[int, _Future] = {}
         self._shut = False
+        self.finished = 0   # the number of calls that have got a result
         self._on_idle: Callable[[], object] | None = None
         self._caller = open_caller(handles, self._take_results, self._fail, needs, apart=True)
         self._objects: list[Owned] = []   # that defined functions refer to
@@ -233,6 +234,7 @@ class Executor(futures.Executor):
             self._leave_if_done()
 
     def _take_results(self, numbers: Sequence[int], payloads: Sequence[bytes]) -> None:
+        self.finished += len(numbers)
         for number, payload in zip(numbers, payloads, strict=True):
             future = self._take_out(number)
             if future is None or not future.set_running_or_notify_cancel():
