@@ -44,6 +44,12 @@ def test_an_environment_of_type_container(shared: Run, image: Path, tool: str) -
     assert (task.state, task.stdout) == (rp.DONE, 'of the image\n'), (task.exception_detail, task.stderr)
 
 
+def test_literal_arguments(shared: Run, image: Path, tool: str) -> None:
+    task = shared.one(**sh('test -z "$NO_SUCH" && for i in $(ls -d /etc); do echo "$i $RP_RANK"; done', image, tool),
+                      literal_arguments=True, environment={'A': 'b'})
+    assert (task.state, task.stdout) == (rp.DONE, '/etc 0\n'), (task.exception_detail, task.stderr)
+
+
 def test_ranks_and_exit_codes(shared: Run, image: Path, tool: str) -> None:
     task = shared.one(**sh(r'exit \$((RP_RANK * 7))', image, tool), ranks=2, use_mpi=False)
     assert (task.state, task.exit_code) == (rp.FAILED, 7), task.stderr

@@ -159,6 +159,11 @@ def test_programs(raptor: Raptor, description: dict[str, Any]) -> None:
     assert (task.state, task.exit_code, task.stdout) == (rp.FAILED, 3, 'somebody says it\n')
 
 
+def test_literal_arguments(raptor: Raptor) -> None:
+    task = raptor.one(mode=rp.TASK_PROC, executable='echo', arguments=['$WHO', '`date`'], literal_arguments=True)
+    assert (task.state, task.stdout) == (rp.DONE, '$WHO `date`\n')
+
+
 def test_executable(raptor: Raptor) -> None:
     """It passes the master, and is run by the agent."""
     task = raptor.one(executable='/bin/sh', arguments=['-c', 'echo run; exit 2'])
