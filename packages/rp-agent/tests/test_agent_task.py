@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rp_agent.task import AgentTask, Description
+from rp_agent.task import AgentTask, Description, differing
 from rp_api import states
 from rp_api.description.task import TaskDescription
 
@@ -92,3 +92,10 @@ def test_the_result_has_what_is_not_the_default(task: AgentTask) -> None:
 def test_a_task_has_no_other_attributes(task: AgentTask) -> None:
     with pytest.raises(AttributeError):
         task.colour = 'red'  # type: ignore[attr-defined]
+
+
+def test_tasks_that_share_a_description_are_looked_at_once() -> None:
+    one, other = (AgentTask(uid, {'executable': uid}, 'pilot', '/sandbox') for uid in ('one', 'other'))
+    like_one = AgentTask('like', one.description, 'pilot', '/sandbox')
+    assert list(differing([one, like_one, other, like_one, one])) == [one, other, like_one]
+    assert list(differing([])) == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from rp_agent.logs import LOG
@@ -193,3 +193,12 @@ class AgentTask:
         if self.return_value is not None:
             result['return_value'] = self.return_value
         return result
+
+
+def differing(tasks: Iterable[AgentTask]) -> Iterator[AgentTask]:
+    """Yield the tasks whose description is not that of the task before: RAPTOR's calls share theirs."""
+    before = None
+    for task in tasks:
+        if task.description is not before:
+            before = task.description
+            yield task

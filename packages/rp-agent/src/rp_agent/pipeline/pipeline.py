@@ -38,7 +38,7 @@ from rp_agent.raptor.task_kind import concerns_raptor, divided
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler.component import Scheduler
 from rp_agent.stager.input import StagerInput
-from rp_agent.task import AgentTask
+from rp_agent.task import AgentTask, differing
 from rp_api import states
 from rp_api.errors import PlatformError
 from rp_api.failures.kinds import LOST, NODE
@@ -157,7 +157,7 @@ class Pipeline:
     def put(self, tasks: list[AgentTask]) -> None:
         """Take new tasks."""
         self._in_hand += len(tasks)
-        if self._attempts is None and any(map(concerns_attempts, tasks)):
+        if self._attempts is None and any(map(concerns_attempts, differing(tasks))):
             self._with_attempts()
         self._to_input(tasks)
 
@@ -343,7 +343,7 @@ class Pipeline:
 
     def _raptor_for(self, tasks: Sequence[AgentTask]) -> Raptor | None:
         """Return the component for RAPTOR if there is one or these tasks need it."""
-        if self._raptor is None and any(concerns_raptor(task) for task in tasks):
+        if self._raptor is None and any(map(concerns_raptor, differing(tasks))):
             return self._with_raptor()
         return self._raptor
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from rp_agent.executor.launching.expand import variables
-from rp_agent.task import AgentTask
+from rp_agent.task import AgentTask, differing
 from rp_api.system.gpus import VISIBLE_GPUS
 
 MOST = 10
@@ -40,7 +40,7 @@ class UnsetVariables:
 
     def look(self, tasks: Iterable[AgentTask]) -> None:
         """Look at the arguments of new tasks."""
-        for task in tasks:
+        for task in differing(tasks):
             arguments = task.description['arguments']
             if arguments and '$' in str(arguments) and len(self._told) < MOST:
                 self._look(task.uid, task.description)
