@@ -44,6 +44,14 @@ def session(work: str, cores: int = 2) -> Iterator[tuple[rp.Session, rp.Pilot, r
         yield opened, pilot, tmgr
 
 
+def simulate(work: str) -> None:
+    """Have the pilots of this process simulate their tasks."""
+    configs = Path(work, '.radical', 'pilot', 'configs')
+    configs.mkdir(parents=True)
+    (configs / 'resource_local.json').write_text(json.dumps({'exact': {'agent_spawner': 'SIMULATED'}}))
+    os.environ['RADICAL_CONFIG_USER_DIR'] = work
+
+
 def run_tasks(tmgr: rp.TaskManager, count: int) -> list[rp.Task]:
     """Run that many tasks to their ends, and make sure that they are DONE."""
     import radical.pilot as rp

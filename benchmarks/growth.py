@@ -17,7 +17,6 @@ import os
 import statistics
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import common
@@ -31,10 +30,7 @@ def grow(work: str, case: str, count: int, bulk: int) -> dict[str, Any]:
     """Bytes of private memory after each bulk and microseconds of CPU time per task, by process; bytes of files."""
     import radical.pilot as rp
 
-    configs = Path(work, '.radical', 'pilot', 'configs')
-    configs.mkdir(parents=True)
-    (configs / 'resource_local.json').write_text(json.dumps({'exact': {'agent_spawner': 'SIMULATED'}}))
-    os.environ['RADICAL_CONFIG_USER_DIR'] = work
+    common.simulate(work)
     kept = []
     with common.session(work, 1000) as (session, pilot, tmgr):
         pilot.wait(rp.PMGR_ACTIVE)

@@ -36,6 +36,14 @@ def test_growth_with_tasks_that_have_ended() -> None:
     assert {(f' {case} ', ' application ') for case in ('kept', 'dropped', 'forgotten')} <= set(cases)
 
 
+@pytest.mark.skipif(not os.path.isdir('/dev/shm'), reason='the benchmarks work in /dev/shm')
+def test_dependencies() -> None:
+    done = subprocess.run([sys.executable, BENCHMARKS / 'dependencies.py', '--links', '5', '--tasks', '1200', '--runs',
+                           '1'], check=True, stdout=subprocess.PIPE, text=True)
+    cases = [line.split('|')[1].strip() for line in done.stdout.splitlines() if line.startswith('|')]
+    assert {'loop', 'chain', 'plain', 'graph', 'application', 'hub', 'agent'} <= set(cases)
+
+
 def test_reading_and_checking_traces(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, BENCHMARKS / 'analysis.py', '--tasks', '200', '--reported', '100',
                            '--runs', '1', '--work', str(tmp_path)], check=True, capture_output=True, text=True)

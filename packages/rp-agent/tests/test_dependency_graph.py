@@ -5,17 +5,19 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rp_agent.dependencies.graph import End, Graph, Resolved
+from rp_agent.dependencies.ends import End
+from rp_agent.dependencies.graph import Graph, Waiting
 from rp_agent.dependencies.reasons import LINKS, LONGEST, ending, not_run
 from rp_api import states
 from rp_api.description.after import CONDITIONS, DONE, ENDED, FAILED, Value
 
+Resolved = tuple[list[Waiting], list[tuple[Waiting, str]]]
 FINAL = (states.DONE, states.FAILED, states.CANCELED)
 
 
 def added(graph: Graph, *tasks: tuple[str, Value], **ends: str) -> Resolved:
     """Add tasks, each of which is described by its own uid; `ends` have ended."""
-    return graph.add([(uid, after, {'name': uid}) for uid, after in tasks],
+    return graph.add([(uid, after, uid.encode()) for uid, after in tasks],
                      lambda uid: End(ends[uid], f'is {ends[uid]}') if uid in ends else None)
 
 
@@ -24,7 +26,7 @@ def settled(graph: Graph, **ends: str) -> Resolved:
 
 
 def uids(resolved: Resolved) -> tuple[list[str], list[str]]:
-    return [waiting.uid for waiting in resolved.released], [waiting.uid for waiting, _ in resolved.doomed]
+    return [waiting.uid for waiting in resolved[0]], [waiting.uid for waiting, _ in resolved[1]]
 
 
 @st.composite
@@ -66,7 +68,7 @@ def test_each_task_is_released_when_its_conditions_are_met_and_doomed_when_one_c
                 expected_released.add(uid)
         released, doomed = uids(resolved)
         assert (sorted(released), sorted(doomed)) == (sorted(expected_released), sorted(expected_doomed))
-        assert all(name.description == {'name': name.uid} for name in resolved.released)
+        assert all(name.description == name.uid.encode() for name in resolved[0])
         running.update(released)
 
     def chosen() -> bool:
@@ -80,7 +82,7 @@ def test_each_task_is_released_when_its_conditions_are_met_and_doomed_when_one_c
             running.update(uid for uid in bulk if not after(uid))
             held = [uid for uid in bulk if after(uid)]
             waiting.update(held)
-            judge(graph.add([(uid, after(uid), {'name': uid}) for uid in held],
+            judge(graph.add([(uid, after(uid), uid.encode()) for uid in held],
                             lambda uid: End(ended[uid], f'is {ended[uid]}') if uid in ended else None))
         elif waiting and chosen():
             uid = data.draw(st.sampled_from(sorted(waiting)))
@@ -104,7 +106,7 @@ def test_nothing_is_kept_of_tasks_that_have_ended() -> None:
     added(graph, ('b', ['a']), ('c', ['a', 'b']))
     graph.take(['b', 'c'])
     settled(graph, a=states.DONE, b=states.DONE)
-    assert vars(graph) == {'_waiting': {}, '_dependents': {}}
+    assert (len(graph), graph.waited_for) == (0, 0)
 
 
 def test_ends_count_once_and_those_of_other_tasks_not() -> None:
@@ -118,7 +120,7 @@ def test_ends_count_once_and_those_of_other_tasks_not() -> None:
 def test_a_long_chain_falls_without_recursion_and_its_reasons_are_short() -> None:
     graph = Graph()
     added(graph, *((f'task.{number:06d}', [f'task.{number - 1:06d}']) for number in range(1, 5000)))
-    doomed = graph.settle([('task.000000', End(states.FAILED, 'is FAILED: exit code 1'))]).doomed
+    _, doomed = graph.settle([('task.000000', End(states.FAILED, 'is FAILED: exit code 1'))])
     assert [waiting.uid for waiting, _ in doomed] == [f'task.{number:06d}' for number in range(1, 5000)]
     assert doomed[1][1] == ('task.000002 was not run: it is after task.000001, which was not run: it is after '
                             'task.000000, which is FAILED: exit code 1')

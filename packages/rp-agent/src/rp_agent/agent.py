@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from rp_agent import sandbox
@@ -92,7 +93,8 @@ class Agent:
         self._pipeline = Pipeline(config, loop, self._allocation, self._helpers.run, AgentPorts(
             left=self._left, broken=self._broken, advanced=self._advanced, master_up=self._master_is_up,
             moment=self._tracer.relate, nodes_lost=self._nodes_lost, knows=self._knows,
-            trace_part=self._trace_part, waits=self._waits, report=self._report_attempt))
+            trace_part=self._trace_part, waits=self._waits, report=self._report_attempt,
+            awaited=lambda: bool(self._gate)))
         self._link = CoordinatorLink(config, loop, self._unfinished, self.finish, self._tracer)
         self._connection = self._link.connection
         self._reporter = self._link.reporter
@@ -211,20 +213,16 @@ class Agent:
         new = self._intake.new(arrived)
         self._tracer.record('get', self.pilot, msg=f'bulk size: {len(new)}')
         self._tracer.record_bulk('get', [uid for uid, _ in new], states.AGENT_STAGING_INPUT_PENDING)
-        waiting = [task for task in new if AFTER in task[1]] if self._ending is None else []
-        if waiting:
-            waiting = [task for task in waiting if task[1][AFTER] and not self._intake.is_cancelled(task[0])]
-            held = {uid for uid, _ in waiting}
-            new = [task for task in new if task[0] not in held]
-        self._take_new(self._make(new))   # before those that may be after them
-        if waiting:
-            self._dependencies.put([{**description, 'uid': uid} for uid, description in waiting])
+        if self._ending is not None or not any(AFTER in description for _, description in new):
+            self._take(new)
+            return
+        waits = [bool(each.get(AFTER)) and not self._intake.is_cancelled(uid) for uid, each in new]
+        self._take([task for task, held in zip(new, waits, strict=True) if not held])   # others may be after them
+        self._dependencies.put(list(compress(new, waits)))
 
-    def _take(self, descriptions: list[dict[str, Any]]) -> None:
-        """Take tasks that do not depend on others any more."""
-        self._take_new([self._task(description) for description in descriptions])
-
-    def _take_new(self, tasks: list[AgentTask]) -> None:
+    def _take(self, new: list[NewTask]) -> None:
+        """Take tasks that depend on no others, or not any more."""
+        tasks = self._make(new)
         self._tasks.update((task.uid, task) for task in tasks)
         self._count()
         self._unset.look(tasks)
@@ -275,10 +273,10 @@ class Agent:
         if self._gate is not None:
             self._gate.followed(outcomes)
 
-    def _doomed(self, tasks: Sequence[tuple[dict[str, Any], str]]) -> None:
+    def _doomed(self, tasks: Sequence[tuple[NewTask, str]]) -> None:
         """End tasks whose dependencies have ended otherwise than they request."""
-        for description, reason in tasks:
-            task = self._task(description)
+        for new, reason in tasks:
+            task, = self._make([new])
             task.error = {'kind': DEPENDENCY}
             self._refuse([task], reason)
 
@@ -289,7 +287,7 @@ class Agent:
 
     def _refuse_waiting(self, reason: str) -> None:
         """End the tasks that wait for others, as the pilot ends."""
-        tasks = [self._task(description) for description in self._gate.take_all()] if self._gate is not None else []
+        tasks = self._make(self._gate.take_all()) if self._gate is not None else []
         if self._returns:
             self._unstarted.update(task.uid for task in tasks if _can_return(task))
         self._refuse(tasks, reason)
@@ -317,10 +315,6 @@ class Agent:
                 self._description = description, Description(description) if is_call(description) else description
             tasks.append(self._record(uid, self._description[1]))
         return tasks
-
-    def _task(self, description: dict[str, Any]) -> AgentTask:
-        """Return the record of a task whose description includes its uid."""
-        return self._record(*_new_task(description))
 
     def _record(self, uid: str, description: dict[str, Any]) -> AgentTask:
         try:
@@ -380,15 +374,14 @@ class Agent:
         self._intake.cancel(uids)
         self._calls.cancel(uids, 'the call was cancelled')
         if self._gate is not None:
-            self._refuse([self._task(description) for description in self._gate.take(uids)],
-                         'cancelled while it waited for other tasks')
+            self._refuse(self._make(self._gate.take(uids)), 'cancelled while it waited for other tasks')
         self._pipeline.cancel([self._tasks[uid] for uid in uids if uid in self._tasks])
 
     def _return(self, uids: Sequence[str]) -> None:
         """Return tasks that have not started, or not arrived: the client runs them on other pilots."""
         self._returns = True   # the client has to know what became of the others
         found = [task for uid in uids if (task := self._tasks.get(uid)) is not None and _can_return(task)]
-        waiting = [self._task(each) for each in self._gate.take(uids)] if self._gate is not None else []
+        waiting = self._make(self._gate.take(uids)) if self._gate is not None else []
         absent = self._intake.cancel(uids)
         self._unstarted.update(absent, (task.uid for task in (*found, *waiting)))
         self._reporter.returned(absent, self.pilot)

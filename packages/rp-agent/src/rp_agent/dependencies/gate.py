@@ -10,17 +10,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from rp_agent.dependencies.graph import End, Graph, Resolved, Waiting
+from rp_agent.dependencies.ends import End
+from rp_agent.dependencies.graph import Graph, Waiting
 from rp_agent.dependencies.reasons import ending
 from rp_agent.dependencies.sources import elsewhere, on_this_pilot
 from rp_agent.task import AgentTask
 from rp_api import states
-from rp_api.coordination.contract import Update
+from rp_api.coordination.contract import NewTask, Update
 from rp_api.coordination.outcome import PILOT
+from rp_api.description.after import after as checked
 from rp_api.description.task import AFTER, INPUT_STAGING
+from rp_api.record import CastError
+from rp_api.wire import codec
 from rp_profiling.write.tracer import Tracer
-
-Description = dict[str, Any]
 
 _DONE = End(states.DONE)
 
@@ -36,9 +38,9 @@ class DependencyPorts(NamedTuple):
     """Has `followed` called with the outcomes of tasks."""
     other_sandbox: Callable[[str], str]
     """Returns the sandbox of another pilot with that uid; empty if it is that of this one."""
-    released: Callable[[list[Description]], None]
+    released: Callable[[list[NewTask]], None]
     """Takes tasks whose conditions are met."""
-    doomed: Callable[[list[tuple[Description, str]]], None]
+    doomed: Callable[[list[tuple[NewTask, str]]], None]
     """Takes tasks whose conditions cannot be met any more, with the reasons."""
     call_soon: Callable[..., object]
     """Calls a function in the next turn of the loop: an end is reported while components work on other tasks."""
@@ -61,29 +63,35 @@ class DependencyGate:
     def __contains__(self, uid: object) -> bool:
         return uid in self._graph or uid in self._released or uid in self._doomed
 
-    def descriptions(self) -> Iterator[Description]:
-        """Yield the descriptions of all tasks that may still run, without their uids."""
-        for waiting in chain(self._graph, self._released.values()):
-            yield waiting.description
+    def descriptions(self) -> Iterator[dict[str, Any]]:
+        """Return the descriptions of all tasks that may still run."""
+        return (codec.unpack(waiting.description) for waiting in chain(self._graph, self._released.values()))
 
-    def put(self, descriptions: Iterable[Description]) -> None:
+    def put(self, tasks: Iterable[NewTask]) -> None:
         """Take tasks with dependencies; those whose conditions are met are released in the next turn."""
         new = []
-        for description in descriptions:
-            uid, after = description.pop('uid'), description.pop(AFTER)
+        for uid, given in tasks:
+            description = {name: value for name, value in given.items() if name != AFTER}
+            try:
+                after = checked(given[AFTER])
+            except CastError as error:   # the client has checked it, but may be broken
+                reason = f'{uid} was not run: its `after` is not {error}'
+                self._pass_on([], [(Waiting(uid, codec.pack(description)), reason)])
+                continue
             if INPUT_STAGING in description:
                 description[INPUT_STAGING] = on_this_pilot(description, after)
-            new.append((uid, after, description))
+            new.append((uid, after, codec.pack(description)))
         self._tracer.record_bulk('dependency_wait', [uid for uid, _, _ in new])
-        resolved = self._graph.add(new, self._end_of)
+        released, doomed = self._graph.add(new, self._end_of)
         unknown, self._unknown = self._unknown, []
         if unknown:
             self._ports.follow(unknown)
-        self._pass_on(resolved)
+        self._pass_on(released, doomed)
 
     def ended(self, tasks: Iterable[AgentTask]) -> None:
         """Resolve the conditions on tasks that have left the agent with a final state."""
-        self._pass_on(self._graph.settle([(task.uid, _end(task)) for task in tasks]))
+        self._pass_on(*self._graph.settle([(task.uid, _DONE if task.target_state == states.DONE else _end(task))
+                                           for task in tasks]))
 
     def moved(self, uids: Iterable[str]) -> None:
         """Follow tasks that have left the agent and run elsewhere."""
@@ -99,17 +107,19 @@ class DependencyGate:
             ends.append((uid, _DONE if state == states.DONE else End(state, ending(uid, state, info))))
             place = self._ports.other_sandbox(info.get(PILOT) or '')
             for waiting in self._graph.dependents(uid) if place else ():
-                if INPUT_STAGING in waiting.description:
-                    waiting.description[INPUT_STAGING] = elsewhere(waiting.description, uid, place)
-        self._pass_on(self._graph.settle(ends))
+                description = codec.unpack(waiting.description)
+                if INPUT_STAGING in description:
+                    description[INPUT_STAGING] = elsewhere(description, uid, place)
+                    waiting.description = codec.pack(description)
+        self._pass_on(*self._graph.settle(ends))
 
-    def take(self, uids: Iterable[str]) -> list[Description]:
+    def take(self, uids: Iterable[str]) -> list[NewTask]:
         """Remove those of these tasks that wait, and return them."""
         wanted = list(uids)
         released = [self._released.pop(uid) for uid in wanted if uid in self._released]
         return [_whole(waiting) for waiting in (*self._graph.take(wanted), *released)]
 
-    def take_all(self) -> list[Description]:
+    def take_all(self) -> list[NewTask]:
         """Remove all tasks, and return them."""
         return self.take([waiting.uid for waiting in chain(self._graph, self._released.values())])
 
@@ -121,11 +131,11 @@ class DependencyGate:
         self._unknown.append(uid)
         return None
 
-    def _pass_on(self, resolved: Resolved) -> None:
-        if not self._released and not self._doomed and (resolved.released or resolved.doomed):
+    def _pass_on(self, released: Iterable[Waiting], doomed: Iterable[tuple[Waiting, str]]) -> None:
+        if not self._released and not self._doomed and (released or doomed):
             self._ports.call_soon(self._leave)
-        self._released.update((waiting.uid, waiting) for waiting in resolved.released)
-        self._doomed.update((waiting.uid, (waiting, reason)) for waiting, reason in resolved.doomed)
+        self._released.update([(waiting.uid, waiting) for waiting in released])
+        self._doomed.update((waiting.uid, (waiting, reason)) for waiting, reason in doomed)
 
     def _leave(self) -> None:
         released, self._released = self._released, {}
@@ -137,15 +147,13 @@ class DependencyGate:
             self._ports.released([_whole(waiting) for waiting in released.values()])
 
 
-def _whole(waiting: Waiting) -> Description:
-    """Return the description of a task with its uid; the task needs it no more."""
-    description, waiting.description = waiting.description, {}
-    description['uid'] = waiting.uid
-    return description
+def _whole(waiting: Waiting) -> NewTask:
+    """Return the uid and the description of a task, which needs it no more."""
+    description = waiting.description
+    waiting.description = b''
+    return waiting.uid, codec.unpack_dict(description)
 
 
 def _end(task: AgentTask) -> End:
     state = task.target_state or states.FAILED
-    if state == states.DONE:
-        return _DONE
     return End(state, ending(task.uid, state, {'exception': task.exception, 'exit_code': task.exit_code}))

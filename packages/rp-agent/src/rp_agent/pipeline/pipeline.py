@@ -56,6 +56,9 @@ if TYPE_CHECKING:
 
 GATE = 'agent_prerequisites.0000'
 
+MOST_AWAITED = 20
+"""Tasks that count at most for the delay of an end for which others wait: it is 2 ms."""
+
 STOP_TIMEOUT = 12.0
 """Seconds that executors in sub-agents have to end their tasks; longer than the time-outs of the executors."""
 
@@ -81,6 +84,8 @@ class AgentPorts(NamedTuple):
     """Returns whether the agent has a task of that uid."""
     report: Callable[[AgentTask, dict[str, Any]], None] = lambda task, info: None
     """Called with new information on a task in AGENT_EXECUTING."""
+    awaited: Callable[[], bool] = lambda: False
+    """Returns whether tasks wait outside of the pipeline for others to end."""
     waits: Callable[..., None] = lambda tasks, text, state='': None
     """Called with tasks that wait for a prerequisite, and its description."""
 
@@ -316,7 +321,7 @@ class Pipeline:
     def _wire(self) -> None:
         outputs = self._pools[STAGING_OUTPUT]
         entrance = self._task_copies.entrance
-        to_output = Gather(self._loop, _entrance(outputs), lambda: self._in_hand).put
+        to_output = Gather(self._loop, _entrance(outputs), self._load).put
         self._to_input = entrance(STAGING_INPUT, self._inputs.put)
         self._to_scheduler = entrance(SCHEDULING, self._admit)
         self._to_executors = _entrance(self._executors)
@@ -325,6 +330,10 @@ class Pipeline:
         self._only_executor = cast('AnyExecutor | None', _only(self._executors))
         if self._only_executor:   # with several, the executor of a task is known only after placement
             self._only_executor.expect(self._scheduler.upcoming)
+
+    def _load(self) -> int:
+        """Return the number of tasks that may delay the ends of others."""
+        return min(self._in_hand, MOST_AWAITED) if self._ports.awaited() else self._in_hand
 
     def _with_raptor(self) -> Raptor:
         """Return the component for RAPTOR, which the first call makes."""

@@ -1,0 +1,107 @@
+"""The gate for tasks with dependencies: what it asks the agent and the coordinator, and what it passes on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rp_agent.dependencies.gate import DependencyGate, DependencyPorts
+from rp_agent.task import AgentTask
+from rp_api import states
+from rp_api.coordination.contract import NewTask, Update
+from rp_profiling.write.tracer import Tracer
+
+
+class Site:
+    """An agent, as the gate sees it."""
+
+    def __init__(self) -> None:
+        self.there: set[str] = set()
+        self.done: set[str] = set()
+        self.asked: list[str] = []
+        self.released: list[NewTask] = []
+        self.doomed: list[tuple[NewTask, str]] = []
+        self.later: list[Callable[[], object]] = []
+        self.gate = DependencyGate(DependencyPorts(
+            self.there.__contains__, self.done.__contains__, self.asked.extend,
+            lambda pilot: '' if pilot in ('', 'here') else f'/session/{pilot}', self.released.extend,
+            self.doomed.extend, self.later.append), Tracer(None, ''))
+
+    def put(self, *tasks: dict[str, Any]) -> None:
+        self.gate.put([(task.pop('uid'), task) for task in map(dict, tasks)])
+
+    def ended(self, uid: str, state: str) -> None:
+        task = AgentTask(uid, {}, 'here', '')
+        task.target_state = state
+        self.gate.ended([task])
+
+
+def test_descriptions_come_out_as_they_went_in_without_after() -> None:
+    site = Site()
+    site.there.add('a')
+    description = {'executable': 'x', 'arguments': ['1', 'ü'], 'environment': {'A': 'b'}}
+    site.put({'uid': 'b', 'after': ['a'], **description})
+    assert (len(site.gate), 'b' in site.gate, list(site.gate.descriptions())) == (1, True, [description])
+    site.ended('a', states.DONE)
+    assert 'b' in site.gate   # until the next turn
+    site.later[0]()
+    assert site.released == [('b', description)]
+    assert (len(site.gate), site.asked) == (0, [])
+
+
+def test_tasks_that_the_agent_does_not_know_are_followed_once() -> None:
+    site = Site()
+    site.done.add('d')
+    site.put({'uid': 'x', 'after': ['d', 'far']}, {'uid': 'y', 'after': ['far', 'x']})
+    assert site.asked == ['far']
+    site.gate.followed([Update('far', states.DONE, {'pilot': 'there'})])
+    site.gate.followed([Update('far', states.FAILED, {})])   # the second end of a task does not count
+    site.later[0]()
+    assert ([uid for uid, _ in site.released], site.doomed) == (['x'], [])
+
+
+def test_a_task_that_moves_is_followed_if_others_wait_for_it() -> None:
+    site = Site()
+    site.there.update(('a', 'b'))
+    site.put({'uid': 'x', 'after': ['a']})
+    site.gate.moved(['a', 'b'])
+    assert site.asked == ['a']
+
+
+def test_a_task_can_be_taken_out_until_it_is_passed_on() -> None:
+    site = Site()
+    site.there.add('a')
+    site.put({'uid': 'x', 'after': ['a']}, {'uid': 'y', 'after': ['a']}, {'uid': 'z', 'after': ['y']})
+    assert [uid for uid, _ in site.gate.take(['x', 'other'])] == ['x']
+    site.ended('a', states.DONE)
+    assert [uid for uid, _ in site.gate.take(['y'])] == ['y']
+    site.later[0]()
+    assert (site.released, len(site.gate)) == ([], 1)
+    assert [uid for uid, _ in site.gate.take_all()] == ['z']
+
+
+def test_reasons_and_bad_conditions() -> None:
+    site = Site()
+    site.there.add('a')
+    site.put({'uid': 'x', 'after': ['a']}, {'uid': 'y', 'after': {'x': 'failed'}}, {'uid': 'z', 'after': [3.5, None]},
+             {'uid': 'w', 'after': {'a': 'soon'}})
+    site.ended('a', states.FAILED)
+    site.later[0]()
+    assert [uid for uid, _ in site.released] == ['y']
+    reasons = {uid: reason for (uid, _), reason in site.doomed}
+    assert reasons['x'] == 'x was not run: it is after a, which is FAILED'
+    assert reasons['z'].startswith('z was not run: its `after` is not a list of tasks or uids')
+    assert reasons['w'].startswith('w was not run: its `after` is not a list of tasks or uids')
+
+
+def test_files_of_other_tasks_are_looked_for_where_these_have_run() -> None:
+    site = Site()
+    site.there.add('near')
+    sources = ['task://near/a/b', 'task://far/c', 'task:///own', 'task://sub/d', '/e']
+    site.put({'uid': 'x', 'after': ['near', 'far'], 'input_staging': [{'source': source, 'flags': 1}
+                                                                     for source in sources]})
+    site.ended('near', states.DONE)
+    site.gate.followed([Update('far', states.DONE, {'pilot': 'pilot.0001'})])
+    site.later[0]()
+    assert site.released[0][1]['input_staging'] == [{'source': source, 'flags': 1} for source in (
+        'pilot:///near/a/b', 'file:///session/pilot.0001/far/c', 'task:///own', 'task://sub/d', '/e')]
