@@ -53,8 +53,8 @@ def test_help_lists_all_commands(tmp_path: Path, plugins: str) -> None:
     done = rp('--help', cwd=tmp_path, PYTHONPATH=plugins)
     lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.startswith('  ')}
     assert (done.returncode, done.stderr) == (0, '')
-    assert list(lines) == ['broken', 'bundle', 'cache', 'greet', 'hub', 'platforms', 'session', 'simulate', 'thing',
-                           'trace', '--version']
+    assert list(lines) == ['broken', 'bundle', 'cache', 'greet', 'hub', 'platforms', 'run', 'session', 'simulate',
+                           'thing', 'trace', '--version']
     assert lines['greet'].endswith('Say hello.')
     assert "the command 'broken' of greeting (broken:run) is broken: RuntimeError: it is broken" in lines['broken']
     assert 'List, show' in lines['session']   # what this distribution brings cannot be replaced

@@ -19,7 +19,8 @@ Run = Callable[[list[str]], int]
 
 _OWN = {'bundle': 'rp_client.cli.bundle:bundle', 'cache': 'rp_client.cli.cache:cache', 'hub': 'rp_client.cli.hub:hub',
         'platforms': 'rp_client.cli.platforms:platforms',
-        'session': 'rp_client.cli.session:session', 'simulate': 'rp_client.cli.simulate:simulate'}
+        'run': 'rp_client.cli.run:run', 'session': 'rp_client.cli.session:session',
+        'simulate': 'rp_client.cli.simulate:simulate'}
 
 
 class Command(NamedTuple):

@@ -1,0 +1,66 @@
+"""The journal of `rp run`: a line for each task that has ended, from which the same command goes on."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from rp_client.cli.run_inputs import Job
+
+HEADER = 'Seq\tEnded\tExitval\tSignal\tCommand\n'
+
+
+def default_path(words: Sequence[str]) -> Path:
+    """Return the journal of a command line in this directory, in the state directory of the user."""
+    state = Path(os.environ.get('XDG_STATE_HOME') or Path.home() / '.local/state')
+    digest = hashlib.sha256('\0'.join([os.getcwd(), *words]).encode('utf-8', 'surrogateescape')).hexdigest()
+    return state / 'radical.pilot' / 'run' / f'{digest[:16]}.joblog'
+
+
+class Joblog:
+    """The journal in that file: `done` has number and command of each task that has succeeded.
+
+    A new journal replaces the old one unless `resume` is set.
+    """
+
+    def __init__(self, path: Path, *, resume: bool) -> None:
+        self.path = path
+        self.done: set[tuple[int, str]] = set()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if resume and path.exists():
+            self.done = set(_succeeded(path))
+        self._file: IO[str] = path.open('a' if self.done else 'w', encoding='utf-8', errors='surrogateescape')
+        self._file.write('\n' if self.done and not path.read_bytes().endswith(b'\n') else '' if self.done else HEADER)
+
+    def add(self, job: Job, exit_code: int | None) -> None:
+        """Note the end of a task; its exit code is None if it was not run to an end."""
+        code = -1 if exit_code is None else exit_code
+        self._file.write(f'{job.number}\t{time.time():.3f}\t{max(code, -1)}\t{max(-code, 0) if exit_code else 0}\t'
+                         f'{_one_line(job.line)}\n')
+        self._file.flush()
+
+    def has(self, job: Job) -> bool:
+        """Return whether this task has succeeded before."""
+        return (job.number, _one_line(job.line)) in self.done
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _one_line(command: str) -> str:
+    return command.replace('\\', '\\\\').replace('\n', '\\n').replace('\t', '\\t')
+
+
+def _succeeded(path: Path) -> list[tuple[int, str]]:
+    found = []
+    with open(path, encoding='utf-8', errors='surrogateescape') as file:
+        for line in file:
+            number, *rest = line.rstrip('\n').split('\t')
+            if number.isdecimal() and len(rest) == 4 and rest[1:3] == ['0', '0'] and line.endswith('\n'):
+                found.append((int(number), rest[3]))
+    return found

@@ -1,0 +1,85 @@
+"""`rp run` as users start it: outputs, exit codes, journals, and an end by Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import processes_with, wait_until
+
+RP = [sys.executable, '-m', 'rp_client.cli', 'run', '--cores', '2']
+
+
+@pytest.fixture
+def environment(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('HOME', str(base))
+    monkeypatch.delenv('XDG_STATE_HOME', raising=False)
+    monkeypatch.chdir(base)
+
+
+def rp_run(*words: str, text: str = '') -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*RP, *words], input=text, capture_output=True, text=True, timeout=100, check=False)
+
+
+@pytest.mark.usefixtures('environment')
+def test_outputs_and_exit_code(base: Path) -> None:
+    program = base / 'sim.sh'
+    program.write_text('#!/bin/sh\necho "$1 in $PWD"\necho "error of $1" >&2\nexit $2\n')
+    program.chmod(0o755)
+    done = rp_run('--keep-order', '--', './sim.sh', '{1}', '{2}', ':::', 'a $HOME', 'b', 'c', ':::+', '0', '1', '7')
+    assert done.returncode == 2
+    assert done.stdout.splitlines() == [f'{name} in {base}' for name in ('a $HOME', 'b', 'c')]
+    assert [line for line in done.stderr.splitlines() if line.startswith('error')] == [
+        'error of a $HOME', 'error of b', 'error of c']
+    assert '2 tasks failed' in done.stderr
+    assert sorted(path.name for path in base.iterdir() if not path.name.startswith('.')) == ['sim.sh']
+
+
+@pytest.mark.usefixtures('environment')
+def test_resume_runs_what_is_missing(base: Path) -> None:
+    words = ['--shell', 'echo {}; echo {} >> ran; test {} != b -o -e fixed', ':::', 'a', 'b', 'c']
+    assert rp_run(*words).returncode == 1
+    (base / 'fixed').touch()
+    done = rp_run('--resume', *words)
+    assert (done.returncode, done.stdout) == (0, 'b\n')
+    assert sorted((base / 'ran').read_text().split()) == ['a', 'b', 'b', 'c']
+    done = rp_run('--resume', *words)
+    assert (done.returncode, done.stdout, done.stderr) == (0, '', '')
+    assert rp_run('--joblog', 'log', 'true', ':::', '1').returncode == 0
+    assert (base / 'log').read_text().splitlines()[1].endswith('\t0\t0\ttrue 1')
+
+
+@pytest.mark.usefixtures('environment')
+def test_lines_of_standard_input_and_retries(base: Path) -> None:
+    done = rp_run('-k', '--retries', '2', '--shell', 'echo x >> tries; test $(wc -l < tries) -gt 1 && echo {}',
+                  text='one two\n')
+    assert (done.returncode, done.stdout) == (0, 'one two\n')
+
+
+@pytest.mark.usefixtures('environment')
+def test_program_that_is_not_there() -> None:
+    done = rp_run('no-such-program', ':::', 'a')
+    assert done.returncode == 1
+    assert 'no-such-program' in done.stderr
+
+
+@pytest.mark.usefixtures('environment')
+def test_interruption_ends_all(base: Path) -> None:
+    with subprocess.Popen([*RP, '--shell', 'touch started.{}; sleep 1000.{}', ':::', '1', '2'], text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        wait_until(lambda: (base / 'started.1').exists() and (base / 'started.2').exists())
+        os.kill(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert '--resume' in errors
+    wait_until(lambda: not processes_with('sleep 1000.'))
+
+
+@pytest.mark.usefixtures('environment')
+def test_wrong_usage() -> None:
+    for words in ([':::', 'a'], ['--cores', '0', 'echo', ':::', 'a'], ['echo', '{3}', ':::', 'a']):
+        assert rp_run(*words).returncode == 2
