@@ -482,7 +482,8 @@ def bench(session: nox.Session) -> None:
     install_debian(session, ROUTER)
     install_editable(session, 'py-spy', 'mpich', 'pytest', *MONGODB[:2])
     scripts = {'local', 'tasks', 'peers', 'hotspots', 'placement', 'waiting', 'tracing', 'hub', 'curve', 'mongodb',
-               'raptor', 'raptor_nodes', 'raptor_scale', 'platforms', 'mpi_tasks', 'growth', 'backfilling', 'services'}
+               'raptor', 'raptor_nodes', 'raptor_scale', 'platforms', 'mpi_tasks', 'growth', 'backfilling', 'services',
+               'executor'}
     script, *options = session.posargs if set(session.posargs[:1]) & scripts else ['local', *session.posargs]
     session.run('python', f'benchmarks/{script}.py', *options)
 

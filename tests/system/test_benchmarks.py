@@ -87,3 +87,10 @@ def test_simulated_workers() -> None:
                            '--duration', '0.5', '--runs', '1', 'rate'], check=True, stdout=subprocess.PIPE, text=True)
     (row,) = [line.split('|') for line in done.stdout.splitlines() if line.startswith('| 3 |')]
     assert float(row[3]) > 0
+
+
+def test_executors() -> None:
+    done = subprocess.run([sys.executable, BENCHMARKS / 'executor.py', '--calls', '100', '--programs', '20',
+                           '--runs', '1'], check=True, stdout=subprocess.PIPE, text=True)
+    cases = [line.split('|')[1].strip() for line in done.stdout.splitlines() if line.startswith('|')]
+    assert cases[2:] == ['calls', 'calls of RAPTOR', 'chain', 'programs', 'tasks']
