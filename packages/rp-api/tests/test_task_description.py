@@ -164,6 +164,13 @@ def test_a_python_task_has_its_arguments_already(more: dict[str, Any]) -> None:
         TaskDescription({'mode': c.TASK_FUNCTION, 'function': function, **more}).verify()
 
 
+def test_programs_have_arguments_and_no_args() -> None:
+    with pytest.raises(DescriptionError, match=r'args is .* but it is for functions: .* have "arguments"'):
+        verified(args=['-u'])
+    for more in ({'arguments': ['-l']}, {'raptor_id': 'raptor.0000'}):
+        verified(args=['-u'], **more)
+
+
 @pytest.mark.parametrize('function', [print, lambda: 1, TaskDescription])
 def test_a_function_itself_is_no_text(function: Any) -> None:
     with pytest.raises(AttributeTypeError, match=r'\.function must be the name of .* or rp\.PythonTask\(.*, not'):

@@ -130,6 +130,7 @@ _NEEDED = {
 
 _SERVICE_MODES = (c.TASK_SERVICE, c.AGENT_SERVICE)
 _KEPT_UP = (*_SERVICE_MODES, c.RAPTOR_MASTER, c.RAPTOR_WORKER)
+_OF_AGENTS = (c.TASK_EXECUTABLE, *_SERVICE_MODES)
 # the modes of tasks that run in a process of a RAPTOR worker, or as a child of one
 _OF_WORKERS = (c.TASK_FUNCTION, c.TASK_METHOD, c.TASK_EVAL, c.TASK_EXEC, c.TASK_PROC, c.TASK_SHELL)
 
@@ -449,6 +450,9 @@ class TaskDescription(Description):
         needed = _NEEDED.get(mode)
         if needed and not self[needed]:
             raise DescriptionError(f'TaskDescription.{needed} is not set, but tasks of mode {mode!r} need it')
+        if mode in _OF_AGENTS and dict.get(self, ARGS) and not dict.get(self, ARGUMENTS) and not self.raptor_id:
+            raise DescriptionError(f'TaskDescription.args is {self[ARGS]!r}, but it is for functions: tasks of mode '
+                                   f'{mode!r} have "arguments"')
         if mode in _OF_WORKERS and dict.get(self, CONTAINER):
             raise DescriptionError(f'TaskDescription.container is {self[CONTAINER]!r}, but tasks of mode {mode!r} run '
                                    "in their worker's container: leave it unset")
