@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -200,40 +199,6 @@ def test_descriptions_that_make_no_sense(run: Run) -> None:
                                'calls of RAPTOR')):
         with pytest.raises(ValueError, match=complaint):
             run.tmgr.submit_tasks(rp.TaskDescription({'executable': 'x', **values}))
-
-
-APPLICATION = """
-import os
-import sys
-import radical.pilot as rp
-
-session = rp.Session(uid='session', cfg={'base': sys.argv[1]})
-pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
-tmgr.add_pilots(pmgr.submit_pilots(rp.PilotDescription({
-    'resource': 'local.exact', 'cores': 4, 'runtime': 10, 'sandbox': sys.argv[1]})))
-command = 'echo x >> ../tries; n=$(wc -l < ../tries); test -e ../../../go || exit 3; echo try $n'.replace('$', '\\\\$')
-task = tmgr.submit_tasks(rp.TaskDescription({
-    'executable': '/bin/sh', 'arguments': ['-c', command], 'retries': 1000, 'retry_delay': 0.001,
-    'retry_with': {'environment': {'AGAIN': '1'}}}))
-while len(task.history) < 2:
-    pass
-os._exit(9)
-"""
-
-
-def test_application_that_dies_between_two_attempts(base: Path) -> None:
-    """The agent goes on, and the next application sees all attempts."""
-    done = subprocess.run([sys.executable, '-c', APPLICATION, str(base)], timeout=50, check=False)
-    assert done.returncode == 9
-    with rp.Session(uid='session', cfg={'base': str(base)}) as session:
-        (task,) = session.get_task_managers('tmgr.0000').get_tasks()
-        wait_until(lambda: len(task.history) >= 3, 30)
-        assert task.state == rp.AGENT_EXECUTING
-        Path(str(task.pilot_sandbox), '..', '..', 'go').touch()
-        assert task.wait(timeout=30) == rp.DONE
-        assert task.attempts == len(task.history) + 1 >= 4
-        assert task.read_stdout() == f'try {task.attempts}\n'
-        assert [each['attempt'] for each in task.history] == list(range(1, task.attempts))
 
 
 def test_call_of_raptor_that_succeeds_in_its_third_attempt(run: Run, base: Path) -> None:

@@ -22,7 +22,7 @@ from pipeline_support import ALL, ON_RESERVED, SLEEP, Agent, nothing_left, proce
 
 from rp_agent.components.build import belongs
 from rp_agent.nodes.sub_agents import SubAgents
-from rp_agent.task import AgentTask
+from rp_agent.task import HISTORY, AgentTask
 from rp_api import states
 from rp_api.constants import COPY
 from rp_api.errors import PlatformError
@@ -169,10 +169,26 @@ def test_a_lost_node_costs_the_tasks_on_it(make: Callable[..., Agent], how: str)
     for task in again:
         assert task.target_state == states.CANCELED
         assert where(task) == 0
+        (entry,) = task.extra[HISTORY]
+        assert (entry['attempt'], entry['kind']) == (1, 'node')
+        assert 'node localhost is lost' in entry['reason']
     assert len(failed) == len(again) == 1
     assert agent.broken == []
     for task in failed:
         nothing_left(f'RP_TASK_SANDBOX={task.sandbox}\0')
+
+
+def test_tasks_on_other_nodes_run_again(make: Callable[..., Agent]) -> None:
+    """Their records and their number of attempts stay with the agent, whatever node they run on."""
+    agent = make(2)
+    once = 'test -e ../$RP_TASK_ID.was || { touch ../$RP_TASK_ID.was; exit 3; }'.replace('$', r'\$')
+    tasks = [agent.task(f'task.{number}', executable='/bin/sh', arguments=['-c', once], retries=1, retry_delay=0.01,
+                        tags={'nodes': [number % 2]}) for number in range(4)]
+    agent.run(*tasks)
+    assert {task.target_state for task in tasks} == {states.DONE}
+    for task in tasks:
+        (entry,) = task.extra[HISTORY]
+        assert (entry['attempt'], entry['kind'], entry['exit_code'], entry['nodes']) == (1, 'exit', 3, ['localhost'])
 
 
 def children(pid: int) -> list[int]:

@@ -18,7 +18,7 @@ from rp_agent.pipeline.retry import concerns_attempts, place_of, reset, used
 from rp_agent.task import HISTORY, AgentTask
 from rp_api import states
 from rp_api.failures.kinds import OUTPUT, TIMEOUT
-from rp_api.failures.retry_rules import RetryRules
+from rp_api.failures.retry_rules import RetryRules, expected
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.offload import Offload
 from rp_profiling.write.tracer import Tracer
@@ -40,6 +40,8 @@ class AttemptPorts(NamedTuple):
 
     end: Callable[[list[AgentTask]], object]
     """Takes tasks that run no more."""
+    refuse: Callable[[list[AgentTask]], object]
+    """Takes tasks whose attributes are not valid."""
     again: Callable[[AgentTask], object]
     """Runs a task again, which has no resources."""
     report: Callable[[AgentTask, dict[str, Any]], object]
@@ -88,6 +90,22 @@ class Attempts:
         if state == states.AGENT_STAGING_OUTPUT_PENDING:   # it may run again
             return False
         return not again or states.TASK.value(state) > _EXECUTING
+
+    def checked(self, tasks: Iterable[AgentTask]) -> list[AgentTask]:
+        """Return new tasks whose attributes can be read; the others fail, and leave by `refuse`."""
+        good, bad = [], []
+        for task in tasks:
+            try:
+                if concerns_attempts(task):
+                    RetryRules(task.description)
+                    list(map(expected, task.description['expect']))
+                good.append(task)
+            except Exception as error:   # whatever a client has sent concerns this task alone
+                task.broke(error, 'taking its retries')
+                bad.append(task)
+        if bad:
+            self._ports.refuse(bad)
+        return good
 
     def put(self, tasks: Iterable[AgentTask]) -> None:
         """Take tasks that have run; each leaves by `end` or, for its next attempt, by `again`."""
@@ -182,7 +200,13 @@ class Attempts:
         task = pause.task
         if self._pauses.pop(task.uid, None) is None:   # cancelled
             return
-        task.description.update(RetryRules(task.description).changes(task.description, self._limits))
+        try:
+            task.description.update(RetryRules(task.description).changes(task.description, self._limits))
+        except Exception as error:   # as when a text is to be doubled
+            task.clear()
+            task.broke(error, 'changing its description')
+            self._ports.end([task])
+            return
         task.clear()
         reset(task)
         self._ports.again(task)

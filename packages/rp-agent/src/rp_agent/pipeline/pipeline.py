@@ -162,8 +162,8 @@ class Pipeline:
     def put(self, tasks: list[AgentTask]) -> None:
         """Take new tasks."""
         self._in_hand += len(tasks)
-        if self._attempts is None and any(map(concerns_attempts, differing(tasks))):
-            self._with_attempts()
+        if any(map(concerns_attempts, differing(tasks))):
+            tasks = self._with_attempts().checked(tasks)
         self._to_input(tasks)
 
     def cancel(self, tasks: Sequence[AgentTask]) -> None:
@@ -460,7 +460,7 @@ class Pipeline:
             from rp_agent.pipeline.attempts import AttemptPorts, Attempts
 
             self._attempts = Attempts(self._loop, self._offload, self._scheduler.tracer, limits_of(self._allocation),
-                                      AttemptPorts(self._to_output, self._attempt, self._report))
+                                      AttemptPorts(self._to_output, self._leave, self._attempt, self._report))
         return self._attempts
 
     def _report(self, task: AgentTask, info: dict[str, Any]) -> None:

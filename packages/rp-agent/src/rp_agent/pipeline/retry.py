@@ -8,13 +8,12 @@ from rp_agent.task import HISTORY, AgentTask
 from rp_api.failures.kinds import NODE
 from rp_api.failures.retry_rules import RetryRules
 
-_ATTRIBUTES = ('retries', 'expect', 'restartable')
+_ATTRIBUTES = frozenset({'retries', 'expect', 'restartable'})
 
 
 def concerns_attempts(task: AgentTask) -> bool:
     """Return whether a task has attributes that matter after its run."""
-    description = task.description
-    return any(name in description for name in _ATTRIBUTES)
+    return not _ATTRIBUTES.isdisjoint(task.description)
 
 
 def limits_of(allocation: Allocation) -> dict[str, float]:

@@ -366,11 +366,12 @@ class TaskDescription(Description):
       docs/guides/cache.md.
     - `restartable` (bool, False): allow the task to run again when its node or pilot fails, up to three times in total,
       or as often as `retries` allows.
-    - `retries` (int, 0): further attempts after a failure; see docs/guides/errors-and-retries.md.
+    - `retries` (int, 0): further attempts after a failure, at most 1000; see docs/guides/errors-and-retries.md.
     - `retry_on` (list, []): the failures that are retried: exit codes, names of signals (`SIGBUS`), `stderr:<regex>`,
       and the kinds `exit`, `signal`, `memory`, `output`, `exception`, `timeout`, `node`, `pilot`, `lost`, `launch` and
       `internal`. If empty: all but `launch`.
-    - `retry_delay` (float, 1.0): seconds before the first retry; doubled for each further one, and varied by a quarter.
+    - `retry_delay` (float, 1.0): seconds before the first retry; doubled for each further one up to ten minutes, and
+      varied by a quarter.
     - `retry_with` (dict, {}): attributes to change for each retry: a new value, or for numbers `*2` or `+1`, for
       example. Resources per rank grow to what a node has.
     - `expect` (list of str, []): files, absolute or relative to the sandbox, that must exist and not be empty when the
@@ -423,7 +424,7 @@ class TaskDescription(Description):
         NAMED_ENV: path_part,
         TIMEOUT: at_least(0),
         STARTUP_TIMEOUT: at_least(0),
-        RETRIES: at_least(0),
+        RETRIES: retry_rules.retries,
         RETRY_DELAY: at_least(0),
     }
 

@@ -6,6 +6,7 @@ of that attempt is.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
@@ -29,7 +30,7 @@ from rp_api.failures.kinds import (
     STAGING,
     TIMEOUT,
 )
-from rp_api.record import CastError
+from rp_api.record import CastError, integer, number
 from rp_api.system.signals import name_of
 
 BY_DEFAULT = frozenset({EXIT, SIGNAL, MEMORY, OUTPUT, EXCEPTION, TIMEOUT, NODE, PILOT, LOST, INTERNAL})
@@ -40,6 +41,12 @@ NEVER = frozenset({CANCELED, DEPENDENCY, DESCRIPTION, STAGING})
 
 RESTARTS = 3
 """Attempts of a task that is `restartable` and has no `retries`."""
+
+LONGEST_DELAY = 600.0
+"""Seconds to which a delay grows, unless the first one is longer."""
+
+MOST_RETRIES = 1000
+"""Largest value of `retries`: the history of all attempts travels with each."""
 
 COMMAND = 'command:'
 """The beginning of an entry of `expect` that is a command and not a file."""
@@ -75,6 +82,11 @@ def rule(value: Any) -> int | str:
                     f'{", ".join(_WORDS)}')
 
 
+def retries(value: int) -> str | None:
+    """Check `retries`."""
+    return None if 0 <= value <= MOST_RETRIES else f'a number from 0 to {MOST_RETRIES}'
+
+
 def change(value: Any) -> dict[str, Any]:
     """Cast to `retry_with`."""
     if not isinstance(value, Mapping) or not all(name in CHANGEABLE for name in value):
@@ -102,11 +114,14 @@ class RetryRules:
     """Whether a task gets another attempt, after how many seconds, and with which description."""
 
     def __init__(self, description: Mapping[str, Any]) -> None:
+        """Read the attributes of a description; raise `CastError` or `TypeError` if a value is not valid."""
         restartable = bool(description.get('restartable'))
-        self._rules = set(description.get('retry_on') or ())
-        self._retries = int(description.get('retries') or 0)
-        self._delay = float(description.get('retry_delay', 1.0))
-        self._with = description.get('retry_with') or {}
+        self._rules = {rule(value) for value in description.get('retry_on') or ()}
+        self._retries = integer(description.get('retries') or 0)
+        self._delay = number(description.get('retry_delay', 1.0))
+        self._with = change(description.get('retry_with') or {})
+        if retries(self._retries) or not 0 <= self._delay < math.inf:
+            raise CastError(f'a valid number, not retries={self._retries} and retry_delay={self._delay}')
         if not self._rules and self._retries:
             self._rules = set(BY_DEFAULT)
         if restartable:
@@ -125,10 +140,10 @@ class RetryRules:
         kind = record.get('kind')
         if self.most == 1 or kind in NEVER:
             return False
-        number = record.get('signal')
-        if kind in self._rules or exit_code in self._rules or (number and name_of(number) in self._rules):
+        by = record.get('signal')
+        if kind in self._rules or exit_code in self._rules or (by and name_of(by) in self._rules):
             return True
-        patterns = [each.removeprefix(_STDERR) for each in self._rules if str(each).startswith(_STDERR)]
+        patterns = [str(each).removeprefix(_STDERR) for each in self._rules if str(each).startswith(_STDERR)]
         return bool(patterns) and any(re.search(pattern, text) for text in [stderr()] for pattern in patterns)
 
     @property
@@ -138,7 +153,7 @@ class RetryRules:
 
     def delay(self, failed: int) -> float:
         """Return the seconds before the next attempt after so many failed ones, without jitter."""
-        return self._delay * 2.0 ** min(failed - 1, 16)
+        return max(self._delay, min(self._delay * 2.0 ** min(failed - 1, 32), LONGEST_DELAY))
 
     def changes(self, description: Mapping[str, Any], limits: Mapping[str, float]) -> dict[str, Any]:
         """Return the attributes that the next attempt changes.
