@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from rp_agent.pipeline import attempt_files
 from rp_agent.pipeline.retry import concerns_attempts, place_of, reset, used
-from rp_agent.task import HISTORY, AgentTask
+from rp_agent.task import HISTORY, AgentTask, Description
 from rp_api import states
 from rp_api.failures.kinds import OUTPUT, TIMEOUT
 from rp_api.failures.retry_rules import RetryRules, expected
@@ -201,12 +201,14 @@ class Attempts:
         if self._pauses.pop(task.uid, None) is None:   # cancelled
             return
         try:
-            task.description.update(RetryRules(task.description).changes(task.description, self._limits))
+            changes = RetryRules(task.description).changes(task.description, self._limits)
         except Exception as error:   # as when a text is to be doubled
             task.clear()
             task.broke(error, 'changing its description')
             self._ports.end([task])
             return
+        if changes:   # a copy, as calls share their descriptions
+            task.description = Description({**task.description, **changes})
         task.clear()
         reset(task)
         self._ports.again(task)
