@@ -47,6 +47,15 @@ def test_what_had_started_does_not_run_twice(first: Path) -> None:
     runs.close()
 
 
+def test_retries_for_lost_pilots_let_a_task_run_again(first: Path) -> None:
+    runs = again(first)
+    for description, expected in (({'retries': 1}, None), ({'retries': 1, 'retry_on': ['exit']}, states.FAILED)):
+        one = task('a', **description)
+        runs.refuse(one)
+        assert one.target_state == expected
+    runs.close()
+
+
 def test_tasks_that_were_not_noted_completely_had_not_started(first: Path) -> None:
     with open(first / 'agent_0.started', 'ab') as file:
         file.write(b'["c", "d')

@@ -20,6 +20,7 @@ from rp_api.constants import AGENT_SERVICE, TASK_SERVICE
 from rp_api.coordination import spool_file
 from rp_api.coordination.contract import Update
 from rp_api.failures.kinds import PILOT
+from rp_api.failures.retry_rules import RetryRules
 from rp_api.system import private
 
 _log = logging.getLogger('radical.pilot.agent')
@@ -78,7 +79,8 @@ class Runs:
 
 def _is_restartable(task: AgentTask) -> bool:
     """Return whether a task that has started may start again; the tasks that need a service need it in each run."""
-    return bool(task.description['restartable']) or task.description['mode'] in (TASK_SERVICE, AGENT_SERVICE)
+    again = RetryRules(task.description).covers({'kind': PILOT}, None, str)
+    return again or task.description['mode'] in (TASK_SERVICE, AGENT_SERVICE)
 
 
 def _read(path: str) -> frozenset[str]:
