@@ -42,6 +42,16 @@ def test_a_uid_that_was_chosen_is_used_once(shared: Run) -> None:
     assert shared.tmgr.submit_tasks(description).wait(timeout=30) == rp.DONE
 
 
+def test_descriptions_of_the_tasks_of_sweeps_make_others(shared: Run) -> None:
+    sweep = shared.tmgr.submit_sweep(rp.TaskDescription(executable='echo', arguments=['{n}']), {'n': [1, 2]})
+    shared.tmgr.wait_tasks([task.uid for task in sweep], timeout=30)
+    task = shared.tmgr.submit_tasks(sweep[1].description)
+    more = shared.tmgr.submit_sweep(task.description | {'arguments': ['{n}']}, {'n': [3]})
+    assert (task.wait(timeout=30), task.stdout) == (rp.DONE, '2\n')
+    assert (more[0].wait(timeout=30), more[0].stdout) == (rp.DONE, '3\n')
+    assert task.uid.startswith('task.')
+
+
 def test_descriptions_of_an_attached_session_make_new_tasks(base: Path) -> None:
     with rp.Session(uid='first') as session:
         tmgr = rp.TaskManager(session)

@@ -113,7 +113,8 @@ def test_description_is_a_copy_with_all_attributes() -> None:
 
 @pytest.mark.parametrize(('uid', 'generated'), [
     ('task.000001', True), ('task.1234567', True), ('task.1', False), ('tasks.000001', False), ('raptor.0000', False),
-    ('task.00000x', False), ('mine', False)])
+    ('task.00000x', False), ('mine', False), ('sweep.0000.000000', True),
+    ('sweep.0000.0', False), ('my.0000.000000', False)])
 def test_the_description_knows_whether_its_uid_was_generated(uid: str, generated: bool) -> None:
     for description in (a_task(uid).description, TaskDescription(a_task(uid).description), copy.deepcopy(
             a_task(uid).description), TaskDescription(a_task(uid).as_dict()['description'])):

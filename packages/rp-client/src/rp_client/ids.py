@@ -35,6 +35,7 @@ Form = tuple[str, int]
 TASK: Form = 'task', 6
 MASTER: Form = 'raptor', 4
 PILOT: Form = 'pilot', 4
+SWEEP: Form = 'sweep', 4
 
 
 def uid_of(named: Named) -> str:
@@ -62,6 +63,12 @@ def uids_of(named: Named | Iterable[Named]) -> list[str]:
 def of_worker(master: str) -> Form:
     """Return the form of the uids of a RAPTOR master's workers."""
     return master, 4
+
+
+def of_task(uid: str) -> Form:
+    """Return the form that the uid of a task has if it was generated, for the task itself or in a sweep."""
+    sweep = uid.rpartition('.')[0]
+    return (sweep, 6) if type(marked(sweep, SWEEP)) is GeneratedUid else TASK
 
 
 def marked(uid: str, form: Form) -> str:

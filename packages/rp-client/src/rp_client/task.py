@@ -20,7 +20,7 @@ from rp_api.wire import codec
 from rp_client.common_description import NOTHING, CommonDescription
 from rp_client.completion.result import RETURNING, SHOWN, TaskResult
 from rp_client.completion.task_future import TaskFuture
-from rp_client.ids import TASK, Form, marked
+from rp_client.ids import Form, marked, of_task
 
 if TYPE_CHECKING:
     from rp_api.coordination.contract import KnownTask
@@ -64,7 +64,7 @@ class Task:
 
     def _uid_form(self) -> Form:
         """Return the form of generated uids of such tasks."""
-        return TASK
+        return of_task(self._uid)
 
     def __repr__(self) -> str:
         return f'<Task {self._uid} {self._state}>'

@@ -22,6 +22,7 @@ from rp_api.staging.run import check_locations
 from rp_api.wire import codec
 from rp_client.common_description import LOOKED_AT, NOTHING, CommonDescription, listed
 from rp_client.flow.parameters import Parameters
+from rp_client.ids import chosen
 
 LARGEST = 16 << 20
 """Bytes of a task description at most."""
@@ -128,7 +129,7 @@ def pack_sweep(description: TaskDescription, parameters: Parameters, uid: str) -
     """
     description, = listed([description], 'task')
     for name, allowed in ((names.UID, ''), (names.RAPTOR_ID, ''), (names.MODE, c.TASK_EXECUTABLE)):
-        value = dict.get(description, name)
+        value = chosen(dict.get(description, name))
         if value and value != allowed:
             raise DescriptionError(f'TaskDescription.{name} of a sweep is {value!r}: it must be '
                                    f'{allowed!r}; submit_tasks takes other tasks' if allowed else
