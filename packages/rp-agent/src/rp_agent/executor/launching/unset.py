@@ -46,7 +46,7 @@ class UnsetVariables:
                 self._look(task.uid, task.description)
 
     def _look(self, uid: str, description: Mapping[str, Any]) -> None:
-        if description['literal_arguments']:
+        if description['literal_arguments'] or not isinstance(description['environment'], dict):   # it is refused later
             return
         for name in _unset(description, self._known()):
             if name not in self._told and len(self._told) < MOST:
