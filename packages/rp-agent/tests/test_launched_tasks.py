@@ -234,6 +234,7 @@ def test_a_rank_that_fails(harness: Harness, launch: list[str]) -> None:
     assert (task.target_state, task.exit_code) == (states.FAILED, 7)
     assert task.exception_detail is not None
     assert task.exception_detail.startswith(f'exit code: 7 of rank 1; launched by `{harness.path}/bin/mpiexec -np 3')
+    assert task.error == {'kind': 'exit', 'sentence': 'exit code: 7 of rank 1'}
 
 
 def test_several_ranks_that_fail(harness: Harness) -> None:
@@ -255,6 +256,9 @@ def test_a_launcher_that_fails(make: Make, text: str, code: int | None, detail: 
     task = harness.run_one(**sh(r'test \$RP_RANK != 1 || exit 7'), ranks=2)
     assert (task.target_state, task.exit_code) == (states.FAILED, code)
     assert (task.exception_detail or '').startswith(detail), task.exception_detail
+    assert task.error is not None
+    assert task.error['kind'] == ('launch' if code is None else 'signal' if code < 0 else 'exit')
+    assert task.error['sentence'] == detail.partition(';')[0]
     if code == 2:
         assert 'task.000000.err, which ends with:\nno such option: -np' in (task.exception_detail or '')
 

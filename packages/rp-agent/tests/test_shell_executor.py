@@ -151,6 +151,10 @@ def test_failures(harness: Harness, command: str, code: int, detail: str) -> Non
     assert task.exception == "RuntimeError('task failed')"
     assert task.exception_detail is not None
     assert task.exception_detail.startswith(detail)
+    assert task.error is not None
+    assert (task.error['kind'], task.error.get('signal')) == (
+        ('signal', -code) if code < 0 else ('launch' if code == 127 else 'exit', None))
+    assert task.error['sentence'].startswith(detail)
 
 
 @EVERY_SHELL
@@ -285,6 +289,9 @@ def test_failing_commands_show_what_to_look_at(harness: Harness) -> None:
     harness.run(early, late)
     assert early.exception_detail == (f'exit code: 1, see {early.sandbox}/0.launch.out, which ends with:\n'
                                       'pre_launch failed with exit code 1: false\n')
+    assert early.error == {'kind': 'exit', 'sentence': 'exit code: 1', 'path': f'{early.sandbox}/0.launch.out',
+                           'lines': 'pre_launch failed with exit code 1: false\n'}
+    assert late.error == {'kind': 'exit', 'sentence': 'exit code: 1'}
     assert (late.target_state, late.exit_code, late.exception_detail) == (states.FAILED, 1, 'exit code: 1')
     assert 'pre_exec failed with exit code 1: false' in text(late, '1.err')
 
@@ -292,6 +299,7 @@ def test_failing_commands_show_what_to_look_at(harness: Harness) -> None:
 def test_codes_of_scripts_are_those_of_a_shell(harness: Harness) -> None:
     task = harness.run_one(pre_exec=['ulimit -c 0'], **sh(r'kill -SEGV \$\$'))
     assert task.exception_detail == 'exit code: 139 (the command of the shell was killed by SIGSEGV)'
+    assert task.error == {'kind': 'signal', 'signal': 11, 'sentence': task.exception_detail}
 
 
 @pytest.mark.parametrize('launch', [[], ['true']])

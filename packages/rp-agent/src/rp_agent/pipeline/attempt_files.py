@@ -47,9 +47,10 @@ def place(task: AgentTask, number: int) -> str:
 
 def put_aside(task: AgentTask, where: str) -> None:
     """Move the files of a failed attempt to another directory; remove them if that is empty."""
-    if where:
+    written = list(_written(task))
+    if where and written:
         os.makedirs(where, exist_ok=True)
-    for name in list(_written(task)):
+    for name in written:
         path = os.path.join(task.sandbox, name)
         with suppress(OSError):   # the task has removed it
             if where:

@@ -1,0 +1,174 @@
+"""Tasks between two attempts, and their files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rp_agent.pipeline import attempt_files
+from rp_agent.pipeline.attempts import AttemptPorts, Attempts
+from rp_agent.task import HISTORY, AgentTask
+from rp_api import states
+from rp_profiling.write.tracer import Tracer
+
+
+class Timer:
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self.callback: Callable[[], object] | None = callback
+
+    def cancel(self) -> None:
+        self.callback = None
+
+
+class Site:
+    """The part for attempts; its timers and its work in threads run when the test says so."""
+
+    def __init__(self) -> None:
+        self.ended: list[AgentTask] = []
+        self.refused: list[AgentTask] = []
+        self.again: list[AgentTask] = []
+        self.told: list[dict[str, Any]] = []
+        self.timers: list[Timer] = []
+        self.work: list[tuple[Callable[[], Any], Callable[[Any], object], Callable[[Any], object]]] = []
+        self.attempts = Attempts(self, self._offload, Tracer(None, ''), {'mem_per_rank': 1000}, AttemptPorts(  # type: ignore[arg-type]
+            self.ended.extend, self.refused.extend, self.again.append, lambda task, info: self.told.append(info)))
+
+    def call_later(self, seconds: float, callback: Callable[..., object], *args: Any) -> Timer:
+        self.timers.append(Timer(lambda: callback(*args)))
+        return self.timers[-1]
+
+    def _offload(self, *work: Any) -> None:
+        self.work.append(work)
+
+    def pass_time(self) -> None:
+        timers, self.timers = self.timers, []
+        for timer in timers:
+            if timer.callback is not None:
+                timer.callback()
+
+    def do_work(self) -> None:
+        jobs, self.work = self.work, []
+        for work, done, failed in jobs:
+            try:
+                result = work()
+            except Exception as error:
+                failed(error)
+            else:
+                done(result)
+
+
+@pytest.fixture
+def site() -> Site:
+    return Site()
+
+
+def failed(directory: Path, **description: Any) -> AgentTask:
+    """A task that has failed with exit code 3."""
+    sandbox = directory / 'task.1'
+    sandbox.mkdir(exist_ok=True)
+    task = AgentTask('task.1', {'retries': 1, **description}, 'pilot', str(sandbox))
+    task.exit_code = 3
+    task.fail("RuntimeError('task failed')", 'exit code: 3', 'exit', sentence='exit code: 3')
+    return task
+
+
+def test_next_attempt(site: Site, tmp_path: Path) -> None:
+    task = failed(tmp_path, retry_with={'mem_per_rank': '*2', 'timeout': 5.0}, mem_per_rank=600)
+    shared = task.description
+    site.attempts.put([task])
+    assert site.told[0]['waits_for'].startswith('attempt 2 of 2, after ')
+    assert (site.attempts.held_back, site.ended, site.again) == (1, [], [])
+    site.pass_time()
+    site.do_work()
+    assert (site.attempts.held_back, site.ended, site.again) == (0, [], [task])
+    assert (task.target_state, task.exit_code, task.error, task.placement) == (None,) * 4
+    assert (task.description['mem_per_rank'], task.description['timeout']) == (1000, 5.0)
+    assert (shared['mem_per_rank'], 'timeout' in shared) == (600, False)
+    task.fail('RuntimeError', 'again', 'exit')
+    site.attempts.put([task])
+    assert site.ended == [task]
+    assert len(task.result()['history']) == 1
+
+
+@pytest.mark.parametrize('when', ['in the pause', 'while files are moved', 'while it is examined'])
+def test_cancelled_between_two_attempts(site: Site, tmp_path: Path, when: str) -> None:
+    task = failed(tmp_path, **({'retry_on': ['stderr:x']} if 'examined' in when else {}))
+    site.attempts.put([task])
+    if 'moved' in when:
+        site.pass_time()
+    site.attempts.cancel(['task.1', 'unknown'])
+    assert site.ended == [task]
+    assert (task.target_state, task.exception) == (states.CANCELED, 'cancelled before its next attempt')
+    site.do_work()
+    site.pass_time()
+    assert (site.ended, site.again, site.attempts.held_back) == ([task], [], 0)
+
+
+def test_no_attempt_begins_after_the_end_of_the_pilot(site: Site, tmp_path: Path) -> None:
+    waiting, late = failed(tmp_path), failed(tmp_path)
+    site.attempts.put([waiting])
+    site.attempts.stop('pilot has ended')
+    site.attempts.put([late])
+    assert (waiting.target_state, late.target_state) == (states.CANCELED, states.FAILED)
+    assert site.ended == [waiting, late]
+
+
+def test_states_of_further_attempts_are_not_reported(site: Site, tmp_path: Path) -> None:
+    task, other = failed(tmp_path), AgentTask('task.2', {}, 'pilot', '/sandbox')
+    both = [task, other]
+    assert site.attempts.visible(both, states.AGENT_SCHEDULING) == both
+    assert site.attempts.visible(both, states.AGENT_EXECUTING) == both
+    assert site.attempts.visible(both, states.AGENT_STAGING_OUTPUT_PENDING) == [other]
+    site.attempts.put([task])
+    for state in (states.AGENT_SCHEDULING, states.AGENT_EXECUTING_PENDING, states.AGENT_EXECUTING):
+        assert site.attempts.visible(both, state) == [other]
+    assert site.told[-1] == {'waits_for': '', 'history': task.extra[HISTORY]}
+    assert site.attempts.visible(both, states.AGENT_STAGING_OUTPUT) == both
+
+
+def test_attempts_on_earlier_pilots_count_and_are_reported(site: Site, tmp_path: Path) -> None:
+    task = failed(tmp_path)
+    task.extra[HISTORY] = [{'attempt': 1, 'kind': 'pilot', 'reason': 'lost', 'pilot': 'pilot.0'}]
+    assert site.attempts.visible([task], states.AGENT_EXECUTING) == [task]
+    assert site.told == [{'waits_for': '', 'history': task.extra[HISTORY]}]
+    site.attempts.put([task])
+    assert site.ended == [task]
+
+
+@pytest.mark.parametrize('odd', [{'retry_on': 5}, {'retry_on': [[]]}, {'retries': 'x'}, {'retry_delay': float('nan')},
+                                 {'retry_with': [3]}, {'retries': 2**63}, {'expect': [None]}, {'expect': 5}])
+def test_values_that_no_client_sends_fail_their_task(site: Site, tmp_path: Path, odd: dict[str, Any]) -> None:
+    bad, good = AgentTask('bad', {'retries': 1, **odd}, 'pilot', ''), AgentTask('good', {}, 'pilot', '')
+    assert site.attempts.checked([bad, good]) == [good]
+    assert site.refused == [bad]
+    assert bad.target_state == states.FAILED
+
+
+def test_a_change_that_is_not_possible_fails_the_task(site: Site, tmp_path: Path) -> None:
+    task = failed(tmp_path, retry_with={'timeout': '*2'}, timeout='long')
+    site.attempts.put([task])
+    site.pass_time()
+    site.do_work()
+    assert (site.again, site.ended, task.target_state) == ([], [task], states.FAILED)
+
+
+def test_files_of_an_attempt_are_moved(tmp_path: Path) -> None:
+    task = failed(tmp_path)
+    sandbox = Path(task.sandbox)
+    task.extra['before'] = {'input'}
+    for name in ('input', 'output', 'task.1.out', 'task.1.prof'):
+        (sandbox / name).write_text(name)
+    (sandbox / 'directory').mkdir()
+    where = attempt_files.place(task, 1)
+    attempt_files.put_aside(task, where)
+    assert sorted(path.name for path in sandbox.iterdir()) == ['input', 'task.1.prof']
+    assert sorted(path.name for path in Path(where).iterdir()) == ['directory', 'output', 'task.1.out']
+
+
+def test_nothing_is_made_where_nothing_was_written(tmp_path: Path) -> None:
+    task = failed(tmp_path)
+    attempt_files.put_aside(task, attempt_files.place(task, 1))
+    assert list(tmp_path.iterdir()) == [tmp_path / 'task.1']
