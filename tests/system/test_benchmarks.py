@@ -44,6 +44,14 @@ def test_dependencies() -> None:
     assert {'loop', 'chain', 'plain', 'graph', 'application', 'hub', 'agent'} <= set(cases)
 
 
+@pytest.mark.skipif(not os.path.isdir('/dev/shm'), reason='the benchmarks work in /dev/shm')
+def test_sweeps() -> None:
+    done = subprocess.run([sys.executable, BENCHMARKS / 'sweeps.py', '--tasks', '3000', '--count', '50', '--runs', '1'],
+                          check=True, stdout=subprocess.PIPE, text=True)
+    cases = [line.split('|')[1].strip() for line in done.stdout.splitlines() if line.startswith('|')]
+    assert {'s to submit', 'bytes per task, hub', 'sweep', 'tasks'} <= set(cases)
+
+
 def test_reading_and_checking_traces(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, BENCHMARKS / 'analysis.py', '--tasks', '200', '--reported', '100',
                            '--runs', '1', '--work', str(tmp_path)], check=True, capture_output=True, text=True)

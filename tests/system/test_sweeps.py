@@ -143,6 +143,21 @@ def test_sweep_is_cancelled_before_its_pilot_is_active(session: rp.Session, base
     assert tmgr.submit_sweep(program('true'), [1]).wait(60) == {rp.DONE: 1}
 
 
+def test_manager_that_is_closed_ends_its_sweeps(session: rp.Session, base: Path) -> None:
+    """Also tasks that its pilot has taken without a report."""
+    pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+    pilot = pmgr.submit_pilots(pilot_description(base))
+    tmgr.add_pilots(pilot)
+    sweep = tmgr.submit_sweep(program('sleep 1000.1'), range(LARGE))
+    wait_until(lambda: rp.AGENT_EXECUTING in sweep.states)
+    tmgr.close()
+    assert sweep.states == {rp.CANCELED: LARGE}
+    other = rp.TaskManager(session)
+    other.add_pilots(pilot)
+    assert other.submit_sweep(program('echo {}'), ['x']).wait(60) == {rp.DONE: 1}
+    wait_until(lambda: not processes_with('sleep 1000.1'))
+
+
 @pytest.mark.parametrize('active', [False, True])
 def test_restartable_sweep_goes_to_another_pilot(session: rp.Session, base: Path, active: bool) -> None:
     pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)

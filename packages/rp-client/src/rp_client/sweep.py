@@ -50,6 +50,8 @@ class ChunkTask(Task):
 
     __slots__ = ('ends', 'first', 'opened', 'packed', 'places', 'size', 'sweep', 'whole')
 
+    _traced = False
+
     first: int
     packed: bytes
     size: int

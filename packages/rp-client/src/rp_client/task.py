@@ -44,6 +44,9 @@ class Task:
     __slots__ = (
         '__weakref__', '_attempts', '_common', '_known', '_own', '_pilot', '_state', '_stored', '_tmgr', '_uid')
 
+    _traced: ClassVar[bool] = True
+    """Whether the client traces the states: not of what only stands for tasks."""
+
     _waits_in: ClassVar[Collection[str]] = (states.AGENT_SCHEDULING, states.AGENT_EXECUTING)
     """The states in which the agent reports what the task waits for."""
 

@@ -29,7 +29,7 @@ from rp_client.completion.task_future import TaskFuture
 from rp_client.engine.callbacks import Entry, Registry, arguments, told
 from rp_client.engine.engine import engine_of
 from rp_client.engine.tracker import Change, Tracker
-from rp_client.engine.waiting import LONGEST
+from rp_client.engine.waiting import LONGEST, REFRESH
 from rp_client.flow.dependencies import Dependencies, wait_text
 from rp_client.flow.parameters import Parameters
 from rp_client.flow.submission import Packing, pack_plain, pack_sweep, plain, verified
@@ -439,7 +439,13 @@ class TaskManager(OldMethods):
         if not self._pilots and sweep.unfinished:
             _log.warning('%s is waited for, but %s has no pilot to run its tasks on: see add_pilots', sweep.uid,
                          self.uid)
-        self._board.wait_until(lambda: not sweep.unfinished, timeout)
+        end = math.inf if timeout is None else time.monotonic() + timeout
+        with self._session._report.waiting('tasks') as show:
+            while not self._board.wait_until(lambda: not sweep.unfinished, _part(end, REFRESH if show else math.inf)):
+                if time.monotonic() >= end:
+                    return
+                if show:
+                    show(len(sweep) - sweep.unfinished, len(sweep))
 
     def _unchanged(self) -> AbstractContextManager[object]:
         """Return a context in which no state of a task changes."""
@@ -828,6 +834,12 @@ class TaskManager(OldMethods):
         self._flow.close()
         self._tracer.close()
         self._board.broke(CoordinationError('it was closed, and its pilots keep running'))
+
+
+def _part(end: float, longest: float) -> float | None:
+    """Return the seconds until a time, but at most `longest`; None for no limit."""
+    left = min(longest, max(0.0, end - time.monotonic()))
+    return None if left == math.inf else left
 
 
 def _is_chunk(task: Task) -> bool:

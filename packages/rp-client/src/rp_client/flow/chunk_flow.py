@@ -84,9 +84,15 @@ class ChunkFlow:
     def answers(self, changes: Iterable[tuple[Any, Any, Any]]) -> None:
         """Handle the coordinator's answers among the reports."""
         for chunk, _, info in changes if self._asked else ():
-            if not isinstance(chunk, ChunkTask) or chunk.uid not in self._asked or not chunk.passed_on:
+            if not isinstance(chunk, ChunkTask) or chunk.uid not in self._asked or chunk.opened:
                 continue
-            if info and info.get('returned'):
+            back = bool(info and info.get('returned'))
+            if chunk.done():   # its manager was closed meanwhile
+                del self._asked[chunk.uid]
+                if not back and chunk._place:
+                    uids = chunk.unpacked().uids
+                    self._engine.connection.command(chunk._place, {'cmd': 'cancel_tasks', 'uids': uids})
+            elif back:
                 del self._asked[chunk.uid]
                 self.back(chunk)
             else:

@@ -526,6 +526,7 @@ class TaskFlow:
             self._engine.connection.update_tasks(sent[first:first + BULK])
         if any(isinstance(task, RaptorMaster) for task, _, _ in real):
             self._fail_orphans()
+        self.chunks.feed()
 
     def _end_by_cache(self, hits: list[Hit]) -> None:
         """End tasks that have cached results."""
@@ -540,7 +541,7 @@ class TaskFlow:
         for state in states.FINAL:
             if state in reached:
                 uids = [task.uid for task in reached[state]]
-                self._tracer.record_bulk('advance', uids, state)
+                self._tracer.record_bulk('advance', [task.uid for task in reached[state] if task._traced], state)
                 self._output.ended(reached[state], state)
                 self._cache.ended(reached[state], state)
                 self._draining.left(reached[state])
