@@ -155,6 +155,9 @@ def test_requirements(ex: rp.Executor, tmp_path: Path) -> None:
     with pytest.raises(TimeoutError):
         ex.options(timeout=0.2).submit(time.sleep, 100).result(LONG)
     assert ex.options(retries=2).submit(append, str(tmp_path / 'lines'), 'line', most=2).result(LONG) == 3
+    program = ex.options(retries=1).run('sh', '-c', f'echo >> {tmp_path}/attempts; exit 1')
+    assert isinstance(program.exception(LONG), rp.TaskError)
+    assert (tmp_path / 'attempts').read_text() == '\n\n'
     with pytest.raises(OSError, match='2 lines'):
         ex.options(retries=1).submit(append, str(tmp_path / 'more'), 'line', most=2).result(LONG)
     with pytest.raises(ValueError, match='ranks is 0'):
@@ -247,8 +250,9 @@ def test_the_end_waits_for_everything(base: Path) -> None:
 
 
 def test_nothing_starts_without_work(base: Path) -> None:
-    with rp.Executor(cores=2):
-        pass
+    with rp.Executor(cores=2) as ex:
+        assert repr(ex.options(ranks=2, timeout=3)) == '<rp.Executor on local.exact with ranks=2, timeout=3>'
+    assert repr(ex) == '<rp.Executor on local.exact (shut down)>'
     assert list(base.iterdir()) == []
 
 

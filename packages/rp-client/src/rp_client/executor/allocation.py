@@ -72,6 +72,14 @@ class Allocation:
         self._ended: set[str] = set()
 
     @property
+    def place(self) -> str:
+        """The pilot, or the platform on which there will be one."""
+        if self._pilot is not None:
+            return self._pilot.uid
+        assert self._description
+        return str(self._description.resource)
+
+    @property
     def size(self) -> Size | None:
         """The size of the pilot, if it is known before the pilot is there."""
         known = self._description

@@ -42,6 +42,11 @@ class Requests(futures.Executor):
         self._cache = cache
         self._requirements = requirements
 
+    def __repr__(self) -> str:
+        given = [f'{name}={value!r}' for name, value in self._requirements._asdict().items() if value != _NONE[name]]
+        ended = ' (broken)' if self._manager.broken else ' (shut down)' if self._manager.shut else ''
+        return f'<rp.Executor on {" with ".join([self._manager.place, *([", ".join(given)] if given else [])])}{ended}>'
+
     def options(self, **requirements: Any) -> Requests:
         """Return an executor on the same pilot whose calls and programs have other requirements.
 

@@ -70,6 +70,11 @@ class Manager:
 
     # from any thread
 
+    @property
+    def place(self) -> str:
+        """The pilot, or the platform on which there will be one."""
+        return self._allocation.place
+
     def post(self, action: Action) -> None:
         """Run an action in the thread of the manager."""
         self._inbox.post(action)
