@@ -40,7 +40,9 @@ def managers(slurm: SlurmCluster, tmp_path_factory: pytest.TempPathFactory) -> I
                                          'options': {'arguments': ['--mpi=pmi2']}}}), patch)
         with rp.Session(cfg={'base': str(base)}) as session:
             found = Managers(session)
-            found.active(cores=0, nodes=4)
+            pilot = found.active(cores=0, nodes=4)
+            with rp.Executor(pilot=pilot) as executor:
+                executor.run('true').result(60)   # starts the threads of the session that stay
             yield found
     findings = check_session(base / session.uid)
     assert not findings, str(findings)
@@ -185,3 +187,13 @@ def test_an_mpi_rank_dies_with_a_call_over_nodes(managers: Managers, master: Any
     assert worker.state == rp.FAILED
     assert 'part 1 of 2' in str(worker.exception_detail) + str(worker.stderr)
     assert wait_until(lambda: not processes_of(managers))
+
+
+def test_an_executor_over_nodes(managers: Managers) -> None:
+    """Its master takes no core, its workers all of them, and a program that needs these ends the workers."""
+    with rp.Executor(pilot=managers.pmgr.get_pilots(managers.tmgr.list_pilots())[0]) as ex:
+        cores = ex._max_workers
+        places = {future.result(100) for future in [ex.submit(where, 0.05) for _ in range(200)]}
+        assert len({node for node, _, _ in places}) > 1
+        assert ex.run('true', ranks=cores).result(60).returncode == 0
+        assert ex.submit(pow, 2, 10).result(60) == 1024
