@@ -25,7 +25,7 @@ ODD: list[Any] = [
     ['a', 5], [None], [[[]]], {}, {'a': [1]}, {1: 2}]
 """Values that a description may have on the wire, whatever a client would have made of them."""
 
-ELSEWHERE = ('uid', 'raptor_id', 'mode', 'named_env', 'services')
+ELSEWHERE = ('uid', 'raptor_id', 'mode', 'named_env', 'services', 'after')
 """Attributes by which a task is none for an executor, or may wait for others for as long as the pilot lives."""
 
 ERRORS = [RecursionError('too deep'), UnicodeEncodeError('utf-8', '\ud800', 0, 1, 'odd'), OSError(5, 'Input/output')]
