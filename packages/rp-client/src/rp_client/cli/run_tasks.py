@@ -85,6 +85,13 @@ class _Run:
             PilotError: The pilot has ended before.
         """
         self._tmgr.register_callback(self._changed)
+        try:
+            return self._run(description, jobs, positions, show)
+        finally:   # what ends with the session is not shown
+            self._tmgr.unregister_callback(self._changed)
+
+    def _run(self, description: TaskDescription, jobs: Iterator[Job], positions: Sequence[int],
+             show: Show | None) -> int:
         sweep = self._tmgr.submit_sweep(description, self._rows(jobs, positions))
         self._pilot.register_callback(self._changed)
         seen = bytearray(len(sweep))

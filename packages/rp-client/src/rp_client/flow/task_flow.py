@@ -514,7 +514,13 @@ class TaskFlow:
                 [Update(task.uid, state, None if state == states.DONE else task._info) for task, state, _ in real])
 
     def _end(self, tasks: Sequence[Task], state: str, info: dict[str, Any]) -> None:
-        members = [member for task in tasks if isinstance(task, ChunkTask) for member in self.chunks.members(task)]
+        chunks = [task for task in tasks if isinstance(task, ChunkTask)]
+        if chunks and len(tasks) > 1:   # one after the other: they may have very many tasks
+            for chunk in chunks:
+                self._end([chunk], state, info)
+            tasks = [task for task in tasks if not isinstance(task, ChunkTask)]
+            chunks = []
+        members = [member for chunk in chunks for member in self.chunks.members(chunk)]
         changes = self._tracker.apply([Change(task, state, info) for task in (*members, *tasks)])
         self._trace_final(_by_state(changes))
         real = changes if not members else [change for change in changes if not _is_part(change.entity)]
