@@ -230,6 +230,29 @@ def test_files_are_staged(run: Run, base: Path) -> None:
     assert [(base / f'out.{number}').read_text() for number in range(3)] == ['0', '1', '2']
 
 
+def test_tasks_are_after_others_and_others_after_them(session: rp.Session, base: Path) -> None:
+    """Submitted before there are pilots, and run on two of them."""
+    pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+    first = tmgr.submit_tasks(program(f'sleep 0.2; touch {base}/first'))
+    sweep = tmgr.submit_sweep(program(f'test -e {base}/first && touch {base}/done.{{}}', after=[first.uid]), range(20))
+    last = tmgr.submit_tasks(program(f'ls {base}/done.* | wc -l', after=[task.uid for task in sweep]))
+    tmgr.add_pilots(pmgr.submit_pilots([pilot_description(base), pilot_description(base)]))
+    assert last.wait(timeout=60) == rp.DONE
+    assert (last.stdout.strip(), sweep.states) == ('20', {rp.DONE: 20})
+    with pytest.raises(ValueError, match='nope'):
+        tmgr.submit_sweep(program('true', after=['nope']), [1])
+
+
+def test_results_are_cached_and_failed_tasks_repeated(run: Run, base: Path) -> None:
+    for cached in (False, True):
+        sweep = run.tmgr.submit_sweep(program('echo {}', cache=True), range(3))
+        assert sweep.wait(60) == {rp.DONE: 3}
+        assert [(task.cached, task.stdout) for task in sweep] == [(cached, f'{number}\n') for number in range(3)]
+    sweep = run.tmgr.submit_sweep(program(f'mkdir {base}/tried.{{}} && exit 1; true', retries=1), range(3))
+    assert sweep.wait(60) == {rp.DONE: 3}
+    assert {task.attempts for task in sweep} == {2}
+
+
 @pytest.mark.parametrize(('description', 'parameters', 'message'), [
     ({'executable': '{sim}'}, [{'a': 1}], r"executable is '{sim}'.*no {sim}: allowed are {a}, {i}, {}"),
     ({'executable': 'a', 'arguments': ['{1}', '{3}']}, [(1, 2)], r'arguments is .*no \{3\}: allowed are \{1\}'),
