@@ -5,11 +5,13 @@ The session is in a temporary directory. On this machine, tasks run in the worki
 
 from __future__ import annotations
 
+import math
 import os
 import queue
 import shutil
 import sys
 import tempfile
+import time
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -76,6 +78,7 @@ class _Run:
         self._waiting: dict[int, Task] = {}
         self._next = 0
         self._failed = 0
+        self._shown = -math.inf   # when the progress was shown last
 
     def run(self, description: TaskDescription, jobs: Iterator[Job], positions: Sequence[int],
             show: Show | None) -> int:
@@ -123,8 +126,9 @@ class _Run:
     def _take(self, count: int, total: int, show: Show | None) -> Task:
         """Return the next task that has ended."""
         while True:
-            if show is not None:
+            if show is not None and time.monotonic() >= self._shown + _REFRESH:
                 show(count, total)
+                self._shown = time.monotonic()
             with suppress(queue.Empty):
                 ended = self._ended.get(timeout=_REFRESH if show is not None else None)
                 if isinstance(ended, Pilot):
