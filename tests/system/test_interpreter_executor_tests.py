@@ -59,7 +59,15 @@ class OnAPilot(of_interpreter('util', 'ExecutorMixin'), unittest.TestCase):   # 
         """Have sessions below a directory of the test."""
 
 
-class TestExecutor(of_interpreter('executor', 'ExecutorTest'), OnAPilot):   # type: ignore[misc]
+class Started(OnAPilot):
+    """With workers that run: the tests give calls a few seconds, in which pools of Python start."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.executor.submit(int).result()
+
+
+class TestExecutor(of_interpreter('executor', 'ExecutorTest'), Started):   # type: ignore[misc]
     test_map_chunksize = of_interpreter('test_process_pool', 'ProcessPoolExecutorTest').test_map_chunksize
 
     def test_max_workers_negative(self) -> None:
@@ -68,21 +76,17 @@ class TestExecutor(of_interpreter('executor', 'ExecutorTest'), OnAPilot):   # ty
                 rp.Executor(cores=number)
 
 
-class TestWait(of_interpreter('test_wait', 'WaitTests'), OnAPilot):   # type: ignore[misc]
+class TestWait(of_interpreter('test_wait', 'WaitTests'), Started):   # type: ignore[misc]
     pass
 
 
-class TestAsCompleted(of_interpreter('test_as_completed', 'AsCompletedTests'), OnAPilot):   # type: ignore[misc]
+class TestAsCompleted(of_interpreter('test_as_completed', 'AsCompletedTests'), Started):   # type: ignore[misc]
     pass
 
 
-class TestShutdown(of_interpreter('test_shutdown', 'ExecutorShutdownTest'), OnAPilot):   # type: ignore[misc]
+class TestShutdown(of_interpreter('test_shutdown', 'ExecutorShutdownTest'), Started):   # type: ignore[misc]
     test_interpreter_shutdown = test_submit_after_interpreter_shutdown = test_hang_gh83386 = None
     test_cancel_futures = None
-
-    def setUp(self) -> None:
-        super().setUp()
-        self.executor.submit(int).result()   # pools of Python start within the first call
 
 
 class TestInitializer(of_interpreter('test_init', 'InitializerMixin'), OnAPilot):   # type: ignore[misc]
