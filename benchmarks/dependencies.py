@@ -1,12 +1,13 @@
 """Measure what dependencies between tasks cost, compared with the same tasks without them and with other systems.
 
-    python benchmarks/dependencies.py [--links N] [--tasks N] [--runs N] [--work DIR] [--venv DIR] [chain graph memory
-                                      peers]
+    python benchmarks/dependencies.py [--links N] [--tasks N] [--programs N] [--runs N] [--work DIR] [--venv DIR]
+                                      [chain graph programs memory peers]
 
 - chain: milliseconds per link of a chain of `/bin/true`, submitted at once, and of a loop in the application that
   submits a task, waits for it, and submits the next one
 - graph: simulated tasks per second in layers of 1,000, each task after 2 to 10 of the layer before, and without that;
   CPU time per task. Each task has an argument of its own
+- programs: the same with `/bin/true` on two cores
 - memory: bytes by which application, hub and agent grow while that many tasks wait, after 1 and after 10 others each:
   per task, and per edge from the difference
 - peers: milliseconds per link of such a chain in Dask, Parsl and HyperQueue (see `peers.py`), the `chain` beside them
@@ -39,7 +40,7 @@ from rp_agent.lineage import become_subreaper
 if TYPE_CHECKING:
     import radical.pilot as rp
 
-PARTS = ('chain', 'graph', 'memory')
+PARTS = ('chain', 'graph', 'programs', 'memory')
 LAYER = 1000
 MOST_EDGES = 10
 RESULT = dict[str, Any]
@@ -93,25 +94,36 @@ def layers(count: int, edges: Callable[[random.Random], int]) -> Iterator[tuple[
 
 
 def graph(work: str, count: int) -> RESULT:
-    """Tasks per second in a graph."""
-    return rate(work, list(layers(count, lambda choose: choose.randint(2, MOST_EDGES))))
+    """Simulated tasks per second in a graph."""
+    common.simulate(work)
+    return rate(work, LAYER, list(layers(count, lambda choose: choose.randint(2, MOST_EDGES))))
 
 
 def plain(work: str, count: int) -> RESULT:
-    """Tasks per second without dependencies."""
-    return rate(work, [(uid, []) for uid, _ in layers(count, lambda choose: 0)])
+    """Simulated tasks per second without dependencies."""
+    common.simulate(work)
+    return rate(work, LAYER, [(uid, []) for uid, _ in layers(count, lambda choose: 0)])
 
 
-def rate(work: str, tasks: list[tuple[str, list[str]]]) -> RESULT:
+def programs(work: str, count: int) -> RESULT:
+    """Programs per second in a graph."""
+    return rate(work, 2, list(layers(count, lambda choose: choose.randint(2, MOST_EDGES))))
+
+
+def plain_programs(work: str, count: int) -> RESULT:
+    """Programs per second without dependencies."""
+    return rate(work, 2, [(uid, []) for uid, _ in layers(count, lambda choose: 0)])
+
+
+def rate(work: str, cores: int, tasks: list[tuple[str, list[str]]]) -> RESULT:
     """Tasks per second, and microseconds of CPU time per task of each process."""
     import radical.pilot as rp
 
-    common.simulate(work)
     count = len(tasks)
-    with common.session(work, LAYER) as (_, pilot, tmgr):
+    with common.session(work, cores) as (_, pilot, tmgr):
         pilot.wait(rp.PMGR_ACTIVE)
         processes = {'application': os.getpid()} | named_children()
-        descriptions = [rp.TaskDescription({'executable': 'simulated', 'arguments': [uid], 'uid': uid, 'after': after})
+        descriptions = [rp.TaskDescription({'executable': '/bin/true', 'arguments': [uid], 'uid': uid, 'after': after})
                         for uid, after in tasks]
         before = {name: common.cpu_ticks(pid) for name, pid in processes.items()}
         begin = time.monotonic()
@@ -159,7 +171,8 @@ def ten(work: str, count: int) -> RESULT:
 
 
 CASES: dict[str, Callable[[str, int], RESULT]] = {
-    'chain': chain, 'loop': loop, 'graph': graph, 'plain': plain, 'one': one, 'ten': ten}
+    'chain': chain, 'loop': loop, 'graph': graph, 'plain': plain, 'programs': programs,
+    'plain_programs': plain_programs, 'one': one, 'ten': ten}
 
 
 def take_turns(names: Sequence[str], count: int, runs: int, work: str) -> dict[str, list[RESULT]]:
@@ -194,13 +207,24 @@ def print_chain(options: argparse.Namespace) -> None:
 
 
 def print_graph(options: argparse.Namespace) -> None:
+    """Simulated tasks."""
+    print_rates(('plain', 'graph'), options.tasks, options)
+
+
+def print_programs(options: argparse.Namespace) -> None:
+    """Real ones."""
+    print_rates(('plain_programs', 'programs'), options.programs, options)
+
+
+def print_rates(cases: tuple[str, str], count: int, options: argparse.Namespace) -> None:
     """Tasks per second, and CPU time."""
-    results = take_turns(('plain', 'graph'), options.tasks, options.runs, options.work)
-    names = list(results['plain'][0]['cpu'])
-    rows = [[name, *common.spread([run['rate'] for run in runs]), median_ratio(runs, results['plain'], 'rate'),
+    results = take_turns(cases, count, options.runs, options.work)
+    plain = results[cases[0]]
+    names = list(plain[0]['cpu'])
+    rows = [[name, *common.spread([run['rate'] for run in runs]), median_ratio(runs, plain, 'rate'),
              *(f'{statistics.median(run["cpu"][process] for run in runs):.0f}' for process in names), busy(runs)]
             for name, runs in results.items()]
-    common.print_table([f'{options.tasks} tasks', 'tasks/s', 'min', 'max', 'of plain',
+    common.print_table([f'{count} tasks', 'tasks/s', 'min', 'max', 'of plain',
                         *(f'{process} / µs' for process in names), 'used by others'], rows)
 
 
@@ -242,6 +266,7 @@ def main() -> int:
     parser.add_argument('parts', nargs='*', choices=[[], *PARTS, 'peers'], help=f'default: {" ".join(PARTS)}')
     parser.add_argument('--links', type=int, default=5000, help='tasks of a chain')
     parser.add_argument('--tasks', type=int, default=100_000, help='tasks of a graph')
+    parser.add_argument('--programs', type=int, default=20_000, help='programs of a graph')
     parser.add_argument('--runs', type=int, default=3)
     parser.add_argument('--work', default=common.MEMORY, help='directory for sessions and sandboxes')
     parser.add_argument('--venv', type=Path, default=peers.VENV, help='the virtualenv of the peers')
@@ -250,7 +275,8 @@ def main() -> int:
     if options.case:
         print(json.dumps(CASES[options.case](options.work, options.tasks)))
         return 0
-    printers = {'chain': print_chain, 'graph': print_graph, 'memory': print_memory, 'peers': print_peers}
+    printers = {'chain': print_chain, 'graph': print_graph, 'programs': print_programs, 'memory': print_memory,
+                'peers': print_peers}
     for part in options.parts or PARTS:
         printers[part](options)
     return 0

@@ -4,8 +4,10 @@ The package's own wait looks only once a second, so a last task of lower priorit
 the package is asked later whether all has gone well.
 """
 
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from hyperqueue import Job, LocalCluster
 from hyperqueue.cluster import WorkerConfig
@@ -19,10 +21,13 @@ def main() -> None:
 
         def run(directory: str, count: int) -> list[tuple[int, bytes, bytes]]:
             job = Job()
+            before: list[Any] = []
             for number in range(count):
-                job.program(['/bin/true'], stdout=f'{directory}/{number}.out', stderr=f'{directory}/{number}.err')
+                out = f'{directory}/{number}'
+                task = job.program(['/bin/true'], stdout=f'{out}.out', stderr=f'{out}.err', deps=before)
+                before = [task] if sys.argv[1] == 'chain' else []
             last = Path(directory + '.done')
-            job.program(['/bin/touch', str(last)], stdout=None, stderr=None, priority=-1)
+            job.program(['/bin/touch', str(last)], stdout=None, stderr=None, priority=-1, deps=before)
             submitted.append(client.submit(job))
             while not last.exists():
                 time.sleep(0.002)

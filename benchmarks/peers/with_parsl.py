@@ -21,15 +21,19 @@ def bash(stdout: str, stderr: str) -> str:
     return '/bin/true'
 
 
-def submit(directory: str, number: int) -> Future[Any]:
+def submit(directory: str, number: int, *before: Future[Any]) -> Future[Any]:
     """Start one task of the variant that is measured."""
     if sys.argv[1] == 'bash':
         return cast('Future[Any]', bash(stdout=f'{directory}/{number}.out', stderr=f'{directory}/{number}.err'))
-    return cast('Future[Any]', APP(directory, number))
+    return cast('Future[Any]', APP(directory, number, *before))
 
 
 def run(directory: str, count: int) -> list[tuple[int, bytes, bytes]]:
-    results = [future.result() for future in [submit(directory, number) for number in range(count)]]
+    futures: list[Any] = []
+    for number in range(count):
+        before = futures[-1:] if sys.argv[1] == 'chain' else []
+        futures.append(submit(directory, number, *before))
+    results = [future.result() for future in futures]
     return [(code, b'', b'') for code in results] if sys.argv[1] == 'bash' else results
 
 

@@ -38,10 +38,10 @@ def test_growth_with_tasks_that_have_ended() -> None:
 
 @pytest.mark.skipif(not os.path.isdir('/dev/shm'), reason='the benchmarks work in /dev/shm')
 def test_dependencies() -> None:
-    done = subprocess.run([sys.executable, BENCHMARKS / 'dependencies.py', '--links', '5', '--tasks', '1200', '--runs',
-                           '1'], check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run([sys.executable, BENCHMARKS / 'dependencies.py', '--links', '5', '--tasks', '1200',
+                           '--programs', '10', '--runs', '1'], check=True, stdout=subprocess.PIPE, text=True)
     cases = [line.split('|')[1].strip() for line in done.stdout.splitlines() if line.startswith('|')]
-    assert {'loop', 'chain', 'plain', 'graph', 'application', 'hub', 'agent'} <= set(cases)
+    assert {'loop', 'chain', 'plain', 'graph', 'programs', 'application', 'hub', 'agent'} <= set(cases)
 
 
 @pytest.mark.skipif(not os.path.isdir('/dev/shm'), reason='the benchmarks work in /dev/shm')

@@ -332,6 +332,7 @@ class Agent:
     def _count(self) -> None:
         """Update the number of tasks in the agent for the reporter and the intake."""
         self._reporter.tasks = tasks = len(self._tasks)
+        self._reporter.waiting = len(self._gate) if self._gate is not None else 0
         self._intake.in_hand(tasks - self._pipeline.held_back)
 
     def _on_command(self, command: dict[str, Any]) -> None:

@@ -82,6 +82,8 @@ class Reporter:
         self._kept = False
         self.tasks = 0
         """Number of tasks in the agent."""
+        self.waiting = 0
+        """Number of further tasks that wait for others: these may be many, and still each result is sent at once."""
         self._tracer = tracer or Tracer(None, '')
         connection.on_room = self._on_room
 
@@ -156,10 +158,13 @@ class Reporter:
         self._all_ripe |= self._has_few
         self._send()
 
+    def _state_delay(self, most: float) -> float:
+        return delay(self.tasks + self.waiting, most)
+
     def _schedule_states(self) -> None:
         if not self._states_scheduled:
             self._states_scheduled = True
-            self._loop.call_later(delay(self.tasks, MAX_STATE_DELAY), self._states_due)
+            self._loop.call_later(self._state_delay(MAX_STATE_DELAY), self._states_due)
 
     def _states_due(self) -> None:
         self._states_scheduled = False
@@ -173,7 +178,7 @@ class Reporter:
     @property
     def _has_few(self) -> bool:
         """True if there are so few tasks that all states are sent with the next message."""
-        return delay(self.tasks, MAX_STATE_DELAY) <= MAX_DELAY
+        return self._state_delay(MAX_STATE_DELAY) <= MAX_DELAY
 
     def _on_room(self) -> None:
         if not self._scheduled:
@@ -224,7 +229,7 @@ class Reporter:
 
     def _told_later(self) -> Collection[str]:
         """Return the states that are not sent in this round even if they have lasted."""
-        if self._rounds * delay(self.tasks, MAX_STATE_DELAY) < delay(self.tasks, MAX_WAITING_DELAY):
+        if self._rounds * self._state_delay(MAX_STATE_DELAY) < self._state_delay(MAX_WAITING_DELAY):
             return _WAITING
         self._rounds = 0
         return ()
