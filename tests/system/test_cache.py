@@ -19,6 +19,7 @@ import pytest
 from conftest import Run, pilot_description, wait_until
 
 import radical.pilot as rp
+from rp_client.cache.store import ResultStore
 
 LOG = 'radical.pilot.cache'
 
@@ -265,10 +266,6 @@ session = rp.Session(uid='killed', cfg={'base': sys.argv[1]})
 pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
 tmgr.add_pilots(pmgr.submit_pilots(rp.PilotDescription(
     {'resource': 'local.exact', 'cores': 2, 'runtime': 10, 'sandbox': sys.argv[1]})))
-def ended(task, state):
-    if state == rp.DONE:
-        print(task.uid, flush=True)
-tmgr.register_callback(ended)
 tmgr.submit_tasks([rp.TaskDescription({'executable': '/bin/echo', 'arguments': [str(n)], 'cache': True,
                                        'output_staging': [f'task.{n:06d}.out > out.{n}']}) for n in range(2000)])
 tmgr.wait_tasks()
@@ -276,12 +273,13 @@ tmgr.wait_tasks()
 
 
 def test_results_survive_the_death_of_the_application(base: Path) -> None:
-    application = subprocess.Popen([sys.executable, '-c', APPLICATION, base], stdout=subprocess.PIPE, text=True)
-    assert application.stdout is not None
-    for _ in range(100):
-        assert next(application.stdout)
+    application = subprocess.Popen([sys.executable, '-c', APPLICATION, base])
+    wait_until(lambda: (base / '.rp.cache' / 'cache.db').exists())
+    store = ResultStore(base / '.rp.cache')
+    wait_until(lambda: store.summary().number >= 50)
+    store.close()
     application.kill()
-    application.communicate(timeout=40)
+    application.wait(timeout=40)
     assert application.returncode == -signal.SIGKILL
     with rp.Session(uid='killed', cfg={'base': str(base)}):   # ends it
         pass
