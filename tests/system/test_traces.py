@@ -155,6 +155,10 @@ def test_the_events_of_most_features_are_in_the_traces(base: Path, monkeypatch: 
                                 {'source': 'made', 'target': 'pilot:///made', 'action': rp.COPY},
                                 missing | {'action': rp.TRANSFER}, missing | {'action': rp.COPY}]},
             {'executable': 'sleep', 'arguments': ['60'], 'timeout': 0.2},
+            {'executable': 'mkdir', 'arguments': [str(base / 'first'), str(base / 'second')], 'uid': 'other'},
+            {'executable': 'rmdir', 'arguments': [str(base / 'first')], 'after': ['other'], 'cache': True},
+            {'executable': 'sh', 'arguments': ['-c', f'! rmdir {base}/second'], 'after': ['other'], 'retries': 1,
+             'retry_delay': 0.1},
             *[{'executable': 'sleep', 'arguments': ['0.2'], 'cores_per_rank': 4}] * 2]
         tasks = tmgr.submit_tasks([rp.TaskDescription(description) for description in described])
         pilot.wait(state=rp.PMGR_ACTIVE, timeout=40)
@@ -164,7 +168,9 @@ def test_the_events_of_most_features_are_in_the_traces(base: Path, monkeypatch: 
             with pytest.raises(StagingError):
                 stage({'source': '/nowhere/at/all', 'target': '/nowhere/else'})
         tmgr.wait_tasks(timeout=50)
-        assert [task.state for task in tasks] == [rp.DONE, rp.DONE, rp.CANCELED, rp.DONE, rp.DONE]
+        tasks.append(tmgr.submit_tasks(rp.TaskDescription(described[4])))
+        tasks[-1].wait(timeout=30)
+        assert [task.state for task in tasks] == [rp.DONE, rp.DONE, rp.CANCELED, *[rp.DONE] * 6]
         session.close(download=True)
     files = defaultdict(set)
     for path in profiles_below(Path(session.path)):
