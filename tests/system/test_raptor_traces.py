@@ -39,6 +39,14 @@ async def nap(number: int) -> int:
     return number
 
 
+def recorded(path: Path) -> int:
+    """The number of records in a file, which may just be made."""
+    try:
+        return len(read_file(path).what)
+    except ValueError:
+        return 0
+
+
 def finished(run: Run, worker: dict[str, object] | None = None) -> Path:
     """The directory of a session with calls of several kinds, into which the traces of its pilot were moved."""
     master = run.pilot.submit_raptors(rp.TaskDescription({'mode': rp.RAPTOR_MASTER}))[0]
@@ -53,7 +61,7 @@ def finished(run: Run, worker: dict[str, object] | None = None) -> Path:
     assert set(run.tmgr.wait_tasks([task.uid for task in tasks], timeout=50)) == {rp.DONE}
     sandbox = run.pilot.pilot_sandbox
     if worker is None:   # idle ranks write their records by themselves
-        wait_until(lambda: sum(len(read_file(path).what) for path in Path(sandbox).rglob('*.calls')) >= CALLS)
+        wait_until(lambda: sum(map(recorded, Path(sandbox).rglob('*.calls'))) >= CALLS)
     run.session.close(download=True)
     shutil.rmtree(sandbox)
     return Path(run.session.path)

@@ -239,7 +239,7 @@ class ClientConnection(Connection):
         tasks; the chunk is unbound then. Otherwise `returned` is empty, and all that agents have reported before on the
         tasks has been delivered.
         """
-        raise NotImplementedError
+        return   # this coordinator keeps none
 
     @abstractmethod
     def bind_tasks(self, pilot: str, uids: Sequence[str]) -> None:
