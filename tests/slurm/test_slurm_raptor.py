@@ -42,7 +42,7 @@ def managers(slurm: SlurmCluster, tmp_path_factory: pytest.TempPathFactory) -> I
             found = Managers(session)
             pilot = found.active(cores=0, nodes=4)
             with rp.Executor(pilot=pilot) as executor:
-                executor.run('true').result(60)   # starts the threads of the session that stay
+                executor.run('sleep', 1).result(60)   # starts the threads of the session that stay
             yield found
     findings = check_session(base / session.uid)
     assert not findings, str(findings)

@@ -66,6 +66,11 @@ class Dispatcher:
             _log.error('callbacks have to wait: %s', error)
 
     @property
+    def ended(self) -> bool:
+        """True if no more calls are accepted."""
+        return self._ended
+
+    @property
     def inside(self) -> bool:
         """True if the caller is a callback."""
         return threading.current_thread() is self._thread
@@ -77,10 +82,8 @@ class Dispatcher:
 
     def close(self, timeout: float) -> None:
         """Accept no more calls, and wait at most `timeout` seconds for the queued ones."""
-        if self._thread is None:
-            return
         self.end()
-        if not self.inside:
+        if self._thread is not None and not self.inside:
             self._thread.join(timeout)
 
     def drop(self) -> None:

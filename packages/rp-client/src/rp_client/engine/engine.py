@@ -91,8 +91,8 @@ class Engine:
         self.loop.call_soon(function, *args)
 
     def tell(self, function: Callable[..., object], *args: Any) -> None:
-        """Call `function(*args)`, which may wait: here, or, if this is the loop's thread, later in another one."""
-        if threading.current_thread() is self._thread:
+        """Call `function(*args)`, which may wait: here, or, in the thread of a loop that goes on, later in another."""
+        if threading.current_thread() is self._thread and not self._of_futures.ended:
             self._of_futures.call(function, *args)
         else:
             function(*args)

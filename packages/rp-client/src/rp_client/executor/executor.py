@@ -188,7 +188,7 @@ class Requests(futures.Executor):
             ImportError: joblib is not installed.
             BrokenPilotExecutor: The pilot has failed.
         """
-        from rp_client.executor.joblib_backend import PilotBackend
+        from rp_client.executor.joblib import PilotBackend
 
         return PilotBackend(self, self._max_workers)
 

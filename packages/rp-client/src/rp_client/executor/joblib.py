@@ -7,7 +7,11 @@ from concurrent.futures import Executor, Future
 from typing import Any
 from weakref import WeakSet
 
-from joblib.parallel import AutoBatchingMixin, ParallelBackendBase
+try:
+    from joblib.parallel import AutoBatchingMixin, ParallelBackendBase
+except ImportError as error:
+    raise ImportError("joblib, which is not installed here, is needed for its backend: pip install 'rp-client[joblib]'",
+                      name='joblib') from error
 
 
 class PilotBackend(AutoBatchingMixin, ParallelBackendBase):   # type: ignore[misc]
