@@ -159,8 +159,9 @@ class Agent(Party):
     def until_outcomes(self, **expected: str) -> dict[str, dict[str, Any]]:
         """Wait until it knows that tasks have ended in these states, and return what else it was told of them."""
         self.until(lambda: expected.keys() <= {update.uid for update in self.outcomes})
-        assert {update.uid: update.state for update in self.outcomes} == expected
-        return {update.uid: dict(update.info or {}) for update in self.outcomes}
+        found = [update for update in self.outcomes if update.uid in expected]   # others may be told again
+        assert {update.uid: update.state for update in found} == expected
+        return {update.uid: dict(update.info or {}) for update in found}
 
     def until_order(self, count: int) -> None:
         """Wait until this many tasks and commands have come."""
