@@ -270,7 +270,7 @@ class Tracker:
         if uid is not None:
             announced = _only(announced, lambda entity: entity.uid == uid)
         if announced and self._bulk:
-            entities = [entity for entity, _ in _each(announced)]
+            entities = list(dict.fromkeys(entity for entity, _ in _each(announced)))   # some have passed two steps
             self._dispatcher.call(callback, *arguments(entities, data=data))
         elif announced:
             self._dispatcher.call_each(callback, _calls(announced, data))
