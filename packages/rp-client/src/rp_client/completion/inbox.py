@@ -72,7 +72,7 @@ class Inbox:
         return self._ready()
 
     def close(self) -> None:
-        """Drop everything, as nobody waits any more."""
+        """Drop everything, as no thread waits any more."""
         self.closed = True
         self._wake = _nothing
         self._ended.clear()
@@ -123,7 +123,7 @@ class _LoopWaker:
     def __call__(self) -> None:
         if not self._called:
             self._called = True
-            with suppress(RuntimeError):   # the loop was closed, and nobody waits
+            with suppress(RuntimeError):   # the loop was closed, so no coroutine waits
                 self._loop.call_soon_threadsafe(self._event.set)
 
 
