@@ -59,6 +59,16 @@ def test_programs_in_two_machines(mpi: Mpi, programs: Path, tmp_path: Path) -> N
         stop(table, tmp_path)
 
 
+def test_literal_arguments(mpi: Mpi, tmp_path: Path) -> None:
+    with bench(tmp_path, 'PRTE', environ=prrte(mpi, tmp_path)) as table:
+        texts = ['$RP_RANK', '`date`', '"$(date)"', "it's", r'\$']
+        task = table.task('literal', HERE * 2, executable='echo', arguments=texts, literal_arguments=True)
+        table.run(task)
+        assert task.target_state == states.DONE, task.exception_detail
+        assert Path(task.sandbox, 'literal.out').read_text() == f'{" ".join(texts)}\n' * 2
+        stop(table, tmp_path)
+
+
 def test_how_programs_fail(mpi: Mpi, programs: Path, tmp_path: Path) -> None:
     environ = prrte(mpi, tmp_path)
     with bench(tmp_path, 'PRTE', environ=environ) as table:

@@ -19,6 +19,9 @@ from .ranks_bench import Seen, read_seen
 
 Install = Callable[[str], Mpi]
 
+LITERAL = ['$RP_RANK', '`date`', '"$(date)"', "it's", r'\$', '%t']
+"""Arguments that no shell and no launcher may change."""
+
 
 @pytest.mark.parametrize('name', ['wheel mpich', 'Debian openmpi'])
 def test_mpi_tasks_on_the_own_machine(install: Install, programs: Path, base: Path, monkeypatch: pytest.MonkeyPatch,
@@ -37,8 +40,7 @@ def test_mpi_tasks_on_the_own_machine(install: Install, programs: Path, base: Pa
                         {'executable': mpi.python, 'arguments': [str(CHECK.with_suffix('.py'))], 'ranks': 3},
                         {'executable': mpi.compiled(programs), 'arguments': ['fail', '1'], 'ranks': 2},
                         {'executable': '/bin/true'},
-                        {'executable': 'echo', 'arguments': ['$RP_RANK', '`date`'], 'ranks': 2,
-                         'literal_arguments': True}]
+                        {'executable': 'echo', 'arguments': LITERAL, 'ranks': 2, 'literal_arguments': True}]
         tasks = managers.tmgr.submit_tasks([rp.TaskDescription(each) for each in descriptions])
         managers.tmgr.wait_tasks(timeout=50)
         compiled, python, fails, plain, literal = tasks
@@ -50,7 +52,7 @@ def test_mpi_tasks_on_the_own_machine(install: Install, programs: Path, base: Pa
         assert compiled.launch_method == 'MPIEXEC'
         assert (compiled.launch_command or '').startswith(f'{mpi.programs}/mpiexec ')
         assert (fails.exit_code, plain.launch_method) == (7, None)
-        assert (literal.launch_method, literal.stdout) == ('MPIEXEC', '$RP_RANK `date`\n' * 2)
+        assert (literal.launch_method, literal.stdout) == ('MPIEXEC', f'{" ".join(LITERAL)}\n' * 2)
         assert (fails.exception_detail or '').startswith('exit code: 7 of rank 1; launched by `')
 
 
@@ -66,10 +68,12 @@ def test_mpi_tasks_on_nodes_of_a_slurm(install: Install, programs: Path, slurm: 
         managers.active(nodes=3, cores=0)
         wide: dict[str, Any] = {'executable': mpi.compiled(programs), 'ranks': 3, 'cores_per_rank': 8}
         descriptions = [wide, {'executable': mpi.compiled(programs), 'ranks': 4, 'cores_per_rank': 2},
-                        wide | {'arguments': ['fail', '2']}, *[{'executable': '/bin/true'}] * 6]
+                        wide | {'arguments': ['fail', '2']}, *[{'executable': '/bin/true'}] * 6,
+                        {'executable': 'echo', 'arguments': LITERAL, 'ranks': 3, 'cores_per_rank': 8,
+                         'use_mpi': True, 'literal_arguments': True}]
         tasks = managers.tmgr.submit_tasks([rp.TaskDescription(each) for each in descriptions])
         managers.tmgr.wait_tasks(timeout=50)
-        assert [task.state for task in tasks] == [rp.DONE, rp.DONE, rp.FAILED, *[rp.DONE] * 6], \
+        assert [task.state for task in tasks] == [rp.DONE, rp.DONE, rp.FAILED, *[rp.DONE] * 7], \
             [task.exception_detail for task in tasks]
         across = seen(tasks[0], 3)
         assert [each.node for each in across] == [slot['node_name'] for slot in tasks[0].slots or ()]
@@ -77,6 +81,7 @@ def test_mpi_tasks_on_nodes_of_a_slurm(install: Install, programs: Path, slurm: 
         assert len({each.node for each in seen(tasks[1], 4)}) == 1
         assert tasks[0].launch_method == 'SRUN'
         assert (tasks[2].exit_code, tasks[3].launch_method) == (7, None), tasks[2].exception_detail
+        assert (tasks[-1].launch_method, tasks[-1].stdout) == ('SRUN', f'{" ".join(LITERAL)}\n' * 3)
 
 
 def test_a_cancelled_task_on_nodes_of_a_slurm(install: Install, programs: Path, slurm: SlurmCluster, base: Path,

@@ -108,6 +108,15 @@ def test_the_pattern_of_radical_pilot_1(shared: Run) -> None:
     end(service)
 
 
+def test_literal_arguments(shared: Run) -> None:
+    service = shared.tmgr.submit_tasks(rp.TaskDescription({
+        'mode': rp.TASK_SERVICE, 'executable': '/bin/sh', 'literal_arguments': True,
+        'info_pattern': 'stdout:INFO: (.*)$',
+        'arguments': ['-c', 'for i in $(seq 3); do last=$i; done; echo "INFO: $last"; sleep 1000']}))
+    assert service.wait_info(TIMEOUT) == '3'
+    end(service)
+
+
 def test_a_service_reports_that_it_is_ready(shared: Run) -> None:
     signals = f'{Path(sys.executable).with_name("radical-pilot-service-signal")} --info'
     service, = shared.tmgr.submit_tasks([rp.TaskDescription({

@@ -180,7 +180,8 @@ def test_two_pilots_share_a_sweep_and_one_is_drained(session: rp.Session, base: 
     pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
     first, second = pmgr.submit_pilots([pilot_description(base), pilot_description(base)])
     tmgr.add_pilots([first, second])
-    sweep = tmgr.submit_sweep(program(f'until [ -e {base}/go ]; do sleep 0.1; done'), range(LARGE))
+    here = f'[ $RP_PILOT_ID = {first.uid} ] && [ -e {base}/go ]'
+    sweep = tmgr.submit_sweep(program(f'until {here}; do sleep 0.1; done'), range(LARGE))
     wait_until(lambda: sweep.states.get(rp.AGENT_EXECUTING, 0) == 8)
     (base / 'go').touch()
     tmgr.remove_pilots(first.uid, drain=True)
@@ -189,6 +190,7 @@ def test_two_pilots_share_a_sweep_and_one_is_drained(session: rp.Session, base: 
     ended = sweep.wait(120)
     assert ended.keys() == {rp.DONE, rp.CANCELED}
     assert rest.get(rp.FAILED) is None
+    assert {task.pilot for task in sweep.in_state(rp.DONE)} == {first.uid}
     assert all(task.pilot == second.uid for task in sweep.in_state(rp.CANCELED) if task.pilot)
 
 

@@ -84,11 +84,13 @@ def test_tasks(make: Callable[..., Harness], tmp_path: Path) -> None:
     fails = harness.task('fails', **sh('exit $((RP_RANK * 7))'), ranks=2, use_mpi=False)
     mpi = harness.task('mpi', ranks=2)
     missing = harness.task('missing', executable='/no/such/program')
-    harness.run(task, ranks, fails, mpi, missing)
+    literal = harness.task('literal', executable='echo', arguments=['$PWD', '`pwd`', r'\$'], literal_arguments=True)
+    harness.run(task, ranks, fails, mpi, missing, literal)
     assert (task.target_state, task.exit_code) == (states.DONE, 0), task.exception_detail
     assert text(task, 'task.out').splitlines() == ['before', f'0 of 1 in {task.sandbox}', 'bar']
     assert text(task, 'task.err') == 'no\n'
     assert sorted(text(ranks, 'ranks.out').split()) == ['0/3', '1/3', '2/3']
+    assert text(literal, 'literal.out') == '$PWD `pwd` \\$\n'
     assert (fails.target_state, fails.exit_code) == (states.FAILED, 7)
     assert (missing.target_state, missing.exit_code) == (states.FAILED, 127)
     assert 'use_mpi=False' in str(mpi.exception_detail)

@@ -42,6 +42,20 @@ def test_each_kill_explains_one_task(tmp_path: Path) -> None:
     assert kind(failures, failed(tmp_path, KILLED)) == 'signal'
 
 
+def test_kills_of_further_processes_explain_no_later_task(tmp_path: Path) -> None:
+    events, now = tmp_path / 'memory.events', [100.0]
+    events.write_text('oom_kill 0\n')
+    failures = MemoryFailures(str(events), lambda: now[0])
+    events.write_text('oom_kill 3\n')
+    assert kind(failures, failed(tmp_path, KILLED)) == 'memory'
+    now[0] += 1
+    assert kind(failures, failed(tmp_path, KILLED)) == 'memory'   # it was killed at the same time
+    now[0] += 2
+    assert kind(failures, failed(tmp_path, KILLED)) == 'signal'
+    events.write_text('oom_kill 4\n')
+    assert kind(failures, failed(tmp_path, KILLED)) == 'memory'
+
+
 @pytest.mark.parametrize(('words', 'limit', 'expected'), [
     ('MemoryError', 100, 'memory'), ("terminate called after throwing 'std::bad_alloc'", 100, 'memory'),
     ('sort: cannot allocate memory', 100, 'memory'), ('MemoryError', 0, 'exit'), ('no such file', 100, 'exit')])
@@ -64,4 +78,12 @@ def test_the_group_is_that_of_the_job(tmp_path: Path) -> None:
     assert events_of_job(f'0::/{other.relative_to(tmp_path)}\n', str(tmp_path)) == ''
     (other / 'memory.events').touch()
     assert events_of_job(f'0::/{other.relative_to(tmp_path)}\n', str(tmp_path)) == f'{other}/memory.events'
-    assert events_of_job('4:memory:/docker\n', str(tmp_path)) == ''
+
+
+def test_the_group_of_a_host_with_groups_of_version_1(tmp_path: Path) -> None:
+    own = tmp_path / 'memory' / 'slurm' / 'uid_7' / 'job_17' / 'step_batch'
+    own.mkdir(parents=True)
+    groups = '9:name=systemd:/a:b\n4:cpu,memory:/slurm/uid_7/job_17/step_batch\n0::/\n'
+    assert events_of_job(groups, str(tmp_path)) == ''
+    (own / 'memory.oom_control').touch()
+    assert events_of_job(groups, str(tmp_path)) == f'{own}/memory.oom_control'

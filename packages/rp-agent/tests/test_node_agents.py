@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline_support import ALL, ON_RESERVED, SLEEP, Agent, nothing_left, processes_of
+from pipeline_support import ALL, ON_RESERVED, SLEEP, TIMEOUT, Agent, nothing_left, processes_of
 
 from rp_agent.components.build import belongs
 from rp_agent.nodes.sub_agents import SubAgents
@@ -54,7 +54,11 @@ def make(tmp_path: Path) -> Iterator[Callable[..., Agent]]:
 def pid_on(base: Path, node: int) -> int:
     """The process number of the sub-agent on a node."""
     argument = f'{base}/agent_n.cfg {node} '
-    return min(pid for pid, line in processes_of(str(base)).items() if line.endswith(argument))   # its forks look alike
+    deadline = time.monotonic() + TIMEOUT
+    # it cannot be told while a shell becomes its program
+    while not (found := [pid for pid, line in processes_of(str(base)).items() if line.endswith(argument)]):
+        assert time.monotonic() < deadline, f'no sub-agent on node {node}'
+    return min(found)   # its forks look alike
 
 
 def where(task: AgentTask) -> int:

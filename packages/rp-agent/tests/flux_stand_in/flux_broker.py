@@ -87,8 +87,10 @@ class Broker:
 
     def run(self, initial: list[str]) -> int:
         variables = {**os.environ, 'FLUX_URI': self.uri, 'FLUX_STAND_IN_SIZE': str(SIZE)}
-        # brokers other than the first one have no initial program
-        program = subprocess.Popen(initial if RANK == 0 else ['sleep', '1000'], env=variables)
+        # brokers other than the first one have no initial program: what takes its place ends with this one, also if
+        # that is killed
+        program = (subprocess.Popen(initial, env=variables) if RANK == 0
+                   else subprocess.Popen(['cat'], stdin=subprocess.PIPE))
         try:
             while not self.ending and program.poll() is None:
                 for key, _ in self.selector.select(self.until_next_timer()):

@@ -1,14 +1,17 @@
 """Failures for lack of memory: kills by the out-of-memory killer, and programs that have met their own limit.
 
-The kernel counts the kills in each control group (version 2) in `memory.events`. The count that matters is that of the
-job: of the outermost group that the batch system has made for it, as Slurm does (`job_17`), or else that of the agent's
-own group. Where it cannot be read, no kill is recognised.
+The kernel counts the kills in each control group. In version 2, `memory.events` includes the groups below: the count
+that matters is that of the job, of the outermost group that the batch system has made for it, as Slurm does (`job_17`),
+or else that of the agent's own group. In version 1, `memory.oom_control` counts the kills in one group: only those in
+the agent's own group are recognised. Where neither can be read, no kill is recognised.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import time
+from collections.abc import Callable
 
 from rp_agent.task import AgentTask
 from rp_api.failures.kinds import EXIT, MEMORY, SIGNAL
@@ -18,16 +21,23 @@ ROOT = '/sys/fs/cgroup'
 
 _JOBS = ('job_', 'job-', 'job.')
 _SHOWN = 1024
+
+FRESH = 2.0
+"""Seconds for which a kill may explain a task after it was noticed: a kill of a further process explains none."""
+
 _COMPLAINTS = (b'MemoryError', b'bad_alloc', b'annot allocate memory', b'ut of memory')
 """Words of programs whose allocation has failed: of Python, of C++, of the C library, and of others."""
 
 
 class MemoryFailures:
-    """Recognises them among failed tasks; `events` is the path of `memory.events`, empty without one."""
+    """Recognises them among failed tasks; `events` is the path of the kernel's counts, empty without one."""
 
-    def __init__(self, events: str) -> None:
+    def __init__(self, events: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._events = events
-        self._known = self._count()
+        self._clock = clock
+        self._seen = self._count()
+        self._unexplained = 0
+        self._noticed = 0.0
 
     def explain(self, task: AgentTask) -> None:
         """Change the kind of a task's failure if memory is its reason."""
@@ -44,9 +54,15 @@ class MemoryFailures:
 
     def _take(self) -> bool:
         """Return whether there was a kill that explains no task yet; each explains one."""
-        if self._count() <= self._known:
+        count, now = self._count(), self._clock()
+        if now > self._noticed + FRESH:
+            self._unexplained = 0
+        if count > self._seen:
+            self._unexplained += count - self._seen
+            self._seen, self._noticed = count, now
+        if not self._unexplained:
             return False
-        self._known += 1
+        self._unexplained -= 1
         return True
 
     def _count(self) -> int:
@@ -60,12 +76,17 @@ class MemoryFailures:
 
 
 def events_of_job(groups: str, root: str = ROOT) -> str:
-    """Return the path of `memory.events` of a job, given the text of `/proc/self/cgroup`; empty without one."""
-    own = next((line[3:] for line in groups.splitlines() if line.startswith('0::/')), '')
-    parts = own.strip('/').split('/')
-    last = next((number for number, part in enumerate(parts, 1) if part.startswith(_JOBS)), len(parts))
-    path = os.path.join(root, *parts[:last], 'memory.events')
-    return path if own and os.path.exists(path) else ''
+    """Return the path of the counts of a job, given the text of `/proc/self/cgroup`; empty without one."""
+    paths = []
+    for line in groups.splitlines():
+        _, controllers, group = line.split(':', 2)
+        parts = group.strip('/').split('/')
+        if not controllers:
+            last = next((number for number, part in enumerate(parts, 1) if part.startswith(_JOBS)), len(parts))
+            paths.append(os.path.join(root, *parts[:last], 'memory.events'))
+        elif 'memory' in controllers.split(','):
+            paths.append(os.path.join(root, 'memory', *parts, 'memory.oom_control'))
+    return next(filter(os.path.exists, paths), '')
 
 
 def of_this_process() -> MemoryFailures:
