@@ -195,12 +195,14 @@ def meanwhile(*jobs: Callable[[], object]) -> Iterator[None]:
         job.result()
 
 
-def run_tests(session: nox.Session, *arguments: str, env: dict[str, str] | None = None) -> None:
+def run_tests(session: nox.Session, *arguments: str, env: dict[str, str] | None = None,
+              cache: Path = ROOT / '.pytest_cache', parallel: list[str] = PARALLEL) -> None:
     """Run tests several at a time; a few that fail run once more, alone."""
-    if session.run('python', '-m', 'pytest', *PARALLEL, '--cache-clear', *arguments, env=env,
+    arguments = ('-o', f'cache_dir={cache}', *arguments)
+    if session.run('python', '-m', 'pytest', *parallel, '--cache-clear', *arguments, env=env,
                    success_codes=[0, 1]) is None:
         return  # nox only installs
-    record = ROOT / '.pytest_cache' / 'v' / 'cache' / 'lastfailed'
+    record = cache / 'v' / 'cache' / 'lastfailed'
     failed = json.loads(record.read_text()) if record.exists() else {}
     if len(failed) > RETRIED:
         session.error(f'{len(failed)} tests failed')
@@ -214,7 +216,8 @@ def run_dragon(session: nox.Session) -> None:
     place = Path(session.cache_dir).resolve() / 'dragon'
     install_apart(session, place, 'dragon', 'dragonhpc', 'pyzmq')
     tests = [f'packages/rp-agent/tests/test_{name}.py' for name in ('dragon_executor', 'ends_with_its_task')]
-    session.run('pytest', '-p', 'no:cacheprovider', '-k', 'dragon', *tests, env={'TEST_DRAGON': str(place / 'bin')})
+    run_tests(session, '-k', 'dragon', *tests, env={'TEST_DRAGON': str(place / 'bin')}, cache=place / 'pytest',
+              parallel=[])
 
 
 def run_lint(session: nox.Session) -> None:

@@ -24,9 +24,9 @@ def finished(run: Run) -> str:
     """The directory of a session in which tasks of several kinds have run."""
     (Path(run.session.path) / 'in.dat').write_text('x')
     tasks = run.tmgr.submit_tasks([
-        rp.TaskDescription({'executable': 'true', 'cores_per_rank': 1 + number % 2, 'ranks': 1 + number % 2,
-                            'pre_exec': ['true'] if number % 4 == 3 else [], 'use_mpi': False,
-                            'arguments': [] if number % 5 else ['x']}) for number in range(TASKS - 2)])
+        rp.TaskDescription({'executable': 'true' if number else 'sleep', 'cores_per_rank': 1 + number % 2,
+                            'ranks': 1 + number % 2, 'pre_exec': ['true'] if number % 4 == 3 else [], 'use_mpi': False,
+                            'arguments': {0: ['0.1'], 5: ['x']}.get(number, [])}) for number in range(TASKS - 2)])
     tasks.append(run.tmgr.submit_tasks(rp.TaskDescription({
         'executable': 'false', 'input_staging': [str(Path(run.session.path) / 'in.dat')]})))
     run.tmgr.wait_tasks([task.uid for task in tasks], timeout=50)

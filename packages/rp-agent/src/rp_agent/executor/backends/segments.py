@@ -16,12 +16,14 @@ def remove_unused(prefix: str, since: float, environment: Mapping[str, str]) -> 
     """Remove this user's segments whose names have this prefix, and that were created after `since` (file system time).
 
     Segments are kept if a process without the variables `environment` uses them; processes with them are being killed.
-    Descriptors are read before maps, because a process opens a segment before it maps it.
+    Descriptors are read before maps, because a process opens a segment before it maps it. A process that ends loses its
+    memory, and so its environment, before its descriptors, and uses nothing.
     """
     found = {str(path) for path in SHARED_MEMORY.glob(f'{prefix}*') if _is_ours(path, since)}
     for pid in [int(name) for name in os.listdir('/proc') if name.isdigit()] if found else ():
         used = found.intersection((*_open(pid), *_mapped(pid)))
-        if used and any(processes.variable(pid, name) != value for name, value in environment.items()):
+        if (used and any(processes.variable(pid, name) != value for name, value in environment.items())
+                and any(_mapped(pid))):
             found -= used
     for path in found:
         with suppress(FileNotFoundError):
