@@ -298,3 +298,17 @@ def test_agent_that_is_refused(tmp_path: Path) -> None:
             application.until_left(uids(1, 1))
         finally:
             other.close()
+
+
+def test_attribute_of_a_later_version(tmp_path: Path) -> None:
+    """The application may be newer than the agent, for which the attribute may matter."""
+    with real(tmp_path) as (application, _):
+        application.submit(['task.1'], after_all=['task.0'], executable=f'touch {tmp_path}/ran')
+        application.submit(['task.2'])
+        application.until_left(['task.1', 'task.2'])
+        info = application.tasks['task.1'].info
+        assert info is not None
+        assert application.tasks['task.1'].state == states.FAILED
+        assert "does not know the attribute 'after_all'" in info['exception']
+        assert info['error']['kind'] == 'description'
+        assert not (tmp_path / 'ran').exists()

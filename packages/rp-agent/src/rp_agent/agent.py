@@ -11,7 +11,7 @@ from functools import partial
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
-from rp_agent import sandbox
+from rp_agent import __version__, sandbox
 from rp_agent.calls import Call, Calls, answer_task
 from rp_agent.components import layout
 from rp_agent.components.build import HOST_CLOCK, base_environment, make_tracer
@@ -26,12 +26,12 @@ from rp_agent.reporting.coordinator_link import CoordinatorLink
 from rp_agent.reporting.task_intake import Intake
 from rp_agent.resource_manager.pilot import allocation_of
 from rp_agent.runs import Runs
-from rp_agent.task import HISTORY, AgentTask, Description
+from rp_agent.task import DEFAULTS, HISTORY, AgentTask, Description
 from rp_api import states
 from rp_api.constants import AGENT_SERVICE, TASK_SERVICE
 from rp_api.coordination.contract import BULK, NewTask, Update
 from rp_api.description.task import AFTER
-from rp_api.failures.kinds import CANCELED, DEPENDENCY, PILOT
+from rp_api.failures.kinds import CANCELED, DEPENDENCY, DESCRIPTION, PILOT
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.offload import Helpers
 from rp_api.task_modes import PILOT_RPC, SERVICE_MODES
@@ -102,6 +102,7 @@ class Agent:
         self._intake = Intake(self._connection.hold, self._allocation.cores)
         self._calls = Calls()
         self._description: tuple[dict[str, Any], dict[str, Any]] = {}, {}   # the last one as it came, and for its tasks
+        self._unknown: list[str] = []   # its attributes that this version does not have
         self._gate: DependencyGate | None = None   # made for the first task with dependencies
         self._own: dict[str, Callable[[AgentTask], object]] = {}   # tasks that only a part of the agent knows
         self._features = Features(FeaturePorts(
@@ -313,7 +314,12 @@ class Agent:
         for uid, description in new:
             if description is not self._description[0]:
                 self._description = description, Description(description) if is_call(description) else description
+                self._unknown = sorted(description.keys() - DEFAULTS.keys())
             tasks.append(self._record(uid, self._description[1]))
+            if self._unknown:   # to ignore one, such as a dependency, could give a wrong result
+                tasks[-1].fail(f'the agent of {self.pilot} (rp-agent {__version__}) does not know the attribute '
+                               f'{self._unknown[0]!r}', 'the application has a newer version: install the same one for '
+                               'the agent (pip install --upgrade rp-agent)', DESCRIPTION)
         return tasks
 
     def _record(self, uid: str, description: dict[str, Any]) -> AgentTask:

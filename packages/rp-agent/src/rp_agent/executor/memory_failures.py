@@ -69,8 +69,8 @@ class MemoryFailures:
         if not self._events:
             return 0
         try:
-            with open(self._events, encoding='ascii') as file:
-                return next((int(line.split()[1]) for line in file if line.startswith('oom_kill ')), 0)
+            with open(self._events, 'rb') as file:
+                return next((int(line.split()[1]) for line in file if line.startswith(b'oom_kill ')), 0)
         except OSError:   # the control group has gone
             return 0
 
