@@ -59,6 +59,15 @@ def test_files_and_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert lines('f', files=('-',)) == [['f', 's']]
 
 
+def test_lines_end_with_a_line_feed(tmp_path: Path) -> None:
+    path = tmp_path / 'names'
+    for content, expected in ((b'', []), (b'\n', ['']), (b'a\n\nb', ['a', '', 'b']), (b'a\r\nb\r\n', ['a', 'b']),
+                              (b'a\x0cb\n', ['a\x0cb']), (b'a\rb\n', ['a\rb']),
+                              (b'\xff\xe2\x80\xa8\n', ['\udcff\u2028'])):
+        path.write_bytes(content)
+        assert [words[1] for words in lines(f'f :::: {path}')] == expected
+
+
 @pytest.mark.parametrize(('line', 'message'), [
     ('::: a', 'no command'), ('echo :::+ a', 'linked'), ('echo {2} ::: a', r'\{2\}, but there are 1 sources')])
 def test_wrong_usage(line: str, message: str) -> None:

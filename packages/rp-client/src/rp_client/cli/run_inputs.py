@@ -81,9 +81,15 @@ def rows(sources: Sequence[tuple[str, list[str]]], files: Sequence[str]) -> Iter
 
 def _lines(path: str) -> list[str]:
     if path == '-':
-        return sys.stdin.read().splitlines()
-    with open(path, encoding='utf-8', errors='surrogateescape') as file:
-        return file.read().splitlines()
+        return _split(sys.stdin.read())
+    with open(path, encoding='utf-8', errors='surrogateescape', newline='\n') as file:
+        return _split(file.read())
+
+
+def _split(text: str) -> list[str]:
+    """Return lines, which end with a line feed only: `str.splitlines` knows other ends, which file names may have."""
+    lines = [line.removesuffix('\r') for line in text.split('\n')]
+    return lines if lines[-1] else lines[:-1]
 
 
 def jobs(command: Sequence[str], inputs: Iterator[Row], *, shell: bool) -> Iterator[Job]:
