@@ -54,6 +54,26 @@ def test_resume_runs_what_is_missing(base: Path) -> None:
 
 
 @pytest.mark.usefixtures('environment')
+def test_outputs_are_passed_as_bytes(base: Path) -> None:
+    (base / 'data').write_bytes(bytes(range(256)))
+    for redirected in ('', ' >&2'):
+        done = subprocess.run([*RP, '--shell', f'cat {{}}{redirected}', ':::', 'data'], capture_output=True, check=True,
+                              timeout=100, env={**os.environ, 'PYTHONIOENCODING': 'utf-8:strict'})
+        assert done.stdout + done.stderr == bytes(range(256))
+
+
+@pytest.mark.usefixtures('environment')
+def test_output_that_cannot_be_written_ends_the_run() -> None:
+    with open('/dev/full', 'wb') as full:
+        done = subprocess.run([*RP, '--joblog', 'log', 'echo', ':::', '1', '2'], stdout=full, stderr=subprocess.PIPE,
+                              text=True, timeout=100, check=False)
+    assert (done.returncode, done.stderr) == (1, 'rp run: [Errno 28] No space left on device\n')
+    done = subprocess.run(['/bin/sh', '-c', 'exec "$@" >&-', 'sh', *RP, 'echo', ':::', '1'], stderr=subprocess.PIPE,
+                          text=True, timeout=100, check=False)
+    assert (done.returncode, done.stderr) == (0, '')
+
+
+@pytest.mark.usefixtures('environment')
 def test_lines_of_standard_input_and_retries(base: Path) -> None:
     done = rp_run('-k', '--retries', '2', '--shell', 'echo x >> tries; test $(wc -l < tries) -gt 1 && echo {}',
                   text='one two\n')

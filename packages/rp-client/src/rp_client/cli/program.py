@@ -35,7 +35,8 @@ def guarded(name: str, action: Callable[[], int]) -> int:
     signals.set_defaults(but=signals.OF_A_TERMINAL)
     try:
         code = action()
-        sys.stdout.flush()
+        if sys.stdout is not None:   # closed by the shell
+            sys.stdout.flush()
     except BrokenPipeError:   # the reader of the output has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 from itertools import chain
 from pathlib import Path
@@ -30,6 +31,7 @@ the inputs as its last arguments. Inputs are passed literally, unless --shell is
 
 def run(arguments: list[str]) -> int:
     """Run a program with many inputs, such as files or parameters, on a pilot."""
+    _pass_all_bytes()
     parser = _parser()
     options = parser.parse_args(arguments)
     words = options.words[1:] if options.words[:1] == ['--'] else options.words
@@ -47,6 +49,15 @@ def run(arguments: list[str]) -> int:
         return _run(options, arguments, found, varying(command, len(first), shell=options.shell))
     except UsageError as error:
         parser.error(str(error))
+
+
+def _pass_all_bytes() -> None:
+    """Let standard streams pass all bytes: names of files and outputs of programs may be no UTF-8."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding='utf-8', errors='surrogateescape')
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(newline='\n')
 
 
 def _run(options: argparse.Namespace, arguments: list[str], found: Iterator[Job], positions: list[int]) -> int:

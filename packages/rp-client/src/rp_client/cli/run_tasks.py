@@ -161,9 +161,12 @@ def _described(job: Job, positions: Sequence[int], attributes: Mapping[str, Any]
 
 def _print(task: Task) -> None:
     """Show the outputs of a task, and why it failed if no program has ended."""
-    for read, stream in ((task.read_stdout, sys.stdout), (task.read_stderr, sys.stderr)):
-        with suppress(OSError, RuntimeError):   # it was not started
-            stream.write(read())
+    for opened, stream in ((task.open_stdout, sys.stdout), (task.open_stderr, sys.stderr)):
+        text = ''
+        with suppress(OSError, RuntimeError), opened() as file:   # it was not started
+            text = file.read().decode('utf-8', 'surrogateescape')
+        if text and stream is not None:
+            stream.write(text)
             stream.flush()
     if task.state != states.DONE and not task.exit_code:
         print(f'rp run: {task.description.executable}: {task.exception}', file=sys.stderr)
