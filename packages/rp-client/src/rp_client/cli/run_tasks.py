@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rp_api.description.pilot import PilotDescription
     from rp_client.cli.joblog import Joblog
     from rp_client.engine.waiting import Show
+    from rp_client.sweep import Sweep
     from rp_client.task import Task
 
 _REFRESH = 0.5
@@ -97,6 +98,16 @@ class _Run:
              show: Show | None) -> int:
         sweep = self._tmgr.submit_sweep(description, self._rows(jobs, positions))
         self._pilot.register_callback(self._changed)
+        try:
+            self._follow(sweep, show)
+        except (KeyboardInterrupt, SystemExit, PilotError):
+            for row in sorted(self._waiting):   # their tasks are not run again
+                self._show(self._waiting[row], row)
+            raise
+        return self._failed
+
+    def _follow(self, sweep: Sweep, show: Show | None) -> None:
+        """Show and note all tasks as they end."""
         seen = bytearray(len(sweep))
         while count := seen.count(0):
             task = self._take(len(sweep) - count, len(sweep), show)
@@ -104,15 +115,13 @@ class _Run:
             if seen[row]:   # its state was corrected
                 continue
             seen[row] = 1
-            self._note(task, row)
             if not self._keep_order:
-                _print(task)
+                self._show(task, row)
                 continue
             self._waiting[row] = task
             while self._next in self._waiting:
-                _print(self._waiting.pop(self._next))
+                self._show(self._waiting.pop(self._next), self._next)
                 self._next += 1
-        return self._failed
 
     def _rows(self, jobs: Iterator[Job], positions: Sequence[int]) -> Iterator[tuple[str, ...]]:
         for job in jobs:
@@ -136,7 +145,9 @@ class _Run:
                                      'the same command with --resume goes on')
                 return ended
 
-    def _note(self, task: Task, row: int) -> None:
+    def _show(self, task: Task, row: int) -> None:
+        """Show the outputs of a task, and then note its end: a task whose output was not seen is run again."""
+        _print(task)
         done = task.state == states.DONE
         self._failed += not done
         description = task.description
