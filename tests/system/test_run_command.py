@@ -87,16 +87,32 @@ def test_program_that_is_not_there() -> None:
     assert 'no-such-program' in done.stderr
 
 
+@pytest.mark.parametrize(('number', 'code'), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 @pytest.mark.usefixtures('environment')
-def test_interruption_ends_all(base: Path) -> None:
+def test_interruption_ends_all(base: Path, number: int, code: int) -> None:
     with subprocess.Popen([*RP, '--shell', 'touch started.{}; sleep 1000.{}', ':::', '1', '2'], text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         wait_until(lambda: (base / 'started.1').exists() and (base / 'started.2').exists())
-        os.kill(process.pid, signal.SIGINT)
+        os.kill(process.pid, number)
         _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == code
     assert '--resume' in errors
     wait_until(lambda: not processes_with('sleep 1000.'))
+
+
+@pytest.mark.usefixtures('environment')
+def test_outputs_that_wait_for_their_turn_are_shown_before_an_interruption(base: Path) -> None:
+    words = ['--keep-order', '--shell', 'touch started.{}; test {} = 1 -a ! -e fixed && sleep 1000.9; echo {}', ':::',
+             '1', '2', '3']
+    with subprocess.Popen([*RP, *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        wait_until(lambda: (base / 'started.1').exists() and (base / 'started.3').exists())
+        os.kill(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=60)
+    (base / 'fixed').touch()
+    done = rp_run('--resume', *words)
+    assert done.returncode == 0
+    assert sorted((output + done.stdout).split()) == ['1', '2', '3']
+    assert done.stdout.startswith('1\n')
 
 
 @pytest.mark.usefixtures('environment')

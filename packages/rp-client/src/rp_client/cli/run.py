@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import signal
 import sys
 from itertools import chain
 from pathlib import Path
@@ -13,6 +14,7 @@ from rp_client.cli.run_inputs import UsageError, jobs, rows, split, varying
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
     from rp_client.cli.run_inputs import Job
 
@@ -73,9 +75,12 @@ def _run(options: argparse.Namespace, arguments: list[str], found: Iterator[Job]
         raise UsageError(str(error)) from None
     wanted = [word for word in arguments if word != '--resume']
     log = Joblog(Path(options.joblog) if options.joblog else default_path(wanted), resume=options.resume)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:   # not under nohup
+            signal.signal(number, _end)
     try:
         failed = run_tasks(pilot, found, positions, _attributes(options), log, keep_order=options.keep_order)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):
         print(f'rp run: interrupted; the same command with --resume goes on ({log.path})', file=sys.stderr)
         raise
     finally:
@@ -83,6 +88,11 @@ def _run(options: argparse.Namespace, arguments: list[str], found: Iterator[Job]
     if failed:
         print(f'rp run: {failed} tasks failed; the same command with --resume repeats them', file=sys.stderr)
     return min(failed, _MOST + 1)
+
+
+def _end(number: int, _: FrameType | None) -> None:
+    """End as after Ctrl-C: the pilot and its tasks end, too."""
+    raise SystemExit(128 + number)
 
 
 def _attributes(options: argparse.Namespace) -> dict[str, Any]:
