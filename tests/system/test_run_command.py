@@ -62,6 +62,18 @@ def test_outputs_are_passed_as_bytes(base: Path) -> None:
         assert done.stdout + done.stderr == bytes(range(256))
 
 
+@pytest.mark.parametrize('options', [[], ['--ranks', '2']])
+@pytest.mark.usefixtures('environment')
+def test_tasks_run_in_any_directory_and_leave_nothing_there(
+        base: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]) -> None:
+    here = base / "a {1} '$HOME'"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    done = rp_run(*options, 'pwd', ':::', '-P')
+    assert (done.returncode, set(done.stdout.splitlines())) == (0, {os.path.realpath(here)})
+    assert not list(here.iterdir())
+
+
 @pytest.mark.usefixtures('environment')
 def test_output_that_cannot_be_written_ends_the_run() -> None:
     with open('/dev/full', 'wb') as full:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import queue
+import shlex
 import shutil
 import sys
 import tempfile
@@ -54,8 +55,7 @@ def run_tasks(pilot: PilotDescription, jobs: Iterator[Job], positions: Sequence[
         with Session(cfg={'base': base}) as session:
             if local:
                 pilot.sandbox = base
-                attributes = {**attributes, 'sandbox': os.getcwd(), 'stdout': f'{base}/{{i}}.out',
-                              'stderr': f'{base}/{{i}}.err'}
+                attributes = {**attributes, **_here(base, attributes.get('ranks', 1))}
             pmgr, tmgr = PilotManager(session), TaskManager(session)
             submitted = pmgr.submit_pilots(pilot)
             tmgr.add_pilots(submitted)
@@ -162,9 +162,24 @@ def _resolved(job: Job) -> Job:
     return Job(job.number, [os.path.abspath(program), *arguments]) if '/' in program else job
 
 
+def _here(base: str, ranks: int) -> dict[str, Any]:
+    """Return the attributes of tasks that run in the working directory and keep their own files in another."""
+    base, here = _braced(base), _braced(os.getcwd())
+    found: dict[str, Any] = {'stdout': f'{base}/{{i}}.out', 'stderr': f'{base}/{{i}}.err'}
+    if ranks == 1:
+        return {**found, 'sandbox': here}
+    return {**found, 'sandbox': f'{base}/{{i}}',   # launchers leave scripts there
+            'pre_exec': [f'cd {shlex.quote(os.getcwd())}']}
+
+
+def _braced(text: str) -> str:
+    """Return a text in which braces stand for themselves."""
+    return text.replace('{', '{{').replace('}', '}}')
+
+
 def _described(job: Job, positions: Sequence[int], attributes: Mapping[str, Any]) -> TaskDescription:
     """Return the description of a sweep whose columns are the words at these positions."""
-    words = [word.replace('{', '{{').replace('}', '}}') for word in job.words]
+    words = [_braced(word) for word in job.words]
     for column, position in enumerate(positions, 1):
         words[position] = f'{{{column}}}'
     return TaskDescription({'executable': words[0], 'arguments': words[1:], 'literal_arguments': True, **attributes})
