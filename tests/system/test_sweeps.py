@@ -81,6 +81,24 @@ def test_sweep_is_a_sequence(shared: Run) -> None:
         sweep[0]
 
 
+def test_sweep_stands_for_its_tasks(shared: Run) -> None:
+    tmgr = shared.tmgr
+    one, two = (tmgr.submit_sweep(program('test {} != 1'), range(3)) for _ in range(2))
+    assert tmgr.wait_tasks(one, timeout=60) == [rp.DONE, rp.FAILED, rp.DONE]
+    assert tmgr.wait_tasks([two[0].uid, one, two], timeout=60) == [rp.DONE, *[rp.DONE, rp.FAILED, rp.DONE] * 2]
+    assert tmgr.get_tasks(two) == list(two)
+    assert tmgr.submit_tasks(program('true', after={one: 'ended', two[0]: 'done'})).wait(timeout=60) == rp.DONE
+    assert tmgr.submit_tasks(program('true', after=[two])).wait(timeout=60) == rp.CANCELED
+    long = tmgr.submit_sweep(program('sleep 100'), range(5))
+    tmgr.cancel_tasks(long)
+    assert long.wait(60) == {rp.CANCELED: 5}
+    tmgr.forget_tasks(one)
+    with pytest.raises(ValueError, match='not known'):
+        one[0]
+    assert '<th' in two._repr_html_()
+    assert 'FAILED' in two._repr_html_()
+
+
 def test_tasks_are_few_in_memory(session: rp.Session, base: Path) -> None:
     """Most tasks of a large sweep are no objects, neither before they run nor after."""
     pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)

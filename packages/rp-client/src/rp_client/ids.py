@@ -7,13 +7,16 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 from rp_api.description.casts import GeneratedUid
 from rp_api.system import private
+
+if TYPE_CHECKING:
+    from rp_client.sweep import Sweep
 
 
 class HasUid(Protocol):
@@ -48,16 +51,31 @@ def uid_of(named: Named) -> str:
 
 def is_one(named: Uids) -> TypeGuard[Named]:
     """Return whether this is one task, pilot or uid, and not several."""
-    return isinstance(named, str) or hasattr(named, 'uid')
+    return isinstance(named, str) or (hasattr(named, 'uid') and not _is_sweep(named))
 
 
 def uids_of(named: Named | Iterable[Named]) -> list[str]:
-    """Return the uids of one or several tasks or pilots."""
+    """Return the uids of one or several tasks or pilots; a sweep stands for its tasks."""
     if is_one(named):
         return [uid_of(named)]
     if not isinstance(named, Iterable):
         raise TypeError(f'uids, or objects with a uid, are needed, not {named!r}')
-    return [each if type(each) is str else uid_of(each) for each in named]   # many uids are mostly strings
+    if _is_sweep(named):
+        return list(named._task_uids())
+    return [each if type(each) is str else uid_of(each) for each in _flat(named)]   # many uids are mostly strings
+
+
+def _is_sweep(named: Any) -> TypeGuard[Sweep]:
+    return hasattr(named, '_task_uids')
+
+
+def _flat(named: Iterable[Named]) -> Iterator[Named]:
+    """Yield the named, and for a sweep its tasks."""
+    for each in named:
+        if type(each) is not str and _is_sweep(each):
+            yield from each._task_uids()
+        else:
+            yield each
 
 
 def of_worker(master: str) -> Form:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, overload
 from rp_api import states
 from rp_api.coordination.chunk import Chunk, task_uid
 from rp_api.coordination.contract import BULK
+from rp_api.description.html_table import html_table
 from rp_api.wire import codec
 from rp_client.task import Task
 
@@ -104,6 +105,10 @@ class Sweep:
         counts = ', '.join(f'{count} {state}' for state, count in self.states.items())
         return f'<Sweep {self._uid} of {self._size} tasks: {counts}>'
 
+    def _repr_html_(self) -> str:
+        """Return a table of the states of the tasks, for notebooks."""
+        return html_table(f'Sweep {self._uid}', {'tasks': self._size, **self.states})
+
     @property
     def uid(self) -> str:
         """The unique id of the sweep; the uid of its first task is `<uid>.000000`."""
@@ -185,6 +190,10 @@ class Sweep:
     def cancel(self) -> None:
         """Request the cancellation of all tasks that are not final, and return at once."""
         self._tmgr._cancel_sweep(self)
+
+    def _task_uids(self) -> Iterator[str]:
+        """Yield the uids of all tasks."""
+        return (task_uid(self._uid, number) for number in range(self._size))
 
     def _task(self, number: int) -> Task:
         return self._tmgr.get_tasks(task_uid(self._uid, number))   # type: ignore[no-any-return]

@@ -513,6 +513,9 @@ class TaskManager(OldMethods):
         Raises:
             ValueError: A uid is unknown; no task is cancelled then.
         """
+        if isinstance(uids, Sweep):
+            self._cancel_sweep(uids)
+            return
         if uids is None:
             tasks = self._tasks.in_memory()
         else:   # others are final

@@ -33,11 +33,11 @@ def after(value: Any) -> Value:
     if type(value) is list and set(map(type, value)) <= {str}:   # the usual case
         return value
     if isinstance(value, Mapping):
-        found = {_uid(task): _condition(condition) for task, condition in value.items()}
+        found = {uid: _condition(condition) for task, condition in value.items() for uid in _uids(task)}
         return value if found == value and type(value) is dict else found
     if isinstance(value, str | os.PathLike) or not isinstance(value, Iterable):
         return [_uid(value)]
-    return [_uid(task) for task in value]
+    return [uid for task in value for uid in _uids(task)]
 
 
 def not_empty(value: Value) -> str | None:
@@ -51,6 +51,11 @@ def conditions(value: Value) -> Iterator[tuple[str, str]]:
         yield from value.items()
     else:
         yield from ((uid, DONE) for uid in value)
+
+
+def _uids(task: Any) -> Iterator[str]:
+    """Yield the uid of a task, or those of a sweep."""
+    yield from map(_uid, task if isinstance(task, Iterable) and hasattr(task, 'uid') else (task,))
 
 
 def _uid(task: Any) -> str:
