@@ -96,7 +96,18 @@ def test_lines_of_standard_input_and_retries(base: Path) -> None:
 def test_program_that_is_not_there() -> None:
     done = rp_run('no-such-program', ':::', 'a')
     assert done.returncode == 1
-    assert 'no-such-program' in done.stderr
+    assert done.stderr.startswith('rp run: no-such-program a: executable not found: no-such-program (searched PATH ')
+    assert '\nrp run: 1 task failed; ' in done.stderr
+
+
+@pytest.mark.usefixtures('environment')
+def test_reasons_that_are_no_exit_code() -> None:
+    done = rp_run('-k', '--timeout', '1', 'sh', '-c', ':::', 'exit 3', 'kill -9 $$', 'sleep 1000.8')
+    assert done.returncode == 3
+    assert [line.rpartition(': ')[2] for line in done.stderr.splitlines()[:2]] == [
+        'killed by signal 9 (SIGKILL)', 'the task ran longer than 1 s']
+    assert done.stderr.startswith("rp run: sh -c 'kill -9 $$': ")
+    assert done.stderr.count('\n') == 3
 
 
 @pytest.mark.parametrize(('number', 'code'), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
@@ -129,5 +140,6 @@ def test_outputs_that_wait_for_their_turn_are_shown_before_an_interruption(base:
 
 @pytest.mark.usefixtures('environment')
 def test_wrong_usage() -> None:
-    for words in ([':::', 'a'], ['--cores', '0', 'echo', ':::', 'a'], ['echo', '{3}', ':::', 'a']):
+    for words in ([':::', 'a'], ['--cores', '0', 'echo', ':::', 'a'], ['echo', '{3}', ':::', 'a'],
+                  ['--resum', 'echo', ':::', 'a']):   # the name of the journal depends on the options
         assert rp_run(*words).returncode == 2

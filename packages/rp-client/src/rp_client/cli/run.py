@@ -86,7 +86,8 @@ def _run(options: argparse.Namespace, arguments: list[str], found: Iterator[Job]
     finally:
         log.close()
     if failed:
-        print(f'rp run: {failed} tasks failed; the same command with --resume repeats them', file=sys.stderr)
+        print(f'rp run: {failed} {"task" if failed == 1 else "tasks"} failed; the same command with --resume repeats '
+              f'{"it" if failed == 1 else "them"} ({log.path})', file=sys.stderr)
     return min(failed, _MOST + 1)
 
 
@@ -104,7 +105,7 @@ def _attributes(options: argparse.Namespace) -> dict[str, Any]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog='rp run', description=run.__doc__, epilog=f'examples:{_EXAMPLES}',
+        prog='rp run', allow_abbrev=False, description=run.__doc__, epilog=f'examples:{_EXAMPLES}',
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage='rp run [OPTION ...] [--] COMMAND [ARGUMENT ...] [::: INPUT ...] [:::+ INPUT ...] [:::: FILE ...]')
     parser.add_argument('words', nargs=argparse.REMAINDER, metavar='COMMAND', help='the program, its arguments, and '

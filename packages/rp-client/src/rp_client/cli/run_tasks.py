@@ -18,11 +18,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from rp_api import states
 from rp_api.description.task import TaskDescription
 from rp_api.errors import PilotError
+from rp_api.failures.kinds import EXIT
 from rp_client.cli.run_inputs import Job
 from rp_client.pilot import Pilot
 from rp_client.pilot_manager import PilotManager
@@ -36,6 +38,9 @@ if TYPE_CHECKING:
     from rp_client.engine.waiting import Show
     from rp_client.sweep import Sweep
     from rp_client.task import Task
+
+_SHOWN = 200
+"""Characters of a command that a message shows."""
 
 _REFRESH = 0.5
 """Seconds after which the progress is shown again."""
@@ -186,7 +191,7 @@ def _described(job: Job, positions: Sequence[int], attributes: Mapping[str, Any]
 
 
 def _print(task: Task) -> None:
-    """Show the outputs of a task, and why it failed if no program has ended."""
+    """Show the outputs of a task, and why it failed if its program has not ended by itself."""
     for opened, stream in ((task.open_stdout, sys.stdout), (task.open_stderr, sys.stderr)):
         text = ''
         with suppress(OSError, RuntimeError), opened() as file:   # it was not started
@@ -194,8 +199,10 @@ def _print(task: Task) -> None:
         if text and stream is not None:
             stream.write(text)
             stream.flush()
-    if task.state != states.DONE and not task.exit_code:
-        print(f'rp run: {task.description.executable}: {task.exception}', file=sys.stderr)
+    if (error := task.error) is not None and error.kind != EXIT:
+        description = task.description
+        command = shorten(shlex.join([description.executable, *description.arguments]), _SHOWN, placeholder=' ...')
+        print(f'rp run: {command}: {error.sentence}', file=sys.stderr)
     for path in (task.description.stdout, task.description.stderr):
         if os.path.isabs(path):
             Path(path).unlink(missing_ok=True)
