@@ -194,6 +194,15 @@ def test_restartable_sweep_goes_to_another_pilot(session: rp.Session, base: Path
     assert sweep[1499].stdout == '1499\n'
 
 
+def test_all_pilots_get_tasks_of_a_small_sweep(session: rp.Session, base: Path) -> None:
+    pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+    pilots = pmgr.submit_pilots([pilot_description(base) for _ in range(3)])
+    tmgr.add_pilots(pilots)
+    sweep = tmgr.submit_sweep(program('true'), range(1500))
+    assert sweep.wait(120) == {rp.DONE: 1500}
+    assert Counter(task.pilot for task in sweep) == {pilot.uid: 500 for pilot in pilots}
+
+
 def test_two_pilots_share_a_sweep_and_one_is_drained(session: rp.Session, base: Path) -> None:
     pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
     first, second = pmgr.submit_pilots([pilot_description(base), pilot_description(base)])

@@ -5,7 +5,7 @@ its tasks, which the coordinator knows: it is requested back (`recall`), and the
 opened: its tasks are handled one by one.
 
 Chunks whose tasks cannot be bound together are opened here, one after the other (`feed`): if the task scheduler binds
-tasks as resources become free, or if the client stages their input.
+tasks as resources become free, if the client stages their input, or if there are more pilots than chunks.
 """
 
 from __future__ import annotations

@@ -112,12 +112,12 @@ class TaskFlow:
         """Accept the chunks of a sweep, as `submit` does."""
         self._tracer.record('get', self._tracer.comp, msg=f'bulk size: {sum(chunk.size for chunk in chunks)}')
         self._tracker.advance(chunks, states.TMGR_SCHEDULING_PENDING)
-        self._start_chunks(chunks)
+        self._start_chunks(chunks, one_by_one=len(chunks) < self._scheduling.pilot_count)   # none stays idle
         self._engine.loop.call_soon(self.await_acceptance, accepted)
 
-    def _start_chunks(self, chunks: list[ChunkTask]) -> None:
+    def _start_chunks(self, chunks: list[ChunkTask], *, one_by_one: bool = False) -> None:
         common = chunks[0]._common
-        if self._scheduling.binds_late or common.stages_input or common.cache:
+        if one_by_one or self._scheduling.binds_late or common.stages_input or common.cache:
             self._keep(list(chunks))
             self.chunks.add(chunks)
         else:

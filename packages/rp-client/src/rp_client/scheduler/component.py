@@ -127,6 +127,11 @@ class TaskScheduling(ClientComponent):
         return self._scheduler.follows or bool(self._places)
 
     @property
+    def pilot_count(self) -> int:
+        """The number of pilots in use."""
+        return len(self._scheduler.pilots)
+
+    @property
     def binds_late(self) -> bool:
         """True if tasks that their pilot has not started are to be bound again when the pilot ends."""
         return self._scheduler.follows
