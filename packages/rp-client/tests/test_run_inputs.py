@@ -57,6 +57,8 @@ def test_files_and_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert lines('f {}') == [['f', 'p'], ['f', 'q r']]
     monkeypatch.setattr('sys.stdin', io.StringIO('s\n'))
     assert lines('f', files=('-',)) == [['f', 's']]
+    monkeypatch.setattr('sys.stdin', None)
+    assert lines('f', files=('-',)) == []
 
 
 def test_lines_end_with_a_line_feed(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def rows(sources: Sequence[tuple[str, list[str]]], files: Sequence[str]) -> Iter
 
 def _lines(path: str) -> list[str]:
     if path == '-':
-        return _split(sys.stdin.read())
+        return _split(sys.stdin.read()) if sys.stdin is not None else []   # closed by the shell
     with open(path, encoding='utf-8', errors='surrogateescape', newline='\n') as file:
         return _split(file.read())
 
