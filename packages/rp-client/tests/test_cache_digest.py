@@ -178,3 +178,52 @@ def test_a_file_that_has_not_changed_is_read_once(tmp_path: Path, monkeypatch: p
     before = file_digest(str(path))
     monkeypatch.setattr('builtins.open', None)
     assert file_digest(str(path)) == before
+
+
+IMPORTING = '''
+import sys
+sys.path.insert(0, sys.argv[1])
+from rp_client.cache.digest import digest
+
+def whole():
+    import user_tools.numbers
+    return user_tools.numbers.VALUE
+
+def lazy():
+    def inner():
+        from user_model import run
+        return run()
+    return inner()
+
+def foreign():
+    import no_such_module
+    return no_such_module.run()
+
+if len(sys.argv) > 2:
+    import user_model, user_tools.numbers
+print(digest(whole).hex(), digest(lazy).hex(), digest(foreign).hex())
+'''
+
+
+def importing(directory: Path, *options: str) -> list[str]:
+    """Return the digests of functions that import modules when they are called."""
+    return subprocess.run([sys.executable, '-c', IMPORTING, directory, *options], check=True, capture_output=True,
+                          text=True, timeout=50).stdout.split()
+
+
+def test_functions_count_by_the_modules_that_they_import(tmp_path: Path) -> None:
+    tools = tmp_path / 'user_tools'
+    tools.mkdir()
+    (tools / '__init__.py').write_text('from . import other\n')
+    (tools / 'other.py').write_text('')
+    (tools / 'numbers.py').write_text('VALUE = 1\n')
+    (tmp_path / 'user_model.py').write_text('import json\ndef run():\n    import user_law\n    return user_law.G\n')
+    (tmp_path / 'user_law.py').write_text('import user_model\nG = 9.81\n')
+    first = importing(tmp_path)
+    assert importing(tmp_path, 'imported') == first
+    (tmp_path / 'user_law.py').write_text('import user_model\nG = 1.62\n')
+    second = importing(tmp_path)
+    assert [one == other for one, other in zip(first, second, strict=True)] == [True, False, True]
+    (tools / 'numbers.py').write_text('VALUE = 2\n')
+    third = importing(tmp_path)
+    assert [one == other for one, other in zip(second, third, strict=True)] == [False, True, True]

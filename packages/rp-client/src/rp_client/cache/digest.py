@@ -1,8 +1,8 @@
 """Digests of values, functions and files: equal content has equal digests, in all processes with one Python version.
 
-A function of the user's own code counts by its code, its defaults, and the values that it uses from outside; one of an
-installed package or of Python counts by its name and the package's version. Pickles do not serve here: their bytes
-depend on which objects are identical, and they contain no code of importable functions.
+A function of the user's own code counts by its code, its defaults, the values that it uses from outside, and the
+modules that it imports; one of an installed package or of Python counts by its name and the package's version. Pickles
+do not serve here: their bytes depend on which objects are identical, and they contain no code of importable functions.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from hashlib import blake2b
 from importlib.machinery import all_suffixes
 from types import BuiltinFunctionType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
+
+from rp_client.cache import imports
 
 SIZE = 20
 """Bytes of a digest."""
@@ -145,8 +147,10 @@ class _Digester:
                 if name in function.__globals__]
         cells = [_cell(cell) for cell in function.__closure__ or ()]
         parts = (function.__code__, function.__defaults__, function.__kwdefaults__, cells)
+        package = function.__globals__.get('__package__') or ''
         try:
-            return _joined(b'function', [*map(self.of, parts), *(self.of(part) for pair in used for part in pair)])
+            return _joined(b'function', [*map(self.of, parts), *(self.of(part) for pair in used for part in pair),
+                                         *_imported(imports.imported(function.__code__, package))])
         except DigestError as error:
             raise DigestError(f'the function {function.__qualname__} uses a value that cannot be compared: '
                               f'{error}') from None
@@ -167,7 +171,8 @@ class _Digester:
         if _installed(module.__name__):
             return _joined(b'module', [module.__name__.encode(), _version(module.__name__)])
         try:
-            return _joined(b'module', [module.__name__.encode(), file_digest(module.__file__ or '')])
+            return _joined(b'module', [module.__name__.encode(), file_digest(module.__file__ or ''),
+                                       *_imported([module.__name__.partition('.')[0]])])
         except OSError:
             raise DigestError(f'the module {module.__name__} has no file') from None
 
@@ -201,6 +206,18 @@ def _globals_of(code: CodeType) -> Iterator[str]:
             yield from _globals_of(constant)
 
 
+def _imported(names: Iterable[str]) -> Iterator[bytes]:
+    """Yield the digests of imported top-level modules, and of those that they import."""
+    for name, found in sorted(imports.modules(names, _is_installed).items()):
+        yield name.encode()
+        if isinstance(found, str):
+            yield found.encode()
+            continue
+        for relative, path in found:
+            yield relative.encode(errors='surrogateescape')
+            yield file_digest(path)
+
+
 def _cell(cell: Any) -> Any:
     try:
         return cell.cell_contents
@@ -230,7 +247,11 @@ def _installed(name: str | None) -> bool:
     file = getattr(module, '__file__', None)
     if file is None:
         return getattr(module, '__spec__', None) is not None
-    return os.path.realpath(file).startswith(_places()) or str(file).endswith(_EXTENSIONS)
+    return _is_installed(file)
+
+
+def _is_installed(file: str) -> bool:
+    return os.path.join(os.path.realpath(file), '').startswith(_places()) or str(file).endswith(_EXTENSIONS)
 
 
 _EXTENSIONS = tuple(suffix for suffix in all_suffixes() if suffix.endswith(('.so', '.pyd')))
