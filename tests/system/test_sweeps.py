@@ -277,6 +277,10 @@ def test_results_are_cached_and_failed_tasks_repeated(run: Run, base: Path) -> N
         sweep = run.tmgr.submit_sweep(program('echo {}', cache=True), range(3))
         assert sweep.wait(60) == {rp.DONE: 3}
         assert [(task.cached, task.stdout) for task in sweep] == [(cached, f'{number}\n') for number in range(3)]
+    for cached in (False, True):
+        sweep = run.tmgr.submit_sweep(program('echo {}', cache='number {}'), range(3))
+        assert sweep.wait(60) == {rp.DONE: 3}
+        assert [(task.cached, task.stdout) for task in sweep] == [(cached, f'{number}\n') for number in range(3)]
     sweep = run.tmgr.submit_sweep(program(f'mkdir {base}/tried.{{}} && exit 1; true', retries=1), range(3))
     assert sweep.wait(60) == {rp.DONE: 3}
     assert {task.attempts for task in sweep} == {2}
@@ -299,6 +303,7 @@ def test_results_are_cached_and_failed_tasks_repeated(run: Run, base: Path) -> N
     ({'mode': rp.TASK_FUNCTION, 'function': 'f', 'raptor_id': 'm'}, [1], 'raptor_id of a sweep'),
     ({'executable': '{}', 'sandbox': '{}'}, ['\0'], 'sandbox'),
     ({}, [1], 'executable is not set'),
+    ({'executable': 'a', 'cache': 'key'}, [1, 2], "cache of a sweep is 'key', but each row has a result of its own"),
 ])
 def test_bad_input_is_refused(shared: Run, description: dict[str, Any], parameters: Any, message: str) -> None:
     before = shared.tmgr.list_tasks()

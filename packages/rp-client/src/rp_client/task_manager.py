@@ -253,9 +253,10 @@ class TaskManager(OldMethods):
         """Submit very many tasks that differ only in parameters.
 
         The rows of parameters fill placeholders in `name`, `executable`, `arguments`, `sandbox`, `environment`,
-        `stdout`, `stderr` and the staging directives: `{seed}` for the column `seed`, `{1}` for the first column of
-        rows without names, `{}` for the only one, `{i}` for the number of the row, from 0. They may have a format, as
-        in `{seed:04d}`; `{{` and `}}` are braces. The uids of the tasks are `sweep.0000.000000` and so on.
+        `stdout`, `stderr`, the staging directives and a key in `cache`: `{seed}` for the column `seed`, `{1}` for the
+        first column of rows without names, `{}` for the only one, `{i}` for the number of the row, from 0. They may
+        have a format, as in `{seed:04d}`; `{{` and `}}` are braces. The uids of the tasks are `sweep.0000.000000` and
+        so on.
 
         Rows are sent and stored in chunks, and become tasks when an agent takes them: until then a task costs some
         tens of bytes. Returns when the coordinator has accepted all, as `submit_tasks` does.

@@ -15,7 +15,7 @@ from rp_api.description import task as names
 from rp_api.errors import DescriptionError
 
 ATTRIBUTES = (names.NAME, names.EXECUTABLE, names.ARGUMENTS, names.SANDBOX, names.ENVIRONMENT, names.STDOUT,
-              names.STDERR, names.INPUT_STAGING, names.OUTPUT_STAGING)
+              names.STDERR, names.INPUT_STAGING, names.OUTPUT_STAGING, names.CACHE)
 """The attributes that may have placeholders."""
 
 INDEX = 'i'

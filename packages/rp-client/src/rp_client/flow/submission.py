@@ -143,6 +143,9 @@ def pack_sweep(description: TaskDescription, parameters: Parameters, uid: str) -
             _check_format(columns[position] if position < len(columns) else [done], form, attribute)
         chunks.append(Chunk(uid, done, count, varying, columns))
         done += count
+    if done > 1 and isinstance(common.get(names.CACHE), str):
+        raise DescriptionError(f'TaskDescription.cache of a sweep is {common[names.CACHE]!r}, but each row has a '
+                               'result of its own: give it True, or a key with placeholders')
     first = plain(verified(TaskDescription.from_sparse({**common, **chunks[0].own_of(0)}), uid))
     return CommonDescription(first, pack_plain(common, uid)), chunks
 
