@@ -347,6 +347,15 @@ def test_failed_calls_are_not_cached(counter: Path) -> None:
             assert calls() == number + 1
 
 
+def test_calls_and_programs_have_keys_of_their_own(counter: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with rp.Executor(cores=1) as executor:
+        cached = executor.options(cache='key')
+        assert cached.run('echo', 1).result(40).stdout == '1\n'
+        assert cached.submit(counted, 1).result(40) == 2
+        assert cached.run('echo', 2).result(40).stdout == '1\n'
+    assert not [record for record in caplog.records if record.name == LOG]
+
+
 def test_programs_of_an_executor_are_cached(home: Path) -> None:
     for number in range(2):
         with rp.Executor(cores=1) as executor:

@@ -85,7 +85,7 @@ def call_identity(function: Callable[..., Any], args: tuple[Any, ...], kwargs: M
     Raises:
         DigestError: The function or an argument cannot be compared.
     """
-    return digest(('key', key) if isinstance(key, str) else ('call', function, args, dict(kwargs), others))
+    return digest(('key of a call', key) if isinstance(key, str) else ('call', function, args, dict(kwargs), others))
 
 
 def _readable(directive: Directive) -> bool:
