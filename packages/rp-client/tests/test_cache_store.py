@@ -84,9 +84,20 @@ def test_results_used_least_recently_make_room(store: ResultStore, monkeypatch: 
     assert len(directories(store)) == 2
     store.add([(b'4', '', b'x' * 2000, None)])
     assert set(identities(store)) == {b'4'}
-    store.add([(b'5', '', b'x' * 3000, None)])   # larger than all that is allowed
+
+
+def test_a_result_larger_than_the_limit_does_not_replace_the_others(
+        store: ResultStore, caplog: pytest.LogCaptureFixture) -> None:
+    store.set_limit(2500)
+    store.add([(b'1', '', b'x' * 1000, None)])
+    before = store.summary()
+    store.add([(b'2', 'large', b'', output(store, 'x' * 3000)), (b'3', 'larger', b'x' * 4000, None)])
+    assert identities(store) == [b'1']
+    assert store.summary() == before
+    assert directories(store) == set()
+    assert 'the result of large is not cached' in caplog.text
+    store.add([(b'1', '', b'x' * 3000, None)])   # the earlier result is not that of the task any more
     assert identities(store) == []
-    assert store.summary() == (0, 0, 2500)
 
 
 def test_the_limit_stays(store: ResultStore) -> None:

@@ -2,11 +2,13 @@
 
 Small data is in a SQLite database. The output files of a task are in a directory of their own, which gets its name when
 it is complete, before the result is in the database. So a crash leaves no incomplete result, only directories that
-belong to none, which `prune` removes. When the size exceeds the limit, results that were used least recently go.
+belong to none, which `prune` removes. When the size exceeds the limit, results that were used least recently go. One
+that exceeds it alone is not stored.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import sqlite3
@@ -19,6 +21,8 @@ from typing import NamedTuple
 
 from rp_api.system import private
 from rp_api.wire import codec
+
+_log = logging.getLogger('radical.pilot.cache')
 
 NAME = '.rp.cache'
 """Name of the store in a base directory."""
@@ -135,7 +139,7 @@ class ResultStore:
         return path
 
     def add(self, results: Iterable[tuple[bytes, str, bytes, Path | None]]) -> None:
-        """Store results, in place of earlier ones with the same identities.
+        """Store results, in place of earlier ones with the same identities; one larger than the limit is left out.
 
         Args:
             results: The identity, the label, the info and the directory of output files of each.
@@ -143,8 +147,12 @@ class ResultStore:
         now = time.time()
         rows = [_row(identity, label, info, directory, now) for identity, label, info, directory in results]
         with self._transaction():
+            limit = self._setting('limit', LIMIT)
             for row in rows:
                 self._remove([row.identity])
+                if row.size > limit:
+                    self._leave_out(row, limit)
+                    continue
                 self._db.execute('INSERT INTO results VALUES (?, ?, ?, ?, ?, ?, ?, ?)',
                                  row._replace(files=codec.pack(row.files)))   # type: ignore[arg-type]
                 self._grow(row.size)
@@ -212,6 +220,13 @@ class ResultStore:
             self._grow(-row[1])
             if row[0]:
                 shutil.rmtree(self.directory / _OUTPUTS / row[0], ignore_errors=True)
+
+    def _leave_out(self, row: Result, limit: int) -> None:
+        """Do not store a result for which all others would have to go."""
+        _log.warning('the result of %s is not cached: it has %d bytes, and all results may have %d (rp cache limit)',
+                     row.label, row.size, limit)
+        if row.directory:
+            shutil.rmtree(self.path(row), ignore_errors=True)
 
     def _evict(self) -> None:
         """Remove the results that were used least recently, until the others do not exceed the limit."""
