@@ -36,6 +36,7 @@ def test_kinds_that_are_retried_by_default(kind: str) -> None:
     ('signal', ['SIGBUS'], -9, signal.SIGKILL, '', False), ('signal', [-9], -9, signal.SIGKILL, '', True),
     ('exit', ['stderr:CUDA (error|failure)'], 1, None, 'bad: CUDA failure', True),
     ('exit', ['stderr:^CUDA'], 1, None, 'bad: CUDA failure', False), ('launch', ['launch'], None, None, '', True),
+    ('exit', ['stderr:^CUDA error$'], 1, None, 'trace:\nCUDA error\n', True),   # of any line, as with grep
     ('output', ['output'], 0, None, '', True)])
 def test_rules(kind: str, retry_on: list[Any], code: int | None, number: int | None, stderr: str,
                expected: bool) -> None:

@@ -144,7 +144,8 @@ class RetryRules:
         if kind in self._rules or exit_code in self._rules or (by and name_of(by) in self._rules):
             return True
         patterns = [str(each).removeprefix(_STDERR) for each in self._rules if str(each).startswith(_STDERR)]
-        return bool(patterns) and any(re.search(pattern, text) for text in [stderr()] for pattern in patterns)
+        text = stderr() if patterns else ''
+        return any(re.search(pattern, text, re.MULTILINE) for pattern in patterns)
 
     @property
     def reads_stderr(self) -> bool:
