@@ -62,6 +62,7 @@ def test_application_that_comes_when_the_pilot_is_lost(base: Path) -> None:
         wait_until(lambda: any(each['kind'] == 'pilot' for each in task.history), 30)
         before = len(task.history)
         assert before >= 3
+        assert len({tuple(each) for each in task.history}) == 1   # all have the same keys
         assert task.pilot is None
         other = session.get_pilot_managers('pmgr.0000').submit_pilots(
             pilot_description(base, exit_on_error=False))

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 _STAGES = states.TASK.value(states.AGENT_STAGING_INPUT)
 _RUNS = states.TASK.value(states.AGENT_EXECUTING)
 
+_OF_ATTEMPT = ('attempt', 'kind', 'reason', 'pilot', 'exit_code', 'signal', 'nodes', 'started', 'ended', 'sandbox')
+"""The keys of a failed attempt in the history."""
+
 
 class Task:
     """A submitted task, made by `TaskManager.submit_tasks`; applications do not instantiate it.
@@ -326,16 +329,21 @@ class Task:
     @property
     def attempts(self) -> int:
         """The number of attempts to run the task: on each pilot that it was bound to, and by `retries` on these."""
-        return self._attempts + len([entry for entry in self.history if entry['kind'] != PILOT])
+        return self._attempts + len([entry for entry in self._failures if entry['kind'] != PILOT])
 
     @property
     def history(self) -> list[dict[str, Any]]:
         """The failed attempts that were followed by another one, in order.
 
-        Each is a dict of `attempt` (its number), `kind` and `reason` of the failure as in `error`, `pilot`, and, as far
-        as they are known, `exit_code`, `signal`, `nodes` (names), `started` and `ended` (seconds since the epoch), and
-        `sandbox`, the directory with the files of the attempt.
+        Each is a dict of `attempt` (its number), `kind` and `reason` of the failure as in `error`, `pilot`,
+        `exit_code`, `signal`, `nodes` (names), `started` and `ended` (seconds since the epoch), and `sandbox`, the
+        directory with the files of the attempt. What is not known is None, such as the nodes if the pilot was lost.
         """
+        return [{**dict.fromkeys(_OF_ATTEMPT), **entry} for entry in self._failures]
+
+    @property
+    def _failures(self) -> list[dict[str, Any]]:
+        """The records of the failed attempts, without what is not known."""
         return list(self._get('history') or ())
 
     @property
@@ -559,7 +567,7 @@ class Task:
     def _failed_with(self, pilot: str, reason: str) -> None:
         """Note that an attempt has failed, because its pilot has."""
         entry = {'attempt': self.attempts, 'kind': PILOT, 'reason': reason, 'pilot': pilot}
-        self._learn({'history': [*self.history, entry]})
+        self._learn({'history': [*self._failures, entry]})
 
     @property
     def _reached(self) -> str | None:

@@ -473,7 +473,7 @@ class TaskFlow:
         self._insert(pilot.uid if pilot else UNBOUND, [task for task in tasks if not task._stored])
         kept = [uid for task in tasks if task._stored for uid in uids_of(task)]
         if kept and pilot:
-            histories = {task.uid: history for task in tasks if task._stored and (history := task.history)}
+            histories = {task.uid: history for task in tasks if task._stored and (history := task._failures)}
             if histories:   # before the tasks, whose attempts the agent counts
                 connection.command(pilot.uid, {'cmd': 'history', 'tasks': histories})
             connection.bind_tasks(pilot.uid, kept)
