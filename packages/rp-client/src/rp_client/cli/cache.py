@@ -100,13 +100,13 @@ def _remove(store: ResultStore, options: argparse.Namespace) -> None:
     if bool(options.result) == options.all:
         raise PilotError('name results, or say --all')
     known = store.results()
-    wanted = []
-    for start in options.result or ['']:
+    wanted = [result.identity for result in known] if options.all else []
+    for start in options.result:
         found = [result.identity for result in known if _name(result).startswith(start)]
         if not found:
-            raise PilotError(f'there is no result {start} (rp cache list)')
-        if len(found) > 1 and start:
-            raise PilotError(f'{start} is the beginning of {len(found)} results: give more characters')
+            raise PilotError(f'there is no result {start!r} (rp cache list)')
+        if len(found) > 1:
+            raise PilotError(f'{start!r} is the beginning of {len(found)} results: give more characters')
         wanted += found
     store.remove(wanted)
     print(f'{len(wanted)} results removed', file=sys.stderr)
