@@ -105,3 +105,18 @@ def test_files_of_other_tasks_are_looked_for_where_these_have_run() -> None:
     site.later[0]()
     assert site.released[0][1]['input_staging'] == [{'source': source, 'flags': 1} for source in (
         'pilot:///near/a/b', 'file:///session/pilot.0001/far/c', 'task:///own', 'task://sub/d', '/e')]
+
+
+def test_files_of_a_task_that_did_not_run_cannot_be_had() -> None:
+    site = Site()
+    staged = [{'source': 'task://cached/a', 'flags': 1}]
+    site.put({'uid': 'x', 'after': ['cached'], 'input_staging': staged}, {'uid': 'y', 'after': ['x']},
+             {'uid': 'z', 'after': ['cached'], 'input_staging': [{'source': 'pilot:///a', 'flags': 1}]},
+             {'uid': 'w', 'after': ['ran'], 'input_staging': [{'source': 'task://ran/a', 'flags': 1}]})
+    site.gate.followed([Update('cached', states.DONE, {'pilot': ''}), Update('ran', states.DONE, {'pilot': 'here'})])
+    site.later[0]()
+    assert {uid for uid, _ in site.released} == {'z', 'w'}
+    reason = 'was not run: it needs files of cached, which has no sandbox, as its result is from the cache'
+    assert {uid: why for (uid, _), why in site.doomed} == {
+        'x': f'x {reason}', 'y': f'y was not run: it is after x, which {reason}'}
+    assert len(site.gate) == 0

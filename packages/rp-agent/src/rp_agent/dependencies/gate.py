@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rp_agent.dependencies.ends import End
 from rp_agent.dependencies.graph import Graph, Waiting
 from rp_agent.dependencies.reasons import ending
-from rp_agent.dependencies.sources import elsewhere, on_this_pilot
+from rp_agent.dependencies.sources import elsewhere, on_this_pilot, takes_from
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.coordination.contract import NewTask, Update
@@ -101,17 +101,29 @@ class DependencyGate:
 
     def followed(self, outcomes: Iterable[Update]) -> None:
         """Resolve the conditions on tasks whose outcomes the coordinator knows."""
-        ends = []
+        ends, missing = [], []
         for uid, state, info in outcomes:
             info = info or {}
             ends.append((uid, _DONE if state == states.DONE else End(state, ending(uid, state, info))))
+            if state == states.DONE and info.get(PILOT) == '':   # it did not run: its result is from the cache
+                missing += self._without_files(uid)
             place = self._ports.other_sandbox(info.get(PILOT) or '')
             for waiting in self._graph.dependents(uid) if place else ():
                 description = codec.unpack(waiting.description)
                 if INPUT_STAGING in description:
                     description[INPUT_STAGING] = elsewhere(description, uid, place)
                     waiting.description = codec.pack(description)
-        self._pass_on(*self._graph.settle(ends))
+        ends += [(waiting.uid, End(states.CANCELED, ending(waiting.uid, states.CANCELED, {'exception': reason})))
+                 for waiting, reason in missing]
+        released, doomed = self._graph.settle(ends)
+        self._pass_on(released, [*doomed, *missing])
+
+    def _without_files(self, uid: str) -> list[tuple[Waiting, str]]:
+        """Remove the tasks that need files of a task without a sandbox, and return them with the reason."""
+        wanted = [waiting.uid for waiting in self._graph.dependents(uid)
+                  if takes_from(codec.unpack(waiting.description), uid)]
+        return [(waiting, f'{waiting.uid} was not run: it needs files of {uid}, which has no sandbox, as its result is '
+                 'from the cache') for waiting in self._graph.take(wanted)]
 
     def take(self, uids: Iterable[str]) -> list[NewTask]:
         """Remove those of these tasks that wait, and return them."""

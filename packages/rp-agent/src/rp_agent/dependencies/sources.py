@@ -23,5 +23,10 @@ def elsewhere(description: Mapping[str, Any], uid: str, pilot_sandbox: str) -> l
             if directive['source'].startswith(here) else directive for directive in description[INPUT_STAGING]]
 
 
+def takes_from(description: Mapping[str, Any], uid: str) -> bool:
+    """Return whether a task has input from the sandbox of another one, which is looked for on this pilot."""
+    return any(directive['source'].startswith(_here(uid)) for directive in description.get(INPUT_STAGING, ()))
+
+
 def _here(uid: str) -> str:
     return f'pilot:///{uid}/'
