@@ -192,6 +192,8 @@ def test_many_tasks(home: Path) -> None:
 @pytest.mark.parametrize(('description', 'sentence'), [
     ({'output_staging': [{'source': 'output', 'target': 'pilot:///output', 'action': rp.COPY}]},
      r'its output stays on the platform \[Copy output > pilot:///output\].*Transfer'),
+    ({'output_staging': ['output > pilot:///output']},
+     r'its output stays on the platform \[Transfer output > pilot:///output\].*a target of the client'),
     ({'input_staging': [{'source': 'pilot:///input', 'target': 'input', 'action': rp.LINK}]},
      r'cannot compare the content of its input \[Link pilot:///input > input\].*a key'),
     ({'mode': rp.TASK_SERVICE}, 'have no result'),

@@ -45,10 +45,10 @@ def check(description: Mapping[str, Any], uid: str) -> None:
         raise DescriptionError(f'TaskDescription.cache of {uid} is set, but tasks of mode {mode!r} have no result: '
                                'leave it unset')
     for directive in description.get(names.OUTPUT_STAGING, ()):
-        if not acts_on_client(directive['action']):
+        if not _reaches_client(directive):
             raise DescriptionError(f'TaskDescription.cache of {uid} is set, but its output stays on the platform '
                                    f'[{describe(directive)}], where the cache has no access: use the action '
-                                   f'{c.TRANSFER!r}, or leave cache unset')
+                                   f'{c.TRANSFER!r} and a target of the client, or leave cache unset')
     for directive in description.get(names.INPUT_STAGING, ()) if description[names.CACHE] is True else ():
         if not _readable(directive):
             raise DescriptionError(f'TaskDescription.cache of {uid} is set, but the client cannot compare the content '
@@ -97,6 +97,17 @@ def _readable(directive: Directive) -> bool:
     if not separator:
         return acts_on_client(directive['action']) or os.path.exists(source)
     return scheme in ('client', 'pwd') or (scheme in ('file', 'endpoint') and os.path.exists(_path(directive, '/')))
+
+
+def _reaches_client(directive: Directive) -> bool:
+    """Return whether an output gets a place that the client knows without a pilot."""
+    if not acts_on_client(directive['action']):
+        return False
+    try:
+        resolve(directive['target'], 'client', Sandboxes(client='/'))
+    except DescriptionError:
+        return False
+    return True
 
 
 def _path(directive: Directive, client_sandbox: str) -> str:
