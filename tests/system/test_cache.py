@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import shutil
@@ -293,6 +294,41 @@ def test_results_survive_the_death_of_the_application(base: Path) -> None:
         assert {task.state for task in tasks} == {rp.DONE}
         assert sum(task.cached for task in tasks) >= 50
         assert [(base / f'out.{n}').read_text() for n in range(200)] == [f'{n}\n' for n in range(200)]
+
+
+LEAVING = """
+import json
+import os
+import sys
+import radical.pilot as rp
+session = rp.Session(uid='left', cfg={'base': sys.argv[1]})
+tmgr = rp.TaskManager(session)
+tmgr.add_pilots(rp.PilotManager(session).submit_pilots(rp.PilotDescription({
+    'resource': 'local.exact', 'runtime': 10, 'cores': 2, 'exit_on_error': False, 'sandbox': sys.argv[1]})))
+tmgr.submit_tasks([rp.TaskDescription(each) for each in json.loads(sys.argv[2])])
+while not all(task.state == rp.AGENT_EXECUTING for task in tmgr.get_tasks()):
+    tmgr.wait_tasks(timeout=0.1)
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize('changed', [False, True])
+def test_results_of_an_application_that_attaches_are_cached(home: Path, changed: bool) -> None:
+    wanted = [{'executable': '/bin/sh', 'arguments': ['-c', f'cat input; until test -e {home}/go; do sleep 0.1; done'],
+               'cache': True, 'input_staging': ['input'], 'output_staging': output}
+              for output in ([], ['*.out > results/'])]
+    left = subprocess.run([sys.executable, '-c', LEAVING, home, json.dumps(wanted)], timeout=50, check=False)
+    assert left.returncode == -signal.SIGKILL
+    if changed:   # after the tasks were submitted: their results are not those of the new input
+        (home / 'input').write_text('new')
+    with rp.Session(uid='left', cfg={'base': str(home)}) as session:
+        tmgr = session.get_task_managers('tmgr.0000')
+        (home / 'go').touch()
+        tmgr.wait_tasks(timeout=40)
+        assert [task.state for task in tmgr.get_tasks()] == [rp.DONE, rp.DONE]
+    with campaign(home) as tmgr:
+        tasks = done(tmgr, *map(rp.TaskDescription, wanted))
+        assert [(task.cached, task.stdout) for task in tasks] == [(not changed, 'new' if changed else 'in')] * 2
 
 
 def counted(x: int, *, fails: bool = False) -> int:

@@ -40,6 +40,9 @@ _STREAMS: dict[str, Callable[[Task], BinaryIO]] = {'stdout': Task.open_stdout, '
 _KEPT = ('exit_code', 'stdout', 'stderr', 'return_value', 'output_files')
 """The data of a task that is its result."""
 
+NOTES = 'cache.identities'
+"""Name of the file in a session's directory with the identities of the tasks that run, for the next application."""
+
 CLOSE_TIMEOUT = 5.0
 """Seconds that a closing task manager waits for lookups."""
 
@@ -63,6 +66,7 @@ class TaskCache:
         self._helpers = helpers   # its own, as transfers of files may take hours
         self._store = store
         self._identities: dict[str, bytes] = {}   # of tasks that run
+        self._noted: dict[str, bytes] | None = None   # by earlier applications of the session
         self._outputs: dict[str, Path] = {}       # their output files
         self._results: list[tuple[Task, bytes, Path | None]] = []   # that are not stored yet
         self._writing = threading.Lock()
@@ -75,6 +79,25 @@ class TaskCache:
         for first in range(0, len(wanted), BULK):
             self._look_up(wanted[first:first + BULK])
         return [task for task in tasks if not task._common.cache] if wanted else tasks
+
+    def restore(self, task: Task, told: str) -> None:
+        """Keep the result of a task of an earlier application, which was told that state: it may have missed the end.
+
+        Its inputs may have changed since it was submitted, so it keeps the identity that it had then.
+        """
+        if not task._common.cache or told in states.FINAL:
+            return
+        if self._noted is None:
+            self._noted = _read_notes(self._notes)
+        if task.uid in self._noted:
+            if task.state not in states.FINAL:
+                self._identities[task.uid] = self._noted[task.uid]
+            elif task.state == states.DONE and not task._common.stages_output:   # else the application had its output
+                self._results.append((task, self._noted[task.uid], None))
+
+    @property
+    def _notes(self) -> str:
+        return os.path.join(self._session_directory, NOTES)
 
     def _look_up(self, tasks: list[Task]) -> None:
         def found(answer: tuple[list[Hit], dict[str, bytes]]) -> None:
@@ -114,6 +137,7 @@ class TaskCache:
             if info is not None:
                 hits.append((task, info))
                 del identities[task.uid]
+        _note(self._notes, identities)
         return hits, identities
 
     def _restored(self, task: Task, result: Result, directory: Path) -> dict[str, Any] | None:
@@ -200,6 +224,22 @@ class TaskCache:
             self._write()
         except (PilotError, OSError) as error:
             self._not_written(error)
+
+
+def _note(path: str, identities: Mapping[str, bytes]) -> None:
+    """Append the identities of tasks to a file; without it, only results that another application learns are lost."""
+    with suppress(OSError), open(path, 'a') as notes:
+        notes.write(''.join(f'{found.hex()} {uid}\n' for uid, found in identities.items()))
+
+
+def _read_notes(path: str) -> dict[str, bytes]:
+    """Return the identities in a file, of which a crash may have left the last line incomplete."""
+    try:
+        with open(path) as notes:
+            lines = [line[:-1].partition(' ') for line in notes if line.endswith('\n')]
+    except OSError:
+        return {}
+    return {uid: bytes.fromhex(found) for found, _, uid in lines}
 
 
 def _stage(directive: Directive, place: Path, target: str) -> None:

@@ -277,6 +277,7 @@ class TaskFlow:
         if task._pilot is not None:
             self._bound_before[task._pilot.uid] = task._pilot._whole.uid
         self._scheduling.know(task)
+        self._cache.restore(task, known.told)
         if task.state in states.FINAL:
             self._tracer.record('advance', task.uid, task.state)   # it may have ended without an application
             return
