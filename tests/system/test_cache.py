@@ -296,6 +296,13 @@ def test_results_survive_the_death_of_the_application(base: Path) -> None:
         assert [(base / f'out.{n}').read_text() for n in range(200)] == [f'{n}\n' for n in range(200)]
 
 
+def test_the_description_of_a_task_is_equal_to_the_one_that_was_submitted(home: Path) -> None:
+    with campaign(home) as tmgr:
+        task, = done(tmgr, program())
+        assert done(tmgr, task.description)[0].cached
+        assert runs(home) == 1
+
+
 LEAVING = """
 import json
 import os

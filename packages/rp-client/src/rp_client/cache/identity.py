@@ -70,6 +70,8 @@ def identity(description: Mapping[str, Any], client_sandbox: str) -> bytes:
     if isinstance(key, str):
         return digest(('key', key))
     rest = {name: value for name, value in description.items() if name not in _OF_NO_EFFECT | set(_STAGED)}
+    if rest.get(names.USE_MPI) == (rest.get(names.RANKS, 1) > 1):   # as without it, and as in `Task.description`
+        del rest[names.USE_MPI]
     if is_python_task(rest.get(names.FUNCTION, '')):
         rest[names.FUNCTION] = _call(rest[names.FUNCTION])
     inputs = [(directive['target'], _input(directive, client_sandbox))
