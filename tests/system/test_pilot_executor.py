@@ -285,6 +285,33 @@ def test_a_lost_pilot_breaks_the_executor(base: Path) -> None:
             ex.run('true')
 
 
+def test_a_pilot_that_has_ended_is_refused(base: Path) -> None:
+    with rp.Session(cfg={'base': str(base)}) as session:
+        pilot = rp.PilotManager(session).submit_pilots(
+            rp.PilotDescription(resource='local.exact', cores=1, runtime=10))
+        pilot.cancel()
+        pilot.wait()
+        with rp.Executor(pilot=pilot) as ex:
+            for _ in range(2):
+                with pytest.raises(rp.BrokenPilotExecutor, match=f'{pilot.uid} is CANCELED'):
+                    ex.run('true')
+                with pytest.raises(rp.BrokenPilotExecutor, match=f'{pilot.uid} is CANCELED'):
+                    ex.submit(add, 1)
+
+
+def test_a_program_requested_as_the_pilot_ends_fails(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with rp.Executor(cores=1) as ex:
+        assert ex.run('true').result(LONG).returncode == 0
+        manager = ex._manager
+
+        def open_and_break() -> None:
+            manager.fail('a test')
+
+        monkeypatch.setattr(manager, 'open', open_and_break)
+        with pytest.raises(rp.BrokenPilotExecutor, match='a test'):
+            ex.run('true').result(LONG)
+
+
 def test_an_exception_in_the_body(base: Path) -> None:
     made = []
 

@@ -88,6 +88,12 @@ class Allocation:
         return Size(known.cores, known.gpus, 1)
 
     @property
+    def lost(self) -> str:
+        """The reason why the given pilot cannot be used any more; empty if it can."""
+        pilot = self._pilot
+        return _end_of(pilot) if pilot is not None and pilot.state in states.FINAL else ''
+
+    @property
     def base(self) -> str:
         """The base directory of the session, which may not be open yet."""
         return self._session.base if self._session else base_directory()
@@ -170,6 +176,10 @@ class Allocation:
     def _pilot_changed(self, pilot: Pilot, active: Callable[[Size], object], ended: Ended) -> None:
         details = pilot.resource_details
         if pilot.state in states.FINAL:
-            ended(f'{pilot.uid} is {pilot.state}' + (f': {pilot.exception}' if pilot.exception else ''))
+            ended(_end_of(pilot))
         elif details is not None and pilot.state == states.PMGR_ACTIVE:
             active(Size(details['cores'], details['gpus'], max(1, len(details['node_list']))))
+
+
+def _end_of(pilot: Pilot) -> str:
+    return f'{pilot.uid} is {pilot.state}' + (f': {pilot.exception}' if pilot.exception else '')

@@ -66,6 +66,7 @@ class Manager:
         self.closing: Callable[[], object] = _nothing
         """Called when everything is done."""
         self.leaving = False   # whether nothing starts any more
+        self._ended = False   # whether everything was cancelled, or has failed
         self._watched = True   # whether the manager has to hear of each call, as more workers may be needed
 
     # from any thread
@@ -93,6 +94,10 @@ class Manager:
             if self._thread is not None:
                 return
             self.check_open()
+            lost = self._allocation.lost
+            if lost:
+                self._fail_with(lost)
+                self.check_open()
             try:
                 self._allocation.open(lambda size: self.post(lambda: self._active(size)),
                                       lambda reason: self.post(lambda: self._break(reason)))
@@ -139,8 +144,11 @@ class Manager:
             self.post(lambda: self.queue(program))
 
     def queue(self, program: Program) -> None:
-        """Queue a program; called in the thread of the manager."""
-        self._queued.append(program)
+        """Queue a program, or end it if everything has ended since it was requested; called in the manager's thread."""
+        if self._ended:
+            _end(program.future, self.broken)
+        else:
+            self._queued.append(program)
 
     def defer(self, deferred: Deferred) -> None:
         """Know of a call or a program that waits for others, until its future is done."""
@@ -376,21 +384,23 @@ class Manager:
     def _break(self, reason: str) -> None:
         """Fail everything, as nothing can run any more."""
         if self.broken is None and not self._over.is_set():
+            self._end_all(self._fail_with(reason))
+
+    def _fail_with(self, reason: str) -> BrokenPilotExecutor:
+        """Have whatever is requested from now on fail; return the error."""
+        with self._lock:   # see `defer`
             self.broken = BrokenPilotExecutor(f'the executor is broken: {reason}')
-            self._end_all(self.broken)
+        return self.broken
 
     def _end_all(self, error: BrokenPilotExecutor | None) -> None:
         """Cancel everything without a result; with an error, have it fail."""
+        self._ended = True
         self._sized.set()
         for program in self._running.values():
             self._drop(program)
         futures = [*self._deferred, *(program.future for program in [*self._queued, *self._running.values()])]
         for future in futures:
-            if error is None:
-                future.cancel()
-            else:
-                with suppress(InvalidStateError):
-                    future.set_exception(error)
+            _end(future, error)
         if self.calls is not None:
             if error is None:
                 self.calls.cancel()
@@ -406,6 +416,15 @@ class Manager:
             self.closing()
         finally:
             self._over.set()
+
+
+def _end(future: Future[Any], error: BrokenPilotExecutor | None) -> None:
+    """Have a future fail with an error, or cancel it."""
+    if error is None:
+        future.cancel()
+    else:
+        with suppress(InvalidStateError):
+            future.set_exception(error)
 
 
 def _nothing() -> None:
