@@ -387,6 +387,28 @@ def test_an_initializer_runs_once_on_each_rank(base: Path) -> None:
         assert len((base / 'ranks').read_text().splitlines()) <= 2
 
 
+MODEL = '''
+import radical.pilot as rp
+model = None
+
+def load(name):
+    global model
+    model = name
+
+def predict(n):
+    return f'{model} {n}'
+
+if __name__ == '__main__':
+    with rp.Executor(cores=1, initializer=load, initargs=('model.pt',)) as ex:
+        print(ex.submit(predict, 1).result(), *ex.map(predict, [2, 3], chunksize=2), sep=', ')
+'''
+
+
+def test_functions_of_a_script_find_what_its_initializer_has_loaded(base: Path) -> None:
+    done = subprocess.run([sys.executable, '-c', MODEL], capture_output=True, text=True, timeout=LONG)
+    assert (done.stdout, done.stderr) == ('model.pt 1, model.pt 2, model.pt 3\n', '')
+
+
 def test_a_failing_initializer_breaks_the_executor(base: Path) -> None:
     with rp.Executor(cores=1, initializer=failing, initargs=('no model',)) as ex:
         made = [ex.submit(add, n) for n in range(3)]

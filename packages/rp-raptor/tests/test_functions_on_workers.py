@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import cloudpickle
 import pytest
 
@@ -43,3 +46,45 @@ def test_no_call_is_made_after_a_failed_initializer(_: int) -> None:
     with pytest.raises(InitializerFailed, match='no model'):
         call_initialized('failing', cloudpickle.dumps((fail, ())), cloudpickle.dumps(note), ('called',), {})
     assert 'called' not in seen
+
+
+SCRIPT = '''
+model, table, unset = None, {}, 'unset'
+
+def load(value):
+    global model
+    model = value
+    table['loaded'] = value
+
+def predict(n=0):
+    return model, table, unset, n
+
+class Model:
+    def predict(self):
+        return model
+'''
+
+
+@pytest.fixture
+def script() -> dict[str, Any]:
+    """Names of a script, which travel by value."""
+    names: dict[str, Any] = {'__name__': '__main__'}
+    exec(SCRIPT, names)
+    return names
+
+
+def test_calls_find_what_an_initializer_of_a_script_has_loaded(script: dict[str, Any]) -> None:
+    predict, initializer = script['predict'], cloudpickle.dumps((script['load'], (7,)))
+    for fn in (predict, partial(predict)):
+        assert call_initialized('script', initializer, cloudpickle.dumps(fn), (), {}) == (7, {'loaded': 7}, 'unset', 0)
+    assert call_initialized('script', initializer, cloudpickle.dumps(script['Model']().predict), (), {}) == 7
+    chunk = cloudpickle.dumps(call_chunk), (cloudpickle.dumps(predict), 1, 1, 2)
+    assert [found[::3] for found in call_initialized('script', initializer, *chunk, {})] == [(7, 1), (7, 2)]
+
+
+def test_calls_see_variables_that_the_initializer_does_not_use_as_they_are(script: dict[str, Any]) -> None:
+    script['unset'] = 'set'
+    initializer = cloudpickle.dumps((script['load'], (8,)))
+    assert call_initialized('other', initializer, cloudpickle.dumps(script['predict']), (), {})[:3] == (
+        8, {'loaded': 8}, 'set')
+    assert script['model'] is None

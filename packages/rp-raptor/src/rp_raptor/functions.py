@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
+from collections.abc import Callable
+from functools import partial
+from types import FunctionType, ModuleType
 from typing import Any
 
 from rp_api import pickles
@@ -12,10 +16,15 @@ from rp_raptor.errors import InitializerFailed
 _initialized: dict[str, str] = {}
 """Executors whose initializer this rank has called, with the error of one that has failed."""
 
+_UNDEFINED = object()
+
+_variables: dict[str, dict[str, Any]] = {}
+"""The global variables of initializers that have travelled by value, by the module of the initializer."""
+
 
 def call_chunk(fn: bytes, width: int, *args: Any) -> list[Any]:
     """Call a pickled function for each `width` arguments, one call after the other; return the values."""
-    call: Any = pickles.restore(fn, 'a function')
+    call = _restored(fn)
     return [call(*args[first:first + width]) for first in range(0, len(args), width)]
 
 
@@ -32,8 +41,32 @@ def call_initialized(*given: Any) -> Any:
         raise InitializerFailed(_initialized[name])
     for each in comm:
         args, kwargs = communicators.insert(each, args, kwargs) or ([each, *args], kwargs)
-    call: Any = pickles.restore(fn, 'a function')
-    return call(*args, **kwargs)
+    return _restored(fn)(*args, **kwargs)
+
+
+def _restored(pickled: bytes) -> Callable[..., Any]:
+    """Return a function that finds global variables of its module as an initializer of the same module has left them.
+
+    Functions that travel by value have global variables of their own, each of those that it names.
+    """
+    call: Callable[..., Any] = pickles.restore(pickled, 'a function')   # type: ignore[assignment]
+    if _variables:
+        function = _function(call)
+        if function is not None:
+            function.__globals__.update(_variables.get(function.__module__, {}))
+    return call
+
+
+def _function(call: Any) -> FunctionType | None:
+    """Return the function that a callable calls, if it has travelled by value."""
+    while isinstance(call, partial):
+        call = call.func
+    call = getattr(call, '__func__', call)
+    if not isinstance(call, FunctionType):
+        call = type(call).__call__
+    if not isinstance(call, FunctionType):
+        return None
+    return None if call.__globals__ is vars(sys.modules.get(call.__module__, sys)) else call
 
 
 def _initialize(initializer: bytes) -> str:
@@ -41,7 +74,14 @@ def _initialize(initializer: bytes) -> str:
     try:
         restored: Any = pickles.restore(initializer, 'the initializer')
         fn, args = restored
+        function = _function(fn)
+        defined = {name: value for name, value in function.__globals__.items()
+                   if isinstance(value, (FunctionType, ModuleType, type))} if function is not None else {}
         fn(*args)
+        if function is not None:
+            _variables.setdefault(function.__module__, {}).update(
+                (name, value) for name, value in function.__globals__.items()
+                if not name.startswith('__') and defined.get(name, _UNDEFINED) is not value)
     except Exception:
         return traceback.format_exc()
     return ''
