@@ -285,6 +285,16 @@ def test_a_lost_pilot_breaks_the_executor(base: Path) -> None:
             ex.run('true')
 
 
+def test_a_killed_worker_is_the_reason_why_an_executor_is_broken(base: Path) -> None:
+    with rp.Executor(cores=1) as ex:
+        assert ex.submit(add, 1).result(LONG) == 1
+        worker = ex.submit(os.getppid).result(LONG)
+        call = ex.submit(time.sleep, 1000)
+        os.kill(worker, signal.SIGKILL)
+        with pytest.raises(rp.BrokenPilotExecutor, match=r'raptor\.0000\.0000 is FAILED: killed by signal 9'):
+            call.result(LONG)
+
+
 def test_a_pilot_that_has_ended_is_refused(base: Path) -> None:
     with rp.Session(cfg={'base': str(base)}) as session:
         pilot = rp.PilotManager(session).submit_pilots(

@@ -11,6 +11,7 @@ from rp_api import states
 from rp_api.description.pilot import PilotDescription
 from rp_api.description.task import TaskDescription
 from rp_api.distributions import require
+from rp_api.failures.kinds import CANCELED
 from rp_api.resources import Slot
 from rp_client.executor.requirements import minutes, size
 from rp_client.executor.sharing import Shape, Size
@@ -169,7 +170,11 @@ class Allocation:
             if state in states.FINAL and task.uid not in self._ended:
                 self._ended.add(task.uid)
                 self._tasks.remove(task)
-                ended('' if state == states.CANCELED else f'{task.uid} is {state}: {task.exception or "no reason"}')
+                error = task.error
+                if error is not None and error.kind == CANCELED:
+                    ended('')
+                else:
+                    ended(f'{task.uid} is {state}: {error.sentence if error is not None else "no reason"}')
 
         task.register_callback(changed)
 
