@@ -90,6 +90,17 @@ def test_programs(ex: rp.Executor, tmp_path: Path) -> None:
         ex.options(timeout=0.2).run('sleep', 100).result(LONG)
 
 
+def test_programs_in_the_working_directory(ex: rp.Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = Path('./program')   # without its './'
+    program.write_text('#!/bin/sh\necho $0\n')
+    program.chmod(0o700)
+    for name in (program, './program'):
+        assert ex.run(name).result(LONG).stdout == f'{tmp_path}/program\n'
+    with pytest.raises(rp.TaskError, match='executable not found: program'):
+        ex.run('program').result(LONG)
+
+
 def test_dependencies(ex: rp.Executor) -> None:
     one, two = ex.submit(add, 1), ex.submit(add, 2)
     program = ex.run('echo', one, 'and', two)

@@ -100,8 +100,8 @@ class Requests(futures.Executor):
         """Run an executable or an MPI program on the pilot.
 
         Args:
-            executable: The name or path of the program. A path that exists relative to the working directory of the
-                application is taken from there.
+            executable: The name or path of the program. A path (text with a `/`, or a `Path`) that exists relative to
+                the working directory of the application is taken from there.
             *args: Its arguments: text, paths, numbers, and futures of these, which are dependencies as in `submit`. The
                 program gets them as they are, also with a `$`, unless `literal_arguments` is False.
             check: Have the future fail if the program ends with another exit code than 0.

@@ -126,7 +126,8 @@ def _path(executable: Any) -> str:
     if not isinstance(executable, (str, os.PathLike)) or not os.fspath(executable):
         raise DescriptionError(f'the executable is {executable!r}, it must be the name or the path of a program')
     text = os.fsdecode(executable)
-    return os.path.abspath(text) if os.sep in text and os.path.exists(text) else text
+    path = os.sep in text or isinstance(executable, os.PathLike)   # a Path drops './'
+    return os.path.abspath(text) if path and os.path.exists(text) else text
 
 
 def _need(description: TaskDescription) -> Need:
