@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import pytest
 from conftest import Run, processes_with, wait_until
 
 import radical.pilot as rp
+from rp_api.errors import SerializationError
 
 LONG = 60.0
 
@@ -115,6 +117,19 @@ def test_dependencies(ex: rp.Executor) -> None:
 def futures_of_a_thread() -> futures.Future[int]:
     with futures.ThreadPoolExecutor(1) as pool:
         return pool.submit(add, 7)
+
+
+def test_futures_deep_inside_of_arguments_and_executors_are_refused(ex: rp.Executor) -> None:
+    call, program = ex.submit(add, 1), ex.run('true')
+    deferred = ex.submit(add, call)
+    for future in (call, program, deferred):
+        with pytest.raises(TypeError, match='a future cannot be pickled'):
+            pickle.dumps(future)
+        with pytest.raises(SerializationError, match='passes the values of futures that are arguments, or items'):
+            ex.submit(len, [[future]])
+    with pytest.raises(SerializationError, match='functions that run on workers cannot use it'):
+        ex.submit(lambda: ex.submit(add, 1))
+    assert deferred.result(LONG) == 1
 
 
 def test_failed_dependencies(ex: rp.Executor) -> None:
@@ -364,6 +379,7 @@ def test_ctrl_c_in_the_body(base: Path) -> None:
 END = '''
 import sys, time, signal
 import radical.pilot as rp
+from rp_api.errors import SerializationError
 ex = rp.Executor(cores=1)
 call = ex.submit(lambda: time.sleep(0.3) or 7)
 program = ex.run('sh', '-c', 'echo program > {base}/out', call)
@@ -410,6 +426,7 @@ def test_an_initializer_runs_once_on_each_rank(base: Path) -> None:
 
 MODEL = '''
 import radical.pilot as rp
+from rp_api.errors import SerializationError
 model = None
 
 def load(name):

@@ -10,6 +10,7 @@ import os
 import pickle
 import sys
 from collections.abc import Iterable
+from typing import NoReturn
 
 from rp_api.errors import DeserializationError
 
@@ -29,6 +30,12 @@ def stamped(data: bytes) -> bytes:
 def is_pickle(data: bytes) -> bool:
     """Return whether these bytes look like a pickle, with or without a stamp; they are not unpickled."""
     return data[:1] == b'\x80' and (data[-1:] == _END or bool(_version_of(data)))
+
+
+def refuse_future() -> NoReturn:
+    """Refuse to pickle a future, which only its own process can wait for."""
+    raise TypeError('a future cannot be pickled: rp.Executor passes the values of futures that are arguments, or items '
+                    'of a list, tuple or dict that is an argument')
 
 
 def restore(data: bytes | memoryview, what: str, buffers: Iterable[object] = ()) -> object:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from rp_api import states
+from rp_api import pickles, states
 
 if TYPE_CHECKING:
     from rp_client.task import Task
@@ -35,6 +35,9 @@ class TaskFuture(Future[Any]):
         self.task = task
         self._tell = tell
         self._value: Any = _UNREAD
+
+    def __reduce__(self) -> NoReturn:
+        pickles.refuse_future()
 
     def cancel(self) -> bool:
         """Request the cancellation of the task; return False if it is final and was not cancelled.

@@ -9,8 +9,9 @@ from concurrent.futures import Future
 from contextlib import suppress
 from itertools import islice
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
+from rp_api import pickles
 from rp_client.executor.executor import Executor as _Executor
 from rp_client.executor.executor import Requests as _Requests
 
@@ -30,6 +31,9 @@ class AwaitableFuture(Future[Any]):
 
     def __await__(self) -> Generator[Any, None, Any]:
         return asyncio.wrap_future(self).__await__()
+
+    def __reduce__(self) -> NoReturn:
+        pickles.refuse_future()
 
     def cancel(self) -> bool:
         """Cancel the call or program, also if it runs; False if it has a result."""

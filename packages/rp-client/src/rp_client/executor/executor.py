@@ -11,7 +11,7 @@ from concurrent import futures
 from functools import partial
 from itertools import chain, islice
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 from weakref import WeakSet, finalize
 
 from rp_api.functions import serialize_obj
@@ -46,6 +46,9 @@ class Requests(futures.Executor):
         given = [f'{name}={value!r}' for name, value in self._requirements._asdict().items() if value != _NONE[name]]
         ended = ' (broken)' if self._manager.broken else ' (shut down)' if self._manager.shut else ''
         return f'<rp.Executor on {" with ".join([self._manager.place, *([", ".join(given)] if given else [])])}{ended}>'
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError('an executor cannot be pickled: functions that run on workers cannot use it')
 
     def options(self, **requirements: Any) -> Requests:
         """Return an executor on the same pilot whose calls and programs have other requirements.

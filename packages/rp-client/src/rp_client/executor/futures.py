@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import Any
+from typing import Any, NoReturn
 
+from rp_api import pickles
 from rp_client.task import Task
 
 
@@ -20,6 +21,9 @@ class DroppableFuture(Future[Any]):
         super().__init__()
         self.task: Task | None = None
         self._dropped: Callable[[], object] | None = dropped
+
+    def __reduce__(self) -> NoReturn:
+        pickles.refuse_future()
 
     def cancel(self) -> bool:
         """Cancel the call or program, also if it runs; False if it has a result."""

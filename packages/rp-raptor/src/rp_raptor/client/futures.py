@@ -9,8 +9,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 from itertools import count, islice
-from typing import Any
+from typing import Any, NoReturn
 
+from rp_api import pickles
 from rp_raptor.client.application_link import Master
 from rp_raptor.client.caller import WINDOW, Caller, checked, open_caller
 from rp_raptor.client.stream import checked_attributes, checked_masters
@@ -33,6 +34,9 @@ class _Future(futures.Future[Any]):
         self.lease = lease   # of files with arguments
         self._number = number
         self._drop = drop
+
+    def __reduce__(self) -> NoReturn:
+        pickles.refuse_future()
 
     def cancel(self) -> bool:
         """Cancel the call; False if it has a result."""
