@@ -409,3 +409,29 @@ def test_programs_of_an_executor_are_cached(home: Path) -> None:
             assert run.task is not None
             assert run.task.cached is bool(number)
     assert runs(home) == 1
+
+
+def test_a_task_runs_again_for_another_one_that_needs_its_files(home: Path) -> None:
+    """Its cached result has no sandbox."""
+    def chain(count: str, **last: Any) -> list[rp.TaskDescription]:
+        def takes(source: str, **more: Any) -> rp.TaskDescription:
+            return program('cat file; echo 1 >> file', output_staging=[], input_staging=[f'task://{source}/file'],
+                           **more)
+
+        return [program('echo 1 > file', uid=f'a.{count}', input_staging=[], output_staging=[]),
+                takes(f'a.{count}', uid=f'b.{count}', cache='b'), takes(f'b.{count}', **last)]
+
+    with campaign(home) as tmgr:
+        done(tmgr, *chain('1', cache='c'))
+        assert runs(home) == 3
+        done(tmgr, *chain('2', cache='c'))
+        assert runs(home) == 3
+        *_, last = done(tmgr, *chain('3', cache=None))
+        assert (last.stdout, runs(home)) == ('1\n1\n', 6)
+        *_, last = done(tmgr, *chain('4', cache='new'))
+        assert (last.stdout, runs(home)) == ('1\n1\n', 9)
+        first, second, _ = chain('5')
+        done(tmgr, first)
+        task = tmgr.submit_tasks(rp.TaskDescription({**second, 'cache': 'other'}))   # by a later call
+        assert task.wait(timeout=40) == rp.CANCELED
+        assert 'it needs files of a.5, which has no sandbox, as its result is from the cache' in str(task.exception)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from shutil import copyfileobj
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -20,7 +21,7 @@ from rp_api.errors import PilotError, sentence
 from rp_api.loop.offload import Helpers
 from rp_api.staging.directive import Directive, has_wildcard
 from rp_api.staging.files import attempt, copy
-from rp_api.staging.location import Sandboxes, resolve
+from rp_api.staging.location import Sandboxes, other_task, resolve
 from rp_api.staging.trees import remove
 from rp_api.values import with_files
 from rp_api.wire import codec
@@ -76,9 +77,14 @@ class TaskCache:
     def look_up(self, tasks: list[Task]) -> list[Task]:
         """Look up those of the tasks that have `cache` set, and return the others."""
         wanted = [task for task in tasks if task._common.cache]
-        for first in range(0, len(wanted), BULK):
-            self._look_up(wanted[first:first + BULK])
-        return [task for task in tasks if not task._common.cache] if wanted else tasks
+        if not wanted:
+            return tasks
+        others = [task for task in tasks if not task._common.cache]
+        needed = set(chain.from_iterable(map(_sources, others)))
+        bulk = len(wanted) if needed or any(chain.from_iterable(map(_sources, wanted))) else BULK
+        for first in range(0, len(wanted), bulk):
+            self._look_up(wanted[first:first + bulk], needed)
+        return others
 
     def restore(self, task: Task, told: str) -> None:
         """Keep the result of a task of an earlier application, which was told that state: it may have missed the end.
@@ -99,7 +105,7 @@ class TaskCache:
     def _notes(self) -> str:
         return os.path.join(self._session_directory, NOTES)
 
-    def _look_up(self, tasks: list[Task]) -> None:
+    def _look_up(self, tasks: list[Task], needed: set[str]) -> None:
         def found(answer: tuple[list[Hit], dict[str, bytes]]) -> None:
             hits, identities = answer
             self._identities.update(identities)
@@ -109,15 +115,18 @@ class TaskCache:
             _log.warning('the cache cannot be used, so tasks run without it: %s', sentence(error))
             self._pass_on(tasks, [])
 
-        self._helpers.run(lambda: self._find(tasks), found, failed)
+        self._helpers.run(lambda: self._find(tasks, needed), found, failed)
 
     def _pass_on(self, tasks: list[Task], hits: list[Hit]) -> None:
         done = {task.uid for task, _ in hits}
         self.hit([hit for hit in hits if hit[0].state not in states.FINAL])
         self.missed([task for task in tasks if task.uid not in done])
 
-    def _find(self, tasks: list[Task]) -> tuple[list[Hit], dict[str, bytes]]:
-        """Return the tasks that have a result, with their output in place, and the identities of the others."""
+    def _find(self, tasks: list[Task], needed: set[str]) -> tuple[list[Hit], dict[str, bytes]]:
+        """Return the tasks that have a result, with their output in place, and the identities of the others.
+
+        Those are `needed`, and run, from whose sandboxes tasks that run take files: a cached result has no sandbox.
+        """
         from rp_client.cache.digest import DigestError  # few sessions need these
         from rp_client.cache.identity import identity
 
@@ -131,12 +140,15 @@ class TaskCache:
         store = self._store()
         results = store.find(list(dict.fromkeys(identities.values())))
         hits = []
-        for task in tasks:
-            result = results.get(identities.get(task.uid, b''))
+        for task in reversed(tasks):   # those that take files come after those that they take them from
+            result = None if task.uid in needed else results.get(identities.get(task.uid, b''))
             info = self._restored(task, result, store.path(result)) if result else None
             if info is not None:
                 hits.append((task, info))
                 del identities[task.uid]
+            else:
+                needed.update(_sources(task))
+        hits.reverse()
         _note(self._notes, identities)
         return hits, identities
 
@@ -224,6 +236,13 @@ class TaskCache:
             self._write()
         except (PilotError, OSError) as error:
             self._not_written(error)
+
+
+def _sources(task: Task) -> Iterator[str]:
+    """Yield the uids of tasks from whose sandboxes a task takes files."""
+    for directive in task._sparse().get(names.INPUT_STAGING, ()):
+        if other := other_task(directive['source']):
+            yield other[0]
 
 
 def _note(path: str, identities: Mapping[str, bytes]) -> None:
