@@ -60,7 +60,7 @@ def test_sweep_is_a_sequence(shared: Run) -> None:
     assert sweep[1007] is held
     assert held.exit_code == 1
     assert [task.uid for task in sweep[-2:]] == [f'{sweep.uid}.{MANY - 2:06d}', f'{sweep.uid}.{MANY - 1:06d}']
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match='has no row'):
         sweep[MANY]
 
     def ends() -> Counter[str]:

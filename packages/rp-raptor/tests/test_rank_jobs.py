@@ -76,7 +76,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
 
 @pytest.mark.parametrize('deaf', ['', "trap '' TERM; "], ids=['ends when it is told to', 'has to be killed'])
 def test_a_launcher_that_goes_on_without_a_dead_rank(make: Callable[[str], Jobs], tmp_path: Path, deaf: str) -> None:
-    jobs = make(f'{deaf}echo $$ >>"$1".pids; echo 1 137 >"$1"; while :; do sleep 1000; done')
+    jobs = make(f'{deaf}echo $$ >>"$1".pids; echo 1 137 >"$1"; exec sleep 1000')
     jobs.run()
     assert jobs.told == [([1], [0], 'rank 1 was killed by SIGKILL')] * ranks.STARTS
     assert jobs.failed == ['rank 1 was killed by SIGKILL, 3 times before it has taken a call']

@@ -146,8 +146,9 @@ class Sweep:
         """
         if isinstance(index, slice):
             return [self._task(number) for number in range(*index.indices(self._size))]
-        number = range(self._size)[index]
-        return self._task(number)
+        if not -self._size <= index < self._size:
+            raise IndexError(f'{self._uid} has no row {index}, it has {self._size}')
+        return self._task(index % self._size)
 
     def __iter__(self) -> Iterator[Task]:
         return map(self._task, range(self._size))
