@@ -435,3 +435,17 @@ def test_a_task_runs_again_for_another_one_that_needs_its_files(home: Path) -> N
         task = tmgr.submit_tasks(rp.TaskDescription({**second, 'cache': 'other'}))   # by a later call
         assert task.wait(timeout=40) == rp.CANCELED
         assert 'it needs files of a.5, which has no sandbox, as its result is from the cache' in str(task.exception)
+
+
+def test_calls_with_results_of_cached_programs(home: Path) -> None:
+    def length(result: rp.TaskResult) -> int:
+        with open(home / 'runs', 'a') as runs:
+            runs.write('run\n')
+        return len(result.stdout)
+
+    for _ in range(2):
+        with rp.Executor(cores=1) as executor:
+            cached = executor.options(cache=True)
+            told = cached.run('echo', 'abc')
+            assert cached.submit(length, told).result(40) == 4
+            assert (told.result().sandbox, runs(home)) == (None, 1)

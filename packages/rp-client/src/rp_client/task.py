@@ -437,7 +437,12 @@ class Task:
             raise error
         if self._common.mode in RETURNING:
             return self.return_value
-        return TaskResult(self.exit_code, self.stdout, self.stderr, self.sandbox)
+        return self._outcome
+
+    @property
+    def _outcome(self) -> TaskResult:
+        """The result of a program, also of one that has failed."""
+        return TaskResult(self.exit_code, self.stdout, self.stderr, None if self._common.cache else self.sandbox)
 
     def future(self) -> TaskFuture:
         """Return the future of the task, a `concurrent.futures.Future` whose `task` is this task.

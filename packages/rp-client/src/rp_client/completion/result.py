@@ -20,7 +20,7 @@ class TaskResult(NamedTuple):
         returncode: The exit code of the program.
         stdout: The end of its standard output, see `Task.stdout`.
         stderr: The end of its standard error, see `Task.stderr`.
-        sandbox: The working directory of the task on the platform.
+        sandbox: The working directory of the task on the platform; None with `cache`, as a cached result has none.
     """
 
     returncode: int | None

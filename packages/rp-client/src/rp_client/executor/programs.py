@@ -87,8 +87,8 @@ class Program:
     def _result(self) -> TaskResult:
         task = self.task
         assert task
-        return TaskResult(task.exit_code, _output(task.stdout, task.open_stdout),
-                          _output(task.stderr, task.open_stderr), task.sandbox)
+        return task._outcome._replace(stdout=_output(task.stdout, task.open_stdout),
+                                      stderr=_output(task.stderr, task.open_stderr))
 
 
 def _output(end: str, opened: Callable[[], BinaryIO]) -> str:
