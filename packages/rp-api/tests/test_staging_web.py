@@ -41,7 +41,10 @@ class Handler(BaseHTTPRequestHandler):
             self._answer(404)
 
     def do_PUT(self) -> None:
-        content = self.rfile.read(int(self.headers['Content-Length']))
+        size = int(self.headers['Content-Length'])
+        content = self.rfile.read(size)
+        if len(content) < size:   # the client has gone
+            return
         if self.path.startswith('/readonly/'):
             self._answer(403)
             return

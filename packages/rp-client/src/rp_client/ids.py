@@ -10,13 +10,17 @@ import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 from rp_api.description.casts import GeneratedUid
 from rp_api.system import private
 
-if TYPE_CHECKING:
-    from rp_client.sweep import Sweep
+
+class _HasTaskUids(Protocol):
+    """A sweep."""
+
+    def _task_uids(self) -> Iterator[str]:
+        """Yield the uids of all tasks."""
 
 
 class HasUid(Protocol):
@@ -65,7 +69,7 @@ def uids_of(named: Named | Iterable[Named]) -> list[str]:
     return [each if type(each) is str else uid_of(each) for each in _flat(named)]   # many uids are mostly strings
 
 
-def _is_sweep(named: Any) -> TypeGuard[Sweep]:
+def _is_sweep(named: Any) -> TypeGuard[_HasTaskUids]:
     return hasattr(named, '_task_uids')
 
 
