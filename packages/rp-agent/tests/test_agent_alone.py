@@ -303,7 +303,7 @@ def test_agent_that_is_refused(tmp_path: Path) -> None:
 def test_attribute_of_a_later_version(tmp_path: Path) -> None:
     """The application may be newer than the agent, for which the attribute may matter."""
     with real(tmp_path) as (application, _):
-        application.submit(['task.1'], after_all=['task.0'], executable=f'touch {tmp_path}/ran')
+        application.submit(['task.1'], after_all=['task.0'], executable='touch', arguments=[f'{tmp_path}/ran'])
         application.submit(['task.2'])
         application.until_left(['task.1', 'task.2'])
         info = application.tasks['task.1'].info
