@@ -12,6 +12,8 @@ from conftest import Run, processes_with, wait_until
 
 import radical.pilot as rp
 
+from .conftest import records
+
 TIMEOUT = 30.0
 
 pytestmark = pytest.mark.parametrize('tool', ['charliecloud', 'podman'])
@@ -26,6 +28,7 @@ def sh(command: str, image: Path, tool: str, **container: Any) -> dict[str, Any]
 def test_the_program_sees_the_image_its_sandbox_and_its_variables(shared: Run, image: Path, tool: str,
                                                                   tmp_path: Path) -> None:
     (tmp_path / 'data').write_text('of the node\n')
+    before = records()
     command = (r'cat /etc/of-the-image /data; pwd; echo \$A \$RP_RANK; echo oops >&2; echo done > result; '
                r'test ! -e /etc/debian_version')
     task = shared.one(**sh(command, image, tool, binds=[f'{tmp_path}/data:/data']), environment={'A': 'b $HOME'},
@@ -36,6 +39,7 @@ def test_the_program_sees_the_image_its_sandbox_and_its_variables(shared: Run, i
                                                 f'b {Path.home()} 0']
     assert task.stderr == 'oops\n'
     assert (sandbox / 'result').read_text() == 'done\n'
+    wait_until(lambda: records().keys() <= before.keys(), what='no record is left')
 
 
 def test_an_environment_of_type_container(shared: Run, image: Path, tool: str) -> None:

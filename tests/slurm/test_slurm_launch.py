@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from rp_agent.launch_method.system import System
 
 SETTING = Setting(('n1', 'n2', 'n3', 'n4'), cores_per_node=8, gpus_per_node=2)
 EXCLUSIVE = Setting(SETTING.nodes, cores_per_node=8, gpus_per_node=2, exclusive=True)
+WAITED = re.compile('srun: (Job [0-9]+ step creation temporarily disabled, retrying|Step created for job)')
 TELL = 'echo "$SLURM_PROCID of $SLURM_STEP_NUM_TASKS $SLURMD_NODENAME"'
 
 
@@ -56,7 +58,8 @@ def start(method: LaunchMethod, job: Job, script: str, environ: dict[str, str]) 
 def run(method: LaunchMethod, job: Job, script: str, environ: dict[str, str]) -> tuple[int, list[str]]:
     process = start(method, job, script, environ)
     said, _ = process.communicate(timeout=TIMEOUT)
-    return process.returncode, sorted(said.splitlines())
+    # the controller may not know yet that the step before has ended
+    return process.returncode, sorted(line for line in said.splitlines() if not WAITED.match(line))
 
 
 def test_it_is_found(environ: dict[str, str]) -> None:
