@@ -36,7 +36,7 @@ def test_ranks_in_containers_are_one_program(tool: str, name: str, base: Path, i
         task = managers.tmgr.submit_tasks(rp.TaskDescription({
             'executable': 'ring', 'ranks': 3, 'container': container, 'environment': {'PATH': '/bin'}}))
         managers.tmgr.wait_tasks(timeout=50)
-        assert task.state == rp.DONE, (task.exception_detail, task.stderr)
+        assert task.state == rp.DONE, f'{task.exception_detail}\n{task.read_stderr()}'
         assert task.launch_method == 'MPIEXEC'
         assert sorted((task.stdout or '').splitlines()) == [
             f'rank {rank} of 3 in the container: 1' for rank in range(3)]
