@@ -64,8 +64,12 @@ class DeferredCall:
         """Make the call when these futures are done."""
         if dependencies:
             Waiting(dependencies, self._manager.post, self._ready, lambda other: fail(self.future, self._name, other))
-        else:
+            return
+        try:
             self._make()
+        except BaseException:   # the caller gets it, and nobody the future, for which the manager would wait
+            self.future.drop()
+            raise
 
     @property
     def _name(self) -> str:

@@ -1,0 +1,110 @@
+"""The manager of `rp.Executor` without a session: calls and programs that fail, are cancelled, or wait at its end."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from rp_client.executor.cached import CallCache
+from rp_client.executor.executor import Requests
+from rp_client.executor.manager import Manager
+from rp_client.executor.programs import Programs
+from rp_client.executor.requirements import Requirements
+from rp_client.executor.sharing import Shape, Size
+
+LONG = 20.0
+
+
+class StandinCalls:
+    """Calls that the test ends."""
+
+    def __init__(self) -> None:
+        self.made: list[Future[Any]] = []
+        self.finished = 0
+        self.shape, self.master = Shape(), None
+        self.refused: Exception | None = None
+        self.before: Callable[[], object] = lambda: None   # a call is made
+
+    @property
+    def unfinished(self) -> int:
+        return sum(not future.done() for future in self.made)
+
+    def make(self, *_: Any) -> Future[Any]:
+        self.before()
+        if self.refused:
+            raise self.refused
+        future: Future[Any] = Future()
+        future.task = None   # type: ignore[attr-defined]
+        self.made.append(future)
+        return future
+
+    def abandon(self, error: Exception) -> None:
+        for future in self.made:
+            if not future.done():
+                future.set_exception(error)
+
+    def hold(self, _: Callable[[], object]) -> None:
+        """Wait for calls that run."""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class StandinAllocation:
+    """A pilot of two cores, which is active if `size` is set."""
+
+    lost, place = '', 'standin'
+
+    def __init__(self, size: Size | None) -> None:
+        self.size = size
+
+    def open(self, active: Callable[[Size], object], _: Callable[[str], object]) -> None:
+        if self.size:
+            active(self.size)
+
+    def start_worker(self, *_: Any) -> Any:
+        return SimpleNamespace(uid='worker', cancel=lambda: None)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class Standin:
+    """An executor with these, and what is behind it."""
+
+    def __init__(self, base: Path, size: Size | None = Size(2, 0, 1)) -> None:   # noqa: B008 (it is immutable)
+        self.allocation, self.calls = StandinAllocation(size), StandinCalls()
+        self.manager = Manager(cast(Any, self.allocation))
+        self.manager.calls = cast(Any, self.calls)
+        cache = CallCache(lambda: str(base), None, self.manager.post)
+        self.requests = Requests(self.manager, Programs(), None, cache, Requirements())
+
+    def act(self, action: Callable[[], object] = lambda: None) -> None:
+        """Run something in the manager's thread, and wait until it has settled."""
+        settled = threading.Event()
+        self.manager.post(action)
+        self.manager.post(lambda: self.manager.post(settled.set))
+        assert settled.wait(LONG)
+
+    def ends(self) -> None:
+        """Shut down, and check that everything ends."""
+        self.manager.shutdown(False, False)
+        assert self.manager._over.wait(LONG)
+
+
+@pytest.fixture
+def ex(tmp_path: Path) -> Standin:
+    return Standin(tmp_path)
+
+
+def test_a_refused_call_is_not_waited_for(ex: Standin) -> None:
+    ex.calls.refused = ValueError('it cannot travel')
+    with pytest.raises(ValueError, match='it cannot travel'):
+        ex.requests.options(retries=1).submit(print)
+    ex.ends()
