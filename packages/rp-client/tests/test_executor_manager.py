@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 
 from rp_client.executor.cached import CallCache
+from rp_client.executor.errors import BrokenPilotExecutor
 from rp_client.executor.executor import Requests
 from rp_client.executor.manager import Manager
 from rp_client.executor.programs import Programs
@@ -82,6 +83,7 @@ class Standin:
         self.allocation, self.calls = StandinAllocation(size), StandinCalls()
         self.manager = Manager(cast(Any, self.allocation))
         self.manager.calls = cast(Any, self.calls)
+        self.manager.open()
         cache = CallCache(lambda: str(base), None, self.manager.post)
         self.requests = Requests(self.manager, Programs(), None, cache, Requirements())
 
@@ -107,4 +109,24 @@ def test_a_refused_call_is_not_waited_for(ex: Standin) -> None:
     ex.calls.refused = ValueError('it cannot travel')
     with pytest.raises(ValueError, match='it cannot travel'):
         ex.requests.options(retries=1).submit(print)
+    ex.ends()
+
+
+def test_a_call_made_as_everything_fails_fails_too(ex: Standin) -> None:
+    ex.calls.before = lambda: ex.act(lambda: ex.manager._break('a test'))
+    future = ex.requests.submit(print)
+    assert isinstance(future.exception(LONG), BrokenPilotExecutor)
+    ex.ends()
+
+
+def test_a_retry_that_waits_as_everything_fails_fails_too(ex: Standin) -> None:
+    future = ex.requests.options(retries=1).submit(print)
+
+    def fail() -> None:
+        ex.calls.made[0].set_exception(KeyError())   # it is made again after this
+        ex.manager._break('a test')
+
+    ex.act(fail)
+    assert len(ex.calls.made) == 2
+    assert isinstance(future.exception(LONG), BrokenPilotExecutor)
     ex.ends()

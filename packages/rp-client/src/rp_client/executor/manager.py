@@ -132,7 +132,7 @@ class Manager:
 
     def called(self) -> None:
         """Note that a call was made."""
-        if self._watched:
+        if self._watched or self._ended:
             self._watched = False
             self._wake()
 
@@ -239,6 +239,8 @@ class Manager:
 
     def _settle(self) -> None:
         """Submit what can run, and start or end workers."""
+        if self._ended and self._unfinished:   # they were made while the others ended
+            self._end_calls(self.broken)
         size = self._size
         if size is None or self.broken or self.leaving:
             return
@@ -401,12 +403,16 @@ class Manager:
         futures = [*self._deferred, *(program.future for program in [*self._queued, *self._running.values()])]
         for future in futures:
             _end(future, error)
-        if self.calls is not None:
-            if error is None:
-                self.calls.cancel()
-            else:
-                self.calls.abandon(error)
+        self._end_calls(error)
         self._queued, self._running = [], {}
+
+    def _end_calls(self, error: BrokenPilotExecutor | None) -> None:
+        if self.calls is None:
+            return
+        if error is None:
+            self.calls.cancel()
+        else:
+            self.calls.abandon(error)
 
     def _close(self) -> None:
         try:
