@@ -53,6 +53,9 @@ class StandinCalls:
     def hold(self, _: Callable[[], object]) -> None:
         """Wait for calls that run."""
 
+    def cancel(self) -> None:
+        """Cancel nothing."""
+
     def close(self) -> None:
         """Nothing is open."""
 
@@ -129,4 +132,13 @@ def test_a_retry_that_waits_as_everything_fails_fails_too(ex: Standin) -> None:
     ex.act(fail)
     assert len(ex.calls.made) == 2
     assert isinstance(future.exception(LONG), BrokenPilotExecutor)
+    ex.ends()
+
+
+def test_a_program_that_waits_for_a_running_call_is_cancelled_at_the_end(ex: Standin) -> None:
+    program = ex.requests.run('true', ex.requests.submit(print))
+    ex.manager.shutdown(False, True)
+    ex.act()
+    assert program.cancelled()
+    ex.calls.made[0].set_result(1)
     ex.ends()

@@ -144,8 +144,8 @@ class Manager:
             self.post(lambda: self.queue(program))
 
     def queue(self, program: Program) -> None:
-        """Queue a program, or end it if everything has ended since it was requested; called in the manager's thread."""
-        if self._ended:
+        """Queue a program, or end it if nothing starts since it was requested; called in the manager's thread."""
+        if self._ended or self.leaving:
             _end(program.future, self.broken)
         else:
             self._queued.append(program)
