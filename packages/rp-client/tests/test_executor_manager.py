@@ -36,8 +36,9 @@ class StandinCalls:
     def unfinished(self) -> int:
         return sum(not future.done() for future in self.made)
 
-    def make(self, *_: Any) -> Future[Any]:
+    def make(self, _: Requirements, fn: Any, *arguments: Any) -> Future[Any]:
         self.before()
+        self.arguments = arguments
         if self.refused:
             raise self.refused
         future: Future[Any] = Future()
@@ -141,4 +142,30 @@ def test_a_program_that_waits_for_a_running_call_is_cancelled_at_the_end(ex: Sta
     ex.act()
     assert program.cancelled()
     ex.calls.made[0].set_result(1)
+    ex.ends()
+
+
+def test_arguments_are_those_of_the_time_of_the_call(ex: Standin) -> None:
+    """A list that grows later has futures that are not waited for."""
+    first, pending = ex.requests.submit(print), ex.requests.submit(print)
+    listed, named = [first], {'key': first}
+    future = ex.requests.submit(print, listed, named=named)
+    listed.append(pending)
+    named['other'] = pending
+    ex.calls.made[0].set_result(1)
+    ex.act()
+    assert ex.calls.arguments == (([1],), {'named': {'key': 1}})
+    ex.calls.made[1].set_result(2)
+    ex.calls.made[2].set_result(3)
+    assert future.result(LONG) == 3
+    ex.ends()
+
+
+def test_an_argument_without_a_value_fails_its_call_alone(ex: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = ex.requests.submit(print)
+    future = ex.requests.submit(print, other)
+    monkeypatch.setattr('rp_client.executor.deferred.with_values', lambda *_: int('no value'))
+    ex.calls.made[0].set_result(1)
+    assert isinstance(future.exception(LONG), ValueError)
+    assert not ex.manager.broken
     ex.ends()

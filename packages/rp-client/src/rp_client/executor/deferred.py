@@ -77,6 +77,12 @@ class DeferredCall:
         return getattr(fn, '__name__', repr(fn))
 
     def _ready(self) -> None:
+        self._try(self._make_with_values)
+
+    def _again(self) -> None:
+        self._try(self._make)
+
+    def _make_with_values(self) -> None:
         if self._call:
             fn, args, kwargs = self._call
             fn, args, kwargs = self._call = fn, *with_values(args, kwargs)
@@ -84,12 +90,12 @@ class DeferredCall:
             if found is not None:
                 self._call = None
                 self.future.copy(found)
-        self._again()
+        self._make()
 
-    def _again(self) -> None:
+    def _try(self, make: Callable[[], object]) -> None:
         try:
-            self._make()
-        except Exception as error:   # an argument cannot travel
+            make()
+        except Exception as error:   # such as an argument that cannot travel
             with suppress(InvalidStateError):
                 self.future.set_exception(error)
 

@@ -34,6 +34,15 @@ def with_values(args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[A
     return tuple(map(_resolved, args)), {name: _resolved(value) for name, value in kwargs.items()}
 
 
+def copied(args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments with copies of the collections that may have futures, and change before these are done."""
+    return tuple(map(_copy, args)), {name: _copy(value) for name, value in kwargs.items()}
+
+
+def _copy(value: Any) -> Any:
+    return value.copy() if type(value) in (list, dict) else value
+
+
 def _add(item: Any, found: dict[int, Future[Any]]) -> None:
     future = item.future() if isinstance(item, Task) else item
     found[id(future)] = future

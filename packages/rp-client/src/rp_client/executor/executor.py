@@ -19,7 +19,7 @@ from rp_client.executor.allocation import Allocation, describe
 from rp_client.executor.cached import CallCache
 from rp_client.executor.calls import on_workers
 from rp_client.executor.deferred import DeferredCall, DeferredProgram, Initializer
-from rp_client.executor.dependencies import futures_in
+from rp_client.executor.dependencies import copied, futures_in
 from rp_client.executor.errors import BrokenPilotExecutor
 from rp_client.executor.futures import DroppableFuture
 from rp_client.executor.manager import Manager
@@ -209,6 +209,8 @@ class Requests(futures.Executor):
         known = cached.find(fn, args, kwargs) if cached and not found else None
         if known is not None:   # needs no pilot
             return known
+        if found:
+            args, kwargs = copied(args, kwargs)
         call = DeferredCall(self._manager, requirements, fn, args, kwargs, self._initializer, cached)
         call.start(found)
         return call.future
