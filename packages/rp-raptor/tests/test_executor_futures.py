@@ -14,6 +14,7 @@ from standin_master import StandinMaster
 from rp_api.errors import SerializationError
 from rp_raptor.client.futures import Executor
 from rp_raptor.errors import CallLost
+from rp_raptor.wire.payload import kind_of
 
 LONG = 20.0
 
@@ -122,6 +123,16 @@ def test_map_of_endless_items(executor: Executor, master: StandinMaster) -> None
     master.release()
     assert list(islice(results, 100)) == [n * n for n in range(100)]
     assert master.largest == 5
+
+
+def test_map_over_several_ranks_sends_no_chunks(master: StandinMaster) -> None:
+    master.hold = True
+    with Executor(master, ranks=2) as executor:
+        results = executor.map(power, range(5), chunksize=2)
+        eventually(lambda: len(master.held) == 5)
+        assert {kind_of(call) for _, _, call in master.held} == {b'F'}
+        master.release()
+        assert list(results) == [n * n for n in range(5)]
 
 
 def test_map_of_nothing(executor: Executor) -> None:

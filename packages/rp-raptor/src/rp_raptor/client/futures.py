@@ -19,7 +19,7 @@ from rp_raptor.definitions import Definitions
 from rp_raptor.errors import CallLost
 from rp_raptor.objects.reference import Owned, pending, taken
 from rp_raptor.wire.large_calls import lease_of
-from rp_raptor.wire.payload import decode_result, discard, encode_chunk, outcomes_of
+from rp_raptor.wire.payload import decode_result, discard, encode_call, encode_chunk, outcomes_of
 from rp_raptor.wire.store import Lease
 
 
@@ -62,6 +62,7 @@ class Executor(futures.Executor):
     """
     def __init__(self, masters: Master | Iterable[Master], **attributes: float) -> None:
         handles, needs = checked_masters(masters), checked_attributes(attributes)
+        self._wide = needs.get('ranks', 1) > 1
         self._lock = threading.Lock()
         self._numbers = count()
         self._futures: dict[int, _Future] = {}
@@ -104,7 +105,7 @@ class Executor(futures.Executor):
             fn: The function.
             *iterables: The arguments; the shortest iterable ends the map.
             timeout: Seconds from now until all results have to be there; None for no limit.
-            chunksize: Calls that are sent and run as one.
+            chunksize: Calls that are sent and run as one; 1 for calls over several ranks.
             buffersize: Calls in flight at most, 4096 by default.
 
         Returns:
@@ -122,7 +123,10 @@ class Executor(futures.Executor):
         self._caller.process.check()
         with self._lock:
             fid = self._definitions.define(fn)
-        started = self._start_chunks(fid, zip(*iterables, strict=False), chunksize)
+        items = zip(*iterables, strict=False)
+        if self._wide:
+            chunksize = 1
+        started = self._start_each(fid, items) if self._wide else self._start_chunks(fid, items, chunksize)
         waiting = deque(islice(started, -(-window // chunksize)))
         return _in_order(started, waiting, None if timeout is None else time.monotonic() + timeout)
 
@@ -214,6 +218,12 @@ class Executor(futures.Executor):
                 return outcomes_of(payload, number)
             self._check_open()
             yield self._start(encode_chunk(fid, chunk, self._caller.store), decode)
+
+    def _start_each(self, fid: bytes, items: Iterator[tuple[Any, ...]]) -> Iterator[_Future]:
+        """Make the calls of a map over several ranks, which run no chunks, with results as those of chunks of one."""
+        for args in items:
+            self._check_open()
+            yield self._start(encode_call(fid, args, None, self._caller.store), lambda payload: [payload])
 
     def _define(self, fid: bytes, blob: bytes) -> None:
         objects = taken()
