@@ -169,3 +169,12 @@ def test_an_argument_without_a_value_fails_its_call_alone(ex: Standin, monkeypat
     assert isinstance(future.exception(LONG), ValueError)
     assert not ex.manager.broken
     ex.ends()
+
+
+def test_map_over_several_ranks_makes_no_chunks(ex: Standin) -> None:
+    results = ex.requests.options(ranks=2).map(print, range(3), chunksize=2)
+    assert [call.done() for call in ex.calls.made] == [False] * 3
+    for number, call in enumerate(ex.calls.made):
+        call.set_result([number] * 2)
+    assert list(results) == [[0, 0], [1, 1], [2, 2]]
+    ex.ends()

@@ -142,7 +142,7 @@ class Requests(futures.Executor):
             fn: The function.
             *iterables: The arguments; the shortest iterable ends the map.
             timeout: Seconds from now until all results have to be there; None for no limit.
-            chunksize: Calls that are sent and run as one.
+            chunksize: Calls that are sent and run as one; 1 for cached calls, and those over several ranks.
             buffersize: Calls, or chunks, that are made ahead of the results that were taken, so that iterables may be
                 endless; None makes all calls now.
 
@@ -157,8 +157,8 @@ class Requests(futures.Executor):
                 raise ValueError(f'{name} must be at least 1, not {value!r}')
         deadline = None if timeout is None else time.monotonic() + timeout
         items = zip(*iterables, strict=False)
-        if self._requirements.cache:
-            chunksize = 1   # each call is looked up
+        if self._requirements.cache or self._requirements.ranks > 1:
+            chunksize = 1   # each call is looked up, or gets a communicator
         if chunksize == 1:
             made = (self.submit(fn, *each) for each in items)
         else:
