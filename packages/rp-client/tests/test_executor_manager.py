@@ -76,6 +76,11 @@ class StandinAllocation:
     def start_worker(self, *_: Any) -> Any:
         return SimpleNamespace(uid='worker', cancel=lambda: None)
 
+    def submit(self, descriptions: list[Any]) -> list[Any]:
+        if any(description.uid for description in descriptions):
+            raise ValueError('the uid is in use')
+        return [SimpleNamespace(uid='task', future=Future, cancel=lambda: None) for _ in descriptions]
+
     def close(self) -> None:
         """Nothing is open."""
 
@@ -178,3 +183,14 @@ def test_map_over_several_ranks_makes_no_chunks(ex: Standin) -> None:
         call.set_result([number] * 2)
     assert list(results) == [[0, 0], [1, 1], [2, 2]]
     ex.ends()
+
+
+def test_a_refused_program_fails_alone(ex: Standin) -> None:
+    made: list[Future[Any]] = []
+    ex.act(lambda: made.extend([ex.requests.run('true'), ex.requests.run('true', uid='used')]))   # submitted at once
+    with pytest.raises(ValueError, match='the uid is in use'):
+        made[1].result(LONG)
+    ex.act()
+    assert made[0].task   # type: ignore[attr-defined]
+    assert not made[0].done()
+    ex.manager.abort()

@@ -344,11 +344,17 @@ class Manager:
         chosen = [program for program in programs if not program.future.cancelled()]
         left = set(map(id, programs))
         self._queued = [program for program in self._queued if id(program) not in left]
-        if not chosen:
-            return
+        if chosen:
+            self._submit_chosen(chosen)
+
+    def _submit_chosen(self, chosen: list[Program]) -> None:
         try:
             tasks = self._allocation.submit([program.description for program in chosen])
         except Exception as error:
+            if isinstance(error, ValueError) and len(chosen) > 1:   # all are refused if one is
+                for program in chosen:
+                    self._submit_chosen([program])
+                return
             for program in chosen:
                 with suppress(InvalidStateError):
                     program.future.set_exception(error)
