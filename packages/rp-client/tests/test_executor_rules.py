@@ -62,6 +62,12 @@ def test_requirements_add_up() -> None:
     assert Requirements().of_call == {}
 
 
+def test_an_executor_stays_while_its_options_do() -> None:
+    executor = rp.Executor(cores=1).options(retries=2).options(timeout=3)
+    executor._manager.check_open()
+    executor.shutdown()
+
+
 @pytest.mark.parametrize(('given', 'words'), [
     ({'cores': 0}, 'cores is 0, it must be a whole number of at least 1'), ({'nodes': '2'}, "nodes is '2'"),
     ({'gpus': -1}, 'gpus is -1'), ({'resource': 'ncsa.delta'}, 'runtime is not set')])

@@ -41,6 +41,7 @@ class Requests(futures.Executor):
         self._initializer = initializer
         self._cache = cache
         self._requirements = requirements
+        self._origin: Requests | None = None   # which has to stay: an executor that nobody refers to is shut down
 
     def __repr__(self) -> str:
         given = [f'{name}={value!r}' for name, value in self._requirements._asdict().items() if value != _NONE[name]]
@@ -64,8 +65,10 @@ class Requests(futures.Executor):
             TypeError: A requirement is unknown.
             ValueError: A value is not allowed.
         """
-        return Requests(self._manager, self._programs, self._initializer, self._cache,
+        made = Requests(self._manager, self._programs, self._initializer, self._cache,
                         checked(requirements, self._requirements))
+        made._origin = self
+        return made
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
         """Call `fn(*args, **kwargs)` on a worker of the pilot.
