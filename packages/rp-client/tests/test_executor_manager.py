@@ -194,3 +194,13 @@ def test_a_refused_program_fails_alone(ex: Standin) -> None:
     assert made[0].task   # type: ignore[attr-defined]
     assert not made[0].done()
     ex.manager.abort()
+
+
+def test_cancelled_programs_do_not_wait_for_the_pilot(tmp_path: Path) -> None:
+    ex = Standin(tmp_path, size=None)
+    other: Future[Any] = Future()
+    programs = [ex.requests.run('true'), ex.requests.run('true', other)]
+    ex.act()
+    assert all(program.cancel() for program in programs)
+    other.set_result(1)
+    ex.ends()

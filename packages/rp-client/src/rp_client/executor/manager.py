@@ -61,6 +61,7 @@ class Manager:
         self._turn_ends = 0.0
         self._finished = 0   # calls at the beginning of their turn
         self._queued: list[Program] = []
+        self._dropped = False   # whether some of them were cancelled
         self._running: dict[int, Program] = {}   # at the agent
         self._deferred: dict[Future[Any], Deferred] = {}
         self.closing: Callable[[], object] = _nothing
@@ -147,7 +148,7 @@ class Manager:
         """Queue a program, or end it if nothing starts since it was requested; called in the manager's thread."""
         if self._ended or self.leaving:
             _end(program.future, self.broken)
-        else:
+        elif not program.future.cancelled():
             self._queued.append(program)
 
     def defer(self, deferred: Deferred) -> None:
@@ -239,6 +240,9 @@ class Manager:
 
     def _settle(self) -> None:
         """Submit what can run, and start or end workers."""
+        if self._dropped:   # removed at once, as there may be many
+            self._dropped = False
+            self._queued = [program for program in self._queued if not program.future.cancelled()]
         if self._ended and self._unfinished:   # they were made while the others ended
             self._end_calls(self.broken)
         size = self._size
@@ -369,7 +373,9 @@ class Manager:
         self._running.pop(id(program), None)
 
     def _drop(self, program: Program) -> None:
-        if program.task is not None:
+        if program.task is None:
+            self._dropped = True
+        else:
             program.task.cancel()
 
     # the end
