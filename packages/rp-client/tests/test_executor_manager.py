@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -204,3 +204,12 @@ def test_cancelled_programs_do_not_wait_for_the_pilot(tmp_path: Path) -> None:
     assert all(program.cancel() for program in programs)
     other.set_result(1)
     ex.ends()
+
+
+def test_the_end_is_the_end_of_waiting_for_the_size(tmp_path: Path) -> None:
+    ex = Standin(tmp_path, size=None)
+    with ThreadPoolExecutor(1) as pool:
+        size = pool.submit(lambda: ex.requests._max_workers)
+        ex.ends()
+        with pytest.raises(RuntimeError, match='after shutdown'):
+            size.result(LONG)

@@ -55,7 +55,7 @@ class Manager:
         self._thread: threading.Thread | None = None
         self._over = threading.Event()
         self._size: Size | None = None
-        self._sized = threading.Event()   # or broken
+        self._sized = threading.Event()   # or broken, or closed
         self._workers: dict[str, tuple[RaptorWorker, int]] = {}   # with their numbers of ranks
         self._stage = RUN
         self._turn_ends = 0.0
@@ -433,6 +433,7 @@ class Manager:
             self._allocation.close()
             self.closing()
         finally:
+            self._sized.set()   # nobody waits any more
             self._over.set()
 
 
