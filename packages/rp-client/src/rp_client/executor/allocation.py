@@ -119,6 +119,11 @@ class Allocation:
             self._tmgr.add_pilots(self._pilot)
         else:
             self._tmgr = attached
+
+        def broke(error: BaseException) -> None:
+            ended(f'the session cannot go on: {error}')
+
+        self._tmgr._engine.on_broken.append(broke)
         self._pilot.register_callback(lambda pilot, state: self._pilot_changed(pilot, active, ended))
         self._pilot_changed(self._pilot, active, ended)
 

@@ -14,7 +14,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any, Protocol
 
-from rp_api.errors import sentence
+from rp_api.errors import CoordinationError, sentence
 from rp_api.system.owner_process import OwnerProcess
 from rp_client.executor.allocation import Allocation
 from rp_client.executor.calls import Calls
@@ -376,7 +376,8 @@ class Manager:
         if program.task is None:
             self._dropped = True
         else:
-            program.task.cancel()
+            with suppress(CoordinationError):   # the session has failed
+                program.task.cancel()
 
     # the end
 
