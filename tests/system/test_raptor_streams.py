@@ -143,7 +143,8 @@ def test_calls_of_several_ranks(run: Run) -> None:
     with rp.raptor.Executor(master, ranks=2) as executor:
         for _ in range(3):   # the function travels along, then it is defined
             assert executor.submit(ranks_of, 5, factor=2).result(LONG) == [(0, 20), (1, 20)]
-    calls = rp.raptor.stream(master, ranks_of, range(5), ranks=2)
+        assert list(executor.map(ranks_of, range(5), chunksize=2)) == [[(0, 2 * n), (1, 2 * n)] for n in range(5)]
+    calls = rp.raptor.stream(master, ranks_of, range(5), ranks=2, chunksize=2)
     assert sorted(call.result() for call in calls) == [[(0, 2 * n), (1, 2 * n)] for n in range(5)]
 
 

@@ -39,7 +39,7 @@ def stream(masters: Master | Iterable[Master], func: Callable[..., Any], iterabl
         func: A function of one argument.
         iterable: The arguments; it may be endless.
         window: Calls at most that are in flight, or finished and not taken yet.
-        chunksize: Calls that are sent and run as one.
+        chunksize: Calls that are sent and run as one; 1 for calls over several ranks.
         **attributes: Limits and resources of each call or chunk: `timeout` in seconds, `ranks`, `cores`, `gpus`.
 
     Returns:
@@ -57,7 +57,9 @@ def stream(masters: Master | Iterable[Master], func: Callable[..., Any], iterabl
         if not isinstance(value, int) or value < 1:
             raise ValueError(f'{name} must be a whole number of at least 1, not {value!r}')
     pickled = pickled_function(func)
-    return _Stream(pickled, taken(), iterable, window, chunksize).run(handles, checked_attributes(attributes))
+    needs = checked_attributes(attributes)
+    size = chunksize if needs.get('ranks', 1) == 1 else 1
+    return _Stream(pickled, taken(), iterable, window, size).run(handles, needs)
 
 
 def checked_masters(masters: Master | Iterable[Master]) -> list[Master]:
