@@ -67,6 +67,8 @@ class Later:
     def __call__(self, work: Work, done: Done, failed: Failed) -> None:
         self.waiting.append((work, done, failed))
 
+    run = __call__
+
     def work(self) -> None:
         """Do all that there is."""
         while self.waiting:

@@ -189,16 +189,18 @@ class TaskCache:
         """Copy the output of a task that is to be DONE from its sandbox; called in another thread."""
         if task.uid not in self._identities:
             return
-        directory = self._store().new_directory()
+        directory = None
         try:
+            directory = self._store().new_directory()
             for number, directive in enumerate(directives):
                 place = directory / str(number)
                 place.mkdir()
                 attempt({**directive, 'action': TRANSFER}, resolve(directive['source'], 'task', sandbox.sandboxes),
                         f'{place}/')
-        except (PilotError, OSError) as error:
-            _remove(directory)
-            del self._identities[task.uid]
+        except (PilotError, OSError) as error:   # the task is DONE all the same
+            if directory is not None:
+                _remove(directory)
+            self._identities.pop(task.uid, None)
             _log.warning('the result of %s is not cached: %s', task.uid, sentence(error))
         else:
             self._outputs[task.uid] = directory
