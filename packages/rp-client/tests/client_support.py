@@ -69,6 +69,9 @@ class Later:
 
     run = __call__
 
+    def close(self, timeout: float) -> None:
+        """There are no threads."""
+
     def work(self) -> None:
         """Do all that there is."""
         while self.waiting:

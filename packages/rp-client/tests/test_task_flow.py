@@ -14,7 +14,6 @@ from rp_api import states
 from rp_api.constants import RAPTOR_MASTER, RAPTOR_WORKER, TASK_FUNCTION, TASK_STATE
 from rp_api.coordination.contract import BULK, KnownTask, Update
 from rp_api.failures.retry_rules import RESTARTS
-from rp_api.loop.offload import Helpers
 from rp_client.cache.store import ResultStore
 from rp_client.cache.tasks import TaskCache
 from rp_client.engine.callbacks import Registry, told
@@ -45,6 +44,7 @@ class Site:
         self.events = Events()
         self.tasks: dict[str, Task] = {}
         self.waiting: list[int] = []
+        self.lookups = Later()
         registry = Registry({TASK_STATE: told('task')})
         registry.add(self._told, TASK_STATE)
         self.states: dict[str, list[str]] = {}
@@ -53,7 +53,7 @@ class Site:
             'tmgr.0000', self.engine, tracker, self.events,   # type: ignore[arg-type]
             TaskScheduling('0000', self.events, scheduler or RoundRobin(), self.tasks, self.waiting.append),
             TaskStagingInput('0000', self.events, self.later), TaskStagingOutput('0000', self.events, self.later),
-            TaskCache(str(base), str(base), Helpers(self.engine.loop),   # type: ignore[arg-type]
+            TaskCache(str(base), str(base), self.lookups,   # type: ignore[arg-type]
                       lambda: ResultStore(base / 'cache')))
 
     def pilot(self, uid: str = 'pilot.0000', state: str = states.PMGR_ACTIVE, *, add: bool = True) -> Pilot:
@@ -885,6 +885,24 @@ def test_forgotten_tasks_that_were_not_sent_never_are(site: Site) -> None:
     site.flow.forget(['a'])
     site.engine.have_room()
     assert site.connection.kept == ['b']
+
+
+def test_cached_tasks_that_end_before_they_are_sent(site: Site) -> None:
+    """Another application gets their results from the coordinator."""
+    site.pilot()
+    (task,) = site.submit('a', cache=True)
+    site.lookups.work()
+    site.engine.loop.turn()
+    site.report(task, states.DONE, exit_code=0, stdout='text')
+    site.lookups.work()
+    site.connection.free = False
+    (task,) = site.submit('b', cache=True)
+    site.lookups.work()
+    assert task.cached
+    site.engine.have_room()
+    (update,) = site.updates()
+    assert update.info is not None
+    assert (update.uid, update.state, update.info['exit_code'], update.info['stdout']) == ('b', states.DONE, 0, 'text')
 
 
 # late binding

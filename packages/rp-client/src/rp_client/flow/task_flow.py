@@ -484,7 +484,7 @@ class TaskFlow:
             self.chunks.feed()
         self.sent += len(tasks)
         self._tracer.record('put', self._tracer.comp, msg=f'bulk size: {len(tasks)}')
-        ended = [Update(uid, task.state, {'exception': task.exception, 'reached': task._reached})
+        ended = [Update(uid, task.state, task._info)   # all of it: those with a cached result have one
                  for task in tasks if task.state in states.FINAL for uid in uids_of(task)] if pilot is None else []
         if ended:   # they ended before they were sent
             connection.update_tasks(ended)
