@@ -216,6 +216,7 @@ class Engine:
         self.connection = Connection()
         self.dispatcher = Calls()
         self.on_room: list[Callable[[], None]] = []
+        self.on_broken: list[Callable[[BaseException], None]] = []
 
     def have_room(self) -> None:
         """Say that more can be sent."""

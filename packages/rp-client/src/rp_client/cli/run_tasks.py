@@ -80,7 +80,7 @@ class _Run:
         self._log = log
         self._keep_order = keep_order
         self._numbers = array('q')   # of the jobs, by the rows of the sweep
-        self._ended: queue.SimpleQueue[Task | Pilot] = queue.SimpleQueue()
+        self._ended: queue.SimpleQueue[Task | Pilot | BaseException] = queue.SimpleQueue()
         self._waiting: dict[int, Task] = {}
         self._next = 0
         self._failed = 0
@@ -91,8 +91,9 @@ class _Run:
         """Run the jobs, and return the number of those that failed.
 
         Raises:
-            PilotError: The pilot has ended before.
+            PilotError: The pilot has ended before, or the session has failed.
         """
+        self._tmgr._engine.on_broken.append(self._ended.put)   # no task ends any more
         self._tmgr.register_callback(self._changed)
         try:
             return self._run(description, jobs, positions, show)
@@ -148,6 +149,8 @@ class _Run:
                 if isinstance(ended, Pilot):
                     raise PilotError(f'{ended.uid} is {ended.state}: {ended.exception or "its runtime is over"}; '
                                      'the same command with --resume goes on')
+                if isinstance(ended, BaseException):
+                    raise PilotError(f'the session cannot go on: {ended}; the same command with --resume goes on')
                 return ended
 
     def _show(self, task: Task, row: int) -> None:
