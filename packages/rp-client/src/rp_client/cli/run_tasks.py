@@ -155,9 +155,11 @@ class _Run:
 
     def _show(self, task: Task, row: int) -> None:
         """Show the outputs of a task, and then note its end: a task whose output was not seen is run again."""
-        _print(task)
+        shown = _print(task)
         done = task.state == states.DONE
-        self._failed += not done
+        self._failed += not (done and shown)
+        if not shown:
+            return
         description = task.description
         code = task.exit_code
         self._log.add(Job(self._numbers[row], [description.executable, *description.arguments]),
@@ -193,19 +195,29 @@ def _described(job: Job, positions: Sequence[int], attributes: Mapping[str, Any]
     return TaskDescription({'executable': words[0], 'arguments': words[1:], 'literal_arguments': True, **attributes})
 
 
-def _print(task: Task) -> None:
-    """Show the outputs of a task, and why it failed if its program has not ended by itself."""
+def _print(task: Task) -> bool:
+    """Show the outputs of a task, and why it failed if its program has not ended by itself.
+
+    Returns False if the outputs cannot be fetched.
+    """
+    shown = True
     for opened, stream in ((task.open_stdout, sys.stdout), (task.open_stderr, sys.stderr)):
         text = ''
-        with suppress(OSError, RuntimeError), opened() as file:   # it was not started
-            text = file.read().decode('utf-8', 'surrogateescape')
+        try:
+            with suppress(OSError, RuntimeError), opened() as file:   # it was not started
+                text = file.read().decode('utf-8', 'surrogateescape')
+        except PilotError as error:   # its host cannot be reached, which need not last
+            print(f'rp run: {error}', file=sys.stderr)
+            shown = False
+            break
         if text and stream is not None:
             stream.write(text)
             stream.flush()
-    if (error := task.error) is not None and error.kind != EXIT:
+    if (failure := task.error) is not None and failure.kind != EXIT:
         description = task.description
         command = shorten(shlex.join([description.executable, *description.arguments]), _SHOWN, placeholder=' ...')
-        print(f'rp run: {command}: {error.sentence}', file=sys.stderr)
+        print(f'rp run: {command}: {failure.sentence}', file=sys.stderr)
     for path in (task.description.stdout, task.description.stderr):
         if os.path.isabs(path):
             Path(path).unlink(missing_ok=True)
+    return shown
