@@ -114,13 +114,16 @@ class _Run:
 
     def _follow(self, sweep: Sweep, show: Show | None) -> None:
         """Show and note all tasks as they end."""
-        seen = bytearray(len(sweep))
-        while count := seen.count(0):
-            task = self._take(len(sweep) - count, len(sweep), show)
+        total = len(sweep)
+        seen = bytearray(total)
+        count = 0   # of the rows that were seen
+        while count < total:
+            task = self._take(count, total, show)
             row = int(task.uid.rpartition('.')[2])
             if seen[row]:   # its state was corrected
                 continue
             seen[row] = 1
+            count += 1
             if not self._keep_order:
                 self._show(task, row)
                 continue
