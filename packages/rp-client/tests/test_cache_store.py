@@ -86,6 +86,16 @@ def test_results_used_least_recently_make_room(store: ResultStore, monkeypatch: 
     assert set(identities(store)) == {b'4'}
 
 
+def test_many_results_make_room_for_one(store: ResultStore) -> None:
+    store.add([(b'%03d' % number, '', b'x' * 100, None) for number in range(300)])
+    store.set_limit(store.summary().size)
+    store.add([(b'large', '', b'x' * 50_000, None)])
+    kept = store.results()
+    assert b'large' in identities(store)
+    assert store.summary() == (len(kept), sum(result.size for result in kept), store.summary().limit)
+    assert len(kept) == 300 - 220 + 1   # 219 are a little too small
+
+
 def test_a_result_larger_than_the_limit_does_not_replace_the_others(
         store: ResultStore, caplog: pytest.LogCaptureFixture) -> None:
     store.set_limit(2500)

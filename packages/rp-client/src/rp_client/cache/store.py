@@ -35,6 +35,7 @@ _VERSION = 1
 _TIMEOUT = 60.0   # seconds to wait for another process that writes
 _NOTED = 600.0   # seconds within which a second use of a result is not noted: reading should not need to write
 _FORGOTTEN = 3600.0   # seconds after which a directory that belongs to no result was left by a crash
+_OLDEST = 64   # results that are read together to make room
 _OVERHEAD = 128   # bytes of a row besides its data
 
 _TABLES = """
@@ -231,13 +232,15 @@ class ResultStore:
     def _evict(self) -> None:
         """Remove the results that were used least recently, until the others do not exceed the limit."""
         excess = self._setting('size', 0) - self._setting('limit', LIMIT)
-        if excess <= 0:
-            return
-        for identity, size in self._db.execute('SELECT identity, size FROM results ORDER BY used').fetchall():
-            self._remove([identity])
-            excess -= size
-            if excess <= 0:
+        while excess > 0:   # mostly few of very many have to go
+            rows = self._db.execute('SELECT identity, size FROM results ORDER BY used LIMIT ?', (_OLDEST,)).fetchall()
+            if not rows:
                 break
+            for identity, size in rows:
+                self._remove([identity])
+                excess -= size
+                if excess <= 0:
+                    break
 
     def _grow(self, size: int) -> None:
         self._set('size', self._setting('size', 0) + size)
