@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from client_support import Engine, Events, Later, Manager, a_pilot, a_task
@@ -26,6 +27,7 @@ from rp_client.scheduler.component import TaskScheduling
 from rp_client.scheduler.round_robin import RoundRobin
 from rp_client.stager.input import TaskStagingInput
 from rp_client.stager.output import TaskStagingOutput
+from rp_client.sweep import ChunkTask
 from rp_client.task import Task
 
 SENT = states.AGENT_STAGING_INPUT_PENDING
@@ -887,14 +889,19 @@ def test_forgotten_tasks_that_were_not_sent_never_are(site: Site) -> None:
     assert site.connection.kept == ['b']
 
 
-def test_cached_tasks_that_end_before_they_are_sent(site: Site) -> None:
-    """Another application gets their results from the coordinator."""
+def store_result(site: Site) -> None:
+    """Have the cache know the result of the task of these tests."""
     site.pilot()
     (task,) = site.submit('a', cache=True)
     site.lookups.work()
     site.engine.loop.turn()
     site.report(task, states.DONE, exit_code=0, stdout='text')
     site.lookups.work()
+
+
+def test_cached_tasks_that_end_before_they_are_sent(site: Site) -> None:
+    """Another application gets their results from the coordinator."""
+    store_result(site)
     site.connection.free = False
     (task,) = site.submit('b', cache=True)
     site.lookups.work()
@@ -903,6 +910,27 @@ def test_cached_tasks_that_end_before_they_are_sent(site: Site) -> None:
     (update,) = site.updates()
     assert update.info is not None
     assert (update.uid, update.state, update.info['exit_code'], update.info['stdout']) == ('b', states.DONE, 0, 'text')
+
+
+@pytest.mark.parametrize('hit', [True, False])
+def test_chunks_are_opened_while_few_are_looked_up(site: Site, monkeypatch: pytest.MonkeyPatch, hit: bool) -> None:
+    monkeypatch.setattr('rp_client.flow.chunk_flow.QUEUE', 2)
+    store_result(site)
+    opened: list[Task] = []
+
+    def open_chunk(_: ChunkTask) -> list[Task]:
+        tasks = site.make(f'b.{len(opened)}', cache=True, arguments=[] if hit else ['b'])
+        opened.extend(tasks)
+        return tasks
+
+    site.flow.chunks.open_chunk = open_chunk
+    site.flow.chunks.add([cast(ChunkTask, SimpleNamespace(passed_on=True, _stored=True)) for _ in range(5)])
+    site.engine.loop.turn()
+    assert len(opened) == 2
+    for _ in range(4):
+        site.lookups.work()
+        site.engine.loop.turn()
+    assert are(opened) == [states.DONE if hit else SENT] * 5
 
 
 # late binding

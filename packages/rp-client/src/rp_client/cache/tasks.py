@@ -71,8 +71,14 @@ class TaskCache:
         self._outputs: dict[str, Path] = {}       # their output files
         self._results: list[tuple[Task, bytes, Path | None]] = []   # that are not stored yet
         self._writing = threading.Lock()
+        self._size = 0
         self.missed: Callable[[list[Task]], object]
         self.hit: Callable[[list[Hit]], object]
+
+    @property
+    def size(self) -> int:
+        """The number of tasks that are being looked up."""
+        return self._size
 
     def look_up(self, tasks: list[Task]) -> list[Task]:
         """Look up those of the tasks that have `cache` set, and return the others."""
@@ -115,9 +121,11 @@ class TaskCache:
             _log.warning('the cache cannot be used, so tasks run without it: %s', sentence(error))
             self._pass_on(tasks, [])
 
+        self._size += len(tasks)
         self._helpers.run(lambda: self._find(tasks, needed), found, failed)
 
     def _pass_on(self, tasks: list[Task], hits: list[Hit]) -> None:
+        self._size -= len(tasks)
         done = {task.uid for task, _ in hits}
         self.hit([hit for hit in hits if hit[0].state not in states.FINAL])
         self.missed([task for task in tasks if task.uid not in done])

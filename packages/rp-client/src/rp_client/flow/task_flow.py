@@ -76,7 +76,7 @@ class TaskFlow:
         self._missing_masters: set[str] = set()   # RAPTOR masters that were reported as not submitted
         self._cancelled: set[str] = set()   # tasks that agents were commanded to cancel
         self._draining = Draining()
-        self.chunks = ChunkFlow(engine, lambda: scheduling.size + staging_input.size)
+        self.chunks = ChunkFlow(engine, lambda: cache.size + scheduling.size + staging_input.size)
         self.chunks.schedule, self.chunks.back = self._look_up, self._chunk_is_back
         self._bound_before: dict[str, str] = {}   # places of restored tasks, and their pilots
         self.lead = scheduling.lead
@@ -543,6 +543,7 @@ class TaskFlow:
         sent = [Update(task.uid, state, info) for task, state, info in real if task._stored]
         if sent:   # the others are sent with their results
             self._engine.connection.update_tasks(sent)
+        self.chunks.feed()
 
     def _trace_final(self, reached: Mapping[str, list[Task]]) -> None:
         for state in states.FINAL:
