@@ -109,6 +109,18 @@ def test_journal(tmp_path: Path) -> None:
     assert len(path.read_text().splitlines()) == 1
 
 
+@pytest.mark.parametrize('resume', [True, False])
+def test_a_file_that_is_no_journal_stays(tmp_path: Path, resume: bool) -> None:
+    path = tmp_path / 'results'
+    path.write_bytes(b'1.0\xff\n')
+    with pytest.raises(UsageError, match='results is no journal of rp run and would be overwritten'):
+        Joblog(path, resume=resume)
+    assert path.read_bytes() == b'1.0\xff\n'
+    path.write_text('')
+    Joblog(path, resume=resume).close()
+    Joblog(path, resume=resume).close()
+
+
 def test_journal_of_a_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('XDG_STATE_HOME', str(tmp_path))
     monkeypatch.chdir(tmp_path)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
-from rp_client.cli.run_inputs import Job
+from rp_client.cli.run_inputs import Job, UsageError
 
 HEADER = 'Seq\tEnded\tExitval\tSignal\tCommand\n'
 
@@ -25,12 +25,17 @@ class Joblog:
     """The journal in that file: `done` has number and command of each task that has succeeded.
 
     A new journal replaces the old one unless `resume` is set.
+
+    Raises:
+        UsageError: The file is something else than a journal.
     """
 
     def __init__(self, path: Path, *, resume: bool) -> None:
         self.path = path
         self.done: set[tuple[int, str]] = set()
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_file() and not _is_journal(path):
+            raise UsageError(f'{path} is no journal of rp run and would be overwritten: name another file')
         if resume and path.exists():
             self.done = set(_succeeded(path))
         self._file: IO[str] = path.open('a' if self.done else 'w', encoding='utf-8', errors='surrogateescape')
@@ -54,6 +59,12 @@ class Joblog:
 
 def _one_line(command: str) -> str:
     return command.replace('\\', '\\\\').replace('\n', '\\n').replace('\t', '\\t')
+
+
+def _is_journal(path: Path) -> bool:
+    """Return whether a file begins as a journal does; one whose writer was killed may have no more than that."""
+    with path.open('rb') as file:
+        return HEADER.encode().startswith(file.read(len(HEADER)))
 
 
 def _succeeded(path: Path) -> list[tuple[int, str]]:
