@@ -289,11 +289,11 @@ def test_results_survive_the_death_of_the_application(base: Path) -> None:
     with campaign(base) as tmgr:
         tasks = tmgr.submit_tasks([rp.TaskDescription({
             'executable': '/bin/echo', 'arguments': [str(n)], 'cache': True,
-            'output_staging': [f'task.{n:06d}.out > out.{n}']}) for n in range(200)])
-        tmgr.wait_tasks(timeout=40)
+            'output_staging': [f'task.{n:06d}.out > out.{n}']}) for n in range(2000)])
+        tmgr.wait_tasks(timeout=60)
         assert {task.state for task in tasks} == {rp.DONE}
         assert sum(task.cached for task in tasks) >= 50
-        assert [(base / f'out.{n}').read_text() for n in range(200)] == [f'{n}\n' for n in range(200)]
+        assert [(base / f'out.{n}').read_text() for n in range(2000)] == [f'{n}\n' for n in range(2000)]
 
 
 def test_the_description_of_a_task_is_equal_to_the_one_that_was_submitted(home: Path) -> None:
