@@ -80,6 +80,21 @@ def test_a_task_can_be_taken_out_until_it_is_passed_on() -> None:
     assert [uid for uid, _ in site.gate.take_all()] == ['z']
 
 
+def test_a_task_waits_for_one_that_is_about_to_be_passed_on() -> None:
+    site = Site()
+    site.done.update(('a', 'x', 'v'))   # the last two once the agent has received them
+    site.put({'uid': 'x', 'after': ['a']})
+    site.put({'uid': 'v', 'after': {'a': 'failed'}})
+    site.put({'uid': 'y', 'after': ['x']}, {'uid': 'w', 'after': ['v']})
+    site.later[0]()
+    assert ([uid for uid, _ in site.released], [uid for (uid, _), _ in site.doomed]) == (['x'], ['v'])
+    assert (len(site.gate), site.asked) == (2, [])
+    site.ended('x', states.DONE)
+    site.ended('v', states.CANCELED)
+    site.later[-1]()
+    assert ([uid for uid, _ in site.released], [uid for (uid, _), _ in site.doomed]) == (['x', 'y'], ['v', 'w'])
+
+
 def test_reasons_and_bad_conditions() -> None:
     site = Site()
     site.there.add('a')

@@ -136,7 +136,7 @@ class DependencyGate:
         return self.take([waiting.uid for waiting in chain(self._graph, self._released.values())])
 
     def _end_of(self, uid: str) -> End | None:
-        if self._ports.has(uid):
+        if uid in self._released or uid in self._doomed or self._ports.has(uid):
             return None
         if self._ports.is_done(uid):
             return _DONE
