@@ -83,6 +83,17 @@ def test_chunks_end_as_a_whole_or_by_task(site: Site, client: Client) -> None:
         states.FAILED, states.TMGR_SCHEDULING_PENDING)
 
 
+def test_agents_are_told_of_tasks_that_end_with_their_chunk(site: Site, client: Client) -> None:
+    agent = site.agent('p0')
+    insert(client, UNBOUND, chunk(), chunk(100))
+    agent.follow('sweep.0000.000002', 'sweep.0000.000100')
+    agent.until_settled()
+    client.update(handles(client, chunk()), states.CANCELED, {'exception': 'why'})
+    told = agent.until_outcomes(**{'sweep.0000.000002': states.CANCELED})
+    assert told['sweep.0000.000002']['exception'] == 'why'
+    assert len(agent.outcomes) == 1
+
+
 def test_next_client_gets_chunks_or_their_tasks(site: Site, client: Client) -> None:
     insert(client, 'p0', chunk(size=1024))
     agent = site.agent('p0')

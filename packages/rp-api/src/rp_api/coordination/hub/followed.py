@@ -34,9 +34,13 @@ class Followed:
             self._due.add(uid)
 
     def changed(self, updates: Iterable[tuple[str, str, bytes | None]]) -> None:
-        """Look at those of these tasks that are followed at the end of the turn."""
+        """Look at those of these tasks, and of the sweeps of these chunks, that are followed at the end of the turn."""
         if self._pilots:
-            self._due.update(uid for uid, _, _ in updates if uid in self._pilots)
+            uids = [uid for uid, _, _ in updates]
+            self._due.update(uid for uid in uids if uid in self._pilots)
+            sweeps = {uid.rpartition('/')[0] for uid in uids if '/' in uid}
+            if sweeps:
+                self._due.update(uid for uid in self._pilots if uid.rpartition('.')[0] in sweeps)
 
     def look_at_all(self) -> None:
         """Look at all followed tasks at the end of the turn: those that were not submitted will never be."""
