@@ -94,6 +94,17 @@ def test_agents_are_told_of_tasks_that_end_with_their_chunk(site: Site, client: 
     assert len(agent.outcomes) == 1
 
 
+def test_a_number_at_the_end_of_a_uid_may_have_any_size(site: Site, client: Client) -> None:
+    agent = site.agent('p0')
+    insert(client, UNBOUND, chunk())
+    large = f'sweep.0000.{1 << 63}'
+    agent.follow(large)
+    agent.until_settled()
+    client.submit('p0', [large])
+    client.update([large], states.CANCELED)
+    agent.until_outcomes(**{large: states.CANCELED})
+
+
 def test_next_client_gets_chunks_or_their_tasks(site: Site, client: Client) -> None:
     insert(client, 'p0', chunk(size=1024))
     agent = site.agent('p0')

@@ -39,6 +39,9 @@ _BACK = states.AGENT_SCHEDULING
 _TAKEN = states.AGENT_STAGING_INPUT
 _DONE = states.TASK.value(states.DONE)
 
+_DIGITS = 18
+"""Digits of a number in the uid of a task at most: a larger one may not fit into an integer of SQLite."""
+
 
 class ChunkTable:
     """The chunks of one session; `any` is True if there are some, and `closed` if some are not opened."""
@@ -137,7 +140,7 @@ class ChunkTable:
         sweep = ''
         for uid in uids:
             prefix, _, number = uid.rpartition('.')
-            if number.isdecimal() and not (prefix == sweep and int(number) in opened):
+            if number.isdecimal() and len(number) <= _DIGITS and not (prefix == sweep and int(number) in opened):
                 found = self._open('sweep = ? AND first <= ? AND ? < first + count', (prefix, int(number), int(number)))
                 if found is not None:
                     sweep, opened = found.sweep, range(found.first, found.first + found.size)
