@@ -22,6 +22,7 @@ from pipeline_support import ALL, ON_RESERVED, SLEEP, TIMEOUT, Agent, nothing_le
 
 from rp_agent.components.build import belongs
 from rp_agent.nodes.sub_agents import SubAgents
+from rp_agent.pipeline import node_health
 from rp_agent.task import HISTORY, AgentTask
 from rp_api import states
 from rp_api.constants import COPY
@@ -294,6 +295,31 @@ def test_without_a_node_the_pilot_fails(make: Callable[..., Agent]) -> None:
     agent.run(*tasks)
     assert agent.broken[0].startswith('has lost its last node: sub-agent agent_n.000')
     assert {task.target_state for task in tasks} == {states.FAILED}
+
+
+def test_a_node_that_is_lost_after_it_was_taken_out_of_use_counts_once(make: Callable[..., Agent],
+                                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_health, 'ROW', 1)
+    agent = make(2)
+
+    def on(node: int, uid: str, executable: str, core: int = 0, *arguments: str) -> AgentTask:
+        return agent.task(uid, executable=executable, arguments=arguments, slots=[
+            {**SPREAD['slots'][node], 'cores': [{'index': core, 'occupation': 1.0}]}])
+
+    def next_step() -> None:
+        if rest:
+            agent.pipeline.put([rest.pop(0)])
+        elif lost.target_state is None:
+            os.kill(pid_on(agent.base, 1), signal.SIGKILL)
+
+    lost, *rest = (on(1, 'task.0', '/bin/sleep', 1, '100'), on(1, 'task.1', '/bin/false'),
+                   on(0, 'task.2', '/bin/true'), on(1, 'task.3', '/bin/false'))
+    agent.on_left = lambda: agent.loop.call_soon(next_step)
+    agent.wanted = 4
+    agent.pipeline.put([lost, rest.pop(0)])
+    agent.wait()
+    assert 'node localhost is lost' in str(lost.exception)
+    assert agent.broken == []
 
 
 @pytest.mark.parametrize(('instead', 'why'), [

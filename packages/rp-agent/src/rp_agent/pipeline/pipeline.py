@@ -101,7 +101,7 @@ class Pipeline:
         self._in_hand = 0
         self._names = allocation.names
         self._allocation = allocation
-        self._lost_nodes = 0
+        self._lost_nodes: set[int] = set()   # a node may be lost that was taken out of use before
         self._late: list[list[AgentTask]] = []   # placed, while their services have ended
         self._down: set[int] = set()   # nodes on which no more task is placed
         self._health = NodeHealth(len(allocation.names)) if len(allocation.names) > 1 else None
@@ -545,11 +545,11 @@ class Pipeline:
 
     def _lose_node(self, remote: Remote, tasks: list[AgentTask], reason: str) -> None:
         """Run the tasks of a lost node again that may run again, and end the others."""
-        self._lost_nodes += 1
-        if self._health:
+        if self._health and remote.node not in self._lost_nodes:
             self._health.lost(remote.node)
+        self._lost_nodes.add(remote.node)
         self._ports.nodes_lost([remote.node], reason)
-        if self._lost_nodes == len(self._names):
+        if len(self._lost_nodes) == len(self._names):
             self._ports.broken(f'has lost its last node: {reason}')
             self._stopping = True
         again = [task for task in tasks if not self._stopping and may_run_again(task, remote.came)]
@@ -569,14 +569,14 @@ class Pipeline:
 
     def _nodes_unusable(self, nodes: range, reason: str) -> None:
         """Take nodes out of use on which an executor cannot launch tasks any more."""
-        self._lost_nodes += len(nodes)
         if self._health:
-            for position in nodes:
+            for position in set(nodes) - self._lost_nodes:
                 self._health.lost(position)
+        self._lost_nodes.update(nodes)
         self._down.update(nodes)
         self._scheduler.nodes_down(nodes)
         self._ports.nodes_lost(nodes, reason)
-        if self._lost_nodes >= len(self._names):
+        if len(self._lost_nodes) == len(self._names):
             # later: the executor is about to return the tasks that wait for these nodes
             self._loop.call_soon(self._ports.broken, f'has lost its last node: {reason}')
 
