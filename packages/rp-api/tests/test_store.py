@@ -18,6 +18,8 @@ from hypothesis import strategies as st
 
 from rp_api import states
 from rp_api.constants import RAPTOR_MASTER
+from rp_api.coordination.chunk import Chunk
+from rp_api.coordination.contract import UNBOUND
 from rp_api.coordination.hub import database as module
 from rp_api.coordination.hub.store import Store
 from rp_api.errors import StateError
@@ -266,6 +268,17 @@ def test_a_batch_takes_no_more_rows_when_it_is_large(store: Store, monkeypatch: 
     rows, upto = store.tasks.new('p', upto, 10)
     assert [row[1] for row in rows] == ['t2', 't3']
     assert [row[1] for row in store.tasks.new('p', upto, 10).rows] == ['big']
+
+
+def test_a_client_hears_that_it_has_a_chunk_back_whose_tasks_are_needed_before(store: Store) -> None:
+    chunk = Chunk('sweep.0', 0, 4, {}, [[1, 2, 3, 4]])
+    store.tasks.insert_chunk('p0', '', b'shared', chunk.uid, chunk.size, chunk.packed())
+    store.chunks.withdraw([chunk.uid])
+    assert store.tasks.end_of(chunk.uids[2]) == (states.TMGR_SCHEDULING_PENDING, UNBOUND, None)
+    (answer,) = store.tasks.since(0, 10).rows
+    assert answer[1:] == (chunk.uid, states.AGENT_SCHEDULING, codec.pack({'returned': 'p0'}))
+    known, _ = store.tasks.known(0, 10)
+    assert [row[6] for row in known] == [states.AGENT_STAGING_INPUT, *4 * [states.TMGR_SCHEDULING_PENDING]]
 
 
 # counts

@@ -153,8 +153,9 @@ class ChunkTable:
         if found is None:
             return None
         own, owner, pilot, attempts, rev, state, value, changed, info, shared, *packed = found
-        if state == _BACK:
-            state, info = _KEPT, None
+        answer = _TAKEN, codec.pack({'returned': ''})
+        if state == _BACK:   # the client may not have got this answer yet
+            answer, state, info = (state, info), _KEPT, None
             value = states.TASK.value(state)
         chunk = _read(*packed)
         descriptions = _own(chunk)
@@ -166,7 +167,7 @@ class ChunkTable:
              -abs(changed) if final else -(rev + row), info, shared, bytearray(description))
             for row, (uid, description) in enumerate(zip(chunk.uids, descriptions, strict=True))])
         self._db.write('UPDATE chunks SET opened = 1, state = ?, value = ?, info = ? WHERE id = ?',
-                       (_TAKEN, states.TASK.value(_TAKEN), codec.pack({'returned': ''}), own))
+                       (answer[0], states.TASK.value(answer[0]), answer[1], own))
         self.closed = self._db.query('SELECT 1 FROM chunks WHERE NOT opened LIMIT 1').fetchone() is not None
         return chunk
 
@@ -177,8 +178,9 @@ class ChunkTable:
 
     def known(self, after: int) -> Iterator[Row]:
         """Yield the chunks after an id, as `TaskTable.known` returns tasks, each after its id."""
-        yield from self._db.query('SELECT id, shared, uid, owner, pilot, attempts, description, state, info, changed, '
-                                  '0 FROM chunks WHERE id > ? ORDER BY id', (after,))
+        state = f"CASE WHEN opened THEN '{_TAKEN}' ELSE state END"
+        yield from self._db.query(f'SELECT id, shared, uid, owner, pilot, attempts, description, {state}, info, '
+                                  'changed, 0 FROM chunks WHERE id > ? ORDER BY id', (after,))
 
     def unfinished(self) -> bool:
         """Return whether a live pilot has a chunk that is not opened."""
