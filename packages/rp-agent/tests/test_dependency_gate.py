@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from rp_agent.dependencies import gate
 from rp_agent.dependencies.gate import DependencyGate, DependencyPorts
+from rp_agent.dependencies.sources import elsewhere
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.coordination.contract import NewTask, Update
@@ -120,6 +124,24 @@ def test_files_of_other_tasks_are_looked_for_where_these_have_run() -> None:
     site.later[0]()
     assert site.released[0][1]['input_staging'] == [{'source': source, 'flags': 1} for source in (
         'pilot:///near/a/b', 'file:///session/pilot.0001/far/c', 'task:///own', 'task://sub/d', '/e')]
+
+
+def test_files_of_many_other_tasks_are_looked_for_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    site, looked = Site(), []
+
+    def noted(*arguments: Any) -> list[dict[str, Any]]:
+        looked.append(arguments)
+        return elsewhere(*arguments)
+
+    monkeypatch.setattr(gate, 'elsewhere', noted)
+    many = [f'far.{number}' for number in range(100)]
+    staged = [{'source': f'task://{uid}/a'} for uid in many]
+    site.put({'uid': 'x', 'after': many, 'input_staging': [*staged, {'source': 'pilot:///far.1'}]})
+    site.gate.followed([Update(uid, states.DONE, {'pilot': f'pilot.{uid}'}) for uid in many])
+    site.later[0]()
+    assert site.released[0][1]['input_staging'] == [
+        *({'source': f'file:///session/pilot.{uid}/{uid}/a'} for uid in many), {'source': 'pilot:///far.1'}]
+    assert len(looked) == 1
 
 
 def test_files_of_a_task_that_did_not_run_cannot_be_had() -> None:

@@ -79,7 +79,7 @@ class DependencyGate:
                 self._pass_on([], [(Waiting(uid, codec.pack(description)), reason)])
                 continue
             if INPUT_STAGING in description:
-                description[INPUT_STAGING] = on_this_pilot(description, after)
+                description[INPUT_STAGING] = on_this_pilot(description, frozenset(after))
             new.append((uid, after, codec.pack(description)))
         self._tracer.record_bulk('dependency_wait', [uid for uid, _, _ in new])
         released, doomed = self._graph.add(new, self._end_of)
@@ -102,6 +102,7 @@ class DependencyGate:
     def followed(self, outcomes: Iterable[Update]) -> None:
         """Resolve the conditions on tasks whose outcomes the coordinator knows."""
         ends, missing = [], []
+        places: dict[Waiting, dict[str, str]] = {}   # one task may have input of very many others
         for uid, state, info in outcomes:
             info = info or {}
             ends.append((uid, _DONE if state == states.DONE else End(state, ending(uid, state, info))))
@@ -109,10 +110,12 @@ class DependencyGate:
                 missing += self._without_files(uid)
             place = self._ports.other_sandbox(info.get(PILOT) or '')
             for waiting in self._graph.dependents(uid) if place else ():
-                description = codec.unpack(waiting.description)
-                if INPUT_STAGING in description:
-                    description[INPUT_STAGING] = elsewhere(description, uid, place)
-                    waiting.description = codec.pack(description)
+                places.setdefault(waiting, {})[uid] = place
+        for waiting, others in places.items():
+            description = codec.unpack(waiting.description)
+            if INPUT_STAGING in description:
+                description[INPUT_STAGING] = elsewhere(description, others)
+                waiting.description = codec.pack(description)
         ends += [(waiting.uid, End(states.CANCELED, ending(waiting.uid, states.CANCELED, {'exception': reason})))
                  for waiting, reason in missing]
         released, doomed = self._graph.settle(ends)

@@ -8,6 +8,8 @@ from typing import Any
 from rp_api.description.task import INPUT_STAGING
 from rp_api.staging.location import other_task
 
+_PILOT = 'pilot:///'
+
 
 def on_this_pilot(description: Mapping[str, Any], uids: Collection[str]) -> list[dict[str, Any]]:
     """Return the input directives of a task, with the sandboxes of these tasks looked for on this pilot."""
@@ -16,11 +18,14 @@ def on_this_pilot(description: Mapping[str, Any], uids: Collection[str]) -> list
             for directive in description[INPUT_STAGING]]
 
 
-def elsewhere(description: Mapping[str, Any], uid: str, pilot_sandbox: str) -> list[dict[str, Any]]:
-    """Return the input directives of a task, with the sandbox of another one looked for in that of its pilot."""
-    here, there = _here(uid), f'file://{pilot_sandbox}/{uid}/'
-    return [{**directive, 'source': f'{there}{directive["source"][len(here):]}'}
-            if directive['source'].startswith(here) else directive for directive in description[INPUT_STAGING]]
+def elsewhere(description: Mapping[str, Any], places: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the input directives of a task, with the sandboxes of others looked for in those of their pilots.
+
+    `places` has the sandbox of the pilot by uid of the task.
+    """
+    return [{**directive, 'source': f'file://{places[other[0]]}/{other[0]}/{other[1]}'}
+            if (other := _task_here(directive['source'])) and other[0] in places else directive
+            for directive in description[INPUT_STAGING]]
 
 
 def takes_from(description: Mapping[str, Any], uid: str) -> bool:
@@ -29,4 +34,10 @@ def takes_from(description: Mapping[str, Any], uid: str) -> bool:
 
 
 def _here(uid: str) -> str:
-    return f'pilot:///{uid}/'
+    return f'{_PILOT}{uid}/'
+
+
+def _task_here(source: str) -> tuple[str, str] | None:
+    """Return the uid and the path of a source that may be in the sandbox of a task on this pilot."""
+    uid, slash, path = source.removeprefix(_PILOT).partition('/')
+    return (uid, path) if slash and source.startswith(_PILOT) else None
