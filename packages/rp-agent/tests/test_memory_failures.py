@@ -56,6 +56,16 @@ def test_kills_of_further_processes_explain_no_later_task(tmp_path: Path) -> Non
     assert kind(failures, failed(tmp_path, KILLED)) == 'memory'
 
 
+def test_kills_in_tasks_that_end_otherwise_explain_no_later_task(tmp_path: Path) -> None:
+    events, now = tmp_path / 'memory.events', [100.0]
+    events.write_text('oom_kill 0\n')
+    failures = MemoryFailures(str(events), lambda: now[0])
+    events.write_text('oom_kill 1\n')
+    assert kind(failures, failed(tmp_path, {'kind': 'exit'}, mem_per_rank=0)) == 'exit'
+    now[0] += 3600
+    assert kind(failures, failed(tmp_path, KILLED, mem_per_rank=0)) == 'signal'
+
+
 @pytest.mark.parametrize(('words', 'limit', 'expected'), [
     ('MemoryError', 100, 'memory'), ("terminate called after throwing 'std::bad_alloc'", 100, 'memory'),
     ('sort: cannot allocate memory', 100, 'memory'), ('MemoryError', 0, 'exit'), ('no such file', 100, 'exit')])

@@ -44,6 +44,7 @@ class MemoryFailures:
         record = task.error
         if record is None or record['kind'] not in (EXIT, SIGNAL):
             return
+        self._look()   # at each failure: a kill in a task that ends otherwise must not explain a later one
         if record.get('signal') == signal.SIGKILL and self._take():
             reason = 'the out-of-memory killer has killed it'
         elif task.description['mem_per_rank'] and _complains(task):
@@ -54,16 +55,19 @@ class MemoryFailures:
 
     def _take(self) -> bool:
         """Return whether there was a kill that explains no task yet; each explains one."""
+        if not self._unexplained:
+            return False
+        self._unexplained -= 1
+        return True
+
+    def _look(self) -> None:
+        """Note new kills, and forget old ones."""
         count, now = self._count(), self._clock()
         if now > self._noticed + FRESH:
             self._unexplained = 0
         if count > self._seen:
             self._unexplained += count - self._seen
             self._seen, self._noticed = count, now
-        if not self._unexplained:
-            return False
-        self._unexplained -= 1
-        return True
 
     def _count(self) -> int:
         if not self._events:
