@@ -270,6 +270,18 @@ def test_a_batch_takes_no_more_rows_when_it_is_large(store: Store, monkeypatch: 
     assert [row[1] for row in store.tasks.new('p', upto, 10).rows] == ['big']
 
 
+def test_only_the_chunk_with_a_task_is_opened_for_it(store: Store) -> None:
+    chunks = [Chunk(sweep, first, 4, {}, [[1, 2, 3, 4]]) for sweep in ('s', 't') for first in (0, 4, 100)]
+    for chunk in chunks:
+        store.tasks.insert_chunk('p0', '', b'shared', chunk.uid, chunk.size, chunk.packed())
+    for absent in ('s.000050', 's.000104', 'u.000000', 's.'):
+        assert store.tasks.end_of(absent) is None
+    assert list(store.results()) == []
+    for number, chunk in enumerate(chunks):
+        assert store.tasks.end_of(chunk.uids[number % 4]) is not None
+        assert [row[0] for row in store.results()] == [uid for each in chunks[:number + 1] for uid in each.uids]
+
+
 def test_a_client_hears_that_it_has_a_chunk_back_whose_tasks_are_needed_before(store: Store) -> None:
     chunk = Chunk('sweep.0', 0, 4, {}, [[1, 2, 3, 4]])
     store.tasks.insert_chunk('p0', '', b'shared', chunk.uid, chunk.size, chunk.packed())

@@ -33,6 +33,10 @@ _log = logging.getLogger('radical.pilot.hub')
 
 _INSERT = 'INSERT OR IGNORE INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?, ?, ?)'
 
+_WITH = ('id = (SELECT id FROM chunks WHERE sweep = ? AND first <= ? ORDER BY first DESC LIMIT 1) '
+         'AND ? < first + count')
+"""The chunk with a task of this number, found by one look into the index: the chunks of a sweep do not overlap."""
+
 _KEPT = states.TMGR_SCHEDULING_PENDING
 _BOUND = states.AGENT_STAGING_INPUT_PENDING
 _BACK = states.AGENT_SCHEDULING
@@ -141,7 +145,7 @@ class ChunkTable:
         for uid in uids:
             prefix, _, number = uid.rpartition('.')
             if number.isdecimal() and len(number) <= _DIGITS and not (prefix == sweep and int(number) in opened):
-                found = self._open('sweep = ? AND first <= ? AND ? < first + count', (prefix, int(number), int(number)))
+                found = self._open(_WITH, (prefix, int(number), int(number)))
                 if found is not None:
                     sweep, opened = found.sweep, range(found.first, found.first + found.size)
 
