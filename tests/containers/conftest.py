@@ -35,7 +35,7 @@ runroot = "{base}/run"
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small root file system: busybox, and empty directories where the node's libraries can be mounted."""
     image = tmp_path_factory.mktemp('container') / 'image'
-    for name in ('bin', 'dev', 'etc', 'proc', 'sys', 'tmp', 'run', 'usr'):
+    for name in ('bin', 'dev', 'etc', 'proc', 'sys', 'tmp', 'run', 'usr/share/openmpi'):
         (image / name).mkdir(parents=True)
     busybox = shutil.which('busybox')
     assert busybox

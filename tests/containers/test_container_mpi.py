@@ -15,8 +15,8 @@ from mpi.installations import installation
 import radical.pilot as rp
 
 SOURCE = Path(__file__).with_name('ring.c')
-BINDS = ['/usr/lib', '/usr/lib64', '/etc/alternatives']
-"""The libraries of the node: those of its MPI, and what they need."""
+BINDS = ['/usr/lib', '/usr/lib64', '/etc/alternatives', '/usr/share/openmpi']
+"""The libraries of the node: those of its MPI, and what they need; and the texts of its errors."""
 
 
 @pytest.mark.parametrize(('tool', 'name'), [('charliecloud', 'Debian mpich'), ('charliecloud', 'Debian openmpi'),
