@@ -67,7 +67,7 @@ class DeferredCall:
             return
         try:
             self._make()
-        except BaseException:   # the caller gets it, and nobody the future, for which the manager would wait
+        except BaseException:   # the caller gets the error, but never the future
             self.future.drop()
             raise
 

@@ -41,7 +41,7 @@ class Requests(futures.Executor):
         self._initializer = initializer
         self._cache = cache
         self._requirements = requirements
-        self._origin: Requests | None = None   # which has to stay: an executor that nobody refers to is shut down
+        self._origin: Requests | None = None   # kept, as an executor without a reference is shut down
 
     def __repr__(self) -> str:
         given = [f'{name}={value!r}' for name, value in self._requirements._asdict().items() if value != _NONE[name]]

@@ -434,7 +434,7 @@ class Manager:
             self._allocation.close()
             self.closing()
         finally:
-            self._sized.set()   # nobody waits any more
+            self._sized.set()   # for threads that wait for the size
             self._over.set()
 
 
