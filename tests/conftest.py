@@ -58,9 +58,10 @@ def own_temporary_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope='session', autouse=True)
 def interrupts() -> None:
-    """Programs that tests start are interrupted by SIGINT, also if the tests run in the background of a shell."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Let SIGINT and SIGHUP end programs of tests that run in the background of a shell, or under nohup."""
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ def test_partitions_of_a_job(managers: Managers) -> None:
     pilot.cancel()
     assert [each.wait(timeout=40) for each in (pilot, *pilot.partitions)] == [
         rp.CANCELED, rp.FAILED, rp.CANCELED, rp.CANCELED]
-    wait_until(lambda: not processes_with('RP_PARTITION_ID='))
+    wait_until(lambda: not processes_with(str(pilot.pilot_sandbox).removeprefix('file://localhost')))
 
 
 def test_partitions_of_several_nodes(managers: Managers) -> None:

@@ -102,7 +102,7 @@ def test_program_that_is_not_there() -> None:
 
 @pytest.mark.usefixtures('environment')
 def test_reasons_that_are_no_exit_code() -> None:
-    done = rp_run('-k', '--timeout', '1', 'sh', '-c', ':::', 'exit 3', 'kill -9 $$', 'sleep 1000.8')
+    done = rp_run('-k', '--timeout', '1', 'sh', '-c', ':::', 'exit 3', 'kill -9 $$', 'sleep 1000')
     assert done.returncode == 3
     assert [line.rpartition(': ')[2] for line in done.stderr.splitlines()[:2]] == [
         'killed by signal 9 (SIGKILL)', 'the task ran longer than 1 s']
@@ -113,19 +113,19 @@ def test_reasons_that_are_no_exit_code() -> None:
 @pytest.mark.parametrize(('number', 'code'), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 @pytest.mark.usefixtures('environment')
 def test_interruption_ends_all(base: Path, number: int, code: int) -> None:
-    with subprocess.Popen([*RP, '--shell', 'touch started.{}; sleep 1000.{}', ':::', '1', '2'], text=True,
+    with subprocess.Popen([*RP, '--shell', 'touch started.{}; sleep 100{}', ':::', '1', '2'], text=True,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         wait_until(lambda: (base / 'started.1').exists() and (base / 'started.2').exists())
         os.kill(process.pid, number)
         _, errors = process.communicate(timeout=60)
     assert process.returncode == code
     assert '--resume' in errors
-    wait_until(lambda: not processes_with('sleep 1000.'))
+    wait_until(lambda: not processes_with(str(base)))
 
 
 @pytest.mark.usefixtures('environment')
 def test_outputs_that_wait_for_their_turn_are_shown_before_an_interruption(base: Path) -> None:
-    words = ['--keep-order', '--shell', 'touch started.{}; test {} = 1 -a ! -e fixed && sleep 1000.9; echo {}', ':::',
+    words = ['--keep-order', '--shell', 'touch started.{}; test {} = 1 -a ! -e fixed && sleep 1000; echo {}', ':::',
              '1', '2', '3']
     with subprocess.Popen([*RP, *words], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         wait_until(lambda: (base / 'started.1').exists() and (base / 'started.3').exists())

@@ -84,6 +84,7 @@ class RouterHarness:
         self.registry = Registry()
         self.failures: list[tuple[str, str]] = []
         self.servers: list[Server] = []
+        self._requests: list[threading.Thread] = []
         self._thread = threading.Thread(target=self.loop.run)
         self._thread.start()
         self.routers = self.do(Routers, self.loop, self.registry, self.helpers.run, '127.0.0.1',
@@ -133,7 +134,9 @@ class RouterHarness:
             except BaseException as error:
                 result.set_exception(error)
 
-        threading.Thread(target=call).start()
+        thread = threading.Thread(target=call)
+        self._requests.append(thread)
+        thread.start()
         return result
 
     def router(self) -> Router:
@@ -157,6 +160,8 @@ class RouterHarness:
         for server in self.servers:
             server.kill()
         self.do(self.routers.close)
+        for request in self._requests:   # with its instance and the router gone, each has an answer or an error
+            request.join(TIMEOUT)
         self.helpers.close(TIMEOUT)
         self.loop.stop()
         self._thread.join()

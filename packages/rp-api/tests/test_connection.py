@@ -161,7 +161,7 @@ class TestAddresses:
 
     @pytest.mark.parametrize('address', [
         '', 'ipc://', 'tcp://', 'tcp://*:0', 'tcp://0.0.0.0', 'tcp://127.0.0.1:http', 'inproc://x',
-        'tcp://nowhere.invalid:0', 'ipc:///nonexistent/x', f'ipc:///tmp/{"x" * 200}'])
+        'tcp://nowhere.invalid:0', 'ipc:///proc/nonexistent/x', f'ipc:///tmp/{"x" * 200}'])
     def test_other_addresses_are_refused(self, site: Site, address: str) -> None:
         with pytest.raises(CoordinationError, match='cannot listen at'):
             site.listener(address)

@@ -104,6 +104,8 @@ def test_applications_may_catch_the_errors_of_radical_utils() -> None:
     assert isinstance(wrong, errors.AttributeTypeError)
     assert str(wrong) == 'ranks is a number'
     assert type(wrong).__name__ == 'AttributeTypeError'
+    for make in (errors.unknown_attribute, errors.attribute_type_error):
+        assert type(make('one')) is type(make('another'))
 
 
 @pytest.mark.usefixtures('radical_utils')

@@ -261,7 +261,7 @@ def test_return_values_become_plain_data(value: Any) -> None:
             return [without_tuples(each) for each in value]
         return {key: without_tuples(each) for key, each in value.items()} if isinstance(value, dict) else value
 
-    plain = codec.unpack(codec.pack(to_plain(value, '/nonexistent', 'x')))
+    plain = codec.unpack(codec.pack(to_plain(value, '/proc/nonexistent', 'x')))
     assert without_tuples(from_plain(plain)) == without_tuples(value)
 
 
@@ -283,11 +283,11 @@ def test_large_return_values_stay_in_a_file(tmp_path: Path) -> None:
 def test_values_that_are_no_plain_data() -> None:
     """Objects, sets, and dicts with odd keys come back as they were."""
     for value in ({1, 2}, {(1, 2): 3}, 1 << 70, np.float64(2.5), {'__rp_file__': '/etc/passwd'}, 1j, '\ud800'):
-        restored = from_plain(to_plain(value, '/nonexistent', 'x'))
+        restored = from_plain(to_plain(value, '/proc/nonexistent', 'x'))
         assert restored == value
         assert type(restored) is type(value)
     with pytest.raises(SerializationError, match='generator'):
-        to_plain((n for n in range(3)), '/nonexistent', 'x')
+        to_plain((n for n in range(3)), '/proc/nonexistent', 'x')
     with pytest.raises(DeserializationError, match='cannot restore'):
         from_plain({'__rp_pickled__': b'nonsense'})
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 LONGEST = 2000
@@ -102,12 +103,19 @@ def _also(ours: type[DescriptionError], foreign: str,
     """Return the class `ours`, joined with the class of that name in radical.utils if the application has imported it.
 
     Applications catch `radical.utils.typeddict.TDKeyError` and `TDTypeError`, which requires importing them; therefore
-    it suffices to look at loaded modules, and radical.utils need not be installed. A pickled exception is created by
-    `maker` in the receiving process, from the modules that are loaded there.
+    it suffices to look at loaded modules, and radical.utils need not be installed.
     """
     theirs = getattr(sys.modules.get('radical.utils.typeddict'), foreign, None)
-    if not theirs:
-        return ours
+    return _joined(ours, theirs, maker) if theirs else ours
+
+
+@cache
+def _joined(ours: type[DescriptionError], theirs: type[Exception],
+            maker: Callable[[str], DescriptionError]) -> type[DescriptionError]:
+    """Make the class of errors that are `ours` and `theirs`, once.
+
+    A pickled exception is created by `maker` in the receiving process, from the modules that are loaded there.
+    """
     return type(ours.__name__, (ours, theirs), {
         '__str__': AttributeUnknown.__str__, '__reduce__': lambda self: (maker, self.args)})
 
