@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from rp_api import states
 from rp_client.engine.callbacks import Dispatcher, Registry, told
 from rp_client.engine.tracker import Change, Tracker
+from rp_client.task import Task
 
 TIMEOUT = 30.0
 LINE = [name for name in states.TASK.names if name not in states.FINAL]
@@ -251,6 +252,55 @@ def test_in_bulk_mode_there_is_one_call_for_all(monkeypatch: pytest.MonkeyPatch)
     tracker.apply([Change(a, states.AGENT_EXECUTING), Change(b, states.AGENT_EXECUTING)])
     tracker.apply([Change(a, states.DONE), Change(b, states.NEW)])
     assert seen == [([a, b],), ([b], 7), ([a],)]
+
+
+def test_a_bulk_shows_each_state_once_whatever_happens_before_and_during_the_call(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    """An application that acts on the final state of each task does so once."""
+    monkeypatch.setenv('RADICAL_PILOT_BULK_CB', 'TRUE')
+    registry = Registry({'TASK_STATE': told('task')})
+    dispatcher = Dispatcher('callbacks')
+    tracker = Tracker(states.TASK, 'TASK_STATE', registry, dispatcher)
+    tasks = [Task(cast('Any', None), f't{number}', cast('Any', None)) for number in range(3)]
+    seen: list[tuple[str, str, bool]] = []
+    entered, changed = threading.Event(), threading.Event()
+
+    def callback(tasks: list[Task]) -> None:
+        entered.set()
+        assert changed.wait(TIMEOUT)
+        seen.extend((task.uid, task.state, task.done()) for task in tasks)
+
+    registry.add(callback, 'TASK_STATE')
+    tracker.apply([Change(task, states.AGENT_SCHEDULING) for task in tasks])
+    assert entered.wait(TIMEOUT)
+    for state in (states.AGENT_EXECUTING, states.FAILED):   # while the first call runs, and before the others
+        tracker.apply([Change(task, state) for task in tasks])
+    assert {task.state for task in tasks} == {states.FAILED}   # in other threads
+    changed.set()
+    dispatcher.close(TIMEOUT)
+    passed = states.AGENT_SCHEDULING, states.AGENT_EXECUTING, states.FAILED
+    assert seen == [(f't{number}', state, state == states.FAILED) for state in passed for number in range(3)]
+
+
+def test_a_callback_for_a_bulk_that_waits_sees_the_state_that_it_waited_for(
+        monkeypatch: pytest.MonkeyPatch, threaded: Dispatcher) -> None:
+    monkeypatch.setenv('RADICAL_PILOT_BULK_CB', 'TRUE')
+    registry = Registry({'TASK_STATE': told('task')})
+    tracker = Tracker(states.TASK, 'TASK_STATE', registry, threaded)
+    task = Task(cast('Any', None), 't', cast('Any', None))
+    entered = threading.Event()
+    seen: list[Any] = []
+
+    def callback(tasks: list[Task]) -> None:
+        entered.set()
+        seen.extend((tracker.board.wait(tasks, None, TIMEOUT), each.state) for each in tasks)
+
+    registry.add(callback, 'TASK_STATE')
+    tracker.apply([Change(task, states.AGENT_EXECUTING)])
+    assert entered.wait(TIMEOUT)
+    tracker.apply([Change(task, states.DONE)])
+    threaded.close(TIMEOUT)
+    assert seen == [(True, states.DONE)] * 2
 
 
 @pytest.fixture

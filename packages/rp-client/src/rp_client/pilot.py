@@ -11,7 +11,7 @@ from rp_api.description.html_table import html_table
 from rp_api.description.pilot import PilotDescription
 from rp_api.description.task import TaskDescription
 from rp_api.task_modes import PILOT_RPC
-from rp_client.engine.callbacks import Registry
+from rp_client.engine.callbacks import SHOWN_STATES, Registry
 from rp_client.ids import PILOT, Named, marked, uid_of
 from rp_client.launcher.sandbox import PilotSandboxes
 
@@ -92,8 +92,9 @@ class Pilot:
 
     @property
     def state(self) -> str:
-        """The last known state of the pilot, see `radical.pilot.states`."""
-        return self._state
+        """The last known state of the pilot, see `radical.pilot.states`; for callbacks of bulks, the told one."""
+        shown = SHOWN_STATES.states
+        return shown.get(self, self._state) if shown else self._state
 
     @property
     def pmgr(self) -> PilotManager:

@@ -20,6 +20,7 @@ from rp_api.wire import codec
 from rp_client.common_description import NOTHING, CommonDescription
 from rp_client.completion.result import RETURNING, SHOWN, TaskResult
 from rp_client.completion.task_future import TaskFuture
+from rp_client.engine.callbacks import SHOWN_STATES
 from rp_client.ids import Form, marked, of_task
 
 if TYPE_CHECKING:
@@ -91,8 +92,9 @@ class Task:
 
     @property
     def state(self) -> str:
-        """The last known state of the task, see `radical.pilot.states`."""
-        return self._state
+        """The last known state of the task, see `radical.pilot.states`; for callbacks of bulks, the told one."""
+        shown = SHOWN_STATES.states
+        return shown.get(self, self._state) if shown else self._state
 
     @property
     def tmgr(self) -> TaskManager:
@@ -409,7 +411,7 @@ class Task:
 
     def done(self) -> bool:
         """Return whether the state is final; False while output is staged."""
-        return self._state in states.FINAL
+        return self.state in states.FINAL
 
     def result(self, timeout: float | None = None) -> Any:
         """Wait until the task is final, and return its result.

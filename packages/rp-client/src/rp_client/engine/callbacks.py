@@ -13,7 +13,7 @@ import logging
 import os
 import queue
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rp_api.system.owner_process import OwnerProcess
@@ -26,6 +26,27 @@ Calls = tuple[Callable[..., Any], Iterable[tuple[Any, ...]]]
 def bulk_callbacks() -> bool:
     """Return whether callbacks are called once per bulk instead of per entity (RADICAL_PILOT_BULK_CB)."""
     return os.environ.get('RADICAL_PILOT_BULK_CB', '').lower() in ('true', 'yes', '1')
+
+
+class _ShownStates(threading.local):
+    """The states of entities that the running callback is told of, in its thread; the others are as they are."""
+
+    states: Mapping[Any, str] = {}
+
+
+SHOWN_STATES = _ShownStates()
+
+
+def bulk_call(told_states: Mapping[Any, str], data: Any) -> Iterator[tuple[Any, ...]]:
+    """Yield the arguments of one call for all these entities, which show these states until the call returns or waits.
+
+    Their states may change before the call and during it; further calls tell of those changes.
+    """
+    SHOWN_STATES.states = told_states
+    try:
+        yield arguments(list(told_states), data=data)
+    finally:
+        SHOWN_STATES.states = {}
 
 
 def told(kind: str) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rp_api import states
 from rp_api.errors import StateError, sentence
-from rp_client.engine.callbacks import Dispatcher, Entry, Registered, Registry, arguments, bulk_callbacks
+from rp_client.engine.callbacks import Dispatcher, Entry, Registered, Registry, arguments, bulk_call, bulk_callbacks
 from rp_client.engine.waiting import Board
 
 if TYPE_CHECKING:
@@ -270,8 +270,8 @@ class Tracker:
         if uid is not None:
             announced = _only(announced, lambda entity: entity.uid == uid)
         if announced and self._bulk:
-            entities = list(dict.fromkeys(entity for entity, _ in _each(announced)))   # some have passed two steps
-            self._dispatcher.call(callback, *arguments(entities, data=data))
+            last = {entity: passed[-1] for entity, passed in _each(announced)}   # some have passed two steps
+            self._dispatcher.call_each(callback, bulk_call(last, data))
         elif announced:
             self._dispatcher.call_each(callback, _calls(announced, data))
 

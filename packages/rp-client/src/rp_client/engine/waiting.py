@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from rp_api import states
 from rp_api.system.owner_process import OwnerProcess
+from rp_client.engine.callbacks import SHOWN_STATES
 
 LONGEST = 1.0
 """Seconds of one wait at most: Python handles a signal that arrives as a wait begins only at its end."""
@@ -93,6 +94,7 @@ class Board:
         If the wait takes longer than `LONGEST`, `show` is called every `REFRESH` seconds.
         """
         self._process.check()   # first: in a fork, a lock that another thread held is never released
+        SHOWN_STATES.states = {}
         value = self.value(wanted)
         if not isinstance(timeout, Real | None):
             raise TypeError(f'timeout is {timeout!r}, it must be a number of seconds, or None for no limit')
@@ -119,6 +121,7 @@ class Board:
         It is evaluated after each bulk of changes, under the board's lock.
         """
         self._process.check()
+        SHOWN_STATES.states = {}
         watcher = _Watcher(condition, threading.Event())
         with self.lock:
             if condition():
@@ -138,6 +141,7 @@ class Board:
     def listen(self, entity: Stateful, listener: Listener) -> None:
         """Call `listener.ended(entity)` when the entity is final, or now if it is."""
         self._process.check()
+        SHOWN_STATES.states = {}
         with self.lock:
             if self._model.is_final(entity.state):
                 listener.ended(entity)
