@@ -147,3 +147,35 @@ def test_forgotten_tasks_leave_the_memory(simulated: rp.TaskManager) -> None:
         simulated.forget_tasks(uids)
     assert handles() - before < 1000
     assert simulated.list_tasks() == []
+
+
+def test_forgotten_sweeps_have_ended_for_the_next_application(base: Path) -> None:
+    """However many of their tasks were forgotten, and whether an agent had the tasks or a chunk ended as a whole."""
+    session = rp.Session(uid='session', cfg={'base': str(base)})
+    pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+    chunks = tmgr.submit_sweep(echo('{}'), range(COUNT))   # without a pilot: no agent takes them
+    chunks.cancel()
+    assert chunks.wait(60) == {rp.CANCELED: COUNT}
+    tmgr.forget_tasks([f'{chunks.uid}.{number:06d}' for number in range(1500)])
+    tmgr.add_pilots(pmgr.submit_pilots(pilot_description(base)))
+    fails = rp.TaskDescription({'executable': '/bin/sh', 'arguments': ['-c', 'exit {}']})
+    whole, partly = (tmgr.submit_sweep(fails, [0, 0, 1]) for _ in range(2))
+    expected = {rp.DONE: 2, rp.FAILED: 1}
+    assert (whole.wait(60), partly.wait(60)) == (expected, expected)
+    tmgr.forget_tasks(whole)
+    tmgr.forget_tasks(partly[1:])
+    session.close(terminate=False)
+    with rp.Session(uid='session', cfg={'base': str(base)}) as session:
+        tmgr, = session.get_task_managers()
+        chunks, whole, partly = tmgr.get_sweeps()
+        assert (chunks.unfinished, whole.unfinished, partly.unfinished) == (0, 0, 0)
+        assert (chunks.wait(60), whole.wait(60), partly.wait(60)) == ({rp.CANCELED: COUNT}, expected, expected)
+        assert len(tmgr.wait_tasks(timeout=60)) == COUNT - 1500 + 1 == len(tmgr.list_tasks())
+        assert (tmgr.wait_tasks(whole, timeout=60), tmgr.wait_tasks(partly, timeout=60)) == ([], [rp.DONE])
+        assert ([task.uid for task in partly.in_state(rp.DONE, rp.FAILED)], list(whole.failed())) == (
+            [f'{partly.uid}.000000'], [])
+        with pytest.raises(ValueError, match='not known'):
+            partly[2]
+        tmgr.forget_tasks(partly)
+        assert tmgr.list_tasks() == [f'{chunks.uid}.{number:06d}' for number in range(1500, COUNT)]
+        assert tmgr.submit_sweep(echo('{}'), [1]).uid == 'sweep.0003'

@@ -87,7 +87,7 @@ class Restoration:
             else:
                 self._session._uids.removed_tasks([known.uid])
             for each in self._tmgrs.values():
-                each._restore_forgotten(known.uid)
+                each._restore_forgotten(known.uid, known.state)
             if known.owner == OWNER:
                 self._calls.append(known)
         else:

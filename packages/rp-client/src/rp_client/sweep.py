@@ -90,7 +90,8 @@ class ChunkTask(Task):
 class Sweep:
     """The tasks of one `TaskManager.submit_sweep`: a sequence of `Task` objects, made when they are asked for.
 
-    A task is NEW until its agent has taken it, and then has all other states in order.
+    A task is NEW until its agent has taken it, and then has all other states in order. Tasks that were forgotten count
+    in the length and in `states`, but `in_state` does not yield them, and a sweep does not stand for them.
     """
 
     def __init__(self, tmgr: TaskManager, uid: str) -> None:
@@ -168,8 +169,9 @@ class Sweep:
             live = {task.uid: task.state for task in self._tmgr._live_in(self)}
             ends = b''.join(chunk.ends or bytes(chunk.size) for chunk in self._chunks)
         for number, end in enumerate(ends):
-            state = _FINAL[end - 1] if end else live.get(task_uid(self._uid, number), states.NEW)
-            if state in wanted:
+            uid = task_uid(self._uid, number)
+            state = _FINAL[end - 1] if end else live.get(uid, states.NEW)
+            if state in wanted and self._tmgr._has(uid):
                 yield self._task(number)
 
     def failed(self) -> Iterator[Task]:
@@ -193,8 +195,8 @@ class Sweep:
         self._tmgr._cancel_sweep(self)
 
     def _task_uids(self) -> Iterator[str]:
-        """Yield the uids of all tasks."""
-        return (task_uid(self._uid, number) for number in range(self._size))
+        """Yield the uids of all tasks that were not forgotten."""
+        return filter(self._tmgr._has, (task_uid(self._uid, number) for number in range(self._size)))
 
     def _task(self, number: int) -> Task:
         return self._tmgr.get_tasks(task_uid(self._uid, number))   # type: ignore[no-any-return]
@@ -218,9 +220,8 @@ class Sweep:
             self._last = chunk, chunk.unpacked()
         return codec.pack(self._last[1].own_of(row))
 
-    def _row_ended(self, task: SweepTask) -> None:
-        """Count a task that has reached a final state, possibly another one than before."""
-        chunk, row, state = task._chunk, task._row, task._state
+    def _row_ended(self, chunk: ChunkTask, row: int, state: str) -> None:
+        """Count the task of a row that has reached a final state, possibly another one than before."""
         before = chunk.end_of(row)
         if not chunk.ends:
             chunk.ends = bytearray(chunk.size)

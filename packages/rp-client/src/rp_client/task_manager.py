@@ -670,9 +670,9 @@ class TaskManager(OldMethods):
                 self._tasks.settled([task])
         return task
 
-    def _restore_forgotten(self, uid: str) -> None:
-        """Remove a task that was forgotten, if it is one of a restored sweep."""
-        self._tasks.drop(uid)
+    def _restore_forgotten(self, uid: str, state: str) -> None:
+        """Count a task that was forgotten in that state, if it is one of a restored sweep."""
+        self._tasks.drop(uid, state)
 
     def _resume(self) -> None:
         """Resume the work on all restored tasks."""
@@ -763,6 +763,9 @@ class TaskManager(OldMethods):
 
     def _uids(self, uids: Uids) -> list[str]:
         return list(self._tasks) if uids is None else uids_of(uids)
+
+    def _has(self, uid: str) -> bool:
+        return uid in self._tasks
 
     def _get(self, uid: str) -> Task:
         try:

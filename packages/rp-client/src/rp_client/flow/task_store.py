@@ -169,9 +169,11 @@ class TaskStore(Mapping[str, Task]):
             self.sweeps.setdefault(chunk.sweep.uid, chunk.sweep)._append(chunk)
             self._chunks[chunk.uid] = chunk
 
-    def drop(self, uid: str) -> None:
-        """Remove a task that an earlier application has forgotten, if its sweep is here."""
-        if self.sweeps and self._locate(uid) is not None:
+    def drop(self, uid: str, state: str) -> None:
+        """Count a task that an earlier application has forgotten in that state, if its sweep is here, and remove it."""
+        found = self._locate(uid) if self.sweeps else None
+        if found is not None:
+            found[0].sweep._row_ended(*found, state)
             self.remove([uid])
 
     def live_in(self, sweep: Sweep) -> list[Task]:
@@ -265,7 +267,7 @@ class TaskStore(Mapping[str, Task]):
                 task.sweep._chunk_ended(task)
                 continue
             if type(task) is SweepTask:
-                task._chunk.sweep._row_ended(task)
+                task._chunk.sweep._row_ended(task._chunk, task._row, task._state)
                 if not task._chunk.opened:   # its end is that of the chunk
                     continue
             found.append(task)
