@@ -11,12 +11,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import nox
@@ -45,6 +46,8 @@ TYPE_TOOLS = ['mypy', 'nox']  # nox for the types of this file
 # four files at a time on two cores: many tests wait for something most of the time; as they come, see `testpaths`
 PARALLEL = ['--numprocesses', '4', '--dist', 'loadfile', '--no-loadscope-reorder',
             '--max-worker-restart', '0']  # with one that takes the place of one that crashed, xdist 3.8 waits for ever
+SEED = os.environ.get('TEST_ORDER') or str(random.randrange(10 ** 6))  # of the order of test files
+BUSY = [sys.executable, '-c', 'while True: pass']
 RETRIED = 3  # tests that may fail and then have to pass when they run once more, see docs/decisions/0042
 # what `tests` leaves to `more_tests`: what takes longest first, and last what has no file that takes long, so that no
 # worker is left alone with one
@@ -211,6 +214,18 @@ def run_tests(session: nox.Session, *arguments: str, env: dict[str, str] | None 
         session.run('python', '-m', 'pytest', '--last-failed', *arguments, env=env)
 
 
+def in_random_order(session: nox.Session, seed: str) -> str:
+    """Write the test files, but those in LONG, in the order that `seed` gives; returns the argument that names them."""
+    left_out = [ROOT / path for path in LONG]
+    files = [str(path) for place in ['tests', *PACKAGES] for path in sorted((ROOT / place).rglob('test_*.py'))
+             if not {path, *path.parents}.intersection(left_out)]
+    random.Random(seed).shuffle(files)
+    order = Path(session.cache_dir).resolve() / 'order'
+    order.write_text('\n'.join(files))
+    session.log(f'order of the files: TEST_ORDER={seed}')
+    return f'@{order}'
+
+
 def run_dragon(session: nox.Session) -> None:
     """Run tests of the executor DRAGON with a real one, in an environment of its own."""
     place = Path(session.cache_dir).resolve() / 'dragon'
@@ -285,7 +300,7 @@ def tests(session: nox.Session) -> None:
     install_editable(session, *TEST_TOOLS, *LINT_TOOLS, *TYPE_TOOLS, 'mpich', 'rdkit')
     run_lint(session)
     with meanwhile(lambda: run_types(session)):
-        run_tests(session, *(session.posargs or [f'--ignore={path}' for path in LONG]))
+        run_tests(session, *(session.posargs or [in_random_order(session, SEED)]))
 
 
 @nox.session(venv_backend='none')
@@ -359,6 +374,18 @@ def system(session: nox.Session) -> None:
     install_debian(session, ROUTER)
     install_editable(session, *TEST_TOOLS, 'mpich')
     session.run('pytest', 'tests/system', *session.posargs)
+
+
+@nox.session
+def orders(session: nox.Session) -> None:
+    """All tests of `tests` in three random orders of their files, the last time beside 20 busy processes."""
+    install_debian(session, SSH, SHELLS, BROWSER, REDIS, ROUTER)
+    install_editable(session, *TEST_TOOLS, 'mpich', 'rdkit')
+    for number in range(3):
+        with ExitStack() as load:
+            for _ in range(20 if number == 2 else 0):
+                load.callback(load.enter_context(subprocess.Popen(BUSY)).kill)
+            run_tests(session, in_random_order(session, f'{SEED}.{number}'), *session.posargs)
 
 
 @nox.session
