@@ -25,7 +25,9 @@ TASKS = 40
 
 
 @pytest.mark.parametrize(('kind', 'seed'), [('plain', 4), ('plain', 10), ('staged', 4), ('staged', 7), ('raptor', 3),
-                                            ('raptor', 10), (REATTACHED, 3), (REATTACHED, 7)])
+                                            ('raptor', 10), ('sweep', 1), ('sweep', 2), ('dependent', 2),
+                                            ('dependent', 3), ('service', 1), ('service', 3), (REATTACHED, 3),
+                                            (REATTACHED, 7)])
 def test_all_promises_hold(kind: str, seed: int) -> None:
     happened, broken = play(make_plan(kind, seed), Size(TASKS, 90.0), SPAN)
     assert not any(broken.values()), f'{happened}: {broken}'
@@ -50,13 +52,15 @@ def test_a_round_in_which_nothing_happens(undisturbed: Run) -> None:
     (LOST, 'results.json', lambda text: text.replace('"task.000003": {"state": "DONE"',
                                                      '"task.000003": {"state": "FAILED"')),
     (LOST, 'results.json', lambda text: text.replace('"task.000003"', '"task.999999"')),
+    (LOST, 'marks/task.000003.early', lambda text: 'early'),
     (TWICE, 'marks/task.000003', lambda text: text * 2),
     (LEFT, 'tmp/socket', lambda text: 'something'),
     (UNTOLD, 'told.*', lambda text: text.replace('task.000003 DONE\n', '')),
     (UNTOLD, 'told.*', lambda text: text.replace('task.000003 AGENT_EXECUTING\n', '')),
     (UNTOLD, 'told.*', lambda text: text + 'task.000003 AGENT_EXECUTING\n'),
     (UNTOLD, 'told.*', lambda text: text + 'task.000003 DONE\n'),
-], ids=['never-ran', 'file', 'state', 'missing', 'twice', 'left', 'end-untold', 'state-untold', 'late', 'repeated'])
+], ids=['never-ran', 'file', 'state', 'missing', 'early', 'twice', 'left', 'end-untold', 'state-untold', 'late',
+        'repeated'])
 def test_a_promise_that_does_not_hold_is_noticed(promise: str, name: str, change: Callable[[str], str],
                                                  undisturbed: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('fault_matrix.run.GRACE', 0.0)

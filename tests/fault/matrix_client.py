@@ -9,6 +9,7 @@ that the run has, of which `results.json` tells then how they ended; `closed` wh
 from __future__ import annotations
 
 import faulthandler
+import itertools
 import json
 import os
 import signal
@@ -79,8 +80,18 @@ def provide_raptor(tmgr: rp.TaskManager, config: dict[str, Any]) -> None:
             'uid': workload.WORKER, 'mode': rp.RAPTOR_WORKER, 'raptor_id': workload.MASTER, 'ranks': 2, **common}))
 
 
+def provide_service(tmgr: rp.TaskManager, config: dict[str, Any]) -> None:
+    """See to it that there is the service that tasks need."""
+    if config['kind'] == workload.SERVICE and workload.DATABASE not in tmgr.list_tasks():
+        tmgr.submit_tasks(workload.service())
+
+
 def submit_missing(tmgr: rp.TaskManager, count: int, config: dict[str, Any]) -> None:
     """Submit what is not there of the first `count` tasks; what was accepted once must be."""
+    if config['kind'] == workload.SWEEP:
+        if not tmgr.get_sweeps():
+            tmgr.submit_sweep(workload.sweep(config), range(count))
+        return
     known = set(tmgr.list_tasks())
     missing = [number for number in range(count) if workload.uid(number) not in known]
     with open(config['accepted'], 'a+') as accepted:
@@ -95,6 +106,14 @@ def submit_missing(tmgr: rp.TaskManager, count: int, config: dict[str, Any]) -> 
                 print(*map(workload.uid, numbers), sep='\n', file=accepted, flush=True)
 
 
+def wait_for(tmgr: rp.TaskManager, count: int, timeout: float, config: dict[str, Any]) -> None:
+    """Wait for the first `count` tasks; of a sweep, for all."""
+    if config['kind'] == workload.SWEEP:
+        tmgr.get_sweeps()[0].wait(timeout)
+    else:
+        tmgr.wait_tasks(list(map(workload.uid, range(count))), timeout=timeout)
+
+
 def outcome(task: rp.Task) -> dict[str, Any]:
     return {'state': task.state, 'exit_code': task.exit_code, 'stdout': task.stdout, 'pilot': task.pilot,
             'attempts': getattr(task, 'attempts', 1), 'exception': f'{task.exception}: {task.exception_detail}'}
@@ -102,8 +121,8 @@ def outcome(task: rp.Task) -> dict[str, Any]:
 
 def record(pmgr: rp.PilotManager, tmgr: rp.TaskManager, config: dict[str, Any]) -> None:
     """Write down how everything ended."""
-    results = {task.uid: outcome(task) for task in tmgr.get_tasks()
-               if task.uid not in (workload.MASTER, workload.WORKER)}
+    tasks = itertools.chain(tmgr.get_tasks(), *tmgr.get_sweeps())
+    results = {workload.name(task.uid): outcome(task) for task in tasks if workload.name(task.uid)}
     pilots = {pilot.uid: [pilot.state, f'{pilot.exception}: {pilot.exception_detail}'] for pilot in pmgr.get_pilots()}
     Path(config['results']).write_text(json.dumps({'tasks': results, 'pilots': pilots}))
 
@@ -111,8 +130,8 @@ def record(pmgr: rp.PilotManager, tmgr: rp.TaskManager, config: dict[str, Any]) 
 def work(session: rp.Session, config: dict[str, Any], told: Any) -> None:
     """Do what standard input asks for, until it says `close`."""
     def note(task: rp.Task, state: str) -> None:
-        if (state in rp.FINAL or config['all_states']) and task.uid not in (workload.MASTER, workload.WORKER):
-            told.write(f'{task.uid} {state}\n'.encode())
+        if (state in rp.FINAL or config['all_states']) and (name := workload.name(task.uid)):
+            told.write(f'{name} {state}\n'.encode())
 
     deadline = time.monotonic() + config['deadline']
     lock = threading.Lock()
@@ -133,10 +152,11 @@ def work(session: rp.Session, config: dict[str, Any], told: Any) -> None:
         count = int(order)
         provide()
         provide_raptor(tmgr, config)
+        provide_service(tmgr, config)
         submit_missing(tmgr, count, config)
         everything = count == config['tasks']
         waited_for = count if everything else count - int(GOING_ON * (count - before))
-        tmgr.wait_tasks(list(map(workload.uid, range(waited_for))), timeout=deadline - time.monotonic())
+        wait_for(tmgr, waited_for, deadline - time.monotonic(), config)
         if everything:
             record(pmgr, tmgr, config)
         say(count)

@@ -2,8 +2,9 @@
 
 Times are parts of the time that a round takes when nothing happens.
 
-- `plain`, `staged` and `raptor` are kinds of tasks. In a quarter of the rounds with plain and staged tasks there are
-  two pilots, whose tasks are restartable, and one agent may be killed.
+- `plain`, `staged`, `raptor`, `sweep`, `dependent` and `service` are kinds of tasks. In a quarter of the rounds with
+  plain and staged tasks and sweeps there are two pilots, whose tasks are restartable, and one agent may be killed. A
+  service is killed and stopped.
 - `reattached` sessions have tasks of either of the first two kinds, and lose their application several times, the first
   time while it opens the session.
 """
@@ -16,9 +17,12 @@ from dataclasses import dataclass, replace
 from fault_matrix import workload
 
 REATTACHED = 'reattached'
-KINDS = (workload.PLAIN, workload.STAGED, workload.RAPTOR, REATTACHED)
+KINDS = (workload.PLAIN, workload.STAGED, workload.RAPTOR, workload.SWEEP, workload.DEPENDENT, workload.SERVICE,
+         REATTACHED)
+SEVERAL_PILOTS = (workload.PLAIN, workload.STAGED, workload.SWEEP)
 
 APPLICATION, HUB, AGENT, RANK, ANY_OF_RAPTOR = 'application', 'hub', 'agent', 'rank', 'raptor'
+SERVICE = 'service'
 KILL, STOP = 'KILL', 'STOP'
 
 _PAUSES = (0.0, 0.1, 0.5)
@@ -65,7 +69,7 @@ def make_plan(kind: str, seed: int) -> Plan:
     source = random.Random(f'{kind} {seed}')
     if kind == REATTACHED:
         return Plan(kind, seed, source.choice((workload.PLAIN, workload.STAGED)), 1, _in_order(_reattach(source)))
-    pilots = 2 if kind != workload.RAPTOR and source.random() < 0.25 else 1
+    pilots = 2 if kind in SEVERAL_PILOTS and source.random() < 0.25 else 1
     return Plan(kind, seed, kind, pilots, _in_order(_disturb(source, _victims(kind, pilots))))
 
 
@@ -73,7 +77,8 @@ def _victims(kind: str, pilots: int) -> dict[str, list[str]]:
     """The processes that something happens to, and what."""
     often = [KILL, KILL, STOP]
     victims = {APPLICATION: often, HUB: often, AGENT: often if pilots > 1 else [STOP]}
-    return victims | ({RANK: often, ANY_OF_RAPTOR: [STOP]} if kind == workload.RAPTOR else {})
+    more = {workload.RAPTOR: {RANK: often, ANY_OF_RAPTOR: [STOP]}, workload.SERVICE: {SERVICE: often}}
+    return victims | more.get(kind, {})
 
 
 def _disturb(source: random.Random, victims: dict[str, list[str]]) -> list[Event]:

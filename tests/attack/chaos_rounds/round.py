@@ -18,9 +18,10 @@ from fault_matrix.run import AGENT as AGENT_PROGRAM
 from fault_matrix.run import HUB as HUB_PROGRAM
 from fault_matrix.run import Run
 
-from chaos_rounds.plan import AGENT, ANY_OF_RAPTOR, HUB, KILL, RANK, Event, Plan
+from chaos_rounds.plan import AGENT, ANY_OF_RAPTOR, HUB, KILL, RANK, SERVICE, Event, Plan
 
-_PROGRAMS = {HUB: HUB_PROGRAM, AGENT: AGENT_PROGRAM, RANK: 'rp_raptor.rank.rank', ANY_OF_RAPTOR: 'rp_raptor'}
+_PROGRAMS = {HUB: HUB_PROGRAM, AGENT: AGENT_PROGRAM, RANK: 'rp_raptor.rank.rank', ANY_OF_RAPTOR: 'rp_raptor',
+             SERVICE: 'sleep 1000'}
 _LOOK = 0.2
 """Seconds between two looks for a process, or at whether the round takes too long."""
 

@@ -63,6 +63,8 @@ def _task(number: int, result: dict[str, Any], run: Run, agent_dies: bool) -> It
         yield f'{uid} had {result["attempts"]} attempts'
     if config['spawner'] == workload.REAL and not workload.runs(config['marks'], uid) and not went_with_pilot:
         yield f'{uid} never ran'
+    if os.path.exists(workload.early(config['marks'], uid)):
+        yield f'{uid} started before the end of the task that it is after'
 
 
 def _file(uid: str, path: str) -> Iterator[str]:
@@ -122,8 +124,7 @@ def wrongly_stored(run: Run) -> list[str]:
 
 
 def _file_rows(run: Run) -> Iterator[tuple[str, str]]:
-    return ((row['uid'], row['state']) for row in read_results(run.session_path)
-            if row['uid'] not in (workload.MASTER, workload.WORKER))
+    return ((name, row['state']) for row in read_results(run.session_path) if (name := workload.name(row['uid'])))
 
 
 def _database_rows(run: Run) -> Iterator[tuple[str, str]]:

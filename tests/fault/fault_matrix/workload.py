@@ -1,7 +1,8 @@
 """The tasks of a run, and how each of them has to end. Both follow from the number of the task alone.
 
-Tasks are of one kind: `plain`; `staged`, with a file that the client brings and one that it brings back; or `raptor`,
-Python expressions that a worker evaluates.
+Tasks are of one kind: `plain`; `staged`, with a file that the client brings and one that it brings back; `raptor`,
+Python expressions that a worker evaluates; `sweep`, rows of one sweep; `dependent`, chains of tasks, each after the one
+before it; or `service`, tasks that start when a service is ready.
 """
 
 from __future__ import annotations
@@ -12,10 +13,16 @@ from typing import Any, NamedTuple
 
 import radical.pilot as rp
 
-PLAIN, STAGED, RAPTOR = 'plain', 'staged', 'raptor'
+PLAIN, STAGED, RAPTOR, SWEEP, DEPENDENT, SERVICE = 'plain', 'staged', 'raptor', 'sweep', 'dependent', 'service'
 
 MASTER, WORKER = 'master', 'worker'
 """The tasks that are there besides if tasks are calls of RAPTOR."""
+
+DATABASE = 'database'
+"""The service that tasks of that kind need, and its uid."""
+
+CHAIN = 10
+"""Length of a chain of dependent tasks."""
 
 FILE_SIZE = 2000
 """Bytes of a file that is staged."""
@@ -34,6 +41,17 @@ class Ending(NamedTuple):
 
 def uid(number: int) -> str:
     return f'task.{number:06d}'
+
+
+def name(uid: str) -> str:
+    """The uid of a task, or of a row of a sweep, as that of a task; empty for the tasks that are there besides."""
+    number = uid.rpartition('.')[2]
+    return f'task.{number}' if number.isdigit() else ''
+
+
+def predecessor(number: int, config: Mapping[str, Any]) -> str | None:
+    """The task that has to end before this one starts."""
+    return uid(number - 1) if config['kind'] == DEPENDENT and number % CHAIN else None
 
 
 def restartable(number: int, config: Mapping[str, Any]) -> bool:
@@ -55,11 +73,19 @@ def description(number: int, config: Mapping[str, Any]) -> rp.TaskDescription:
     if config['kind'] == RAPTOR:
         values |= _call(mark(config['marks'], uid(number)), config['seconds'], wanted)
     elif config['spawner'] == REAL:
+        before = predecessor(number, config)
         steps = [f'echo >> {mark(config["marks"], uid(number))}']
+        steps += [f'test -e {end(config["marks"], before)} || : > {early(config["marks"], uid(number))}'] * bool(before)
+        steps += ['test -n "$RP_INFO_DATABASE" || exit 99'] * (config['kind'] == SERVICE)
         steps += [f'sleep {config["seconds"]}'] if config['seconds'] else []
         steps += [f'echo {wanted.stdout.strip()}'] if wanted.stdout else []
+        steps += [f': > {end(config["marks"], uid(number))}'] * (config['kind'] == DEPENDENT)
         script = '; '.join([*steps, f'exit {wanted.exit_code}'])
         values |= {'executable': '/bin/sh', 'arguments': ['-c', script]}
+        if before:
+            values['after'] = {before: 'done' if ending(number - 1, REAL).state == rp.DONE else 'failed'}
+        if config['kind'] == SERVICE:
+            values['services'] = [DATABASE]
         if config['kind'] == STAGED:
             values |= _staging(script, config['input'], output(config['outputs'], uid(number)))
     else:
@@ -67,6 +93,23 @@ def description(number: int, config: Mapping[str, Any]) -> rp.TaskDescription:
     if config['restartable']:
         values['restartable'] = restartable(number, config)
     return rp.TaskDescription(values)
+
+
+def sweep(config: Mapping[str, Any]) -> rp.TaskDescription:
+    """The description of a sweep over the numbers of all tasks, whose tasks do what the plain ones do."""
+    script = (f'n=$1; name=$(printf task.%06d "$n"); echo >> {config["marks"]}/"$name"; sleep {config["seconds"]}; '
+              'test $((n % 10)) != 1 || echo "$name was here"; test $((n % 10)) != 2 || exit $((3 + n % 5))')
+    return rp.TaskDescription({'executable': '/bin/sh', 'arguments': ['-c', script, 'sh', '{}'],
+                               'literal_arguments': True, 'restartable': config['restartable']})
+
+
+def service() -> rp.TaskDescription:
+    """The service, which is started again however often it is killed."""
+    return rp.TaskDescription({
+        'uid': DATABASE, 'mode': rp.TASK_SERVICE,
+        'executable': 'sh', 'arguments': ['-c', 'echo ready; exec sleep 1000'],
+        'service': {'name': DATABASE, 'info': 'here', 'probe': {'pattern': 'stdout:ready'},
+                    'restart': {'attempts': 1000}}})
 
 
 def _call(path: str, seconds: float, wanted: Ending) -> dict[str, Any]:
@@ -94,6 +137,16 @@ def output(directory: str, task: str) -> str:
 def mark(directory: str, task: str) -> str:
     """The file that tells how often a task has run."""
     return f'{directory}/{task}'
+
+
+def end(directory: str, task: str | None) -> str:
+    """The file that tells that a task that others are after has come to its end."""
+    return f'{directory}/{task}.end'
+
+
+def early(directory: str, task: str) -> str:
+    """The file that tells that a task has started before the end of the one that it is after."""
+    return f'{directory}/{task}.early'
 
 
 def runs(directory: str, task: str) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 LONGEST = 2000
@@ -98,26 +97,25 @@ def sentence(error: BaseException) -> str:
     return text
 
 
+_joined: dict[tuple[type, type], type[DescriptionError]] = {}
+"""Classes of errors that are ours and those of radical.utils: one for each pair, so that equal errors compare equal."""
+
+
 def _also(ours: type[DescriptionError], foreign: str,
           maker: Callable[[str], DescriptionError]) -> type[DescriptionError]:
     """Return the class `ours`, joined with the class of that name in radical.utils if the application has imported it.
 
     Applications catch `radical.utils.typeddict.TDKeyError` and `TDTypeError`, which requires importing them; therefore
-    it suffices to look at loaded modules, and radical.utils need not be installed.
+    it suffices to look at loaded modules, and radical.utils need not be installed. A pickled exception is created by
+    `maker` in the receiving process, from the modules that are loaded there.
     """
     theirs = getattr(sys.modules.get('radical.utils.typeddict'), foreign, None)
-    return _joined(ours, theirs, maker) if theirs else ours
-
-
-@cache
-def _joined(ours: type[DescriptionError], theirs: type[Exception],
-            maker: Callable[[str], DescriptionError]) -> type[DescriptionError]:
-    """Make the class of errors that are `ours` and `theirs`, once.
-
-    A pickled exception is created by `maker` in the receiving process, from the modules that are loaded there.
-    """
-    return type(ours.__name__, (ours, theirs), {
-        '__str__': AttributeUnknown.__str__, '__reduce__': lambda self: (maker, self.args)})
+    if not theirs:
+        return ours
+    if (ours, theirs) not in _joined:
+        _joined[ours, theirs] = type(ours.__name__, (ours, theirs), {
+            '__str__': AttributeUnknown.__str__, '__reduce__': lambda self: (maker, self.args)})
+    return _joined[ours, theirs]
 
 
 def unknown_attribute(message: str) -> DescriptionError:
