@@ -52,6 +52,7 @@ def own_temporary_directory(tmp_path_factory: pytest.TempPathFactory) -> Iterato
     tmp_path_factory.getbasetemp()   # which is not to be in it: it is kept
     with tempfile.TemporaryDirectory(prefix='rptests.') as directory, pytest.MonkeyPatch.context() as patch:
         patch.setenv('TMPDIR', directory)
+        patch.setenv('XDG_STATE_HOME', f'{directory}/state')
         patch.setattr(tempfile, 'tempdir', directory)
         yield
 
@@ -66,8 +67,9 @@ def interrupts() -> None:
 
 @pytest.fixture
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory for one test: its working directory, with counters and sandboxes below it."""
+    """A directory for one test: its working directory, with counters and sandboxes below it, with a user's state of its own."""
     monkeypatch.setenv('RADICAL_BASE', str(tmp_path))
+    monkeypatch.setenv('XDG_STATE_HOME', f'{tempfile.gettempdir()}/states/{tmp_path.name}')
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -47,7 +47,8 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'analytics'},
     ),
     'rp_client': (
-        {'component', 'ids', 'settings', 'old_names', 'common_description', 'engine', 'bootstrap'},
+        {'component', 'ids', 'settings', 'old_names', 'common_description', 'engine', 'bootstrap',
+         'session_index'},
         {'completion', 'launcher', 'traces'},
         {'task', 'pilot', 'partition', 'raptor', 'platform_check', 'report'},
         {'sweep'},

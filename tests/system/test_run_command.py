@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 from conftest import processes_with, wait_until
+
+from rp_api.coordination.sessions import summary
 
 RP = [sys.executable, '-m', 'rp_client.cli', 'run', '--cores', '2']
 
@@ -80,9 +84,85 @@ def test_output_that_cannot_be_written_ends_the_run() -> None:
         done = subprocess.run([*RP, '--joblog', 'log', 'echo', ':::', '1', '2'], stdout=full, stderr=subprocess.PIPE,
                               text=True, timeout=100, check=False)
     assert (done.returncode, done.stderr) == (1, 'rp run: [Errno 28] No space left on device\n')
-    done = subprocess.run(['/bin/sh', '-c', 'exec "$@" >&-', 'sh', *RP, 'echo', ':::', '1'], stderr=subprocess.PIPE,
-                          text=True, timeout=100, check=False)
-    assert (done.returncode, done.stderr) == (0, '')
+    with subprocess.Popen([*RP, '--shell', ': {}; echo; yes | head -n 100000', ':::', '1', '2'], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.readline()
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait(60)) == ('', 1)
+
+
+@pytest.mark.parametrize(('closed', 'words', 'shown'), [
+    ('>&-', [], True), ('2>&-', [], False), ('>&- 2>&-', [], False), ('>&-', ['--dry-run'], True)])
+@pytest.mark.usefixtures('environment')
+def test_closed_streams_are_an_error_before_anything_runs(
+        base: Path, closed: str, words: list[str], shown: bool) -> None:
+    command = ['/bin/sh', '-c', f'exec "$@" {closed}', 'sh', *RP, *words, 'touch', ':::', 'ran']
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, 'standard output or standard error is closed' in done.stderr) == (1, shown)
+    assert not (base / 'ran').exists()
+
+
+def kill_after(base: Path, count: int, *words: str) -> None:
+    """Start `rp run`, and kill it when so many tasks have said that they have started."""
+    with subprocess.Popen([*RP, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        wait_until(lambda: len(list(base.glob('log.*'))) >= count)
+        process.kill()
+
+
+STEPS = '--shell', 'echo start {} >> log.{}; while [ ! -e go ]; do sleep 0.05; done; echo out {}; exit $(({} == 3))'
+
+
+@pytest.mark.parametrize('order', [[], ['--keep-order']])
+@pytest.mark.usefixtures('environment')
+def test_resume_goes_on_with_what_still_runs(base: Path, order: list[str]) -> None:
+    """No task runs twice if `rp run` was killed, whether it has ended, runs or waits then."""
+    words = [*order, *STEPS, ':::', *'123456']
+    kill_after(base, 2, *words)
+    refused = rp_run(*words)
+    assert refused.returncode == 1
+    assert re.search(r'goes on without its process, in the session \S+ .*\n.*rp run --resume --cores 2 .*\n'
+                     r'.*rp run --force --cores 2 ', refused.stderr)
+    listed = subprocess.run([sys.executable, '-m', 'rp_client.cli', 'session', 'list'], capture_output=True, text=True,
+                            cwd='/', timeout=60, check=True).stdout
+    assert re.search(r'rp\.session\.\S+ .* orphaned ', listed)
+    (base / 'go').touch()
+    done = rp_run('--resume', *words)
+    assert (done.returncode, sorted(done.stdout.splitlines())) == (1, [f'out {number}' for number in range(1, 7)])
+    assert not order or done.stdout.splitlines() == [f'out {number}' for number in range(1, 7)]
+    assert [(base / f'log.{number}').read_text() for number in range(1, 7)] == [
+        f'start {number}\n' for number in range(1, 7)]
+    done = rp_run('--resume', *words)   # the failed one alone
+    assert (done.returncode, done.stdout, (base / 'log.3').read_text()) == (1, 'out 3\n', 'start 3\n' * 2)
+    assert not list(Path(tempfile.gettempdir()).glob('rp-run.*'))
+
+
+@pytest.mark.usefixtures('environment')
+def test_resume_finds_the_ends_that_it_has_missed(base: Path) -> None:
+    """When all tasks have ended, and their pilot too."""
+    words = [*STEPS, ':::', *'123']
+    kill_after(base, 2, *words)
+    (base / 'go').touch()
+    directory, = Path(tempfile.gettempdir()).glob('rp-run.*/*/hub.db')
+    wait_until(lambda: summary(directory.parent).tasks == {'DONE': 2, 'FAILED': 1})
+    done = rp_run('--resume', *words)
+    assert (done.returncode, sorted(done.stdout.splitlines())) == (1, ['out 1', 'out 2', 'out 3'])
+    assert (base / 'log.1').read_text() == 'start 1\n'
+
+
+@pytest.mark.usefixtures('environment')
+def test_force_ends_what_still_runs(base: Path) -> None:
+    words = [*STEPS, ':::', *'1234']
+    kill_after(base, 2, *words)
+    first = [path.name for path in base.glob('log.*')]
+    (base / 'go').touch()
+    # a run that has its process is ended, too
+    done = rp_run('--force', *words)
+    assert (done.returncode, len(done.stdout.splitlines())) == (1, 4)
+    assert (base / first[0]).read_text().count('start') == 2
+    assert rp_run('--resume', '--force', *words).returncode == 2
+    assert not list(Path(tempfile.gettempdir()).glob('rp-run.*'))
 
 
 @pytest.mark.usefixtures('environment')

@@ -98,8 +98,13 @@ def test_where_sessions_are(closed: rp.Session, command: Command, base: Path, mo
     elsewhere = base / 'elsewhere'
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    assert listed(command) == {}
+    assert listed(command, '--base', '.') == {}
     assert list(listed(command, '--base', str(base))) == ['done']
+    assert list(listed(command)) == ['done']   # by the index of the user's sessions
+    assert f'where    {closed.path}' in command('show', 'done')
+    assert command('purge', '--all-closed') == ''   # of this directory
+    monkeypatch.setenv('XDG_STATE_HOME', str(elsewhere))   # the index is lost
+    assert listed(command) == {}
     assert list(listed(command, RADICAL_PILOT_BASE=str(base))) == ['done']
 
 

@@ -23,6 +23,7 @@ from rp_api.description.html_table import html_table
 from rp_api.errors import CoordinationError, sentence
 from rp_api.platforms.registry import PlatformRegistry
 from rp_api.system import limits
+from rp_client import session_index
 from rp_client.engine import interrupts
 from rp_client.engine.engine import Engine
 from rp_client.flow.calls import Calls
@@ -160,6 +161,7 @@ class Session(OldMethods):
         self._engine.connection.on_pilots = self._on_pilots
         if self.attached:
             self._take_over()
+        session_index.note(self.path)
         self._tracer.record('session_ok', uid=self.uid)
         self._traces.start()
 

@@ -115,6 +115,16 @@ def summary(directory: str | Path) -> Summary:
                    client, dict(pilots), dict(tasks), _size(path))
 
 
+def state_of(directory: str | Path) -> str:
+    """Return the state of a session alone; empty if the directory has no session that can be read."""
+    try:
+        with closing(database(directory)) as db:
+            meta = dict(db.execute('SELECT key, value FROM meta'))
+    except (OSError, sqlite3.Error):   # a hub may be starting, or the session is in a MongoDB
+        return ''
+    return _state(bool(float(meta.get('closed') or 0)), read_note(meta.get(HUB)), read_note(meta.get(CLIENT)))
+
+
 def pilots(directory: str | Path) -> Iterator[dict[str, Any]]:
     """Yield the pilots of a session: `uid`, `state`, `record`, and their information."""
     return (each for each in _pilots(directory) if WHOLE not in each['record'])

@@ -10,21 +10,22 @@ from pathlib import Path
 from typing import IO
 
 from rp_client.cli.run_inputs import Job, UsageError
+from rp_client.session_index import state_directory
 
 HEADER = 'Seq\tEnded\tExitval\tSignal\tCommand\n'
 
 
 def default_path(words: Sequence[str]) -> Path:
     """Return the journal of a command line in this directory, in the state directory of the user."""
-    state = Path(os.environ.get('XDG_STATE_HOME') or Path.home() / '.local/state')
     digest = hashlib.sha256('\0'.join([os.getcwd(), *words]).encode('utf-8', 'surrogateescape')).hexdigest()
-    return state / 'radical.pilot' / 'run' / f'{digest[:16]}.joblog'
+    return state_directory() / 'run' / f'{digest[:16]}.joblog'
 
 
 class Joblog:
-    """The journal in that file: `done` has number and command of each task that has succeeded.
+    """The journal in that file: `done` has number and command of each task that is not to be run (again).
 
-    A new journal replaces the old one unless `resume` is set.
+    These are tasks that have succeeded, and those whose end this process has noted; `noted` has all in the file. A new
+    journal replaces the old one unless `resume` is set.
 
     Raises:
         UsageError: The file is something else than a journal.
@@ -33,13 +34,18 @@ class Joblog:
     def __init__(self, path: Path, *, resume: bool) -> None:
         self.path = path
         self.done: set[tuple[int, str]] = set()
+        self.noted: set[tuple[int, str]] = set()
+        self._resumes = resume
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_file() and not _is_journal(path):
             raise UsageError(f'{path} is no journal of rp run and would be overwritten: name another file')
         if resume and path.exists():
-            self.done = set(_succeeded(path))
-        self._file: IO[str] = path.open('a' if self.done else 'w', encoding='utf-8', errors='surrogateescape')
-        self._file.write('\n' if self.done and not path.read_bytes().endswith(b'\n') else '' if self.done else HEADER)
+            for job, succeeded in _entries(path):
+                self.noted.add(job)
+                self.done.update([job] if succeeded else ())
+        goes_on = bool(self.noted)
+        self._file: IO[str] = path.open('a' if goes_on else 'w', encoding='utf-8', errors='surrogateescape')
+        self._file.write('\n' if goes_on and not path.read_bytes().endswith(b'\n') else '' if goes_on else HEADER)
 
     def add(self, job: Job, exit_code: int | None) -> None:
         """Note the end of a task; its exit code is None if it was not run to an end."""
@@ -47,14 +53,24 @@ class Joblog:
         self._file.write(f'{job.number}\t{time.time():.3f}\t{max(code, -1)}\t{max(-code, 0) if exit_code else 0}\t'
                          f'{_one_line(job.line)}\n')
         self._file.flush()
+        if self._resumes:
+            self.done.add(_key(job))
 
     def has(self, job: Job) -> bool:
-        """Return whether this task has succeeded before."""
-        return (job.number, _one_line(job.line)) in self.done
+        """Return whether this task is not to be run."""
+        return _key(job) in self.done
+
+    def knew(self, job: Job) -> bool:
+        """Return whether the end of this task was noted by an earlier process."""
+        return _key(job) in self.noted
 
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _key(job: Job) -> tuple[int, str]:
+    return job.number, _one_line(job.line)
 
 
 def _one_line(command: str) -> str:
@@ -67,11 +83,12 @@ def _is_journal(path: Path) -> bool:
         return HEADER.encode().startswith(file.read(len(HEADER)))
 
 
-def _succeeded(path: Path) -> list[tuple[int, str]]:
+def _entries(path: Path) -> list[tuple[tuple[int, str], bool]]:
+    """Return number and command of each task in a journal, and whether it has succeeded."""
     found = []
     with open(path, encoding='utf-8', errors='surrogateescape') as file:
         for line in file:
             number, *rest = line.rstrip('\n').split('\t')
-            if number.isdecimal() and len(rest) == 4 and rest[1:3] == ['0', '0'] and line.endswith('\n'):
-                found.append((int(number), rest[3]))
+            if number.isdecimal() and len(rest) == 4 and line.endswith('\n'):
+                found.append(((int(number), rest[3]), rest[1:3] == ['0', '0']))
     return found

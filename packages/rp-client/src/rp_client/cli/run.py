@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import argparse
 import io
+import shlex
 import signal
 import sys
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rp_api.errors import PilotError
 from rp_client.cli.run_inputs import UsageError, jobs, rows, split, varying
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from types import FrameType
 
+    from rp_client.cli.joblog import Joblog
+    from rp_client.cli.run_file import RunFile
     from rp_client.cli.run_inputs import Job
 
 _MOST = 100
 """Failed tasks that the exit code counts; it is one more if there are more."""
+
+_ABOUT_EARLIER = ('--resume', '--force')
+"""Options with which the command is the same as without them."""
 
 _EXAMPLES = '''
   rp run --cores 8 -- ./sim --temp {1} --seed {2} ::: 280 290 300 ::: $(seq 100)
@@ -36,6 +44,11 @@ def run(arguments: list[str]) -> int:
     _pass_all_bytes()
     parser = _parser()
     options = parser.parse_args(arguments)
+    if sys.stdout is None or sys.stderr is None:
+        raise PilotError('outputs cannot be shown: standard output or standard error is closed; redirect what is not '
+                         'needed to /dev/null')
+    if options.resume and options.force:
+        parser.error('--resume goes on with an earlier run, and --force ends it: give one of them')
     words = options.words[1:] if options.words[:1] == ['--'] else options.words
     try:
         command, sources = split(words)
@@ -64,7 +77,7 @@ def _pass_all_bytes() -> None:
 
 def _run(options: argparse.Namespace, arguments: list[str], found: Iterator[Job], positions: list[int]) -> int:
     """Run the tasks, and return the exit code."""
-    from rp_client.cli.joblog import Joblog, default_path
+    from rp_client.cli.joblog import default_path
     from rp_client.cli.run_tasks import run_tasks
     from rp_client.executor.allocation import describe
 
@@ -73,22 +86,45 @@ def _run(options: argparse.Namespace, arguments: list[str], found: Iterator[Job]
                          options.queue)
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from None
-    wanted = [word for word in arguments if word != '--resume']
-    log = Joblog(Path(options.joblog) if options.joblog else default_path(wanted), resume=options.resume)
+    wanted = [word for word in arguments if word not in _ABOUT_EARLIER]
+    path = Path(options.joblog) if options.joblog else default_path(wanted)
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:   # not under nohup
             signal.signal(number, _end)
     try:
-        failed = run_tasks(pilot, found, positions, _attributes(options), log, keep_order=options.keep_order)
+        failed = _run_for(path, options, wanted, lambda log, file: run_tasks(
+            pilot, found, positions, _attributes(options), log, file, keep_order=options.keep_order))
     except (KeyboardInterrupt, SystemExit):
-        print(f'rp run: interrupted; the same command with --resume goes on ({log.path})', file=sys.stderr)
+        print(f'rp run: interrupted; the same command with --resume goes on ({path})', file=sys.stderr)
         raise
-    finally:
-        log.close()
     if failed:
         print(f'rp run: {failed} {"task" if failed == 1 else "tasks"} failed; the same command with --resume repeats '
-              f'{"it" if failed == 1 else "them"} ({log.path})', file=sys.stderr)
+              f'{"it" if failed == 1 else "them"} ({path})', file=sys.stderr)
     return min(failed, _MOST + 1)
+
+
+def _run_for(path: Path, options: argparse.Namespace, wanted: list[str],
+             run: Callable[[Joblog, RunFile], int]) -> int:
+    """Run the tasks with this journal; raise `PilotError` if it has a run that is not over and is not asked for."""
+    from rp_client.cli.joblog import Joblog
+    from rp_client.cli.run_file import RunFile, RunningElsewhere
+    from rp_client.cli.run_tasks import end_earlier, goes_on
+
+    ways = (f'to go on with it: {shlex.join(["rp", "run", "--resume", *wanted])}\n'
+            f'to end it and begin anew: {shlex.join(["rp", "run", "--force", *wanted])}')
+    try:
+        opened = RunFile(path, force=options.force)
+    except RunningElsewhere as error:
+        raise PilotError(f'the run of {path} is not over, it is that of {error}; once this process has ended,\n{ways}'
+                         ) from None
+    with closing(opened) as file:
+        if not options.resume and not options.force and goes_on(file):
+            raise PilotError(f'the run of {path} goes on without its process, in the session {file.uid} (rp session '
+                             f'list);\n{ways}')
+        if not options.resume:
+            end_earlier(file)
+        with closing(Joblog(path, resume=options.resume)) as log:
+            return run(log, file)
 
 
 def _end(number: int, _: FrameType | None) -> None:
@@ -123,7 +159,8 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument('-k', '--keep-order', action='store_true', help='show outputs in the order of the inputs')
     show.add_argument('--dry-run', action='store_true', help='show the commands, and run nothing')
     show.add_argument('--resume', action='store_true', help='run only what the same command, or this journal, has not '
-                      'done')
+                      'done; what still runs of it is waited for')
+    show.add_argument('--force', action='store_true', help='end what still runs of the same command, and begin anew')
     show.add_argument('--joblog', metavar='FILE', help='the journal (default: one for each command line)')
     pilot = parser.add_argument_group('pilot')
     pilot.add_argument('--cores', type=int, metavar='N', help='cores (default: those of this machine)')

@@ -33,7 +33,7 @@ def session(arguments: list[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     where = argparse.ArgumentParser(add_help=False)
     where.add_argument('--base', type=Path, metavar='DIR', help='a directory with directories of sessions (default: '
-                       'the working directory and $RADICAL_PILOT_BASE)')
+                       'the working directory, $RADICAL_PILOT_BASE, and where else sessions of yours are)')
     where.add_argument('--dburl', metavar='URL', help=f'a MongoDB with sessions (default: ${stores.DBURL})')
     parser = argparse.ArgumentParser(prog='rp session', description=session.__doc__)
     commands = parser.add_subparsers(dest='command', required=True, metavar='COMMAND')
@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument('-o', '--output', type=Path, metavar='FILE', help='output file (default: standard output)')
     command = add('purge', 'Remove the data of sessions that have ended.')
     command.add_argument('uid', nargs='*', metavar='UID')
-    command.add_argument('--all-closed', action='store_true', help='all closed sessions')
+    command.add_argument('--all-closed', action='store_true', help='all closed sessions of the directory')
     command.add_argument('--older-than', type=float, metavar='DAYS', help='only those closed that long ago')
     command = add('attach', 'Follow a session that runs without its application, until its tasks have ended. '
                             'Ctrl-C leaves it running.')
@@ -142,7 +142,7 @@ def _purge(options: argparse.Namespace) -> int:
     if bool(options.uid) == options.all_closed or (options.older_than is not None and not options.all_closed):
         print('rp session purge: name sessions, or use --all-closed, with or without --older-than', file=sys.stderr)
         return 2
-    places = stores.stores(options.base, options.dburl)
+    places = stores.stores(options.base, options.dburl, indexed=not options.all_closed)
     wanted = [stores.find(places, uid) for uid in options.uid]
     if options.all_closed:
         limit = time.time() - (options.older_than or 0.0) * DAY

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from rp_api.errors import PilotError
+from rp_client import session_index
 
 DBURL = 'RADICAL_PILOT_DBURL'
 
@@ -40,15 +41,18 @@ class Store(ABC):
 
 
 class Directories(Store):
-    """Sessions in sub-directories of base directories."""
+    """Sessions in sub-directories of base directories, and in other directories."""
 
-    def __init__(self, bases: list[Path]) -> None:
+    def __init__(self, bases: list[Path], others: Iterable[Path] = ()) -> None:
         self._bases = bases
+        self._others = others
 
     def sessions(self) -> list[Description]:
         from rp_api.coordination import sessions
 
-        return [sessions.summary(path).as_dict() for base in self._bases for path in sessions.find(base)]
+        found = {path.resolve(): path for base in self._bases for path in sessions.find(base)}
+        others = {path.resolve(): path for path in self._others}
+        return [described for path in (others | found).values() if (described := _described(path))]
 
     def export(self, session: Description) -> Iterator[dict[str, Any]]:
         from rp_api.coordination import sessions
@@ -90,15 +94,19 @@ class Database(Store):
         return {'dburl': self._url}
 
 
-def stores(base: Path | None, dburl: str | None) -> list[Store]:
-    """Return the given stores, or those of the working directory, $RADICAL_PILOT_BASE and $RADICAL_PILOT_DBURL."""
+def stores(base: Path | None, dburl: str | None, *, indexed: bool = True) -> list[Store]:
+    """Return the given stores, or those of the working directory, $RADICAL_PILOT_BASE and $RADICAL_PILOT_DBURL.
+
+    If none is given, there are also the sessions of this user in other directories, if `indexed`.
+    """
     if base is not None and not base.is_dir():
         raise PilotError(f'{base} is not a directory')
     if base is not None or dburl is not None:
         return [*([Directories([base])] if base else []), *([Database(dburl)] if dburl else [])]
     bases = dict.fromkeys(path.resolve() for path in (Path.cwd(), Path(os.environ.get('RADICAL_PILOT_BASE') or '.')))
     url = os.environ.get(DBURL)
-    return [Directories(list(bases)), *([Database(url)] if url else [])]
+    others = session_index.directories() if indexed else []
+    return [Directories(list(bases), others), *([Database(url)] if url else [])]
 
 
 def find(places: list[Store], uid: str) -> tuple[Store, Description]:
@@ -108,6 +116,18 @@ def find(places: list[Store], uid: str) -> tuple[Store, Description]:
     if not found:
         raise PilotError(f'there is no session {uid} (rp session list); name its place by --base or --dburl')
     return max(found, key=lambda each: each[1]['created'])
+
+
+def _described(directory: Path) -> Description | None:
+    """Return the description of a session; None if it cannot be read, or is being removed."""
+    from sqlite3 import Error
+
+    from rp_api.coordination import sessions
+
+    try:
+        return sessions.summary(directory).as_dict()
+    except (OSError, Error):
+        return None
 
 
 def _uniform(found: dict[str, Any]) -> Description:
