@@ -67,7 +67,7 @@ def interrupts() -> None:
 
 @pytest.fixture
 def base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory for one test: its working directory, with counters and sandboxes below it, with a user's state of its own."""
+    """A directory for one test: its working directory, with counters and sandboxes below it, and a user state."""
     monkeypatch.setenv('RADICAL_BASE', str(tmp_path))
     monkeypatch.setenv('XDG_STATE_HOME', f'{tempfile.gettempdir()}/states/{tmp_path.name}')
     monkeypatch.chdir(tmp_path)
