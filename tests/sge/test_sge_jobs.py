@@ -115,3 +115,12 @@ def test_submitted_again_when_the_master_is_back(tmp_path: Path) -> None:
         assert 'Grid Engine cannot be reached' in driver.event('delayed')['reason']
         cluster.start_master()
         driver.event('submitted')
+
+
+def test_a_job_is_found_again(driver: BatchDriver, cluster: GridEngine, tmp_path: Path) -> None:
+    """By an application that does not know its id, beside one of the same name."""
+    jobs = [driver.submitted(URL, 'job', tmp_path / name, 'sleep 600', **PARALLEL) for name in ('one', 'other')]
+    driver.ask('submit', URL, jobs=[driver.job('job', tmp_path / 'one', 'true', **PARALLEL) | {'earlier': ['a']}])
+    assert driver.event('submitted', 'refused')['job'] == jobs[0]
+    cluster.run('qdel', *jobs)
+    cluster.wait(lambda: not cluster.run('qstat'), 'an empty queue')

@@ -192,3 +192,12 @@ def test_a_job_that_was_submitted_without_an_answer_is_not_submitted_twice(slurm
         assert set(slurm.jobs()) - before == {job}
         driver.ask('cancel', URL, keys=[driver.last])
         assert driver.event('ended')['state'] == 'CANCELED'
+
+
+def test_a_job_that_waits_is_found_again(driver: BatchDriver, slurm: SlurmCluster, tmp_path: Path) -> None:
+    """By an application that does not know its id, beside one of the same name."""
+    jobs = [driver.submitted(URL, 'job', tmp_path / name, 'true', queue='closed') for name in ('one', 'other')]
+    again = driver.job('job', tmp_path / 'one', 'true', queue='closed')
+    driver.ask('submit', URL, jobs=[again | {'earlier': ['a']}])
+    assert driver.event('submitted', 'refused')['job'] == jobs[0]
+    slurm.run('scancel', *jobs)

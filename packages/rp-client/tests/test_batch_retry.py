@@ -75,6 +75,46 @@ def test_in_the_end_it_is_refused(told: queue.Queue[dict[str, Any]], tmp_path: P
         endpoint.close(TIMEOUT)
 
 
+def _event(told: queue.Queue[dict[str, Any]], *names: str) -> dict[str, Any]:
+    """The next event of one of these names."""
+    while (event := told.get(timeout=TIMEOUT))['event'] not in names:
+        pass
+    return event
+
+
+def test_a_job_of_a_host_is_found_again(tmp_path: Path) -> None:
+    """It is started once, and the application that looks for it watches it."""
+    told: queue.Queue[dict[str, Any]] = queue.Queue()
+    url = 'fork://localhost/'
+    wanted = job(tmp_path, 'a')
+    wanted['request']['command'] = ['sh', '-c', 'echo >>ran; until test -e go; do sleep 0.05; done']
+    found = []
+    for earlier in [], ['x']:
+        endpoint = Endpoint(url, told.put)
+        try:
+            endpoint.request({'op': 'submit', 'url': url, 'jobs': [wanted | {'earlier': earlier}]})
+            found.append(_event(told, 'submitted', 'refused'))
+            if earlier:
+                (tmp_path / 'a' / 'go').touch()
+                ended = _event(told, 'ended')
+        finally:
+            endpoint.close(TIMEOUT)
+    assert found[0] == found[1]
+    assert found[0]['event'] == 'submitted'
+    assert (ended['state'], ended['job']) == ('DONE', found[0]['job'])
+    assert (tmp_path / 'a' / 'ran').read_text() == '\n'
+
+
+def test_a_job_is_looked_for_until_the_batch_system_answers(told: queue.Queue[dict[str, Any]], tmp_path: Path) -> None:
+    endpoint = Endpoint(URL, told.put)
+    try:
+        endpoint.request({'op': 'submit', 'url': URL, 'jobs': [job(tmp_path, 'a') | {'earlier': ['x']}]})
+        assert told.get(timeout=TIMEOUT)['event'] == 'delayed'
+        assert not (tmp_path / 'tried').exists()
+    finally:
+        endpoint.close(TIMEOUT)
+
+
 def test_the_others_are_not_tried_when_one_could_not_be_submitted(told: queue.Queue[dict[str, Any]],
                                                                   tmp_path: Path) -> None:
     endpoint = Endpoint(URL, told.put)

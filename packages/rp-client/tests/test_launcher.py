@@ -489,6 +489,7 @@ class Starts(Launcher):
         self.near = near   # type: ignore[misc]
         self.bulks: list[list[Start]] = []
         self.located: list[tuple[str, Callable[[str, str], object]]] = []
+        self.cancelled: list[str] = []
 
     @property
     def starts(self) -> list[Start]:
@@ -503,6 +504,10 @@ class Starts(Launcher):
 
     def locate(self, platform: ResourceConfig, path: str, done: Callable[[str, str], object]) -> None:
         self.located.append((path, done))
+
+    def cancel(self, uid: str) -> bool:
+        self.cancelled.append(uid)
+        return True
 
     def launch(self, starts: Sequence[Start]) -> None:
         self.bulks.append(list(starts))
@@ -547,18 +552,25 @@ class Launching:
         self.base = base
         self.launcher = Starts(near=near)
         self.reached: list[Callable[[str], object]] = []
+        self.holds = False
+        self.intended: list[tuple[Mapping[Pilot, Sequence[str]], Callable[[], object]]] = []
         self.later = Later()
         self.events = Events()
         self.failed: list[tuple[str, str, str]] = []
         self.states: list[tuple[str, list[str]]] = []
         self.component = PilotLaunching(
             '0000', self.events, One(self.launcher), self._common,   # type: ignore[arg-type]
-            self.later, lambda platform, done: self.reached.append(done), self._fail)
+            self.later, lambda platform, done: self.reached.append(done), self._fail, self._intend)
         self.component.advanced = self._advanced
 
     def put(self, *pilots: Pilot) -> None:
         platform = ResourceConfig({'resource_manager': 'FORK', 'cores_per_node': 7})
         self.component.put([Launch(pilot, platform, {'components': {}}) for pilot in pilots])
+
+    def _intend(self, submissions: Mapping[Pilot, Sequence[str]], done: Callable[[], object]) -> None:
+        self.intended.append((submissions, done))
+        if not self.holds:
+            done()
 
     @staticmethod
     def _common() -> dict[str, Any]:
@@ -629,6 +641,26 @@ def test_far_pilots_wait_for_the_network(far: Launching, tmp_path: Path) -> None
     assert config['resource_sandbox'] == '/scratch/me/resource'
     assert config['registry_address'] == 'tcp://10.0.0.1:4242'
     assert not (tmp_path / 'resource').exists()
+
+
+def test_the_submission_of_a_job_is_noted_first(far: Launching, tmp_path: Path) -> None:
+    """With the submissions of applications that were killed; their files are not staged again."""
+    far.holds = True
+    pilots = [a_pilot(f'pilot.{number}', tmp_path, input_staging=['nothing']) for number in range(3)]
+    platform = ResourceConfig({'resource_manager': 'FORK'})
+    far.component.put([Launch(pilot, platform, {'components': {}}, ['a']) for pilot in pilots])
+    far.reached[0]('')
+    for path, done in far.launcher.located:
+        done(path, '')
+    (submissions, noted), = far.intended
+    assert not far.launcher.bulks
+    pilots[2]._state = states.CANCELED
+    noted()
+    starts, = far.launcher.bulks
+    assert [start.uid for start in starts] == ['pilot.0', 'pilot.1', 'pilot.2']
+    assert [[*start.earlier, start.submission] for start in starts] == list(submissions.values())
+    assert len({start.submission for start in starts} | {'a', ''}) == 5
+    assert far.launcher.cancelled == ['pilot.2']   # its job may wait
 
 
 def test_no_network(far: Launching, tmp_path: Path) -> None:

@@ -72,11 +72,12 @@ def qstat(arguments: list[str], system: str) -> int:
             print(f'{job.id}  {job.name}  {job.owner}  00:10:00  00:00:00  {job.nodes}  {_state(job)}  {_letter(job)}  '
                   f'{job.hosts[0] if job.started else "None"}  {job.queue}')
         return 0
-    found = [job for job in alive if str(job.id) == arguments[-1]]
+    found = [job for job in alive if str(job.id) == arguments[-1] or '-u' in arguments]
     for job in found:
         values = {'JobID': job.id, 'JobName': job.name, 'User': job.owner, 'Nodes': job.nodes, 'State': _state(job),
                   'Location': ','.join(job.hosts) if job.started else 'None', 'Queue': job.queue,
-                  'SubmitTime': jobs.clock(job.submitted), 'Procs': job.nodes, 'S': _letter(job)}
+                  'OutputPath': job.stdout, 'SubmitTime': jobs.clock(job.submitted), 'Procs': job.nodes,
+                  'S': _letter(job)}
         print('\n'.join(f'    {key:<18}: {value}' for key, value in values.items()))
     return 0 if found else 1
 

@@ -43,6 +43,9 @@ def condor_q(arguments: list[str], system: str) -> int:
     """Tell about jobs that have not ended."""
     for job in _named(arguments):
         if job.state != ENDED:
+            if 'Iwd' in arguments:
+                print(job.id, 0, job.directory)
+                continue
             state = 2 if job.state == RUNNING else 1
             print(f'{job.id}, 0, {state}, ' if '-autoformat:,' in arguments else
                   f'{job.id}.0   {job.owner}  {jobs.clock(job.submitted, "%m/%d %H:%M")}  {job.name}')

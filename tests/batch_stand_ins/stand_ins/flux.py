@@ -71,14 +71,20 @@ def _number(name: str) -> int:
 
 
 def _job(arguments: list[str]) -> int:
-    """`flux job id --to=dec ID`."""
+    """`flux job id --to=dec ID`, or `flux job info ID jobspec`."""
+    if arguments[0] == 'info' and (job := jobs.load(_number(arguments[1]))):
+        print(json.dumps({'attributes': {'system': {'cwd': job.directory}}}))
+        return 0
     assert arguments[:2] == ['id', '--to=dec']
     print(_number(arguments[2]))
     return 0
 
 
 def _jobs(arguments: list[str]) -> int:
-    """Tell about one job in the form that is asked for."""
+    """Tell about one job, or list the ids of those that have not ended, in the form that is asked for."""
+    if arguments[-1] == '{id.dec}':
+        print(*(job.id for job in jobs.everything() if job.state != ENDED), sep='\n')
+        return 0
     job = jobs.load(_number(arguments[-1]))
     if job is None:
         print(f'flux-jobs: ERROR: JobID {arguments[-1]} unknown', file=sys.stderr)

@@ -67,7 +67,10 @@ def llq(arguments: list[str], system: str) -> int:
         print('llq: There is currently no job status to report.')
     for job in alive:
         state = 'R' if job.state == RUNNING else 'I'
-        if '%id' in arguments:
+        if '-l' in arguments:
+            print(f'===== Job Step {_name(job)}.0 =====\n        Job Step Id: {_name(job)}.0\n'
+                  f'           Job Name: {job.name}\nInitial Working Dir: {job.directory}\n')
+        elif '%id' in arguments:
             print(f'{_name(job)}.0!{state}')
         elif '-r' in arguments:
             started = jobs.clock(job.started, '%m/%d/%Y %H:%M') if job.started else ''

@@ -72,7 +72,8 @@ def bjobs(arguments: list[str], system: str) -> int:
     if _version(arguments):
         return 0
     names = [text for text in arguments if text.isdigit()]
-    found = [job for job in jobs.everything() if not names or str(job.id) in names]
+    found = [job for job in jobs.everything()
+             if (str(job.id) in names if names else job.state != ENDED or '-a' in arguments)]
     form = arguments[arguments.index('-o') + 1] if '-o' in arguments else ''
     if '-noheader' not in arguments:
         print(f'{"JOBID":<7} {"USER":<7} STAT  {"QUEUE":<10} FROM_HOST   EXEC_HOST   {"JOB_NAME":<10} SUBMIT_TIME')
@@ -88,7 +89,7 @@ def _fields(job: Job, form: str) -> str:
     names, _, delimiter = form.partition('delimiter=')
     reason = 'TERM_OWNER: job killed by owner;' if job.cancelled else ''
     values = {'jobid': job.id, 'stat': _state(job), 'exit_code': job.exit_code, 'exit_reason': reason,
-              'exec_host': ':'.join(job.hosts), 'job_name': job.name,
+              'output_file': job.stdout, 'exec_host': ':'.join(job.hosts), 'job_name': job.name,
               'pend_reason': '' if job.started else _pending(job)}
     return (delimiter.strip('\'"') or ' ').join(str(values.get(name) or '-') for name in names.split())
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,22 +36,27 @@ class Launch(NamedTuple):
     platform: ResourceConfig
     settings: dict[str, Any]
     """The agent's configuration: numbers and places of its components."""
+    earlier: Sequence[str] = ()
+    """Submissions of its job that earlier applications have begun."""
 
 
 class PilotLaunching(ClientComponent):
     """Prepares the sandboxes of pilots, and passes the pilots to their launchers in bulks.
 
-    `common()` returns the settings that all agents of the session get.
+    `common()` returns the settings that all agents of the session get; `intend(submissions, done)` notes that jobs are
+    about to be submitted, and calls `done()` when the coordinator has the note.
     """
 
     def __init__(self, index: str, tracer: Tracer, launchers: Launchers, common: Callable[[], dict[str, Any]],
-                 offload: Offload, reach: Reach, failed: Callable[[Pilot, str, str], None]) -> None:
+                 offload: Offload, reach: Reach, failed: Callable[[Pilot, str, str], None],
+                 intend: Callable[[Mapping[Pilot, Sequence[str]], Callable[[], object]], object]) -> None:
         super().__init__(f'{PMGR_LAUNCHING_COMPONENT}.{index}', tracer)
         self._launchers = launchers
         self._common = common
         self._offload = offload
         self._reach = reach
         self._failed = failed
+        self._intend = intend
         self.traces_steps = True   # pilots are few
         self._under_way: dict[str, Pilot] = {}
 
@@ -126,7 +132,9 @@ class PilotLaunching(ClientComponent):
     def _place(self, launches: Sequence[Launch]) -> None:
         ready = []
         for launch in launches:
-            if launch.pilot.description['input_staging']:
+            if launch.earlier:   # its job may run
+                ready.append(launch)
+            elif launch.pilot.description['input_staging']:
                 self._offload(partial(self._prepare, launch), partial(self._prepared, launch),
                               partial(self._unprepared, launch))
             elif not launch.pilot._directories.here:
@@ -176,12 +184,29 @@ class PilotLaunching(ClientComponent):
                 self.dropped([pilot])
             else:
                 self._under_way[pilot.uid] = pilot
-                self.tracer.record('submission_start', uid=pilot.uid, msg=str(pilot._directories.pilot))
-                bulks.setdefault(self._launcher(launch), []).append(
+                if not launch.earlier:
+                    self.tracer.record('submission_start', uid=pilot.uid, msg=str(pilot._directories.pilot))
+                launcher = self._launcher(launch)
+                bulks.setdefault(launcher, []).append(
                     Start(pilot.uid, Path(pilot._directories.pilot), self._config(launch), launch.platform,
-                          pilot._description))
+                          pilot._description, '' if launcher.near else secrets.token_hex(4), launch.earlier))
         for launcher, starts in bulks.items():
-            launcher.launch(starts)
+            if launcher.near:
+                launcher.launch(starts)
+            else:
+                self._intend({self._under_way[start.uid]: [*start.earlier, start.submission] for start in starts},
+                             partial(self._launch_noted, launcher, starts))
+
+    def _launch_noted(self, launcher: Launcher, starts: Sequence[Start]) -> None:
+        """Launch pilots whose submission is noted, except those that were cancelled meanwhile."""
+        cancelled = {start.uid for start in starts if self._under_way[start.uid].state in states.FINAL}
+        wanted = [start for start in starts if start.uid not in cancelled or start.earlier]
+        self.dropped([self._under_way.pop(start.uid) for start in starts if start not in wanted])
+        if wanted:
+            launcher.launch(wanted)
+        for start in wanted:
+            if start.uid in cancelled:   # its job is looked for, and cancelled
+                launcher.cancel(start.uid)
 
     def _fail(self, pilot: Pilot, reason: str) -> None:
         if pilot.state not in states.FINAL:

@@ -70,7 +70,8 @@ class PilotFlow:
             self._launched, self._refused, self._told, self._unschedulable, self._agent_ended)))
         index = owner.rpartition('.')[2]
         self._launching = PilotLaunching(index, session._make_tracer(f'pmgr_launching.{index}'), self._launchers,
-                                         session._agent_config, self._engine.helpers.run, self._reach, self._fail)
+                                         session._agent_config, self._engine.helpers.run, self._reach, self._fail,
+                                         self._intend)
         self._launching.advanced = lambda pilots, state: self._advance(pilots, state)
 
     def submit(self, launches: list[Launch], accepted: Future[None]) -> None:
@@ -177,17 +178,18 @@ class PilotFlow:
             if launcher.near and agent['host'] != host_id():
                 continue
             if pilot.state not in states.FINAL:
-                self._find_agent(pilot, launcher, known.record, job.get('handle', {}))
+                self._find_agent(pilot, launcher, known.record, job)
             elif launcher.adopt(pilot.uid, Path(pilot.pilot_sandbox), job.get('handle', {})):
                 self._engine.loop.call_later(GRACE, self._kill_agent, pilot)
 
-    def _find_agent(self, pilot: Pilot, launcher: Launcher, record: dict[str, Any], handle: dict[str, Any]) -> None:
+    def _find_agent(self, pilot: Pilot, launcher: Launcher, record: dict[str, Any], job: Mapping[str, Any]) -> None:
         launched = not self._before(pilot, states.PMGR_ACTIVE_PENDING)
-        if launcher.adopt(pilot.uid, Path(pilot.pilot_sandbox), handle):
+        earlier = job.get('submissions', ())
+        if launcher.adopt(pilot.uid, Path(pilot.pilot_sandbox), job.get('handle', {})):
             if not launched:
                 self._advance([pilot], states.PMGR_ACTIVE_PENDING)
-        elif not launched:
-            self._launching.put([Launch(pilot, ResourceConfig(record['platform']), record['settings'])])
+        elif not launched or earlier:
+            self._launching.put([Launch(pilot, ResourceConfig(record['platform']), record['settings'], earlier)])
         elif launcher.near:
             self._agent_ended(End(pilot.uid, f'the agent of {pilot.uid} ended while no application was attached',
                                   '', ''))
@@ -225,10 +227,16 @@ class PilotFlow:
         if handle:   # with it, another process can adopt the job
             self._note_job(pilot, handle)
 
-    def _note_job(self, pilot: Pilot, handle: Mapping[str, Any]) -> None:
+    def _note_job(self, pilot: Pilot, handle: Mapping[str, Any], submissions: Sequence[str] = ()) -> None:
         self._jobs.add(pilot.uid)
         self._engine.connection.note(f'job.{pilot.uid}', {
-            'handle': dict(handle), 'sandboxes': asdict(pilot._directories)})
+            'handle': dict(handle), 'sandboxes': asdict(pilot._directories), 'submissions': list(submissions)})
+
+    def _intend(self, submissions: Mapping[Pilot, Sequence[str]], done: Callable[[], object]) -> None:
+        """Note that jobs are about to be submitted: an application that attaches looks for them first."""
+        for pilot, names in submissions.items():
+            self._note_job(pilot, {}, names)
+        self._engine.connection.when_settled(done)
 
     def _refused(self, uid: str, reason: str) -> None:
         self._launching.refused(uid, reason)

@@ -21,6 +21,10 @@ class Start(NamedTuple):
     """The agent's configuration; it contains the keys of the session, and only the agent may read it."""
     platform: ResourceConfig
     description: PilotDescription
+    submission: str = ''
+    """The name of this attempt to submit a job, which the coordinator has a note of."""
+    earlier: Sequence[str] = ()
+    """The attempts of applications that ended before they knew whether the job was submitted."""
 
 
 class End(NamedTuple):

@@ -39,3 +39,4 @@ rp_pilot=
 rp_profile=
 rp_tunnel_dir=
 rp_sandbox=.
+rp_submission=${1:-}

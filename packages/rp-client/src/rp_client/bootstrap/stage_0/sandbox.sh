@@ -15,10 +15,21 @@ rp_enter_sandbox() {
         rp_ended=yes
         exit "$rp_exit_sandbox"
     fi
+    rp_claim
     rm -f bootstrap_0.failed 2> /dev/null
     rp_words=$( (date > bootstrap_0.probe && rm bootstrap_0.probe) 2>&1)
     test -z "$rp_words" ||
         rp_fail "$rp_exit_sandbox" "the sandbox $rp_sandbox cannot be written on $(uname -n): ${rp_words##*: }"
+}
+
+# rp_claim: end this job if another one was submitted in its place; the first to make the link decides
+rp_claim() {
+    test -z "$rp_submission" || ln -s started "job.$rp_submission" 2> /dev/null && return
+    if test "$(readlink "job.$rp_submission")" = replaced; then
+        echo "bootstrap_0.sh: another job was submitted in place of this one, which ends" >&4
+        rp_ended=yes
+        exit 0
+    fi
 }
 
 rp_read_settings() {

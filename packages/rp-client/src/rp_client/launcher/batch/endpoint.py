@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from rp_api.errors import PlatformError
-from rp_client.launcher.batch.leftovers import copy_there, last_lines, place
+from rp_client.launcher.batch.leftovers import copy_there, last_lines, place, replace
 from rp_client.launcher.batch.retry import RETRY_TIME, Postponed
 from rp_client.launcher.batch.saga.jobs import SagaJobs
 from rp_client.launcher.batch.saga.service import SagaService, load_saga
@@ -155,16 +155,23 @@ class Endpoint:
         return self._shell.run(script)
 
     def _do_submit(self, jobs: list[dict[str, Any]]) -> None:
+        new = [job for job in jobs if not job.get('earlier')]
         try:
-            result = self._run(place(self._shell, jobs))
-            if result.code:
-                raise PlatformError(f'the files of the pilot could not be written: {result.output.strip()[-500:]}')
-            copy_there(self._shell, jobs, self._goes_on)
+            self._place(new)
         except PlatformError as error:
-            for job in jobs:
+            for job in new:
                 self._refuse(job['key'], str(error))
+            new = []
+        self._submit_all([*new, *(job for job in jobs if job.get('earlier'))])
+
+    def _place(self, jobs: Iterable[Mapping[str, Any]]) -> None:
+        """Write the files of jobs to their sandboxes."""
+        if not jobs:
             return
-        self._submit_all(jobs)
+        result = self._run(place(self._shell, jobs))
+        if result.code:
+            raise PlatformError(f'the files of the pilot could not be written: {result.output.strip()[-500:]}')
+        copy_there(self._shell, jobs, self._goes_on)
 
     def _do_retry(self) -> None:
         """Submit the postponed jobs that are due."""
@@ -179,7 +186,7 @@ class Endpoint:
         unreachable = ''
         for job in jobs:
             self._goes_on()
-            if job['key'] in self._cancelled:
+            if job['key'] in self._cancelled and not job.get('earlier'):
                 self._refuse(job['key'], 'it was cancelled before it was submitted')
                 continue
             try:
@@ -207,18 +214,19 @@ class Endpoint:
         """Submit a job, and return its id."""
         request = JobRequest(**job['request'])
         system = self._system
+        if (job['key'] in self._postponed or job.get('earlier')) and (found := self._submitted_before(request)):
+            return found
+        if job.get('earlier'):
+            self._replace(job)
         if isinstance(system, Delegated):
             return self._delegate().submit(system.description(request))
         if isinstance(system, Adapted):
             return self._opened().submit(system.description(request), system.amendments(request))
         assert isinstance(system, Submitting)
-        if job['key'] in self._postponed and (found := self._submitted_before(system, request)):
-            return found
         try:
             result = self._shell.run(system.submit(request))
         except ShellTimeoutError as error:
-            if not system.find(request):   # it may be in the queue, and must not be submitted twice
-                raise
+            # it may be in the queue, and must not be submitted twice
             raise _UnreachableError(str(error)) from None
         said = _said(result.output)
         if result.code and system.is_unreachable(said):
@@ -229,17 +237,33 @@ class Endpoint:
                                 f'{said or f"exit code {result.code}"}')
         return name
 
-    def _submitted_before(self, system: Submitting, request: JobRequest) -> str:
-        """Return the id of a job whose submission got no answer; empty if it is not in the queue."""
-        if self._shell.run(system.alive).code:
-            raise _UnreachableError(f'{system.alive.split()[0]} reports that it does not run')
-        script = system.find(request)
-        if not script:
-            return ''
-        result = self._shell.run(script)
+    def _submitted_before(self, request: JobRequest) -> str:
+        """Return the id of a job whose submission got no answer; empty if it neither waits nor runs."""
+        system = self._system
+        if isinstance(system, Delegated):
+            return self._delegate().find(system.description(request))
+        try:
+            if self._run(system.alive).code:
+                raise _UnreachableError(f'{system.alive.split()[0]} reports that it does not run')
+            result = self._shell.run(system.find(request))
+        except PlatformError as error:   # nothing is known about the job
+            raise _UnreachableError(str(error)) from None
         if system.is_unreachable(result.output):
             raise _UnreachableError(_said(result.output))
-        return system.submitted(result.output)
+        return system.found(result.output, request)
+
+    def _replace(self, job: Mapping[str, Any]) -> None:
+        """Keep the jobs of earlier applications from starting, should they be submitted yet, and write the files.
+
+        Raises:
+            PlatformError: One of these jobs has started, and is over; or the job is not wanted any more.
+        """
+        if self._shell.run(replace(job['sandbox'], job['earlier'])).output.strip():
+            raise PlatformError('its job, which was submitted by an application that was killed, has started and is '
+                                f'over: see {job["sandbox"]}/bootstrap_0.err')
+        if job['key'] in self._cancelled:
+            raise PlatformError('it was cancelled before it was submitted')
+        self._place([job])
 
     def _postpone(self, job: Mapping[str, Any], said: str) -> None:
         if self._postponed.add(job, time.monotonic()):

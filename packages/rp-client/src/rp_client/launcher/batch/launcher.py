@@ -254,9 +254,10 @@ def _job(start: Start, client: Client) -> dict[str, Any]:
     """Return the job in a `submit` request for a pilot."""
     prepared = prepare(start.config, start.platform, client)
     sandbox = str(start.sandbox)
-    return {'key': start.uid, 'sandbox': sandbox, 'files': prepared.files,
+    command = [*prepared.command, *([start.submission] if start.submission else [])]
+    return {'key': start.uid, 'sandbox': sandbox, 'files': prepared.files, 'earlier': list(start.earlier),
             'copies': {name: str(path) for name, path in prepared.copies.items()},
-            'request': job_request(start.description, start.platform, sandbox, prepared.command,
+            'request': job_request(start.description, start.platform, sandbox, command,
                                    prepared.environment)._asdict()}
 
 

@@ -30,6 +30,16 @@ def _place(shell: Shell, sandbox: str, files: Mapping[str, bytes]) -> str:
     return f'rp_make_own {shlex.quote(sandbox)}\n{puts}'
 
 
+def replace(sandbox: str, submissions: Iterable[str]) -> str:
+    """Return the script that keeps the jobs of submissions from starting, and prints those that have started.
+
+    The first to make the link of a submission wins: this script, or the job (`rp_claim` in stage 0).
+    """
+    return (f'cd {shlex.quote(sandbox)} 2>/dev/null || exit 0\nfor name in {shlex.join(submissions)}; do\n'
+            'ln -s replaced "job.$name" 2>/dev/null || { test "$(readlink "job.$name")" = replaced || echo "$name"; }'
+            '\ndone')
+
+
 def copy_there(shell: Shell, jobs: Iterable[Mapping[str, Any]], progress: Callable[[], object]) -> None:
     """Copy local files to the sandboxes of jobs, each over the network once; raise `PlatformError` on failure."""
     targets: dict[str, list[str]] = {}

@@ -13,7 +13,8 @@ the jobs. A request has `op` and the `url` of a batch system:
 | check | key, script | checked, or trouble |
 | ping (no url) | number | pong |
 
-A `request` has the fields of `JobRequest`. Events have `event` and the `key` of a job:
+A `request` has the fields of `JobRequest`. A job may have `earlier`, the submissions of applications that were killed
+meanwhile. Events have `event` and the `key` of a job:
 
 | event | further keys |
 |---|---|

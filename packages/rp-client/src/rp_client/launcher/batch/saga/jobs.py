@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
@@ -31,6 +32,14 @@ class SagaJobs:
     def submit(self, description: Mapping[str, Any]) -> str:
         """Submit a job, and return radical.saga's id."""
         return _checked('submit', lambda: self._submitted(description))
+
+    def find(self, description: Mapping[str, Any]) -> str:
+        """Return the id of a job with the working directory of a description; empty if the adaptor lists none."""
+        for name in _checked('list the jobs', self._service.list):
+            with suppress(Exception):   # adaptors need not know the descriptions of jobs
+                if self._job(str(name)).get_description().working_directory == description['working_directory']:
+                    return str(name)
+        return ''
 
     def statuses(self, names: Iterable[str]) -> dict[str, Status]:
         """Return the statuses of jobs by their ids."""

@@ -136,6 +136,27 @@ class BatchSystem(ABC):
         """
         return f'{self.canceller} {words(ids)}'
 
+    def find(self, request: JobRequest) -> str:
+        """Return the script that lists the user's jobs that wait or run, for `found`.
+
+        Args:
+            request: A job whose submission got no answer.
+        """
+        return ''
+
+    def found(self, output: str, request: JobRequest) -> str:
+        """Return the id of the listed job that belongs to a request.
+
+        Args:
+            output: Output of the script of `find`: lines with a job id, and the job's directory or output file.
+            request: The job, which is identified by these paths, as its name need not be unique.
+
+        Returns:
+            The job id; empty if the job is not listed.
+        """
+        rows = (line.strip().partition(' ') for line in output.splitlines())
+        return next((job for job, _, path in rows if path.strip() in (request.directory, request.output)), '')
+
 
 class Submitting(BatchSystem):
     """A batch system to which the launcher submits jobs by a script."""
@@ -151,22 +172,11 @@ class Submitting(BatchSystem):
             request: The job.
         """
 
-    def find(self, request: JobRequest) -> str:
-        """Return the script that finds a job whose submission got no answer, and prints its id as `submit` does.
-
-        Args:
-            request: The job, which is identified by its directory.
-
-        Returns:
-            The script; empty if such a submission never leads to a job.
-        """
-        return ''
-
     def submitted(self, output: str) -> str:
         """Return the id of a submitted job.
 
         Args:
-            output: Output of the script of `submit` or `find`.
+            output: Output of the script of `submit`.
 
         Returns:
             The job id; empty if the output has none.

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
 from rp_client.launcher.batch.systems.base import DONE, FAILED, QUEUED, RUNNING, Adapted, Status, each
+from rp_client.launcher.batch.systems.request import JobRequest
 
 _RUNNING = ('starting', 'running', 'exiting', 'killing', 'preempted')
 _FIELD = re.compile(r'^\s*(\w+)\s*: (.*?)\s*$', re.MULTILINE)
@@ -26,6 +27,10 @@ class Cobalt(Adapted):
     never: ClassVar[Mapping[str, str]] = {
         r'State (admin|maxrun|dep_fail)\w*hold': 'the job is held by an administrator, or by Cobalt',
     }
+
+    def find(self, request: JobRequest) -> str:
+        return r'''qstat -u "$(id -un)" --full --long |
+sed -n -e 's/^ *JobID *: *//p' -e 's/^ *OutputPath *: */ /p' | awk '/^ / {print job $0; next} {job = $1}' '''
 
     def ask(self, jobs: Mapping[str, str]) -> str:
         return each(jobs, 'qstat --full --long')

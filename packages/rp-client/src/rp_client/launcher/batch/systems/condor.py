@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from rp_client.launcher.batch.systems.base import CANCELED, DONE, FAILED, QUEUED, RUNNING, Adapted, Status, words
+from rp_client.launcher.batch.systems.request import JobRequest
 
 _NAMES = {'1': 'Idle', '2': 'Running', '3': 'Removed', '4': 'Completed', '5': 'Held', '6': 'Transferring output',
           '7': 'Suspended'}
@@ -24,6 +25,9 @@ class Condor(Adapted):
     never: ClassVar[Mapping[str, str]] = {
         r'\(Held\)': 'the job is held',
     }
+
+    def find(self, request: JobRequest) -> str:
+        return r"condor_q -autoformat ClusterId ProcId Iwd 2>/dev/null | sed 's/^\([0-9]*\) /\1./'"
 
     def ask(self, jobs: Mapping[str, str]) -> str:
         reason = 'ifThenElse(HoldReason =?= undefined, "", HoldReason)'

@@ -11,6 +11,9 @@ from rp_client.launcher.batch.systems.base import CANCELED, DONE, FAILED, QUEUED
 from rp_client.launcher.batch.systems.request import JobRequest
 
 _JOB = '{id.dec}|{queue}|{state}|{result}|{returncode}|{exception.type}|{exception.note}'
+_FIND = r'''for job in $(flux jobs -n -o '{id.dec}'); do
+echo "$job $(flux job info "$job" jobspec | sed -n 's/.*"cwd": *"\([^"]*\)".*/\1/p')"
+done'''
 _QUEUE = '{queue}|{scheduling}'
 _QUEUED = ('NEW', 'DEPEND', 'PRIORITY', 'SCHED')
 _RESULTS = {'COMPLETED': DONE, 'CANCELED': CANCELED}
@@ -53,6 +56,9 @@ class Flux(Scripted):
     def submit(self, request: JobRequest) -> str:
         # a decimal id, as the default form is not ASCII
         return f'job=$(\n{super().submit(request)}) || {{ echo "$job"; exit 1; }}\nflux job id --to=dec "$job"'
+
+    def find(self, request: JobRequest) -> str:
+        return _FIND
 
     def ask(self, jobs: Mapping[str, str]) -> str:
         return (f'flux queue list -n -o {quote(_QUEUE)} 2>/dev/null\n'

@@ -14,6 +14,9 @@ from rp_client.launcher.batch.systems.request import JobRequest
 EXIT = 'job.exit_code'
 """The file in the working directory of a job that has ended."""
 
+JOB = 'job.id'
+"""The file in the working directory of a job with its id."""
+
 _STARTED = ('started() { set -- $(cat "/proc/$1/stat" 2>/dev/null)\n'
             'test "$3" = Z || echo "${22}"; }\n')
 """A shell function that prints the start time of a process, and nothing for one that has ended, reaped or not."""
@@ -34,9 +37,14 @@ class Host(Submitting):
         exports = ''.join(f'export {name}={shlex.quote(value)}\n' for name, value in request.environment.items())
         out, err = shlex.quote(request.output), shlex.quote(request.error)
         job = f'{words(request.command)} >{out} 2>{err} </dev/null; echo $? >{EXIT}.new; mv {EXIT}.new {EXIT}'
-        return (f'cd {shlex.quote(request.directory)} || exit 1\nrm -f {EXIT}\n{exports}'
+        return (f'cd {shlex.quote(request.directory)} || exit 1\nrm -f {EXIT} {JOB}\n{exports}'
                 f'setsid /bin/sh -c {shlex.quote(job)} >/dev/null 2>&1 </dev/null &\n'
-                f'{_STARTED}echo "$!.$(started $!)"')
+                f'{_STARTED}echo "$!.$(started $!)" >{JOB}\ncat {JOB}')
+
+    def find(self, request: JobRequest) -> str:
+        directory = shlex.quote(request.directory)
+        return (f'cd {directory} 2>/dev/null && read -r job <{JOB} || exit 0\n{_STARTED}'
+                f'test "$(started "${{job%.*}}")" = "${{job#*.}}" && echo "$job" {directory}; true')
 
     def ask(self, jobs: Mapping[str, str]) -> str:
         files = {job: shlex.quote(f'{directory}/{EXIT}') for job, directory in jobs.items()}

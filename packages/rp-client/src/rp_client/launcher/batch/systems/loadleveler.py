@@ -45,6 +45,10 @@ class LoadLeveler(Adapted):
         lines += [f'#@ restart = {"yes" if request.requeue else "no"}']
         return [*after('#@ job_name', lines), (r'#@ class = edison\n', '')]   # the adaptor's default queue
 
+    def find(self, request: JobRequest) -> str:
+        return r'''llq -l -u "$(id -un)" 2>/dev/null | sed -n -e 's/^ *Job Step Id: *\(.*\)\.[0-9]*$/\1/p' \
+-e 's/^ *Initial Working Dir: */ /p' | awk '/^ / {print job $0; next} {job = $1}' '''
+
     def ask(self, jobs: Mapping[str, str]) -> str:
         return f'llq -r %id %st {words(jobs)} 2>/dev/null; true'
 

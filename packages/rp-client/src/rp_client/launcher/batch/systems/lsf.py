@@ -65,6 +65,9 @@ class LSF(Scripted):
             yield '-x'
         yield '-r' if request.requeue else '-rn'
 
+    def find(self, request: JobRequest) -> str:
+        return "bjobs -noheader -o 'jobid output_file' 2>/dev/null; true"
+
     def ask(self, jobs: Mapping[str, str]) -> str:
         fields = "jobid stat exit_code exit_reason pend_reason delimiter='|'"
         return f'bjobs -a -noheader -o "{fields}" {words(jobs)} 2>/dev/null; true'

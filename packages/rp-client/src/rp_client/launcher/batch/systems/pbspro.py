@@ -23,10 +23,15 @@ from rp_client.launcher.batch.systems.request import JobRequest
 
 _RUNNING = set('RBEST')
 _ENDED = set('FCX')
+_OVER = _ENDED | {'E'}
 _CANCELLED = 256 + 15
 """The exit code of a job that SIGTERM, as sent by `qdel`, has ended."""
 
 _HEAD = re.compile(r'(Job Id|Queue): *(\S+)')
+
+FIND = ('qstat -u "$(id -un)" | awk \'$1 ~ /^[0-9]/ {print $1}\' | while read -r job; do '
+        'qstat -f "$job" 2>/dev/null || qstat -f "${job%%.*}" 2>/dev/null; done')
+"""A script that describes the jobs of the user that wait or run; `qstat -u` may cut off the name of the server."""
 
 
 class PBSPro(Scripted):
@@ -71,6 +76,12 @@ class PBSPro(Scripted):
         yield from (f'-l {value(option)}' for option in request.options)
         yield f'-r {"y" if request.requeue else "n"}'
 
+    def find(self, request: JobRequest) -> str:
+        return FIND
+
+    def found(self, output: str, request: JobRequest) -> str:
+        return found_job(output, request)
+
     def ask(self, jobs: Mapping[str, str]) -> str:
         return f'qstat -Q -f 2>/dev/null; {each(jobs, "qstat -x -f")}'
 
@@ -103,6 +114,12 @@ def read_jobs(output: str, is_never: Callable[[str], bool]) -> dict[str, Status]
     """Return the statuses of jobs in the output of `qstat -f` about jobs and, optionally, queues."""
     queues, jobs = _blocks(output)
     return {job: _status(fields, queues.get(fields.get('queue', ''), {}), is_never) for job, fields in jobs.items()}
+
+
+def found_job(output: str, request: JobRequest) -> str:
+    """Return the id of the job in the output of `FIND` that has the output file of a request; empty without one."""
+    return next((job for job, fields in _blocks(output)[1].items() if fields.get('job_state') not in _OVER
+                 and fields.get('Output_Path', '').partition(':')[2] == request.output), '')
 
 
 def _blocks(output: str) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, str]]]:

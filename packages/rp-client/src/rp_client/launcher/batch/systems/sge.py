@@ -29,6 +29,10 @@ _NOTE = re.compile(r'^(\d+): (error reason|verification|instance)\b(?:\s+\d+)?:?
 _STOPPED = re.compile(r'[dDEsSC]')
 """States of a queue instance that starts no jobs until an operator changes it."""
 
+_FIND = r'''for job in $(qstat -u "$(id -un)" | awk '$1 ~ /^[0-9]+$/ {print $1}' | sort -u); do
+echo "$job $(qstat -j "$job" 2>/dev/null | sed -n 's/^cwd: *//p')"
+done'''
+
 _ASK = r'''rows=$(qstat -u "$(id -un)" 2>&1); echo "$rows"
 for job in {jobs}; do
 echo "$rows" | awk -v job="$job" '$1 == job && $5 ~ /q/ {{ found = 1 }} END {{ exit !found }}' || continue
@@ -79,6 +83,9 @@ class GridEngine(Scripted):
             yield '-l exclusive=true'
         yield f'-pe {value(request.parallel_environment)} {request.cores}'
         yield f'-r {"y" if request.requeue else "n"}'
+
+    def find(self, request: JobRequest) -> str:
+        return _FIND
 
     def ask(self, jobs: Mapping[str, str]) -> str:
         return _ASK.format(jobs=words(jobs))

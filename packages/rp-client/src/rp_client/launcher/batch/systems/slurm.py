@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
@@ -88,9 +87,7 @@ class Slurm(Scripted):
         yield '--requeue' if request.requeue else '--no-requeue'
 
     def find(self, request: JobRequest) -> str:
-        return ('squeue -h -u "$(id -un)" -o "%i %Z" | while read -r job directory; do '
-                f'if test "$directory" = {shlex.quote(request.directory)}; then echo "Submitted batch job $job"; fi; '
-                'done')
+        return 'squeue -h -u "$(id -un)" -o "%i %Z"'
 
     def ask(self, jobs: Mapping[str, str]) -> str:
         return each(jobs, 'scontrol -o show job')

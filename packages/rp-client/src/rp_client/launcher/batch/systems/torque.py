@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from rp_client.launcher.batch.systems.base import Adapted, Status, after, each
-from rp_client.launcher.batch.systems.pbspro import read_jobs
+from rp_client.launcher.batch.systems.pbspro import FIND, found_job, read_jobs
 from rp_client.launcher.batch.systems.request import JobRequest
 
 
@@ -38,6 +38,12 @@ class Torque(Adapted):
         # the adaptor appends a command of its own to the line of the pilot's
         return [(r'#PBS -l nodes=\d+(?::ppn=\d+)?', f'#PBS -l {size}'), *after('#PBS -l (?:nodes|procs)=', lines),
                 (r' export SAGA_PPN=', '\nexport SAGA_PPN=')]
+
+    def find(self, request: JobRequest) -> str:
+        return FIND
+
+    def found(self, output: str, request: JobRequest) -> str:
+        return found_job(output, request)
 
     def ask(self, jobs: Mapping[str, str]) -> str:
         return f'qstat -Q -f 2>/dev/null; {each(jobs, "qstat -f")}'
