@@ -413,7 +413,8 @@ def faults(session: nox.Session) -> None:
 
 @nox.session
 def attack(session: nox.Session) -> None:
-    """Chaos in its long form, which takes an hour or more; arguments of `tests/attack/chaos.py` make it shorter."""
+    """Chaos in its long form, which takes hours; arguments of `tests/attack/chaos.py` make it shorter."""
+    install_debian(session, SLURM)
     install_editable(session, *TEST_TOOLS, 'mpich')
     session.run('python', 'tests/attack/chaos.py', *session.posargs)
 

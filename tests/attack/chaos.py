@@ -1,4 +1,4 @@
-"""Chaos: `chaos.py --rounds 50 --kind plain --seed 1`, or `--kind all`.
+"""Chaos: `chaos.py --rounds 125 --kind plain --seed 1`, or `--kind all`.
 
 A round is a session whose application, hub, agents and RAPTOR processes are killed or stopped at random moments. An
 application that was killed is followed by another one, which attaches to the session. In the end no task may be lost,
@@ -19,13 +19,13 @@ from pathlib import Path
 sys.path += map(str, (Path(__file__).parents[1], Path(__file__).parents[1] / 'fault'))   # for conftest and fault_matrix
 
 from chaos_rounds.plan import KINDS
-from chaos_rounds.table import Size, Table, play_rounds, usual_span
+from chaos_rounds.table import Size, Table, play_rounds
 
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
     parser.add_argument('--kind', choices=['all', *KINDS], default='all')
-    parser.add_argument('--rounds', type=int, default=50, help='of each kind (default: 50)')
+    parser.add_argument('--rounds', type=int, default=125, help='of each kind (default: 125)')
     parser.add_argument('--seed', type=int, default=1, help='of the first round (default: 1)')
     parser.add_argument('--tasks', type=int, default=300, help='in each round (default: 300)')
     parser.add_argument('--deadline', type=float, default=240.0, help='seconds after which a round counts as hung')
@@ -41,8 +41,8 @@ def main() -> int:
     size, table = Size(chosen.tasks, chosen.deadline), Table()
     try:
         for kind in KINDS if chosen.kind == 'all' else [chosen.kind]:
-            span = chosen.span or usual_span(kind, size)
-            play_rounds(kind, range(chosen.seed, chosen.seed + chosen.rounds), size, span, table, keep=chosen.keep)
+            seeds = range(chosen.seed, chosen.seed + chosen.rounds)
+            play_rounds(kind, seeds, size, chosen.span, table, keep=chosen.keep)
     except KeyboardInterrupt:
         print('interrupted; the table has the rounds so far')
         return 1

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable, Iterator
 
 import pytest
-from chaos_rounds.plan import AGENT, APPLICATION, HUB, KILL, KINDS, RANK, REATTACHED, make_plan
+from chaos_rounds.plan import AGENT, APPLICATION, HUB, JOBS, KILL, KINDS, RANK, REATTACHED, make_plan
 from chaos_rounds.round import Round
 from chaos_rounds.table import Size, Table, play
 from chaos_rounds.verdict import LEFT, LOST, TWICE, UNTOLD, judge
@@ -15,6 +15,7 @@ from fault_matrix import workload
 from fault_matrix.run import Plan as RunPlan
 from fault_matrix.run import Run
 from fault_matrix.run import Size as RunSize
+from slurm_cluster import SlurmCluster, slurm_cluster
 
 pytestmark = pytest.mark.fault
 
@@ -31,6 +32,18 @@ TASKS = 40
 def test_all_promises_hold(kind: str, seed: int) -> None:
     happened, broken = play(make_plan(kind, seed), Size(TASKS, 90.0), SPAN)
     assert not any(broken.values()), f'{happened}: {broken}'
+
+
+@pytest.mark.parametrize('seed', [2, 3])
+def test_all_promises_hold_for_jobs(slurm: SlurmCluster, seed: int) -> None:
+    happened, broken = play(make_plan(JOBS, seed), Size(TASKS, 120.0), SPAN, slurm)
+    assert not any(broken.values()), f'{happened}: {broken}'
+
+
+@pytest.fixture(scope='module')
+def slurm() -> Iterator[SlurmCluster]:
+    with slurm_cluster(nodes=3) as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope='module')

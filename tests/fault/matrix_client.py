@@ -61,9 +61,10 @@ def provide_pilots(pmgr: rp.PilotManager, tmgr: rp.TaskManager, config: dict[str
     live = [pilot for pilot in pmgr.get_pilots() if pilot.state not in rp.FINAL]
     missing = config['pilots'] - len(live)
     if missing > 0:
+        requeue = {'requeue': True} if config['resource'] == 'test.machine' else {}
         live += pmgr.submit_pilots([rp.PilotDescription({
-            'resource': 'local.exact', 'cores': config['cores'], 'runtime': 60, 'exit_on_error': False,
-            'sandbox': config['base']}) for _ in range(missing)])
+            'resource': config['resource'], 'cores': config['cores'], 'runtime': 60, 'exit_on_error': False,
+            'sandbox': config['base'], **requeue}) for _ in range(missing)])
     used = tmgr.list_pilots()
     unused = [pilot for pilot in live if pilot.uid not in used]
     if unused:
@@ -116,7 +117,8 @@ def wait_for(tmgr: rp.TaskManager, count: int, timeout: float, config: dict[str,
 
 def outcome(task: rp.Task) -> dict[str, Any]:
     return {'state': task.state, 'exit_code': task.exit_code, 'stdout': task.stdout, 'pilot': task.pilot,
-            'attempts': getattr(task, 'attempts', 1), 'exception': f'{task.exception}: {task.exception_detail}'}
+            'attempts': getattr(task, 'attempts', 1), 'losses': getattr(task, 'losses', 0),
+            'exception': f'{task.exception}: {task.exception_detail}'}
 
 
 def record(pmgr: rp.PilotManager, tmgr: rp.TaskManager, config: dict[str, Any]) -> None:

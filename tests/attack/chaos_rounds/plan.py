@@ -5,6 +5,8 @@ Times are parts of the time that a round takes when nothing happens.
 - `plain`, `staged`, `raptor`, `sweep`, `dependent` and `service` are kinds of tasks. In a quarter of the rounds with
   plain and staged tasks and sweeps there are two pilots, whose tasks are restartable, and one agent may be killed. A
   service is killed and stopped.
+- `job` rounds have plain tasks on two pilots that are jobs of a Slurm. Jobs are cancelled and requeued, applications
+  are killed while they submit jobs.
 - `reattached` sessions have tasks of either of the first two kinds, and lose their application several times, the first
   time while it opens the session.
 """
@@ -17,13 +19,17 @@ from dataclasses import dataclass, replace
 from fault_matrix import workload
 
 REATTACHED = 'reattached'
+JOBS = 'job'
 KINDS = (workload.PLAIN, workload.STAGED, workload.RAPTOR, workload.SWEEP, workload.DEPENDENT, workload.SERVICE,
-         REATTACHED)
+         JOBS, REATTACHED)
 SEVERAL_PILOTS = (workload.PLAIN, workload.STAGED, workload.SWEEP)
 
 APPLICATION, HUB, AGENT, RANK, ANY_OF_RAPTOR = 'application', 'hub', 'agent', 'rank', 'raptor'
-SERVICE = 'service'
-KILL, STOP = 'KILL', 'STOP'
+SERVICE, JOB, SUBMISSION = 'service', 'job', 'submission'
+KILL, STOP, CANCEL, REQUEUE = 'KILL', 'STOP', 'CANCEL', 'REQUEUE'
+
+_INSTEAD = {(AGENT, KILL): STOP, (RANK, KILL): STOP, (JOB, CANCEL): REQUEUE}
+"""What happens to the second one that would be lost for good."""
 
 _PAUSES = (0.0, 0.1, 0.5)
 _OPENING = 0.2
@@ -69,6 +75,8 @@ def make_plan(kind: str, seed: int) -> Plan:
     source = random.Random(f'{kind} {seed}')
     if kind == REATTACHED:
         return Plan(kind, seed, source.choice((workload.PLAIN, workload.STAGED)), 1, _in_order(_reattach(source)))
+    if kind == JOBS:
+        return Plan(kind, seed, workload.PLAIN, 2, _in_order(_disturb(source, _victims(kind, 2))))
     pilots = 2 if kind in SEVERAL_PILOTS and source.random() < 0.25 else 1
     return Plan(kind, seed, kind, pilots, _in_order(_disturb(source, _victims(kind, pilots))))
 
@@ -77,6 +85,8 @@ def _victims(kind: str, pilots: int) -> dict[str, list[str]]:
     """The processes that something happens to, and what."""
     often = [KILL, KILL, STOP]
     victims = {APPLICATION: often, HUB: often, AGENT: often if pilots > 1 else [STOP]}
+    if kind == JOBS:
+        return {APPLICATION: [KILL], HUB: [KILL], JOB: [CANCEL, REQUEUE], SUBMISSION: [KILL]}
     more = {workload.RAPTOR: {RANK: often, ANY_OF_RAPTOR: [STOP]}, workload.SERVICE: {SERVICE: often}}
     return victims | more.get(kind, {})
 
@@ -86,10 +96,9 @@ def _disturb(source: random.Random, victims: dict[str, list[str]]) -> list[Event
     events: list[Event] = []
     for _ in range(source.randint(1, 4)):
         event = _event(source, source.uniform(0.02, 0.9), source.choice(list(victims)), victims)
-        # of agents and ranks, one: the tasks of a second one might have no pilot left, and calls are made again once
-        if event.action == KILL and event.victim in (AGENT, RANK) and any(
-                other.action == KILL and other.victim == event.victim for other in events):
-            event = replace(event, action=STOP)
+        # of agents, ranks and jobs, one: tasks might have no pilot left, and calls are made again once
+        if any((event.victim, event.action) == (other.victim, other.action) for other in events):
+            event = replace(event, action=_INSTEAD.get((event.victim, event.action), event.action))
         events.append(event)
         if source.random() < 0.3:
             events.append(_event(source, event.at, source.choice((APPLICATION, HUB)), victims))
@@ -106,7 +115,7 @@ def _reattach(source: random.Random) -> list[Event]:
 
 def _event(source: random.Random, at: float, victim: str, victims: dict[str, list[str]]) -> Event:
     action = source.choice(victims[victim])
-    pause = source.choice(_PAUSES) if action == KILL else source.uniform(0.05, 1.0)
+    pause = source.uniform(0.05, 1.0) if action == STOP else source.choice(_PAUSES)
     return Event(at, victim, action, pause, source.random())
 
 

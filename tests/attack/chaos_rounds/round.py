@@ -13,12 +13,26 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from conftest import processes_with
 from fault_matrix.application import HangError, LossError
 from fault_matrix.run import AGENT as AGENT_PROGRAM
 from fault_matrix.run import HUB as HUB_PROGRAM
 from fault_matrix.run import Run
+from slurm_cluster import SlurmCluster
 
-from chaos_rounds.plan import AGENT, ANY_OF_RAPTOR, HUB, KILL, RANK, SERVICE, Event, Plan
+from chaos_rounds.plan import (
+    AGENT,
+    ANY_OF_RAPTOR,
+    CANCEL,
+    HUB,
+    JOB,
+    KILL,
+    RANK,
+    SERVICE,
+    SUBMISSION,
+    Event,
+    Plan,
+)
 
 _PROGRAMS = {HUB: HUB_PROGRAM, AGENT: AGENT_PROGRAM, RANK: 'rp_raptor.rank.rank', ANY_OF_RAPTOR: 'rp_raptor',
              SERVICE: 'sleep 1000'}
@@ -116,6 +130,10 @@ class Round:
             self._later(time.monotonic() + _LOOK, partial(self._happen, event, until))
 
     def _happens(self, event: Event) -> bool:
+        if event.victim == JOB:
+            return self._end_job(event)
+        if event.victim == SUBMISSION and not self._run.running('/sbatch'):
+            return False
         pid = self._victim(event)
         if pid is None:
             return False
@@ -129,6 +147,26 @@ class Round:
             found = self._run.running(_PROGRAMS[event.victim])
             return found[int(event.pick * len(found))] if found else None
         return self._run.application.pid if self._run.application is not None else None
+
+    def _end_job(self, event: Event) -> bool:
+        """Cancel a job that runs, or put it into the queue again."""
+        slurm = self._run.batch
+        assert slurm is not None
+        running = sorted(job for job, state in slurm.jobs().items() if state == 'RUNNING')
+        if not running:
+            return False
+        job = running[int(event.pick * len(running))]
+        slurm.run(*(['scancel', job] if event.action == CANCEL else ['scontrol', 'requeue', job]), check=False)
+        if event.action != CANCEL:
+            self._start_soon(slurm, job)
+        return True
+
+    def _start_soon(self, slurm: SlurmCluster, job: str) -> None:
+        """Start a requeued job when nothing is left of its first run; it would start two minutes later."""
+        if processes_with(f'slurmstepd: [{job}.'):
+            self._later(time.monotonic() + _LOOK, partial(self._start_soon, slurm, job))
+        else:
+            slurm.run('scontrol', 'update', f'jobid={job}', 'starttime=now+3', check=False)
 
     def _signal(self, pid: int, event: Event) -> bool:
         if event.action == KILL:

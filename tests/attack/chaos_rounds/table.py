@@ -6,6 +6,7 @@ import textwrap
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -13,13 +14,15 @@ from fault_matrix import workload
 from fault_matrix.run import Plan as RunPlan
 from fault_matrix.run import Run
 from fault_matrix.run import Size as RunSize
+from slurm_cluster import SlurmCluster, slurm_cluster
 
 from chaos_rounds import verdict
-from chaos_rounds.plan import Plan, make_plan
+from chaos_rounds.plan import JOBS, Plan, make_plan
 from chaos_rounds.verdict import PROMISES, Broken
 
 SECONDS = 0.03
-"""Seconds that a task takes at least, so that tasks run for as long as pilots and workers take to start."""
+JOB_SECONDS = 0.3
+"""Seconds that a task takes at least, so that tasks run for as long as pilots and workers take to start, or jobs."""
 
 _SHOWN = 3
 """Sentences on one promise that are printed."""
@@ -35,12 +38,24 @@ class Size(NamedTuple):
     deadline: float
 
 
-def play(plan: Plan, size: Size, span: float, *, keep: bool = False) -> tuple[list[str], Broken]:
+@contextmanager
+def batch_system(kind: str) -> Iterator[SlurmCluster | None]:
+    """The batch system that rounds of this kind need; None for most."""
+    if kind != JOBS:
+        yield None
+        return
+    with slurm_cluster(nodes=3) as slurm:
+        yield slurm
+
+
+def play(plan: Plan, size: Size, span: float, batch: SlurmCluster | None = None, *,
+         keep: bool = False) -> tuple[list[str], Broken]:
     """One round: the events that happened, and what did not hold.
 
     `keep`: leave the files of a round in which something did not hold.
     """
-    wanted = RunPlan(plan.pilots, plan.restartable, kind=plan.tasks, seconds=SECONDS, all_states=True)
+    wanted = RunPlan(plan.pilots, plan.restartable, kind=plan.tasks, all_states=True, batch=batch,
+                     seconds=SECONDS if batch is None else JOB_SECONDS)
     with Run(RunSize(size.tasks, workload.REAL, 0.0, size.deadline), wanted, 'hub', f'{plan.kind} {plan.seed}') as run:
         happened, broken = verdict.play(run, plan, span)
         if keep and any(broken.values()):
@@ -78,31 +93,37 @@ class Table:
             yield f'| {kind} | {" | ".join(str(counts[column]) for column in columns)} |'
 
 
-def usual_span(kind: str, size: Size) -> float:
+def usual_span(kind: str, size: Size, batch: SlurmCluster | None) -> float:
     """Seconds that a round takes in which nothing happens; SystemExit if even then something does not hold."""
     begin = time.monotonic()
     plan = make_plan(kind, 0)
-    _, broken = play(replace(plan, events=()), size, 1.0)
+    _, broken = play(replace(plan, events=()), size, 1.0, batch)
     if any(broken.values()):
         raise SystemExit(f'{kind}: although nothing happened, this did not hold: {broken}')
     return time.monotonic() - begin
 
 
-def play_rounds(kind: str, seeds: range, size: Size, span: float, table: Table, *, keep: bool = False) -> None:
-    """Play a round for each seed; prints a line for each."""
-    for seed in seeds:
-        plan = make_plan(kind, seed)
-        begin = time.monotonic()
-        happened, broken = play(plan, size, span, keep=keep)
-        table.add(kind, size.tasks, happened, broken)
-        wrong = {promise: sentences for promise, sentences in broken.items() if sentences}
-        result = ', '.join(f'{len(sentences)} {promise}' for promise, sentences in wrong.items()) or 'ok'
-        print(f'{kind} {seed}: {plan.tasks} tasks, {plan.pilots} pilots, {time.monotonic() - begin:.1f} s, '
-              f'{" ".join(happened) or "nothing happened"}: {result}', flush=True)
-        _explain(wrong)
-        if wrong:
-            print(f'    again: chaos.py --kind {kind} --seed {seed} --rounds 1 --tasks {size.tasks} --span {span:.2f}',
-                  flush=True)
+def play_rounds(kind: str, seeds: range, size: Size, span: float | None, table: Table, *, keep: bool = False) -> None:
+    """Play a round for each seed; prints a line for each. Without `span`, what a round usually takes is measured."""
+    with batch_system(kind) as batch:
+        span = span or usual_span(kind, size, batch)
+        for seed in seeds:
+            _play_and_tell(make_plan(kind, seed), size, span, batch, table, keep=keep)
+
+
+def _play_and_tell(plan: Plan, size: Size, span: float, batch: SlurmCluster | None, table: Table, *,
+                   keep: bool) -> None:
+    begin = time.monotonic()
+    happened, broken = play(plan, size, span, batch, keep=keep)
+    table.add(plan.kind, size.tasks, happened, broken)
+    wrong = {promise: sentences for promise, sentences in broken.items() if sentences}
+    result = ', '.join(f'{len(sentences)} {promise}' for promise, sentences in wrong.items()) or 'ok'
+    print(f'{plan.kind} {plan.seed}: {plan.tasks} tasks, {plan.pilots} pilots, {time.monotonic() - begin:.1f} s, '
+          f'{" ".join(happened) or "nothing happened"}: {result}', flush=True)
+    _explain(wrong)
+    if wrong:
+        print(f'    again: chaos.py --kind {plan.kind} --seed {plan.seed} --rounds 1 --tasks {size.tasks} '
+              f'--span {span:.2f}', flush=True)
 
 
 def _explain(wrong: Broken) -> None:

@@ -11,7 +11,7 @@ from fault_matrix.run import Run
 from fault_matrix.verdict import contradictions, losses, repeated, told, wrongly_stored
 
 import radical.pilot as rp
-from chaos_rounds.plan import AGENT, KILL, RANK, Event, Plan
+from chaos_rounds.plan import AGENT, JOB, KILL, RANK, Event, Plan
 from chaos_rounds.round import Round
 from rp_api import states
 
@@ -44,7 +44,7 @@ def judge(run: Run, happened: Sequence[Event] = (), *, stored: bool = True) -> B
     `stored`: whether what is stored is that of the tasks' session, and not of another one after it.
     """
     killed = {event.victim for event in happened if event.action == KILL}
-    lost = losses(run, agent_dies=AGENT in killed)
+    lost = losses(run, agent_dies=AGENT in killed or any(event.victim == JOB for event in happened))
     if stored:
         lost += wrongly_stored(run)
     return {LOST: lost, TWICE: repeated(run, calls=RANK in killed), LEFT: run.left(),
@@ -56,7 +56,7 @@ def _untold(run: Run) -> Iterator[str]:
     with open(run.config['results']) as file:
         results = json.load(file)['tasks']
     heard = defaultdict(set)
-    again = {uid for uid, result in results.items() if result['attempts'] > 1}
+    again = {uid for uid, result in results.items() if result['attempts'] + result['losses'] > 1}
     for name, announced in told(run).items():
         last: dict[str, int] = {}
         for uid, state in announced:

@@ -14,13 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from conftest import processes_with
+from batch_pilots import platform
+from conftest import processes_with, told
+from slurm_cluster import SlurmCluster
 
 from fault_matrix import workload
 from fault_matrix.application import Application, LossError
 from fault_matrix.database import Database
 from fault_matrix.service import Service
-from rp_api.system.processes import pidfd_open, variable
+from rp_api.system.processes import pidfd_open
 
 CLIENT = Path(__file__).parents[1] / 'matrix_client.py'
 HUB = 'rp_api.coordination.hub.main'
@@ -28,10 +30,6 @@ UNRELIABLE_HUB = 'unreliable_hub.py'
 SERVICE = 'rp_api.coordination.service.main'
 UNRELIABLE_SERVICE = 'unreliable_service.py'
 AGENT = 'rp_agent'
-MARK = 'FAULT_MATRIX_RUN'
-"""The variable that all processes of a run have in their environment, with the directory of the run as value. Tasks get
-it as well: agents remove only variables whose names begin with RP_."""
-
 GRACE = 10.0
 """Seconds that processes have to be gone after the application has ended."""
 
@@ -60,6 +58,8 @@ class Plan:
     """Seconds that a task takes at least, if it really runs."""
     all_states: bool = False
     """Whether applications note all states that callbacks are told, and not only final ones."""
+    batch: SlurmCluster | None = None
+    """The batch system of the pilots, whose jobs may be requeued; without it, pilots are local."""
 
 
 class Run:
@@ -74,8 +74,9 @@ class Run:
         self.session_path = self.sessions / 'matrix'
         self.backend = backend
         self._plan = plan
+        self.batch = plan.batch
         self._environ = os.environ | {
-            MARK: str(self.directory), 'RADICAL_BASE': str(self.directory),
+            'RADICAL_BASE': str(self.directory),
             'RADICAL_CONFIG_USER_DIR': str(self.directory), 'TMPDIR': str(self.directory / 'tmp')}
         self._database: Database | None = None
         self._service: Service | None = None
@@ -83,8 +84,9 @@ class Run:
         self.deadline = time.monotonic() + size.deadline
         self.config: dict[str, Any] = {
             'uid': 'matrix', 'tasks': size.tasks, 'spawner': size.spawner, 'pilots': plan.pilots,
-            'cores': 8 if size.spawner == workload.REAL else 1000, 'restartable': plan.restartable,
-            'hub_command': plan.hub_command, 'kind': plan.kind, 'seconds': plan.seconds, 'all_states': plan.all_states,
+            'resource': 'local.exact', 'cores': 8 if size.spawner == workload.REAL else 1000,
+            'restartable': plan.restartable, 'hub_command': plan.hub_command, 'kind': plan.kind,
+            'seconds': plan.seconds, 'all_states': plan.all_states,
             'deadline': size.deadline, 'dburl': '', 'proxy_url': '',
             'base': str(self.directory / 'sandboxes'), 'sessions': str(self.sessions),
             'marks': str(self.directory / 'marks'), 'told': str(self.directory / 'told'),
@@ -94,6 +96,8 @@ class Run:
             (self.directory / name).mkdir()
         (self.directory / 'input').write_bytes(b'x' * workload.FILE_SIZE)
         self._choose_spawner()
+        if plan.batch is not None:
+            self._use(plan.batch)
         self.application: Application | None = None
 
     def __enter__(self) -> Run:
@@ -122,7 +126,7 @@ class Run:
         if descriptor is None:
             return False
         try:
-            if variable(pid, MARK) != str(self.directory):
+            if str(self.directory).encode() not in told(Path('/proc', str(pid))):
                 return False
             signal.pidfd_send_signal(descriptor, number)
         except ProcessLookupError:
@@ -213,8 +217,8 @@ class Run:
         return sum(path.read_bytes().count(b'\n') for path in self.directory.glob('told.*'))
 
     def processes(self) -> dict[int, str]:
-        """Command lines of all processes of the run."""
-        return processes_with(f'{MARK}={self.directory}')
+        """Command lines of all processes of the run, which all have its directory in their environment."""
+        return processes_with(str(self.directory))
 
     def left(self) -> list[str]:
         """What is there after the end of the session that should not be."""
@@ -238,6 +242,17 @@ class Run:
                 return found
             time.sleep(0.01)
         raise LossError(f'there are not {count} processes that run {programs[0]}')
+
+    def _use(self, slurm: SlurmCluster) -> None:
+        """Make pilots jobs of this Slurm, whose `sbatch` takes a while, so that applications are killed meanwhile."""
+        self.config['resource'] = 'test.machine'
+        self._environ |= {**slurm.environ, **platform(self.directory, 'slurm://localhost/', 'SLURM')}
+        programs = self.directory / 'bin'
+        programs.mkdir()
+        sbatch = programs / 'sbatch'
+        sbatch.write_text(f'#!/bin/sh\nsleep 0.2\n{shutil.which("sbatch")} "$@"\ncode=$?\nsleep 0.2\nexit $code\n')
+        sbatch.chmod(0o755)
+        self._environ['PATH'] = f'{programs}:{self._environ["PATH"]}'
 
     def _choose_spawner(self) -> None:
         """Make the executor that the run wants that of the local machine."""

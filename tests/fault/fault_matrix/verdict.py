@@ -78,7 +78,7 @@ def repeated(run: Run, calls: bool = False) -> list[str]:
     found = []
     for uid, result in _results(run).items():
         number = int(uid.rpartition('.')[2])
-        most = result['attempts'] + calls if workload.restartable(number, run.config) or calls else 1
+        most = result['attempts'] + result['losses'] + calls if workload.restartable(number, run.config) or calls else 1
         runs = workload.runs(run.config['marks'], uid)
         if runs > most:
             found.append(f'{uid} ran {runs} times in {result["attempts"]} attempts')
