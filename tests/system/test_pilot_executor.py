@@ -78,6 +78,8 @@ def test_programs(ex: rp.Executor, tmp_path: Path) -> None:
     assert future.task
     assert future.task.state == rp.DONE
     assert ex.run('printenv', 'COLOUR', environment={'COLOUR': 'red'}).result(LONG).stdout == 'red\n'
+    value = 'p$5 $(echo x) `y` $HOME'
+    assert ex.run('printenv', 'COLOUR', environment={'COLOUR': value}).result(LONG).stdout == f'{value}\n'
     assert ex.run('echo', '$RP_RANK', '`date`').result(LONG).stdout == '$RP_RANK `date`\n'
     assert ex.run('echo', '$RP_RANK', literal_arguments=False).result(LONG).stdout == '0\n'
     assert ex.run('seq', 10_000).result(LONG).stdout.split() == [str(number) for number in range(1, 10_001)]

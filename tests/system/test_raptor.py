@@ -164,6 +164,16 @@ def test_literal_arguments(raptor: Raptor) -> None:
     assert (task.state, task.stdout) == (rp.DONE, '$WHO `date`\n')
 
 
+@pytest.mark.parametrize('more', [
+    {'mode': rp.TASK_PROC, 'executable': 'printenv'}, {'mode': rp.TASK_SHELL, 'command': 'printenv WHO'},
+    {'mode': rp.TASK_PROC, 'executable': 'true && printenv'},
+    {'mode': rp.TASK_EXECUTABLE, 'executable': 'true && printenv'}])
+def test_values_of_the_environment_are_no_code(raptor: Raptor, more: dict[str, Any]) -> None:
+    value = 'p$5 $(echo x) `y` "\'\\ ~ *'
+    task = raptor.one(arguments=['WHO'], environment={'WHO': value}, **more)
+    assert (task.state, task.stdout) == (rp.DONE, f'{value}\n')
+
+
 def test_executable(raptor: Raptor) -> None:
     """It passes the master, and is run by the agent."""
     task = raptor.one(executable='/bin/sh', arguments=['-c', 'echo run; exit 2'])

@@ -47,6 +47,16 @@ def test_rows_fill_the_description(shared: Run) -> None:
     assert shared.tmgr.get_tasks(second.uid) is second
 
 
+@pytest.mark.parametrize('literal', [False, True])
+def test_values_of_rows_are_no_code(shared: Run, literal: bool) -> None:
+    value = 'p$5word $(echo x) `y` $RP_TASK_ID'
+    shows = 'echo "$B" "$1"' if literal else r'echo "\$B" "\$1"'
+    description = program('', arguments=['-c', shows, 'sh', '{}'], environment={'B': '{}'}, literal_arguments=literal)
+    sweep = shared.tmgr.submit_sweep(description, [value])
+    assert sweep.wait(60) == {rp.DONE: 1}
+    assert sweep[0].stdout == f'{value} {value}\n'
+
+
 def test_sweep_is_a_sequence(shared: Run) -> None:
     told: list[tuple[str, str]] = []
     shared.tmgr.register_callback(lambda task, state: told.append((task.uid, state)))

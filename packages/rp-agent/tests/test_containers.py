@@ -47,10 +47,10 @@ def words(task: AgentTask, *args: Any, **more: Any) -> list[str]:
 
 @pytest.mark.parametrize('tool', ['apptainer', 'podman', 'charliecloud'])
 def test_literal_arguments(tool: str) -> None:
-    task = a_task(executable='$PROGRAM', arguments=['$A', r'\$A', '`date`'], environment={'A': 'a'},
+    task = a_task(executable='/bin/$run', arguments=['$A', r'\$A', '`date`'], environment={'A': '$B'},
                   literal_arguments=True, container={'image': 'docker://x', 'tool': tool})
     found = words(task, find, PROGRAM='/bin/run')
-    assert found[-4:] == ['/bin/run', '$A', r'\$A', '`date`']
+    assert found[-4:] == ['/bin/$run', '$A', r'\$A', '`date`']
     assert task.description['arguments'] == ['$A', r'\$A', '`date`']
 
 

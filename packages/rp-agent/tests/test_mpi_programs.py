@@ -20,7 +20,7 @@ from rp_agent.launch_method.system import System
 from rp_agent.lookup import LaunchRefused
 
 EMPTY: dict[str, Any] = {'executable': '', 'arguments': [], 'environment': {}, 'pre_exec': [], 'named_env': '',
-                         'container': {}}
+                         'container': {}, 'literal_arguments': False}
 
 
 @pytest.fixture

@@ -131,8 +131,8 @@ def test_threads() -> None:
 
 
 def test_the_own_environment_takes_precedence_and_sees_what_stands_before_it() -> None:
-    task = a_task(executable='$TOOL/run', arguments=['$B', '$RP_RANK'], ranks=2, use_mpi=False, environment={
-        'PATH': '/mine:$PATH', 'A': 'x$HOME', 'B': '${A}y', 'LANG': '', 'TOOL': '/opt', 'RP_TASK_NAME': 'other'})
+    task = a_task(executable='/opt/run', arguments=['$B', '$RP_RANK'], ranks=2, use_mpi=False, environment={
+        'PATH': '/mine:$PATH', 'A': 'x$HOME', 'B': '${A}y', 'LANG': '', 'RP_TASK_NAME': 'other'})
     launch_plan = planned(task)
     told = env_of(launch_plan)
     assert told['PATH'] == '/mine:/usr/bin:/bin'
@@ -147,7 +147,8 @@ def test_the_program_is_looked_for_on_the_path_of_the_task() -> None:
 
 @pytest.mark.parametrize('description', [
     {'arguments': ['$(hostname)']}, {'arguments': ['`hostname`']}, {'executable': '${TOOL:-/bin/true}'},
-    {'environment': {'A': '$(hostname)'}}, {'pre_exec': ['true']}, {'post_exec': ['true']}, {'named_env': 'mine'},
+    {'executable': 'a b'}, {'executable': '~/a'},
+    {'pre_exec': ['true']}, {'post_exec': ['true']}, {'named_env': 'mine'},
 ])
 def test_what_needs_a_shell_gets_an_exec_script(description: dict[str, Any]) -> None:
     launch_plan = planned(a_task(ranks=2, use_mpi=False, **description))

@@ -46,7 +46,7 @@ class Ranks:
         if detail.on:
             told['RP_PROF_TGT'] = str(self.sandbox / 'task.0.prof')
         if self._way == 'program':
-            assert rank_program.is_enough(task.description)
+            assert rank_program.is_enough(task.description, task.sandbox)
             text = rank_program.plan('task.0', str(self.sandbox), task.description, told, shares, ('NONE', 'NUMBER'),
                                      launcher='TEST', base=f'{stem}.env' if base else '', memory=memory, ends=ends,
                                      trace=told.get('RP_PROF_TGT', ''), detail=detail)
@@ -236,7 +236,7 @@ def test_what_is_not_a_plan(program: Ranks) -> None:
                                    {'environment': {'A': '$B'}}])
 def test_what_needs_a_shell(shell: dict[str, Any]) -> None:
     task = AgentTask('task.0', {'executable': '/bin/true', **shell}, 'pilot.0000', '/')
-    assert not rank_program.is_enough(task.description)
+    assert not rank_program.is_enough(task.description, task.sandbox)
 
 
 def test_a_nul_character_is_refused(program: Ranks) -> None:

@@ -76,7 +76,7 @@ def test_what_the_program_sees(script: Script) -> None:
                      environment={'A': '"quoted" \\ $(echo cmd) $RP_TASK_ID', 'B': '<$A>'}, executable='printf',
                      arguments=['%s|', '$MADE', '$A', '$B', '$RP_TASK_NAME', '$RP_RANK', '`pwd`', ''])
     assert ran.returncode == 0, ran.stderr
-    a = '"quoted" \\ cmd task.000000'
+    a = '"quoted" \\ $(echo cmd) task.000000'
     assert ran.stdout == '|'.join(['by pre_exec', a, f'<{a}>', "it's $HOME", '0', f'{script.sandbox}/sub', '', ''])
 
 

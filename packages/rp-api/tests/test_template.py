@@ -26,6 +26,21 @@ def test_placeholders_are_filled_in(columns: Any, value: Any, row: Any, expected
     assert renderer(varying)(row) == {'arguments': expected}
 
 
+def test_values_of_rows_stand_for_themselves_where_the_description_is_active() -> None:
+    described = {'arguments': ['$HOME/{a}', '{a}', '{{0!s}}{b:>3}'], 'environment': {'V': '$A{a:s}'}, 'name': '{a}',
+                 'executable': '$DIR/{a}', 'stdout': '{a}'}
+    row = ('$5 `x`', 2, 0)
+    common, varying = Fields(['a', 'b']).split(described)
+    assert (common, renderer(varying)(row)) == ({}, {
+        'arguments': [r'$HOME/\$5 \`x\`', r'\$5 \`x\`', '{0!s}  2'], 'environment': {'V': r'$A\$5 \`x\`'},
+        'name': '$5 `x`', 'executable': "$DIR/'$5 `x`'", 'stdout': '$5 `x`'})
+    common, varying = Fields(['a', 'b']).split({**described, 'literal_arguments': True})
+    assert renderer(varying)(row) == {
+        'arguments': ['$HOME/$5 `x`', '$5 `x`', '{0!s}  2'], 'environment': {'V': '$A$5 `x`'}, 'name': '$5 `x`',
+        'executable': '$DIR/$5 `x`', 'stdout': '$5 `x`'}
+    assert renderer(Fields(['a']).split({'executable': '{a}'})[1])(('/bin/prog', 0)) == {'executable': '/bin/prog'}
+
+
 def test_attributes_without_placeholders_are_common() -> None:
     common, varying = Fields(['a']).split({'executable': 'awk', 'arguments': ['{{print $2}}'], 'ranks': 1})
     assert (common, varying) == ({'executable': 'awk', 'arguments': ['{print $2}'], 'ranks': 1}, {})

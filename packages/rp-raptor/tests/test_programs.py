@@ -36,14 +36,34 @@ def test_commands_are_those_of_bash(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert told.stdout == '2\n'
 
 
-@pytest.mark.parametrize('executable', ['/usr/bin/printf', '$PRINT'])
+@pytest.mark.parametrize('executable', ['/usr/bin/printf', './$HOME a;b'])
 def test_literal_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, executable: str) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv('PRINT', '/usr/bin/printf')
-    texts = ['$HOME', r'\$HOME', '$(date)', '`date`', "it's", '"', '$5']
+    Path('$HOME a;b').symlink_to('/usr/bin/printf')
+    texts = ['$HOME', r'\$HOME', '$(date)', '`date`', "it's", '"', '$5', 'a\\']
     outcome = run_program(executable, ['%s|', *texts], '', '', literal=True)
     assert str(outcome.stdout).split('|')[:-1] == texts
-    assert run_program(executable, ['%s', 'cost: $5'], '', '').stdout == 'cost: '
+    assert run_program(executable, ['%s', r'cost: $5\$5'], '', '').stdout == 'cost: $5'
+
+
+def test_a_shell_that_does_not_find_the_output_of_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = ['-c', '$(echo no-such-program)']
+    outcome = run_program('sh', arguments, '', '')
+    assert (outcome.exit_code, 'literal_arguments=True' in str(outcome.exception)) == (127, True)
+    outcome = run_program('sh', arguments, '', '', literal=True)
+    assert (outcome.exit_code, outcome.exception) == (127, (None, None))
+
+
+def test_executables_that_are_command_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv('HOME', str(tmp_path))
+    (tmp_path / 'prog').symlink_to('/bin/echo')
+    for executable, told in (('/bin/echo a &&  ~/prog', 'a\nb $5\n'), ('$HOME/prog', 'b $5\n'),
+                             ('$(echo echo)', 'b $5\n')):
+        assert run_program(executable, ['b', r'\$5'], '', '').stdout == told
+        outcome = run_program(executable, ['b'], '', '', literal=True)
+        assert f'cannot run {executable}: No such file' in str(outcome.exception)
 
 
 def test_commands_are_those_of_sh_on_a_host_without_bash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from rp_agent.calls import Call, Calls, answer_task
 from rp_agent.components import layout
 from rp_agent.components.build import HOST_CLOCK, base_environment, make_tracer
 from rp_agent.components.killed import is_killed
-from rp_agent.executor.launching.unset import UnsetVariables
+from rp_agent.executor.launching.text_notices import TextNotices
 from rp_agent.features import FeaturePorts, Features
 from rp_agent.launch_method.base import Setting
 from rp_agent.lifetime import Lifetime
@@ -98,7 +98,7 @@ class Agent:
         self._link = CoordinatorLink(config, loop, self._unfinished, self.finish, self._tracer)
         self._connection = self._link.connection
         self._reporter = self._link.reporter
-        self._unset = UnsetVariables(partial(base_environment, config), self._notice)
+        self._text_notices = TextNotices(partial(base_environment, config), self._notice)
         self._intake = Intake(self._connection.hold, self._allocation.cores)
         self._calls = Calls()
         self._description: tuple[dict[str, Any], dict[str, Any]] = {}, {}   # the last one as it came, and for its tasks
@@ -226,7 +226,7 @@ class Agent:
         tasks = self._make(new)
         self._tasks.update((task.uid, task) for task in tasks)
         self._count()
-        self._unset.look(tasks)
+        self._text_notices.look(tasks)
         if self._ending:
             if self._returns:
                 self._unstarted.update(task.uid for task in tasks if _can_return(task))

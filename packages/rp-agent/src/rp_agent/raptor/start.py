@@ -17,6 +17,7 @@ from rp_api.errors import DescriptionError
 from rp_api.raptor_defaults import NAMED_ENV, complete
 from rp_api.raptor_link import MASTER_PROGRAM, WORKER_PROGRAM
 from rp_api.staging.directive import expand
+from rp_api.system.shell_text import escaped
 
 _PROGRAMS = {MASTER_PROGRAM: 'master', WORKER_PROGRAM: 'worker'}
 
@@ -35,7 +36,9 @@ def find_program(description: Description, environment: Mapping[str, str]) -> No
     if description['named_env'] == NAMED_ENV:   # where the agent itself runs
         description['named_env'] = ''
         if environment:
-            description['environment'] = {**environment, **description['environment']}
+            added = environment if description['literal_arguments'] else {
+                name: escaped(value) for name, value in environment.items()}
+            description['environment'] = {**added, **description['environment']}
     role = _PROGRAMS.get(description['executable'])
     if role is None:
         return

@@ -287,12 +287,13 @@ class TaskDescription(Description):
       `TASK_FUNCTION`, `TASK_METHOD`, `TASK_EVAL`, `TASK_EXEC`, `TASK_PROC`, `TASK_SHELL`, `RAPTOR_MASTER`,
       `RAPTOR_WORKER`, `AGENT_SERVICE`, or a mode that RAPTOR workers have registered. It determines which of the
       following attributes are required.
-    - `executable` (str, ''): a program on the PATH or its absolute path; for executables, services and TASK_PROC.
+    - `executable` (str, ''): a program on the PATH or its path; for executables, services and TASK_PROC. Unless it is
+      an existing path or one word without characters of a shell, it is a line of a shell, to which arguments are added.
     - `arguments` (list of str, []): its arguments, of which no shell sees spaces, quotes and wildcards; but see
       `literal_arguments`.
-    - `literal_arguments` (bool, False): pass the arguments exactly as they are. Otherwise, `$NAME`, `${NAME}`,
-      `$(command)` and backticks in them are replaced on the task's node; a backslash before a `$` or a backtick gives
-      the plain character.
+    - `literal_arguments` (bool, False): take the executable, the arguments and the values of `environment` exactly as
+      they are. Otherwise, `$NAME` and `${NAME}` in arguments and values, and `$(command)` and backticks in arguments,
+      are replaced on the task's node; a backslash before a `$` or a backtick gives the plain character.
     - `function` (str, ''): for TASK_FUNCTION, the name of a function of the worker, or a `PythonTask`.
     - `method` (str, ''): for TASK_METHOD, the name of a method of the worker; default is the value of `function`.
     - `args` (list, []) and `kwargs` (dict, {}): arguments of the function or method, plain data. A `PythonTask`
@@ -305,7 +306,8 @@ class TaskDescription(Description):
     Environment
 
     - `sandbox` (str, ''): working directory, absolute or relative to the pilot's sandbox; default is `<uid>` in it.
-    - `environment` (dict of str, {}): variables to export.
+    - `environment` (dict of str, {}): variables to export; `$NAME` and `${NAME}` in values are replaced, unless
+      `literal_arguments` is set.
     - `named_env` (str, ''): an environment of the pilot (`Pilot.prepare_env`); the task waits until it is ready.
       Functions and methods run in their worker's environment and cannot have one.
     - `container` (dict or str, {}): the container in which each rank runs the executable: `image`, and optionally

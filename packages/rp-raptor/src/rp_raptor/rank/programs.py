@@ -6,8 +6,6 @@ Other processes of that group are killed when the program ends. Daemons, which h
 from __future__ import annotations
 
 import os
-import re
-import shlex
 import shutil
 import signal
 import subprocess
@@ -22,6 +20,7 @@ from rp_api.errors import PlatformError
 from rp_api.raptor_link import SHELL
 from rp_api.system import processes
 from rp_api.system.shell import find_shell
+from rp_api.system.shell_text import advice, command_line, escaped, is_command, shell_quote
 from rp_raptor.rank.capture import KEPT, Outcome, failure, tail
 from rp_raptor.worker.mpi_launch import without_job
 
@@ -32,15 +31,19 @@ _OWN_GROUP: dict[str, Any] = {'process_group': 0} if sys.version_info >= (3, 11)
 
 def run_program(executable: str, arguments: Sequence[str], stdout: str, stderr: str, *,
                 shared: bool = False, literal: bool = False) -> Outcome:
-    """Run a program in the working directory and return the outcome; `$` is expanded, unless in `literal` arguments.
+    """Run a program in the working directory and return the outcome.
 
+    Unless `literal`, `$` in arguments is expanded, and a shell runs an executable that is a command line.
     Output also goes to the files that are named: during the run or, if `shared` with other ranks, appended at its end.
     """
-    words = [executable, *map(str, arguments)]
-    if any('$' in word or '`' in word for word in (words[:1] if literal else words)):
-        quoted = [_quoted(executable), *map(shlex.quote if literal else _quoted, words[1:])]
-        return run_command(' '.join(quoted), stdout, stderr, shared=shared)
-    return _run(words, stdout, stderr, shared)
+    words = list(map(str, arguments))
+    if not literal and is_command(executable, '.'):
+        return run_command(command_line(executable, words), stdout, stderr, shared=shared)
+    if literal or not any('$' in word or '`' in word for word in words):
+        return _run([executable, *words], stdout, stderr, shared)
+    outcome = run_command(' '.join(map(shell_quote, [escaped(executable), *words])), stdout, stderr, shared=shared)
+    explained = advice(outcome.exit_code, words)
+    return outcome._replace(exception=(f'exit code: 127{explained}', None)) if explained else outcome
 
 
 def run_command(command: str, stdout: str, stderr: str, *, shared: bool = False) -> Outcome:
@@ -99,7 +102,3 @@ def _end(file: IO[Any]) -> str:
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - KEPT))
     return tail(file.read().decode(errors='replace'))
-
-
-def _quoted(word: str) -> str:
-    return '"' + re.sub(r'(["\\])', r'\\\1', word) + '"'

@@ -19,12 +19,12 @@ from copy import copy
 from typing import Any, NamedTuple
 
 from rp_agent.executor.launching.environment import TaskEnvironment
-from rp_agent.executor.launching.expand import expand, texts_of
 from rp_agent.executor.launching.job import places
 from rp_agent.executor.launching.launchers import is_mpi
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import AgentTask, Description
 from rp_api.description.container import BINDS, GPU, IMAGE, TOOL, TOOLS, parts_of
+from rp_api.system.shell_text import arguments_of, escaped, expand, has_command, texts_of, values_of
 
 PROGRAMS = {'charliecloud': 'ch-run'}
 """The programs of tools that have another name."""
@@ -164,9 +164,19 @@ def contained(task: AgentTask, environment: TaskEnvironment) -> AgentTask:
     inside = copy(task)
     inside.description = Description({
         **description, 'executable': command.words[0],
-        'arguments': [*command.words[1:], *texts_of(description)], 'literal_arguments': False,
-        'environment': {**description['environment'], **command.environment}})
+        'arguments': [*command.words[1:], *_program(description, task.sandbox, box)], 'literal_arguments': False,
+        'environment': {**values_of(description), **command.environment}})
     return inside
+
+
+def _program(description: Mapping[str, Any], sandbox: str, box: Box) -> list[str]:
+    """Return the program of a task and its arguments, to be expanded; the shell of the image reads a command line."""
+    executable: str = description['executable']
+    in_image = box.is_path and executable.startswith('/') and os.path.exists(box.image + executable)
+    if in_image or not has_command(description, sandbox):
+        return texts_of(description)
+    line = f'{executable} "$@"' if description['arguments'] else executable
+    return ['/bin/sh', '-c', escaped(line), 'sh', *arguments_of(description)]
 
 
 def _tool(task: AgentTask, environment: TaskEnvironment) -> tuple[str, str]:

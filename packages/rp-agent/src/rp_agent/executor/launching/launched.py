@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from rp_agent.executor.launching import rank_program, rank_script, script
 from rp_agent.executor.launching.environment import TaskEnvironment
-from rp_agent.executor.launching.expand import literal
 from rp_agent.executor.launching.job import BELONGS, WITHOUT_GPUS, job_of, places, share_of
 from rp_agent.executor.launching.plan import MB
 from rp_agent.executor.launching.rank_script import RankShare
@@ -23,6 +22,7 @@ from rp_agent.launch_method.base import Command, LaunchMethod, Rank
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import DVM, LAUNCH_INFO, AgentTask
 from rp_api.system.shell import FALLBACK
+from rp_api.system.shell_text import literal
 from rp_profiling.write.detail import Detail
 
 Variables = tuple[tuple[str, str], ...]
@@ -71,7 +71,7 @@ def compose(task: AgentTask, environment: TaskEnvironment, own: dict[str, str], 
     method = launchers.choose(job)
     ranks_of = _Ranks(task, environment, told, where, method, bool(elsewhere), detail, ends or DVM in task.extra)
     ranks_of.add(each)
-    if launchers.rank_program and rank_program.is_enough(task.description):
+    if launchers.rank_program and rank_program.is_enough(task.description, task.sandbox):
         execute, rank_text = f'{task.uid}.exec.plan', ranks_of.plan()
         program: tuple[str, ...] = launchers.rank_program, f'{task.sandbox}/{execute}'
     else:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rp_agent.lookup import LaunchRefused, Programs, find_program
 from rp_api.loop.offload import Offload
+from rp_api.system.shell_text import has_command
 
 if TYPE_CHECKING:
     from rp_agent.launch_method.mpi_library import Linked
@@ -57,10 +58,11 @@ class MpiPrograms:
         own = description['environment']
         variables = tuple((name, own[name]) for name in _VARIABLES if name in own)
         prepared = bool(description['pre_exec'] or description['named_env'])
-        path = self._path(description['executable'], sandbox, fixed=not prepared and 'PATH' not in own)
-        if not path or any('$' in value or '`' in value for _, value in variables):
+        literal = description['literal_arguments']
+        if has_command(description, sandbox) or (not literal and any('$' in value for _, value in variables)):
             return None
-        executable, script = _identity(path), None
+        path = self._path(description['executable'], sandbox, fixed=not prepared and 'PATH' not in own)
+        executable, script = _identity(path) if path else None, None
         if _PYTHON.fullmatch(os.path.basename(path)):
             arguments = description['arguments']
             script = _identity(os.path.join(sandbox, arguments[0])) if arguments and not prepared else None
@@ -85,8 +87,6 @@ class MpiPrograms:
 
     def _path(self, name: str, sandbox: str, *, fixed: bool) -> str:
         """Return the path of an executable; `fixed` means that the task uses the launcher's PATH."""
-        if '$' in name or '`' in name:
-            return ''
         if '/' in name:
             return os.path.join(sandbox, name)
         try:

@@ -10,6 +10,7 @@ from rp_agent.lookup import not_in_sandbox
 from rp_api.failures.kinds import EXIT, LAUNCH, SIGNAL
 from rp_api.system.disk import no_room
 from rp_api.system.readable import end_of
+from rp_api.system.shell_text import advice
 from rp_api.system.signals import name_of
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ def fail(task: AgentTask, reason: str, record: Mapping[str, Any], *, more: str =
     """
     if record['kind'] == LAUNCH:   # the shell has reported a file that is not there
         reason += not_in_sandbox(task.description['executable'], task.sandbox)
+    if not task.description['literal_arguments']:
+        reason += advice(task.exit_code, task.description['arguments'])
     full = no_room(task.sandbox)
     also = f', and nothing can be written to {full}' if full else ''
     detail = f'{reason}{more}, {end_of_output(output)}' if output else f'{reason}{more}'

@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rp_agent.executor.launching.environment import TaskEnvironment
-from rp_agent.executor.launching.expand import expand, texts_of
 from rp_agent.executor.launching.launchers import is_mpi, leads_job, needs_launcher
 from rp_agent.executor.processes.launch import Block
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import AgentTask
+from rp_api.system.shell_text import expand, has_command, texts_of, values_of
 
 if TYPE_CHECKING:
     from rp_agent.executor.launching.launched import Launch
@@ -135,7 +135,9 @@ def check(task: AgentTask) -> None:
 def _programs(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]) -> list[Process] | None:
     """Return a process with the task's program for each rank; None if a text needs a shell."""
     description = task.description
-    own_environment = description['environment']
+    if has_command(description, task.sandbox):
+        return None
+    own_environment = values_of(description)
     memory = description['mem_per_rank'] * MB
     texts = texts_of(description)
     active = bool(own_environment) or any('$' in text or '`' in text for text in texts)

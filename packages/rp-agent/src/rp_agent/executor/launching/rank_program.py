@@ -32,6 +32,7 @@ from typing import Any
 from rp_agent.executor.launching.rank_script import NOTES, RankShare
 from rp_agent.executor.launching.script import fit_for_a_row
 from rp_agent.launch_method.nodes import ranges
+from rp_api.system.shell_text import has_command
 from rp_profiling.write.detail import Detail
 
 NAME = 'rp-rank'
@@ -64,13 +65,14 @@ def of_script(program: str, script: str) -> tuple[str, ...]:
     return (program, 'run', '/bin/sh', script) if program else ('/bin/sh', script)
 
 
-def is_enough(description: Mapping[str, Any]) -> bool:
+def is_enough(description: Mapping[str, Any], sandbox: str) -> bool:
     """Return whether a task needs no shell: it has no commands, and no text to expand."""
     if any(description[name] for name in ('pre_exec', 'post_exec', 'named_env', 'pre_exec_sync')):
         return False
-    arguments = () if description['literal_arguments'] else description['arguments']
-    texts = (description['executable'], *arguments, *description['environment'].values())
-    return not any('$' in text or '`' in text for text in texts)
+    if description['literal_arguments']:
+        return True
+    texts = (*description['arguments'], *description['environment'].values())
+    return not has_command(description, sandbox) and not any('$' in text or '`' in text for text in texts)
 
 
 def plan(uid: str, sandbox: str, description: Mapping[str, Any], told: Mapping[str, str], shares: Sequence[RankShare],

@@ -19,10 +19,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from rp_agent.executor.launching.expand import literal
 from rp_agent.executor.launching.script import RankContext, exports
 from rp_api.system.readable import open_regular
 from rp_api.system.shell import opening
+from rp_api.system.shell_text import literal
 
 NOTES, SYNC = '.ranks', '.sync'
 """Suffixes of the file of notes and of the directory for synchronisation."""

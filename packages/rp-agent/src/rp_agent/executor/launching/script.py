@@ -18,10 +18,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rp_agent.executor.launching.expand import literal, shell_quote, texts_of
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import AgentTask
 from rp_api.description.environment import OWN
+from rp_api.system.shell_text import arguments_of, command_line, has_command, literal, shell_quote, texts_of, values_of
 from rp_profiling.write.detail import Detail
 
 START = 3
@@ -114,12 +114,15 @@ def exec_script(task: AgentTask, told: Mapping[str, str], context: RankContext, 
         lines.append(f'. "$RP_PILOT_SANDBOX"/env/{literal("rp_named_env." + description["named_env"] + ".sh")} '
                      '|| exit 1')
     if description['environment']:
-        lines += [*record.lines(), *_assignments(description['environment'])]
+        lines += [*record.lines(), *_assignments(values_of(description))]
     record.note('exec_pre')
     if description['pre_exec'] or context.waits:
         lines += [*record.lines(), *_commands('pre_exec', description['pre_exec'], hidden), *context.waits]
     record.note('rank_start')
-    program = ' '.join(map(shell_quote, texts_of(description)))
+    if has_command(description, task.sandbox):
+        program = command_line(description['executable'], arguments_of(description))
+    else:
+        program = ' '.join(map(shell_quote, texts_of(description)))
     lines += [*record.lines(), *context.heeds, f'{program} {hidden} &', 'export RP_RANK_PID=$!',
               *context.runs]
     record.note('rank_stop', '"RP_EXEC_PID=$RP_EXEC_PID:RP_RANK_PID=$RP_RANK_PID"')

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from executor_support import a_task
 
-from rp_agent.executor.launching.unset import MOST, UnsetVariables
+from rp_agent.executor.launching.text_notices import MOST, TextNotices
 
 
 def told(*descriptions: dict[str, Any]) -> list[str]:
     """The names that the application is told of, in order."""
     sentences: list[str] = []
-    variables = UnsetVariables(lambda: {'HOME': '/home'}, sentences.append)
+    variables = TextNotices(lambda: {'HOME': '/home'}, sentences.append)
     for number, description in enumerate(descriptions):
         variables.look([a_task(uid=f'task.{number}', **description)])
     return [sentence.partition(': $')[2].partition(' ')[0] for sentence in sentences]
@@ -37,3 +37,26 @@ def test_each_name_once_and_not_too_many() -> None:
     assert told({'arguments': ['$A']}, {'arguments': ['$A$B']}) == ['A', 'B']
     many = [{'arguments': [f'$V{number}']} for number in range(MOST + 5)]
     assert told(*many) == [f'V{number}' for number in range(MOST)]
+
+
+def notices(*descriptions: dict[str, Any]) -> list[str]:
+    sentences: list[str] = []
+    texts = TextNotices(lambda: {'HOME': '/home'}, sentences.append)
+    for number, description in enumerate(descriptions):
+        texts.look([a_task(uid=f'task.{number}', **description)])
+    return sentences
+
+
+def test_an_executable_that_is_a_command_line_is_told_once() -> None:
+    command, = notices({'executable': 'echo'}, {'executable': 'a b', 'literal_arguments': True}, {'executable': 5},
+                       {'executable': '/bin/echo a'}, {'executable': '$HOME/x'})
+    assert command.startswith("task.3: its executable '/bin/echo a' is not one word and no existing path")
+    assert 'literal_arguments=True' in command
+
+
+def test_a_command_in_the_environment_is_told_once() -> None:
+    value, = notices({'environment': {'A': '$HOME'}}, {'environment': {'A': '`x`'}, 'literal_arguments': True},
+                     {'environment': {'A': 'x', 'B': '$(date)'}}, {'environment': {'A': '`x`'}},
+                     {'environment': {'A': 5}})
+    assert value.startswith('task.2: the value of B in its environment')
+    assert 'pre_exec' in value

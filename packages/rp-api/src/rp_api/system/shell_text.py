@@ -1,11 +1,10 @@
-r"""Expansion of shell variables in a task's executable, arguments and environment.
+r"""Texts of a task that a shell may read: its executable, arguments and environment.
 
-`texts_of` returns the texts of a program with its arguments; with `literal_arguments`, the active characters of
-arguments have a backslash.
-
-These texts have the meaning that they have in double quotes in a shell: `$NAME`, `${NAME}`, `$(command)` and backticks
-are active, `\$` and a backslash before a backtick give the plain character. All other characters are literal,
-including spaces, quotes, wildcards and other backslashes.
+`arguments_of` and `values_of` return texts with the meaning that they have in double quotes in a shell: `$NAME`,
+`${NAME}`, `$(command)` and backticks are active, `\$` and a backslash before a backtick give the plain character. All
+other characters are literal, including spaces, quotes, wildcards and other backslashes. Active characters that shall
+be literal therefore get a backslash: all with `literal_arguments`; in values of the environment all but those of
+`$NAME` and `${NAME}`; in an executable all of them, unless it is a command line for a shell (`is_command`).
 
 `expand` expands most texts without a shell. For the others, `shell_quote` quotes the text so that a POSIX shell gives
 it the same meaning.
@@ -13,8 +12,9 @@ it the same meaning.
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 _ACTIVE = (
@@ -23,16 +23,71 @@ _ACTIVE = (
     r'|\$(?P<name>[A-Za-z_][A-Za-z0-9_]*)'
     r'|(?P<shell>\$[({0-9@*#?!$-]|`)'
 )
+_COMMAND = re.compile(r'[ \t\r\n|&;<>()$`\\"\'*?[{]|^[~#]')
+_OF_VALUE = re.compile(r'\\[$`]|\$\{[A-Za-z_][A-Za-z0-9_]*\}|\$[A-Za-z_][A-Za-z0-9_]*|(?P<plain>[$`])')
 _SPECIAL = re.compile(r'[\\"$`]')
+_NOT_FOUND = 127
+_ADVICE = (' (commands in its arguments, "$(...)" or backticks, ran before the program, which got their output: for '
+           'arguments as they are written, set literal_arguments=True)')
 _NAMED = re.compile(r'\$(?:\{(?P<braced>[A-Za-z_][A-Za-z0-9_]*|[1-9@*])\}|(?P<plain>[A-Za-z_][A-Za-z0-9_]*|[1-9@*]))')
 
 
+def escaped(text: str) -> str:
+    """Return the text whose expansion is this text."""
+    return re.sub(r'([$`])', r'\\\1', text)
+
+
+def is_command(executable: str, directory: str) -> bool:
+    """Return whether an executable is a command line for a shell: not an existing path, nor one word.
+
+    Paths are relative to `directory`.
+    """
+    return bool(_COMMAND.search(executable)) and not (
+        '/' in executable and os.path.exists(os.path.join(directory, executable)))
+
+
+def has_command(description: Mapping[str, Any], directory: str) -> bool:
+    """Return whether a shell reads a task's executable as a command line: `is_command`, and the task is not literal."""
+    return not description['literal_arguments'] and is_command(description['executable'], directory)
+
+
+def arguments_of(description: Mapping[str, Any]) -> list[str]:
+    """Return a task's arguments, to be expanded."""
+    arguments: list[str] = description['arguments']
+    return list(map(escaped, arguments)) if description['literal_arguments'] else arguments
+
+
 def texts_of(description: Mapping[str, Any]) -> list[str]:
-    """Return a task's executable and arguments, to be expanded."""
-    arguments = description['arguments']
-    if description['literal_arguments']:
-        arguments = [re.sub(r'([$`])', r'\\\1', text) for text in arguments]
-    return [description['executable'], *arguments]
+    """Return a task's executable, which is no command line, and its arguments, to be expanded."""
+    return [escaped(description['executable']), *arguments_of(description)]
+
+
+def values_of(description: Mapping[str, Any]) -> dict[str, str]:
+    """Return a task's variables, with values to be expanded; `expand` expands all of them."""
+    variables: dict[str, str] = description['environment']
+    if not description['literal_arguments']:
+        return {name: _OF_VALUE.sub(_but_names, value) for name, value in variables.items()}
+    return {name: escaped(value) for name, value in variables.items()}
+
+
+def advice(code: int | None, arguments: Sequence[str]) -> str:
+    """Return what may explain an exit code of a program: commands in its arguments, which are not literal; or nothing.
+
+    The program may have been a shell, which did not find their output.
+    """
+    commands = code == _NOT_FOUND and any('$(' in text or '`' in text for text in arguments)
+    return _ADVICE if commands else ''
+
+
+def unexpanded(value: str) -> bool:
+    """Return whether a value of the environment has a command or another form that only a shell would replace."""
+    return any(match['plain'] == '`' or value[match.end():match.end() + 1] in ('(', '{')
+               for match in _OF_VALUE.finditer(value) if match['plain'])
+
+
+def command_line(executable: str, arguments: Sequence[str]) -> str:
+    """Return the line for a shell that runs an executable that is a command, as one unit, with its arguments."""
+    return '{ ' + ' '.join([executable, *map(shell_quote, arguments)]) + '\n}'
 
 
 def variables(text: str) -> Iterator[str]:
@@ -88,6 +143,10 @@ def shell_quote(text: str) -> str:
 def literal(text: str) -> str:
     """Quote the text for a POSIX shell so that every character is literal."""
     return "'" + text.replace("'", "'\\''") + "'"
+
+
+def _but_names(match: re.Match[str]) -> str:
+    return match[0] if match['plain'] is None else f'\\{match[0]}'
 
 
 def _special_end(text: str, start: int) -> int:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rp_agent.executor.launching.expand import expand, literal, shell_quote, texts_of, variables
-from rp_agent.task import Description
+from rp_api.description.task import TaskDescription
+from rp_api.system.shell_text import (
+    expand,
+    has_command,
+    is_command,
+    literal,
+    shell_quote,
+    texts_of,
+    unexpanded,
+    values_of,
+    variables,
+)
 
 ENV = {'A': 'value', 'B_2': 'two words', 'EMPTY': '', '_x': '*'}
 
@@ -65,10 +76,45 @@ def test_any_text_means_the_same_to_the_shell(text: str) -> None:
 @example('\\$A')
 @example('$(date)')
 def test_literal_arguments_stand_for_themselves(text: str) -> None:
-    executable, argument = texts_of(Description({'executable': '$A', 'arguments': [text], 'literal_arguments': True}))
-    assert executable == '$A'
-    assert by_shell(shell_quote(argument)) == expand(argument, ENV) == text
-    assert texts_of(Description({'executable': '$A', 'arguments': [text]})) == ['$A', text]
+    described = {'executable': text, 'arguments': [text], 'environment': {'V': text}}
+    literally = TaskDescription({**described, 'literal_arguments': True})
+    for each in (*texts_of(literally), *values_of(literally).values()):
+        assert by_shell(shell_quote(each)) == expand(each, ENV) == text
+    executable, argument = texts_of(TaskDescription(described))
+    assert by_shell(shell_quote(executable)) == expand(executable, ENV) == text
+    assert argument == text
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(alphabet='aA_$\\`"\'{}() \n!*~1@', max_size=8))
+@example('$A$1$(date)`date`${A}${A:-x}$')
+def test_values_never_need_a_shell_and_mean_the_same_to_one(text: str) -> None:
+    value = values_of(TaskDescription({'environment': {'V': text}}))['V']
+    assert by_shell(shell_quote(value)) == expand(value, ENV)
+
+
+@pytest.mark.parametrize(('value', 'told'), [
+    ('', False), ('$A${A}', False), ('p$5', False), ('100$', False), (r'\$(x) \`x\`', False),
+    ('$(x)', True), ('`x', True), ('${A:-x}', True), ('a $A $((1))', True)])
+def test_commands_in_values(value: str, told: bool) -> None:
+    assert unexpanded(value) == told
+
+
+@pytest.mark.parametrize(('executable', 'command'), [
+    *((word, False) for word in ('prog', '/bin/prog-1.0_x+y', './a,b=c:d@e%f', 'g++', 'prog~#1!', 'é')),
+    *((line, True) for line in (
+        '/bin/echo a', 'a&&b', '~/x', '$A/x', '`x`', 'a;b', '"a"', "'a'", 'a\\b', 'a*', 'a?', '[a]', '{a,b}', 'a|b',
+        '>x', '(a)', 'a\nb', 'a\tb', '#a', 'a\0 b'))])
+def test_command_lines(tmp_path: Path, executable: str, command: bool) -> None:
+    """Unless there is a file of that name."""
+    assert is_command(executable, str(tmp_path)) == command
+    assert has_command(TaskDescription({'executable': executable}), str(tmp_path)) == command
+    assert not has_command(TaskDescription({'executable': executable, 'literal_arguments': True}), str(tmp_path))
+    if '/' not in executable and '\0' not in executable:
+        (tmp_path / executable).touch()
+        assert not is_command(f'./{executable}', str(tmp_path))
+        assert not is_command(f'{tmp_path}/{executable}', '/')
+        assert is_command(executable, str(tmp_path)) == command   # a name is looked for on the PATH
 
 
 @pytest.mark.parametrize(('text', 'names'), [
