@@ -48,6 +48,18 @@ def test_pmix(install: Install, programs: Path, tmp_path: Path, job: dict[str, s
         check(task, ['n1', 'n1', 'n3', 'n3'])
 
 
+@pytest.mark.parametrize('name', ['Debian mpich', 'Debian openmpi'])
+def test_the_pmi_that_the_library_needs_is_found(install: Install, programs: Path, tmp_path: Path,
+                                                 job: dict[str, str], name: str) -> None:
+    """This Slurm has MpiDefault=none. Options for srun in the environment of the job have no effect."""
+    inputs = {'SLURM_LABELIO': '1', 'SLURM_STDOUTMODE': 'none', 'SLURM_DISTRIBUTION': 'plane=2',
+              'SLURM_NTASKS_PER_GPU': '1'}
+    with bench(tmp_path, 'SRUN', NODES, job | inputs) as table:
+        task = table.task('task', on(1, 1, 1), executable=install(name).compiled(programs))
+        table.run(task)
+        check(task, ['n1'] * 3)
+
+
 def test_mpi4py_in_several_tasks_at_once(install: Install, tmp_path: Path, job: dict[str, str]) -> None:
     mpi = install('wheel mpich')
     with srun(tmp_path, job, mpi) as table:

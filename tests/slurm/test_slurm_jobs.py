@@ -40,6 +40,19 @@ def test_a_queue_is_a_partition(driver: BatchDriver, tmp_path: Path) -> None:
     assert told(driver, tmp_path / 'box', queue='short')['SLURM_JOB_PARTITION'] == 'short'
 
 
+def test_variables_of_sbatch_do_not_override_what_is_said(slurm: SlurmCluster, tmp_path: Path) -> None:
+    """What is not said stays as the user wants it."""
+    user = {'SBATCH_JOB_NAME': 'other', 'SBATCH_PARTITION': 'short', 'SBATCH_TIMELIMIT': '1', 'SBATCH_ARRAY_INX': '1-3',
+            'SBATCH_WAIT': '1', 'SBATCH_OVERCOMMIT': '1', 'SBATCH_ACCOUNT': 'theirs', 'SBATCH_COMMENT': 'x'}
+    with batch_driver(slurm.environ | user, tmp_path) as driver:
+        environ = told(driver, tmp_path / 'box', queue='debug', account='mine')
+        assert (environ['SLURM_JOB_NAME'], environ['SLURM_JOB_PARTITION']) == ('job', 'debug')
+        assert environ['SLURM_JOB_ACCOUNT'] == 'mine'
+        assert 'SLURM_ARRAY_JOB_ID' not in environ
+        environ = told(driver, tmp_path / 'box.2')
+        assert (environ['SLURM_JOB_PARTITION'], environ['SLURM_JOB_ACCOUNT']) == ('short', 'theirs')
+
+
 def test_a_job_that_fails(driver: BatchDriver, tmp_path: Path) -> None:
     driver.submitted(URL, 'job', tmp_path / 'box', 'echo no such module >&2; exit 3')
     ended = driver.event('ended')

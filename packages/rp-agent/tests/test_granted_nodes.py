@@ -152,6 +152,18 @@ def test_what_the_own_node_is_called_when_others_have_more() -> None:
     assert Shape({}, {}, True).allocation(nodes, None).unlike == ()   # nothing is known of a node
 
 
+@pytest.mark.parametrize(('granted', 'platform', 'gpus'), [
+    (None, {'gpus_per_node': 4}, (2, 2)), (4, {'gpus_per_node': 4}, (2, 4)), (4, {}, (2, 4)), (1, {}, (1, 1)),
+    (4, {'gpus_per_node': 4, 'system_architecture': {'blocked_gpus': [3]}}, (2, 3))])
+def test_gpus_that_the_environment_of_the_job_hides(
+        granted: int | None, platform: dict[str, Any], gpus: tuple[int, int]) -> None:
+    """On the agent's node, or on all if the batch system does not say how many GPUs they have."""
+    nodes = [Node('a', 8, granted), Node('b', 8, granted)]
+    shape = Shape(platform, {'ROCR_VISIBLE_DEVICES': '5,7'}, True, nodes[0])
+    assert tuple(shape.devices(node)[1] for node in nodes) == gpus
+    assert shape.allocation(nodes[:1], nodes[0]).gpu_ids == ('5', '7')[:gpus[0]]
+
+
 def test_all_devices_of_nodes_that_differ() -> None:
     platform = {'system_architecture': {'blocked_cores': [0, 20]}}
     allocation = Shape(platform, {}, True).allocation([Node('a', 8, 0), Node('b', 32, 4)], None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from agent_support import wait_until
@@ -12,14 +13,15 @@ from launch_support import is_gone
 from programs_support import program, says
 
 from rp_agent.launch_method import find
-from rp_agent.launch_method.base import LaunchMethod, Program
-from rp_agent.launch_method.srun import VERBOSE
+from rp_agent.launch_method.base import LaunchMethod, Program, Setting
+from rp_agent.launch_method.mpi_library import MPICH, OPEN_MPI, Linked
+from rp_agent.launch_method.srun import VERBOSE, Srun
 from rp_agent.launch_method.system import System
 from rp_api.errors import PlatformError
 from rp_api.platforms.systems import LAUNCH_METHODS
 
 # what real ones print
-OPEN_MPI = 'mpirun (Open MPI) 5.0.3\n\nReport bugs to https://www.open-mpi.org/community/help/'
+OPEN_MPI_5 = 'mpirun (Open MPI) 5.0.3\n\nReport bugs to https://www.open-mpi.org/community/help/'
 DEBIAN = 'mpirun.openmpi (OpenRTE) 4.1.4\n\nReport bugs to http://www.open-mpi.org/community/help/'
 SPECTRUM = 'mpirun (IBM Spectrum MPI) 10.4.0.03rtm4\n\nReport bugs to https://www.ibm.com/support'
 HYDRA = 'HYDRA build details:\n    Version:                                 4.0.2\n    Release Date: Thu Apr  7 2022'
@@ -45,7 +47,7 @@ def complaint(name: str, system: System) -> str:
 
 
 @pytest.mark.parametrize(('said', 'flavour', 'version', 'rank_variable'), [
-    (OPEN_MPI, 'Open MPI', '5.0.3', 'OMPI_COMM_WORLD_RANK'), (DEBIAN, 'Open MPI', '4.1.4', 'OMPI_COMM_WORLD_RANK'),
+    (OPEN_MPI_5, 'Open MPI', '5.0.3', 'OMPI_COMM_WORLD_RANK'), (DEBIAN, 'Open MPI', '4.1.4', 'OMPI_COMM_WORLD_RANK'),
     (SPECTRUM, 'Spectrum MPI', '10.4.0.03rtm4', 'OMPI_COMM_WORLD_RANK'), (HYDRA, 'Hydra', '4.0.2', 'PMI_RANK'),
     (INTEL, 'Intel MPI', '2021.9', 'PMI_RANK'), (PALS, 'PALS', '1.2.12', 'PALS_RANKID')])
 def test_flavours(said: str, flavour: str, version: str, rank_variable: str, system: System, tmp_path: Path) -> None:
@@ -127,6 +129,50 @@ def test_slurm_is_told_to_bind_nothing_where_it_would(plugin: str, told: bool, s
     assert ('--cpu-bind=none' in method.command(on(0), ['true']).argv) == told
 
 
+TYPES = ('MPI plugin types are...\n\tnone\n\tpmi2\n\tcray_shasta\n\tpmix\n'
+         'specific pmix plugin versions available: pmix_v4')
+
+
+def srun(directory: Path, types: str, default: str) -> None:
+    """A Slurm that has these types of PMI."""
+    program(directory / 'srun', f"case $1 in (--mpi=list) cat <<'END'\n{types}\nEND\n;; (*) echo slurm 22.05.8 ;; esac")
+    program(directory / 'scontrol', f'echo "MpiDefault              = {default}"')
+
+
+@pytest.mark.parametrize(('default', 'types', 'library', 'pmi'), [
+    ('none', TYPES, MPICH, 'pmi2'), ('none', TYPES, OPEN_MPI, 'pmix'), ('none', TYPES, '', 'pmi2'),
+    ('pmix', TYPES, MPICH, 'pmi2'), ('pmix', TYPES, OPEN_MPI, ''), ('pmix_v4', TYPES, OPEN_MPI, ''),
+    ('pmix', TYPES, '', ''),
+    ('pmi2', TYPES, MPICH, ''), ('pmi2', TYPES, OPEN_MPI, ''), ('cray_shasta', TYPES, MPICH, ''),
+    ('none', 'srun: MPI types are...\nsrun: none\nsrun: pmi2', MPICH, 'pmi2'), ('none', 'unknown', MPICH, ''),
+    ('none', TYPES.replace('pmi2', 'x').replace('cray_shasta', 'y'), MPICH, None), ('none', 'a:\n none\n', '', ''),
+    ('none', 'a:\n none\n', OPEN_MPI, None)])
+def test_srun_connects_ranks_by_the_pmi_of_their_library(
+        system: System, tmp_path: Path, default: str, types: str, library: str, pmi: str | None) -> None:
+    srun(tmp_path, types, default)
+    method = detect('SRUN', system)
+    linked = Linked('/bin/prog', library, 'libmpi.so') if library else None
+    asked = ['--mpi=' + pmi] if pmi else []
+    several = on(0, 1, linked=linked)
+    if pmi is None and linked:
+        assert f'/bin/prog uses {library} (libmpi.so), whose ranks find each other by' in method.refuses(several)
+    else:
+        assert method.refuses(several) == ''
+        assert [word for word in method.command(several, ['true']).argv if word.startswith('--mpi')] == asked
+    for other in (on(0, linked=linked), on(0, 1, mpi=False, linked=linked)):
+        assert method.refuses(other) == ''
+        assert not [word for word in method.command(other, ['true']).argv if word.startswith('--mpi')]
+
+
+@pytest.mark.parametrize(('options', 'environ'), [({'arguments': ['--mpi=x']}, {}), ({}, {'SLURM_MPI_TYPE': 'x'})])
+def test_a_pmi_that_was_chosen_is_left_alone(
+        system: System, tmp_path: Path, options: dict[str, Any], environ: dict[str, str]) -> None:
+    srun(tmp_path, TYPES, 'none')
+    method = Srun.detect(System({**system.environ, **environ}), Setting(), options)
+    assert '--mpi=pmi2' not in method.command(on(0, 1), ['true']).argv
+    assert not method.asks_library
+
+
 def test_srun_says_more_where_it_is_asked_to(tmp_path: Path) -> None:
     program(tmp_path / 'srun', 'echo slurm 23.11.4')
     method = detect('SRUN', System({'PATH': f'{tmp_path}:/usr/bin:/bin', VERBOSE: ''}))
@@ -156,7 +202,7 @@ def test_flux(system: System, tmp_path: Path) -> None:
 
 
 def test_mpirun_in_the_cluster_mode_of_cray(system: System, tmp_path: Path) -> None:
-    program(tmp_path / 'mpirun', says(OPEN_MPI))
+    program(tmp_path / 'mpirun', says(OPEN_MPI_5))
     assert complaint('MPIRUN_CCMRUN', system).startswith('ccmrun is not in PATH')
     program(tmp_path / 'ccmrun', 'exit 0')
     argv = detect('MPIRUN_CCMRUN', system).command(on(0, 0), ['true']).argv

@@ -78,6 +78,24 @@ def test_literal_arguments(harness: Harness, more: dict[str, Any]) -> None:
     assert sorted(lines(task, 'task.000000.out')) == sorted(texts * 2)
 
 
+INPUTS = ('SLURM_LABELIO', 'SLURM_STDOUTMODE', 'SLURM_EXCLUSIVE', 'SLURM_DISTRIBUTION', 'SLURM_OVERCOMMIT',
+          'SLURM_NTASKS_PER_GPU', 'SLURM_MEM_PER_CPU', 'SLURM_REMOTE_CWD', 'SLURM_TASK_PROLOG', 'SRUN_EXPORT_ENV',
+          'OMPI_MCA_rmaps_base_mapping_policy', 'HYDRA_PREPEND_RANK', 'MPIEXEC_TIMEOUT', 'PALS_LABEL')
+
+
+def test_variables_that_are_options_of_launchers_do_not_reach_them(make: Make) -> None:
+    """Those of the task's own environment reach the program."""
+    of_job = {'SLURM_JOB_ID': '7', 'SLURM_JOB_NODELIST': 'n', 'SLURM_NNODES': '1', 'SLURM_CONF': '/x'}
+    harness = make('test "$1" = --version || /usr/bin/env >"${0%/*}/seen"\n' + HYDRA, **of_job,
+                   **dict.fromkeys(INPUTS, '1'))
+    task = harness.run_one(executable='/usr/bin/env', environment={'SLURM_LABELIO': '2'}, use_mpi=True)
+    assert task.target_state == states.DONE, task.exception_detail
+    seen = {line.partition('=')[0] for line in (harness.path / 'bin' / 'seen').read_text().splitlines()}
+    assert not seen & set(INPUTS)
+    assert seen >= of_job.keys()
+    assert 'SLURM_LABELIO=2' in lines(task, 'task.000000.out')
+
+
 def test_what_is_known_of_the_launch(harness: Harness) -> None:
     task = harness.run_one(ranks=2)
     ranks = f'{harness.path}/rp-rank {task.sandbox}/task.000000.exec.plan'

@@ -146,10 +146,18 @@ def test_memory_limit_of_version_1(tmp_path: Path) -> None:
 @pytest.mark.parametrize(('text', 'gpus'), [
     ('', 0), ('0', 1), ('0,1, 3', 3), ('-1', 0), ('NoDevFiles', 0), ('0,-1,1', 1), ('0,1,', 2),
     ('GPU-8f2e, MIG-1d2c', 2)])
-@pytest.mark.parametrize('name', ['CUDA_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES', 'ZE_AFFINITY_MASK'])
+@pytest.mark.parametrize('name', [
+    'CUDA_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES', 'HIP_VISIBLE_DEVICES', 'ZE_AFFINITY_MASK'])
 def test_the_environment_says_which_gpus_may_be_used(tmp_path: Path, name: str, text: str, gpus: int) -> None:
     write(tmp_path, {f'dev/nvidia{number}': '' for number in range(4)})
     assert machine.usable_gpus({name: text}, tmp_path) == gpus
+
+
+def test_of_several_variables_those_for_other_gpus_do_not_count() -> None:
+    environ = {'CUDA_VISIBLE_DEVICES': '', 'ROCR_VISIBLE_DEVICES': '2,3', 'HIP_VISIBLE_DEVICES': '0,1'}
+    assert machine.visible_gpus(environ) == ('2', '3')
+    assert [machine.bounded_gpus(gpus, environ) for gpus in (1, 2, 8)] == [1, 2, 2]
+    assert machine.bounded_gpus(8, {}) == 8
 
 
 def test_nvidia_gpus_are_counted(tmp_path: Path) -> None:

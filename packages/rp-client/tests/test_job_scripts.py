@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from rp_api.platforms.load import filled, get_platform, list_platforms
 from rp_client.launcher.batch.job import job_request
 from rp_client.launcher.batch.systems.base import Scripted
 from rp_client.launcher.batch.systems.registry import batch_system
+from rp_client.launcher.batch.systems.request import JobRequest
 
 GOLDEN = Path(__file__).parent / 'golden'
 SCRIPTED = [name for name in CASES if name not in ADAPTED]
@@ -46,6 +48,33 @@ def test_script_of_a_batch_system(name: str) -> None:
     system = batch_system(url)
     assert isinstance(system, Scripted)
     compare(GOLDEN / 'cases' / f'{name}.sh', system.render(request))
+
+
+@pytest.mark.parametrize('name', SCRIPTED)
+def test_nothing_in_the_environment_of_the_submitter_overrides_what_is_said(name: str, tmp_path: Path) -> None:
+    """What is not said is left to the user and the site."""
+    url, request = requested(name)
+    system = batch_system(url)
+    assert isinstance(system, Scripted)
+    shows = tmp_path / system.submitter.split()[0]
+    shows.write_text('#!/bin/sh\nexec env\n')
+    shows.chmod(0o755)
+    variables = [name for names in system.overriding.values() for name in names.split()]
+    environ = {'PATH': f'{tmp_path}:/usr/bin:/bin', 'SBATCH_DEPENDENCY': 'x', **dict.fromkeys(variables, 'x')}
+
+    def kept(request: JobRequest) -> set[str]:
+        script = system.submit(request._replace(directory=str(tmp_path)))
+        done = subprocess.run(['/bin/sh', '-c', script], env=environ, capture_output=True, text=True, check=True)
+        return {line.partition('=')[0] for line in done.stdout.splitlines()} & environ.keys()
+
+    bare = request._replace(queue='', qos='', account='', reservation='', options=(), gpus=0, memory=0, exclusive=False,
+                            threads_per_core=0, reserved_cores=None)
+    always = set(system.overriding.get('', '').split())
+    assert kept(bare) == environ.keys() - always
+    assert 'SBATCH_DEPENDENCY' in kept(request)
+    said = bare._replace(queue='q', account='a', reserved_cores=0)
+    gone = [system.overriding.get(field, '').split() for field in ('', 'queue', 'account', 'reserved_cores')]
+    assert kept(said) == environ.keys() - {name for names in gone for name in names}
 
 
 @pytest.mark.parametrize('label', PLATFORMS)

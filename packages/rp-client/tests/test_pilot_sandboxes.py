@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 from typing import Any
 
 import pytest
@@ -66,6 +68,16 @@ def test_variables_are_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('SCRATCH', '/scratch/me')
     assert sandboxes('$SCRATCH').resource == '/scratch/me/radical.pilot.sandbox'
     assert sandboxes(sandbox='${SCRATCH}/deep').resource == '/scratch/me/deep/radical.pilot.sandbox'
+
+
+@pytest.mark.parametrize('home', [None, ''])
+def test_the_user_database_knows_the_home_directory(monkeypatch: pytest.MonkeyPatch, home: str | None) -> None:
+    monkeypatch.delenv('HOME') if home is None else monkeypatch.setenv('HOME', home)
+    known = pwd.getpwuid(os.getuid()).pw_dir.rstrip('/')
+    assert sandboxes('$HOME').resource == f'{known}/radical.pilot.sandbox'
+    assert sandboxes(sandbox='${HOME}/deep').resource == f'{known}/deep/radical.pilot.sandbox'
+    monkeypatch.setenv('HOMESTEAD', '/x')
+    assert sandboxes('$HOMESTEAD').resource == '/x/radical.pilot.sandbox'
 
 
 def test_attributes_are_filled_in() -> None:

@@ -21,6 +21,7 @@ from rp_agent.bootstrap.failure import BootstrapError, report
 from rp_agent.bootstrap.tunnel import through_tunnel
 from rp_agent.lineage import die_with_parent
 from rp_api.system import private, signals
+from rp_api.system.host import with_home
 
 AGENT = 'agent_0'
 
@@ -54,7 +55,7 @@ def _prepare(stage_0: int) -> dict[str, Any]:
     """Write the files that the agent needs, check the node, and return the agent's configuration."""
     config = _read_config()
     _note_run(config)
-    config['environment'] = environment.without_virtualenv(environment.of_process(stage_0))
+    config['environment'] = with_home(environment.without_virtualenv(environment.of_process(stage_0)))
     tunnel = os.environ.get('RP_TUNNEL')
     if tunnel:
         config['coordination'] = through_tunnel(config['coordination'], tunnel)

@@ -168,6 +168,8 @@ class LaunchMethod(ABC):
     """Names of variables that hold the number of ranks; empty if the launcher sets none."""
     mpi: str = ''
     """Kind of MPI library (`Open MPI` or `MPICH`) that the launcher supports; empty if it is unknown."""
+    asks_library: bool = False
+    """True if the command depends on the MPI library of the program, `Job.linked`."""
     chooses_devices: bool = False
     """True if the launcher chooses the cores and GPUs of each rank itself, in place of those in its slot."""
 

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Setting
+from rp_agent.launch_method.mpi_library import MPICH, OPEN_MPI
 from rp_agent.launch_method.nodes import MANY, Block, blocks, hosts, in_order
 from rp_agent.launch_method.system import System
 from rp_api.errors import PlatformError
@@ -25,6 +26,10 @@ _OVERLAP = (20, 11)
 """First version in which steps that share a node need `--overlap`; before, all steps could."""
 _NODEFILE = (19,)
 """First version with `--nodefile`."""
+
+_PMI = {MPICH: ('pmi2', 'cray_shasta'), OPEN_MPI: ('pmix', 'pmi2'), None: ('pmi2',)}
+"""Types of PMI by which ranks of an MPI library find each other, the first one preferred. For an unknown library (None)
+it is the one under which a program with another library fails; without, each rank would be a program of one rank."""
 
 VERBOSE = 'RADICAL_PILOT_SRUN_VERBOSE'
 """Name of a variable that makes srun print details."""
@@ -43,10 +48,14 @@ class Srun(LaunchMethod):
     size_variables = ('SLURM_STEP_NUM_TASKS', 'SLURM_NTASKS')
 
     def __init__(self, program: Program, setting: Setting, options: Mapping[str, Any] | None = None, *,
-                 binds: bool = True, counts_gpus: bool = False, verbose: bool = False) -> None:
+                 binds: bool = True, counts_gpus: bool = False, verbose: bool = False,
+                 pmi: str = '', pmis: Sequence[str] = ()) -> None:
         super().__init__(program, setting, options)
         self.chooses_devices = setting.exclusive
         self._counts_gpus = counts_gpus
+        chosen = any(argument.startswith('--mpi') for argument in self._arguments)
+        self._pmi, self._pmis = pmi, () if chosen else tuple(pmis)
+        self.asks_library = bool(self._pmis)
         self._verbose = {'SLURM_DEBUG': '1', 'SLURM_CPU_BIND': 'verbose'} if verbose else {}
         self._fixed = ('--export=ALL', *self._sharing(binds), *self._threads())
 
@@ -56,8 +65,18 @@ class Srun(LaunchMethod):
         output = system.ask(path, '--version')
         found = re.search(r'^slurm\S* (\d+\.\d+\S*)', output, re.MULTILINE)   # `slurm-wlm 22.05.8` on Debian
         program = Program(path, found[1] if found else '')
-        return cls(program, setting, options, binds=_binds(system, path), counts_gpus='SLURM_GPUS' in system.environ,
-                   verbose=VERBOSE in system.environ)
+        configured = _configuration(system, path)
+        pmis = () if 'SLURM_MPI_TYPE' in system.environ else _types_of_pmi(system, path)
+        return cls(program, setting, options, binds='affinity' in configured.get('TaskPlugin', 'affinity'),
+                   counts_gpus='SLURM_GPUS' in system.environ, verbose=VERBOSE in system.environ,
+                   pmi=configured.get('MpiDefault', ''), pmis=pmis)
+
+    def refuses(self, job: Job) -> str:
+        if self._pmi_of(job) is not None or job.linked is None:
+            return ''
+        return (f'{job.linked.program} uses {job.linked.kind} ({job.linked.library}), whose ranks find each other by '
+                f'{" or ".join(_PMI[job.linked.kind])}, and this Slurm has {", ".join(self._pmis)}: each rank would '
+                f'run as a separate program')
 
     def command(self, job: Job, executable: Sequence[str]) -> Command:
         ranks = len(job.ranks)
@@ -66,6 +85,8 @@ class Srun(LaunchMethod):
         argv = [self.program.path, *self._fixed, *_together(job), '--ntasks', str(ranks),
                 '--cpus-per-task', str(job.cores_per_rank), '--mem', str(job.mem_per_rank * most),
                 *self._gpus(job, runs, most)]
+        if pmi := self._pmi_of(job):
+            argv.append(f'--mpi={pmi}')
         files: dict[str, str] = {}
         environment = dict(self._verbose)
         if in_order(runs) and all(run.ranks == most for run in runs):
@@ -82,6 +103,15 @@ class Srun(LaunchMethod):
             return ('--exact',) if self._is(_OVERLAP) else ('--exclusive',)
         return (*(('--overlap',) if self._is(_OVERLAP) else ()), '--overcommit',
                 *(('--cpu-bind=none',) if binds else ()))   # a Slurm that cannot bind warns in each task's output
+
+    def _pmi_of(self, job: Job) -> str | None:
+        """Return the type of PMI that a job has to ask for: empty for Slurm's default; None if none fits."""
+        kind = job.linked.kind if job.linked else None
+        if not self._pmis or not job.mpi or len(job.ranks) == 1 or not (kind or self._pmi == 'none'):
+            return ''
+        if self._pmi.partition('_v')[0] in _PMI[kind]:
+            return ''
+        return next((pmi for pmi in _PMI[kind] if pmi in self._pmis), None)
 
     def _threads(self) -> tuple[str, ...]:
         threads = self.setting.threads_per_core
@@ -119,14 +149,22 @@ class Srun(LaunchMethod):
         return not self.program.numbers or self.program.numbers >= version
 
 
-def _binds(system: System, srun: str) -> bool:
-    """Return whether this Slurm can bind processes to cores; True if it is unknown."""
+def _configuration(system: System, srun: str) -> dict[str, str]:
+    """Return values of this Slurm's configuration; empty if they are unknown."""
     try:
         output = system.ask(os.path.join(os.path.dirname(srun), 'scontrol'), 'show', 'config')
     except PlatformError:
-        return True
-    plugin = re.search(r'^TaskPlugin\s*=\s*(\S+)', output, re.MULTILINE)
-    return plugin is None or 'affinity' in plugin[1]
+        return {}
+    return dict(re.findall(r'^(TaskPlugin|MpiDefault)\s*=\s*(\S+)', output, re.MULTILINE))
+
+
+def _types_of_pmi(system: System, srun: str) -> tuple[str, ...]:
+    """Return the types of PMI that this Slurm has; empty if they are unknown."""
+    try:
+        output = system.ask(srun, '--mpi=list')
+    except PlatformError:
+        return ()
+    return tuple(re.findall(r'^(?:srun:)?\s+(\w+)\s*$', output, re.MULTILINE))
 
 
 def _together(job: Job) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from rp_agent.bootstrap import stage_2
 from rp_agent.components.layout import NodeHost
+from rp_agent.executor.launching.launchers import without_inputs
 from rp_agent.launch_method.base import Job, LaunchMethod, Rank, Setting
 from rp_agent.launch_method.find import detect_one
 from rp_agent.launch_method.system import System
@@ -138,7 +139,7 @@ def _launch(method: LaunchMethod, name: str, job: Job, program: Sequence[str]) -
         with open(os.path.join(job.sandbox, name), 'w', encoding='utf-8') as file:
             file.write(text)
     outer = (*method.rank_variables, *method.size_variables)
-    environment = {name: value for name, value in os.environ.items() if name not in outer}
+    environment = {name: value for name, value in without_inputs(os.environ).items() if name not in outer}
     environment |= method.environment | dict(command.environment)
     return Launch(name, tuple(rank.index for rank in job.ranks), command.argv, environment, method.CANCEL,
                   method.rank_variables)

@@ -82,7 +82,7 @@ class BatchSystem(ABC):
             raise PlatformError(f'{job} has no nodes that tasks could run on')
         own = self.own(nodes, system)
         sick = system.sick([node.name for node in nodes if node is not own]) if request.backup_nodes else {}
-        shape = Shape(platform, system.environ, self.COUNTS_THREADS)
+        shape = Shape(platform, system.environ, self.COUNTS_THREADS, own)
         chosen = choose(nodes, own, request, shape.devices, job, sick)
         return shape.allocation(chosen, own)
 

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from itertools import takewhile
 from pathlib import Path
 
+from rp_api.system.gpus import HIP_GPUS, VISIBLE_GPUS
+
 
 def usable_cores(root: Path = Path('/')) -> int:
     """Return the number of hardware threads in the affinity mask, limited by the CPU quota of the cgroup."""
@@ -37,13 +39,21 @@ def usable_gpus(environ: Mapping[str, str], root: Path = Path('/')) -> int:
 
 
 def visible_gpus(environ: Mapping[str, str]) -> tuple[str, ...] | None:
-    """Return the GPUs in a visible-devices variable; None if no such variable is set."""
-    for name in ('CUDA_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES', 'ZE_AFFINITY_MASK'):
-        if name in environ:
-            devices = (device.strip() for device in environ[name].split(','))
-            # an entry that is not a device hides all entries after it
-            return tuple(takewhile(lambda device: device not in ('', '-1', 'NoDevFiles'), devices))
-    return None
+    """Return the GPUs in a visible-devices variable, that with most of them; None if no such variable is set.
+
+    Batch systems set several, of which the others hide GPUs of other vendors, or have the same value.
+    """
+    set_ones = [environ[name].split(',') for name in (*VISIBLE_GPUS.values(), HIP_GPUS) if name in environ]
+    # an entry that is not a device hides all entries after it
+    found = (tuple(takewhile(lambda device: device not in ('', '-1', 'NoDevFiles'), map(str.strip, devices)))
+             for devices in set_ones)
+    return max(found, key=len, default=None)
+
+
+def bounded_gpus(gpus: int, environ: Mapping[str, str]) -> int:
+    """Return a number of GPUs of this machine, of which a visible-devices variable may hide some."""
+    visible = visible_gpus(environ)
+    return gpus if visible is None else min(gpus, len(visible))
 
 
 def cpu_quota(root: Path) -> float | None:

@@ -23,12 +23,14 @@ class Shape:
     """Rules of a platform for the usable devices of a node.
 
     Cores are hardware threads: `smt` per core of the platform definition. `counts_threads` is True if the batch system
-    counts hardware threads as well.
+    counts hardware threads as well. On the agent's `own` node, a visible-devices variable of the job may hide GPUs.
     """
 
-    def __init__(self, platform: Mapping[str, Any], environ: Mapping[str, str], counts_threads: bool) -> None:
+    def __init__(self, platform: Mapping[str, Any], environ: Mapping[str, str], counts_threads: bool,
+                 own: Node | None = None) -> None:
         self._platform = platform
         self._environ = environ
+        self._own = own
         self._threads = architecture.threads_per_core(platform, environ)
         self._factor = 1 if counts_threads else self._threads
         self._blocked_cores = architecture.blocked(platform, 'blocked_cores')
@@ -68,8 +70,11 @@ class Shape:
         if node.gpus is None and self._is_part(node):
             return Part(0, ())   # the GPUs of a shared node may belong to another job
         if node.gpus is None:
-            return _part(self._gpus or machine.usable_gpus(self._environ), None, self._blocked_gpus)
-        return _part(self._gpus, node.gpus, self._blocked_gpus)
+            gpus = self._gpus or machine.usable_gpus(self._environ)
+            seen = machine.bounded_gpus(gpus, self._environ)
+            return _part(gpus, seen if seen < gpus else None, self._blocked_gpus)
+        seen = machine.bounded_gpus(node.gpus, self._environ) if node is self._own else node.gpus
+        return _part(self._gpus, seen, self._blocked_gpus)
 
     def _is_part(self, node: Node) -> bool:
         """Return whether the job is known to have only a part of the node."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import os
+import pwd
 import sys
+from collections.abc import Mapping
 
 
 @functools.cache
@@ -18,6 +20,16 @@ def host_id() -> str:
             return f'{file.read().strip()}:{os.readlink("/proc/self/ns/pid")}'
     except OSError:
         return os.uname().nodename
+
+
+def with_home(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment with HOME, which the user database has if it is not set; unchanged for unknown users."""
+    if environ.get('HOME'):
+        return dict(environ)
+    try:
+        return {**environ, 'HOME': pwd.getpwuid(os.getuid()).pw_dir}
+    except KeyError:
+        return dict(environ)
 
 
 _RUN = ('import gc, os, sys; gc.disable(); sys.path[:] = [os.path.abspath(path) for path in sys.path if path]; '

@@ -24,7 +24,7 @@ from rp_api.loop.process_handle import ProcessHandle
 from rp_api.system import private
 from rp_api.system.agent_process import AgentProcess, noted
 from rp_api.system.disk import no_room
-from rp_api.system.host import python_program
+from rp_api.system.host import python_program, with_home
 from rp_api.system.processes import exit_code, leave, reap_left, sweep
 from rp_api.system.readable import end_of
 from rp_client.launcher.base import Context, End, Launcher, Start
@@ -111,7 +111,8 @@ class LocalLauncher(Launcher):
               open(start.sandbox / 'agent_0.err', 'ab') as err):
             process = subprocess.Popen(
                 command, stdin=theirs.fileno(), stdout=out, stderr=err,
-                env={name: value for name, value in os.environ.items() if name not in _SECRET}, start_new_session=True)
+                env={name: value for name, value in with_home(os.environ).items() if name not in _SECRET},
+                start_new_session=True)
             try:
                 handle = _noted(process.pid, start.sandbox)
             except (OSError, PilotError):   # the agent cannot be watched

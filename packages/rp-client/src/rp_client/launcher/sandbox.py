@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from rp_api.description.pilot import PilotDescription
 from rp_api.platforms.definition import ResourceConfig
 from rp_api.platforms.load import fill
 from rp_api.system import private
+from rp_api.system.host import with_home
 from rp_client.launcher.batch.shell import is_remote
 
+_HOME = re.compile(r'\$(?:HOME\b|\{HOME\})')
 _ACCOUNTS = {'ornl': '_', 'ncsa': '-'}
 """Separators in account names that begin with a project, by site (`CHM155_003`, `bbka-delta-gpu`); directories are
 named after projects."""
@@ -65,7 +68,7 @@ def pilot_sandboxes(client: str, session: str, pilot: str, description: PilotDes
     base = description.sandbox or platform.default_remote_workdir or '$PWD'
     workdir = fill(base, _described(description, platform))
     if here or description.sandbox:
-        workdir = os.path.expandvars(workdir)
+        workdir = os.path.expandvars(_HOME.sub(with_home(os.environ).get('HOME', '$HOME'), workdir))
         if '$' in workdir:
             raise ValueError(f'sandbox {base!r} of {pilot} uses an environment variable that is not set: {workdir!r}')
         if not os.path.isabs(workdir):

@@ -29,6 +29,7 @@ from rp_agent.executor.launching import rank_program, rank_script, script
 from rp_agent.executor.launching.containers import contained
 from rp_agent.executor.launching.environment import PilotContext, TaskEnvironment, uses_gpus
 from rp_agent.executor.launching.job import WITHOUT_GPUS, places, share_of
+from rp_agent.executor.launching.launchers import without_inputs
 from rp_agent.executor.launching.outcome import explain, not_killed
 from rp_agent.executor.launching.plan import MB, check, script_variables, stdio
 from rp_agent.executor.launching.rank_script import RankShare
@@ -109,7 +110,7 @@ class JobExecutor(BaseExecutor):
         self._runs: dict[str, _Run] = {}
         self._runners: dict[int, Runner] = {}
         self._addresses: dict[int, str] = {}
-        variables = {**context.base_env, **context.belongs}
+        variables = {**without_inputs(context.base_env), **context.belongs}
         self._processes = Processes(loop, context.own_sandbox, variables)
         self.supervisor = InstanceSupervisor(loop, tracer, context.pilot_id, kind.launcher, parts, nodes,
                                              context.own_sandbox, variables, self)

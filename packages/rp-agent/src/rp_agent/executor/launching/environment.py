@@ -18,7 +18,7 @@ from rp_agent.lookup import Find, LaunchRefused, Programs, find_program
 from rp_agent.task import VARIABLES, AgentTask
 from rp_api.constants import RAPTOR_WORKER
 from rp_api.errors import PlatformError
-from rp_api.system.gpus import NO_GPUS, VISIBLE_GPUS
+from rp_api.system.gpus import HIP_GPUS, NO_GPUS, VISIBLE_GPUS
 from rp_api.system.shell import find_shell
 from rp_profiling.levels import OFF
 from rp_profiling.write.detail import Detail
@@ -188,7 +188,10 @@ class TaskEnvironment:
         if not gpus:
             return NO_GPUS
         name = VISIBLE_GPUS.get(gpu_type)
-        return {name: ','.join(self.gpu_names(gpus, node))} if name else {}
+        if name is None:
+            return {}
+        hip = {HIP_GPUS: ','.join(map(str, range(len(gpus))))} if gpu_type == 'ROCm' and HIP_GPUS in self.base else {}
+        return {name: ','.join(self.gpu_names(gpus, node)), **hip}
 
     def gpu_names(self, gpus: Sequence[int], node: int | None = None) -> list[str]:
         """Return the names of the GPUs with these indices, as in `visible_gpus`."""

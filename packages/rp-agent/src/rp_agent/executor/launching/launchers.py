@@ -27,10 +27,28 @@ if TYPE_CHECKING:
     from rp_agent.launch_method.find import Methods
     from rp_agent.launch_method.mpi_library import Linked
 
+_INPUTS = re.compile(
+    r'SRUN_.*|SLURM_(ACCOUNT|ACCTG_FREQ|BCAST.*|BURST_BUFFER|CLUSTER_CONSTRAINT|COMPRESS|CONSTRAINT|CORE_SPEC|CPU_BIND.*|'
+    r'CPU_FREQ_REQ|CPUS_PER_GPU|DEBUG.*|DELAY_BOOT|DEPENDENCY|DISABLE_STATUS|DIST.*|EPILOG|EXACT|EXCLUSIVE|'
+    r'EXIT_(ERROR|IMMEDIATE)|EXPORT_ENV|EXTERNAL_LAUNCHER|GPU_(BIND|FREQ)|GPUS|GPUS_PER_.*|GRES.*|HINT|HOSTFILE|IMMEDIATE|'
+    r'KILL_BAD_EXIT|LABELIO|MEM_BIND.*|MEM_PER_.*|NO_KILL|NTASKS_PER_.*|OOM_KILL_STEP|OPEN_MODE|OVERCOMMIT|OVERLAP|'
+    r'PARTITION|POWER|PROFILE|PROLOG|QOS|REMOTE_CWD|REQ_SWITCH|RESERVATION|RESV_PORTS|SEND_LIBS|SIGNAL|SPREAD_JOB|'
+    r'SRUN_REDUCE_TASK_EXIT_MSG|STD(ERR|IN|OUT)MODE|STEP_(GRES|KILLED_MSG_NODE_ID)|TASK_(EPILOG|PROLOG)|TEST_EXEC|'
+    r'THREAD_SPEC|THREADS|THREADS_PER_CORE|TIMELIMIT|TRES_.*|UNBUFFEREDIO|USE_MIN_NODES|WAIT|WAIT4SWITCH|WCKEY|WORKING_DIR)|'
+    r'SLURMD_DEBUG|OMPI_MCA_(rmaps|hwloc_base_binding).*|PRTE_MCA_(rmaps|hwloc_default_binding).*|'
+    r'HYDRA_(BINDING|MAPPING|MEMBIND|PREPEND|RMK|USERSIZE).*|MPIEXEC_(TIMEOUT|PREFIX).*|'
+    r'PALS_(CPU_BIND|DEPTH|EXCLUDE|GPU_BIND|HOST|LABEL|LINE_BUFFER|MEM_BIND|PPN|RLIMITS).*')
+"""Pattern of variables that act as options of a launcher. Slurm sets some of them for a job, users others."""
+
 _OF_A_RANK = (
     r'PMI_.*|PMIX_(RANK|NAMESPACE|ID|SERVER.*|SECURITY.*|GDS.*|HOSTNAME|VERSION|BFROP.*)|OMPI_(COMM|UNIVERSE|MCA_(ess|orte)).*|'
     r'MPI_(RANK|LOCAL.*)|HYDI_.*|HYDRA_(HOST|LAUNCH|PROXY).*|PALS_RANKID|ALPS_APP_PE|MPT_MPI_RANK')
 """Pattern of variables of an MPI rank; a launcher that finds them in its environment acts as a rank itself."""
+
+
+def without_inputs(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment for launchers, without variables that act as options, which the launch methods give."""
+    return {name: value for name, value in environ.items() if not _INPUTS.fullmatch(name)}
 
 
 def is_mpi(task: AgentTask) -> bool:
@@ -141,7 +159,7 @@ class Launchers:
 
     def environment(self, method: LaunchMethod) -> dict[str, str]:
         """Return the environment in which programs of a method start."""
-        return {**self._environ, **method.environment}
+        return {**without_inputs(self._environ), **method.environment}
 
     def is_here(self, position: int) -> bool:
         """Return whether the node at this position is this host."""
@@ -156,7 +174,7 @@ class Launchers:
         found = self._variables.get(method.NAME)
         if found is None:
             removed = {*method.rank_variables, *method.size_variables}
-            kept = {name: value for name, value in shared.items()
+            kept = {name: value for name, value in without_inputs(shared).items()
                     if name not in removed and not re.fullmatch(_OF_A_RANK, name)}
             found = self._variables[method.NAME] = Variables({**kept, **method.environment})
         return found
@@ -200,7 +218,7 @@ class Launchers:
     def _detected(self, found: tuple[Methods, str]) -> None:
         methods, self.rank_program = found
         self._methods = methods
-        kind = next((method for method in methods.found if method.mpi), None)
+        kind = next((method for method in methods.found if method.mpi or method.asks_library), None)
         if kind is not None:
             from rp_agent.executor.launching.mpi_programs import MpiPrograms
 

@@ -13,6 +13,7 @@ from rp_agent.resource_manager.base import Allocation, Domain, Request, below
 from rp_agent.resource_manager.system import System
 from rp_api.errors import PlatformError, ResourceError
 from rp_api.platforms.systems import JOB_VARIABLES
+from rp_api.system.gpus import HIP_GPUS, VISIBLE_GPUS
 
 
 class Fork:
@@ -53,7 +54,7 @@ def allocate(request: Request, platform: Mapping[str, Any], environ: Mapping[str
     threads = architecture.threads_per_core(platform, environ)
     blocked_cores, blocked_gpus = (architecture.blocked(platform, name) for name in ('blocked_cores', 'blocked_gpus'))
     all_cores = platform.get('cores_per_node', 0) * threads or machine.usable_cores()
-    all_gpus = platform.get('gpus_per_node') or machine.usable_gpus(environ)
+    all_gpus = machine.bounded_gpus(platform.get('gpus_per_node') or machine.usable_gpus(environ), environ)
     cores, gpus = architecture.usable(all_cores, blocked_cores), architecture.usable(all_gpus, blocked_gpus)
     if not cores:
         raise PlatformError(f'system_architecture.blocked_cores blocks all {all_cores} cores of a node')
@@ -61,7 +62,8 @@ def allocate(request: Request, platform: Mapping[str, Any], environ: Mapping[str
     if not fake:
         _refuse_more('nodes', request.nodes, 1)
         _refuse_more('cores', request.cores, cores)
-        _refuse_more('gpus', request.gpus, gpus)
+    if not fake or machine.visible_gpus(environ) is not None:
+        _refuse_more('gpus', request.gpus, gpus, environ)
     nodes = request.nodes or 1
     if not request.nodes and defined:
         nodes = _nodes_for(request, cores, gpus)
@@ -89,6 +91,8 @@ def _nodes_for(request: Request, cores: int, gpus: int) -> int:
     return max(1, math.ceil(request.cores / cores), math.ceil(request.gpus / gpus) if gpus else 1)
 
 
-def _refuse_more(what: str, wanted: int, there: int) -> None:
+def _refuse_more(what: str, wanted: int, there: int, environ: Mapping[str, str] = {}) -> None:
     if wanted > there:
-        raise ResourceError(f'{what}={wanted} of the pilot description is more than the {there} that this machine has')
+        bounds = ', '.join(f'{name}={environ[name]}' for name in (*VISIBLE_GPUS.values(), HIP_GPUS) if name in environ)
+        raise ResourceError(f'{what}={wanted} of the pilot description is more than the {there} that this machine has'
+                            + (f' (with {bounds} in the environment of the pilot)' if bounds else ''))

@@ -26,8 +26,15 @@ there: $rp_python -m pip install rp-agent"
     rp_ended=yes
 }
 
+rp_find_home() {
+    test -n "${HOME:-}" && return
+    HOME=$(getent passwd "$(id -u)" 2> /dev/null | cut -d : -f 6)
+    if test -n "$HOME"; then export HOME; else unset HOME; fi
+}
+
 rp_main() {
     exec 4>&2 < /dev/null
+    rp_find_home
     trap rp_at_exit EXIT
     trap 'rp_on_signal TERM 15' TERM
     trap 'rp_on_signal INT 2' INT

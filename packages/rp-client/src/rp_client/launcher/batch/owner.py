@@ -17,7 +17,7 @@ from typing import Any
 
 from rp_api.errors import PlatformError
 from rp_api.loop.event_loop import Loop, Timer
-from rp_api.system.host import python_program
+from rp_api.system.host import python_program, with_home
 from rp_client.launcher.batch.frames import Frames, pack
 
 PING = 5.0
@@ -85,8 +85,8 @@ class BatchProcess:
 
     def _start(self) -> None:
         ours, theirs = socket.socketpair()
-        environ = {name: value for name, value in os.environ.items() if name != _SECRET}
-        environ.setdefault('HOME', str(Path('~').expanduser()))   # the import of radical.saga fails without it
+        # the import of radical.saga fails without HOME
+        environ = {name: value for name, value in with_home(os.environ).items() if name != _SECRET}
         try:
             with open(self._log, 'ab') as log:
                 self._process = subprocess.Popen(

@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 from rp_api.errors import PlatformError
 from rp_api.loop.process_handle import ProcessHandle
+from rp_api.system.host import with_home
 from rp_api.system.ssh import OPTIONS
 
 TIMEOUT = 60.0
@@ -146,7 +147,8 @@ class Shell:
             command = [*self._connection(), _LOGIN] if self.remote else ['/bin/sh']
             try:
                 self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                                                 stderr=subprocess.PIPE, start_new_session=True)
+                                                 stderr=subprocess.PIPE, start_new_session=True,
+                                                 env=with_home(os.environ))
             except OSError as error:
                 raise PlatformError(f'{command[0]} cannot be started: {error}') from None
         return self._process

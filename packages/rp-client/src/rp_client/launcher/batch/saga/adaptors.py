@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from rp_api.errors import PlatformError
 from rp_api.platforms.systems import SCHEMES
-from rp_api.system.host import python_program
+from rp_api.system.host import python_program, with_home
 
 TIMEOUT = 60.0
 """Seconds in which the adaptors must be loaded."""
@@ -54,8 +54,7 @@ def require_adaptor(url: str) -> None:
 @cache
 def _adaptors() -> Adaptors:
     """Load all adaptors in another process; a failure is not remembered."""
-    environ = os.environ | {f'RADICAL_{part}_LOG_TGT': 'stderr' for part in ('SAGA', 'UTILS')}
-    environ.setdefault('HOME', os.path.expanduser('~'))   # the import of radical.saga fails without it
+    environ = with_home(os.environ) | {f'RADICAL_{part}_LOG_TGT': 'stderr' for part in ('SAGA', 'UTILS')}
     try:
         done = subprocess.run(python_program(__name__), stdin=subprocess.DEVNULL, capture_output=True, env=environ,
                               timeout=TIMEOUT, check=False, start_new_session=True)

@@ -192,6 +192,9 @@ class Scripted(Submitting):
     """The beginning of a line with an option, such as `#SBATCH`."""
     settings: ClassVar[str] = ''
     """Environment variables of the submitter, as a prefix of its command."""
+    overriding: ClassVar[Mapping[str, str]] = {}
+    """Variables of the user's environment by which the submitter would override what a request says: their names by
+    the field that says it, or by an empty text for what all requests say. The submitter does not get them."""
 
     @abstractmethod
     def options(self, request: JobRequest) -> Iterator[str]:
@@ -228,7 +231,9 @@ class Scripted(Submitting):
         Raises:
             PlatformError: The batch system cannot express the request.
         """
+        said = [names for field, names in self.overriding.items() if not field or _says(request, field)]
         return (f'cd {shlex.quote(request.directory)} || exit 1\n'
+                f'{"unset " if said else ""}{" ".join(said)}\n'
                 f"{self.settings}{self.submitter} <<'END_OF_JOB_SCRIPT'\n{self.render(request)}END_OF_JOB_SCRIPT\n")
 
 
@@ -282,6 +287,12 @@ class Delegated(Adapted):
     def read(self, output: str) -> Mapping[str, Status]:
         """Return no statuses."""
         return {}
+
+
+def _says(request: JobRequest, field: str) -> bool:
+    """Return whether a request says something about this field."""
+    value = getattr(request, field)
+    return bool(value) or (field == 'reserved_cores' and value is not None)
 
 
 def each(ids: Iterable[str], command: str) -> str:

@@ -35,6 +35,8 @@ class LSF(Scripted):
     queue_stopped = ' (Closed:|Open:Inact)'
     lacks = frozenset({'qos'})
     directive = '#BSUB'
+    # with them, bsub does not print the job's id, waits for its end, or submits none
+    overriding: ClassVar[Mapping[str, str]] = {'': 'BSUB_QUIET BSUB_QUIET2 BSUB_BLOCK BSUB_CHK_RESREQ'}
     job_id = r'^Job <(\d+)>'
     never: ClassVar[Mapping[str, str]] = {
         r'queue has been (de|in)activated': 'the queue does not start jobs',

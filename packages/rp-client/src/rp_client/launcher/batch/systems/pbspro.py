@@ -45,6 +45,7 @@ class PBSPro(Scripted):
     queue_stopped = '(started|enabled) = False'
     lacks = frozenset({'qos', 'reservation'})
     directive = '#PBS'
+    overriding: ClassVar[Mapping[str, str]] = {'': 'PBS_DPREFIX'}   # the beginning of directives
     job_id = r'^(\d+(?:\.\S+)?)$'
     never: ClassVar[Mapping[str, str]] = {
         r'comment = Can Never Run': 'no nodes have what the job asks for',

@@ -37,6 +37,21 @@ class Slurm(Scripted):
     queue_stopped = ' (down|drain|inact)'
     qos_command = 'sacctmgr -n -P show qos {} format=name'
     directive = '#SBATCH'
+    overriding: ClassVar[Mapping[str, str]] = {
+        '': 'SBATCH_JOB_NAME SBATCH_TIMELIMIT SBATCH_OUTPUT SBATCH_ERROR SBATCH_NO_KILL SBATCH_REQUEUE '
+            'SBATCH_NO_REQUEUE SBATCH_ARRAY_INX SBATCH_WAIT SBATCH_OVERCOMMIT',   # one job, without waiting
+        'queue': 'SBATCH_PARTITION',
+        'qos': 'SBATCH_QOS',
+        'account': 'SBATCH_ACCOUNT',
+        'reservation': 'SBATCH_RESERVATION',
+        'options': 'SBATCH_CONSTRAINT',
+        'gpus': 'SBATCH_GPUS SBATCH_GPUS_PER_NODE SBATCH_GPUS_PER_TASK SBATCH_GRES SBATCH_TRES_PER_TASK '
+                'SBATCH_CPUS_PER_GPU SBATCH_MEM_PER_GPU',
+        'memory': 'SBATCH_MEM_PER_CPU SBATCH_MEM_PER_GPU SBATCH_MEM_PER_NODE',
+        'exclusive': 'SBATCH_EXCLUSIVE',
+        'threads_per_core': 'SBATCH_THREADS_PER_CORE SBATCH_HINT SLURM_HINT',
+        'reserved_cores': 'SBATCH_CORE_SPEC SBATCH_THREAD_SPEC',
+    }
     job_id = r'^Submitted batch job (\d+)'
     never: ClassVar[Mapping[str, str]] = {
         r'^PartitionTimeLimit$': 'the wall time is more than the partition allows',
