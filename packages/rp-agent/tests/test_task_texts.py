@@ -60,20 +60,20 @@ class Door(NamedTuple):
     attributes: Mapping[str, Any] = MappingProxyType({})
 
 
-def popen(stack: ExitStack, path: Path) -> Harness:
+def popen(stack: ExitStack, path: Path) -> Any:
     return _closing(stack, Harness(path))
 
 
-def shell(stack: ExitStack, path: Path) -> SpawnerHarness:
+def shell(stack: ExitStack, path: Path) -> Any:
     return _closing(stack, SpawnerHarness(path, partial(ShellExecutor, grace=5.0)))
 
 
-def launcher(stack: ExitStack, path: Path) -> Harness:
+def launcher(stack: ExitStack, path: Path) -> Any:
     found = stack.enter_context(launchers(path))
     return _closing(stack, Harness(path, launchers=found))
 
 
-def dragon(stack: ExitStack, path: Path) -> SpawnerHarness:
+def dragon(stack: ExitStack, path: Path) -> Any:
     def make(uid: str, tracer: Any, loop: Any, context: Any) -> JobExecutor:
         kind = DragonKind(loop, 'tcp://127.0.0.1:*', single=True)
         return JobExecutor(uid, tracer, loop, context, kind, (range(1),), [Node('localhost', 4)])
@@ -82,7 +82,7 @@ def dragon(stack: ExitStack, path: Path) -> SpawnerHarness:
         STAND_IN_PYTHONPATH=os.environ.get('PYTHONPATH', '')))
 
 
-def flux(stack: ExitStack, path: Path) -> SpawnerHarness:
+def flux(stack: ExitStack, path: Path) -> Any:
     def make(uid: str, tracer: Any, loop: Any, context: Any) -> JobExecutor:
         return JobExecutor(uid, tracer, loop, context, FluxKind(Flux()), (range(1),), [Node('localhost', 4)])
     brokers = stack.enter_context(tempfile.TemporaryDirectory())
