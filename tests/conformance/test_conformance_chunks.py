@@ -136,7 +136,7 @@ def test_chunks_come_back_unless_an_agent_has_them(site: Site, client: Client) -
     insert(client, 'p0', chunk(100))
     agent.report(['sweep.0000.000001'], states.AGENT_EXECUTING)
     agent.until_settled()
-    client.do(client.connection.withdraw_chunks, [chunk().uid, chunk(100).uid, 'unknown'])
+    client.do(client.connection.withdraw, [chunk().uid, chunk(100).uid, 'unknown'])
     client.until(lambda: len(client.tasks) == 3)
     assert client.tasks[0].uid == 'sweep.0000.000001'
     assert {update.uid: (update.info or {})['returned'] for update in client.tasks[1:]} == {

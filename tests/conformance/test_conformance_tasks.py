@@ -196,3 +196,24 @@ def test_updates_of_pilots_are_for_their_client(site: Site, client: Client) -> N
     agent.report_pilot(states.PMGR_ACTIVE, {'resource_details': {'cores': 4}})
     client.until(lambda: client.pilots)
     assert client.pilots == [Update('p0', states.PMGR_ACTIVE, {'resource_details': {'cores': 4}})]
+
+
+def test_tasks_come_back_from_a_pilot_whose_agent_has_not_taken_them(site: Site, client: Client) -> None:
+    """Its agent does not get them later; those that it has stay there."""
+    client.submit('p0', ['taken'])
+    agent = site.agent('p0')
+    agent.until_tasks(['taken'])
+    client.submit('p1', ['free', 'stays'])
+    client.do(client.connection.withdraw, ['taken', 'free', 'unknown'])
+    client.until_settled()
+    if not client.connection.keeps_chunks:   # it cannot tell
+        return
+    client.until(lambda: bool(client.tasks))
+    assert [(update.uid, update.state, update.info) for update in client.tasks] == [
+        ('free', states.AGENT_SCHEDULING, {'returned': 'p1'})]
+    late = site.agent('p1')
+    late.until_tasks(['stays'])
+    assert late.order == ['stays']
+    client.do(client.connection.bind_tasks, 'p0', ['free'])
+    agent.until_tasks(['free'])
+    assert agent.order == ['taken', 'free']

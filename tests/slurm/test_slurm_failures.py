@@ -113,12 +113,14 @@ def test_a_job_that_is_started_again_goes_on(managers: Managers, slurm: SlurmClu
     assert after.state == rp.DONE
 
 
-def test_a_job_that_is_started_again_after_it_was_killed(managers: Managers, slurm: SlurmCluster, base: Path) -> None:
+@pytest.mark.parametrize('nodes', [1, 2])
+def test_a_job_that_is_started_again_after_it_was_killed(managers: Managers, slurm: SlurmCluster, base: Path,
+                                                         nodes: int) -> None:
     """Its agent could not say anything."""
-    pilot = managers.active(cores=0, nodes=1, requeue=True)
+    pilot = managers.active(cores=0, nodes=nodes, requeue=True)
     lost, restartable, waiting = busy(managers, base)
     job = job_of(slurm)
-    (node,) = [node['name'] for node in (pilot.resource_details or {})['node_list']]
+    node = (pilot.resource_details or {})['node_list'][0]['name']
     with killed(pilot):
         lose_node(slurm, node)
     try:

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import pilot_description, processes_with, wait_until
@@ -130,3 +131,48 @@ def test_tasks_that_were_returned_run_on_the_pilot_of_the_next_application(base:
         assert tmgr.wait_tasks(timeout=40) == [rp.DONE] * COUNT
         assert sorted((task.pilot, task.attempts) for task in tmgr.get_tasks()) == [
             ('pilot.0000', 1)] * 4 + [(new.uid, 2)] * (COUNT - 4)
+
+
+@pytest.mark.parametrize('scheduler', [rp.SCHEDULER_ROUND_ROBIN, rp.SCHEDULER_BACKFILLING])
+def test_without_a_pilot_tasks_are_not_waited_for(session: rp.Session, base: Path, scheduler: str) -> None:
+    """The application learns it by all ways to wait, and may go on with another pilot."""
+    pmgr = rp.PilotManager(session)
+    tmgr = rp.TaskManager(session, scheduler=scheduler, no_pilot_timeout=0.5)
+    pilot = pmgr.submit_pilots(pilot_description(base))
+    tmgr.add_pilots(pilot)
+    pilot.wait(rp.PMGR_ACTIVE, timeout=60)
+    pilot.cancel()
+    pilot.wait(timeout=60)
+    sweep = tmgr.submit_sweep(rp.TaskDescription({'executable': 'true'}), [{'x': number} for number in range(3)])
+    tasks = tmgr.submit_tasks([rp.TaskDescription({'executable': 'true'}) for _ in range(3)])
+    reason = f'wait for a pilot: {tmgr.uid} has none any more, {pilot.uid} is CANCELED'
+    for wait in (tmgr.wait_tasks, tasks[0].wait, tasks[1].future().result, sweep.wait,
+                 lambda: list(tmgr.as_completed()), lambda: rp.wait(tasks)):
+        with pytest.raises(RuntimeError, match=reason) as error:
+            wait()
+        assert isinstance(error.value, rp.NoPilot) or isinstance(error.value.__cause__, rp.NoPilot)
+    assert str(tasks[0].waits_for).startswith('a pilot: ')
+    tmgr.add_pilots(pmgr.submit_pilots(pilot_description(base)))
+    assert set(tmgr.wait_tasks(timeout=60)) == {rp.DONE}
+
+
+@pytest.mark.parametrize(('value', 'error'), [('1', TypeError), (-1, ValueError), (True, TypeError)])
+def test_a_timeout_that_is_none(session: rp.Session, value: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match=r'no_pilot_timeout is .*, it must '):
+        rp.TaskManager(session, no_pilot_timeout=value)
+
+
+@pytest.mark.parametrize('drain', [True, False])
+def test_tasks_leave_a_pilot_that_waits(session: rp.Session, base: Path, drain: bool) -> None:
+    """They run on another one as soon as theirs is removed, each once."""
+    pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+    waits, other = pmgr.submit_pilots([pilot_description(base), pilot_description(base)])
+    os.kill(wait_until(lambda: agent_of(waits)), signal.SIGSTOP)
+    tmgr.add_pilots([waits, other])
+    tasks = tmgr.submit_tasks([rp.TaskDescription({
+        'executable': '/bin/sh', 'arguments': ['-c', f'echo $RP_TASK_ID >>{base}/ran']}) for _ in range(20)])
+    tmgr.remove_pilots(waits.uid, drain=drain)
+    assert set(tmgr.wait_tasks(timeout=60)) == {rp.DONE}
+    assert {task.pilot for task in tasks} == {other.uid}
+    assert Counter((base / 'ran').read_text().split()) == Counter(task.uid for task in tasks)
+    os.kill(agent_of(waits), signal.SIGCONT)

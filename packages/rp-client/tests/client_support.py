@@ -101,6 +101,7 @@ class Connection(ClientConnection):
         self.updates: list[list[Update]] = []
         self.forgotten: list[str] = []
         self.commands: list[tuple[str, dict[str, Any]]] = []
+        self.withdrawn: list[str] = []
         self.reached = Mark()
         self.acknowledged: list[tuple[list[str], Mark]] = []
 
@@ -169,6 +170,9 @@ class Connection(ClientConnection):
     def update_tasks(self, updates: Sequence[Update]) -> None:
         self.updates.append(list(updates))
 
+    def withdraw(self, uids: Sequence[str]) -> None:
+        self.withdrawn += uids
+
     def command(self, pilot: str, command: Mapping[str, Any]) -> None:
         self.commands.append((pilot, dict(command)))
 
@@ -190,17 +194,39 @@ class Calls:
             self.call(callback, *args)
 
 
+class TurnTimer:
+    """A timer of `Turns`."""
+
+    def __init__(self, delay: float, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
+        self.delay, self.callback, self.args = delay, callback, args
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
 class Turns:
-    """Takes the place of the event loop: `turn` runs what was asked for, and what that asks for."""
+    """Takes the place of the event loop: `turn` runs what was asked for, and what that asks for; no time passes."""
 
     def __init__(self) -> None:
+        self.timers: list[TurnTimer] = []
         self._ready: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
 
     def call_soon(self, callback: Callable[..., object], *args: Any) -> None:
         self._ready.append((callback, args))
 
-    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> None:
-        """No time passes."""
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> TurnTimer:
+        timer = TurnTimer(delay, callback, args)
+        self.timers.append(timer)
+        return timer
+
+    def wait(self, seconds: float) -> None:
+        """Run what is due after so many seconds from the start of each timer."""
+        due = [timer for timer in self.timers if timer.delay <= seconds]
+        self.timers = [timer for timer in self.timers if timer.delay > seconds]
+        for timer in due:
+            if not timer.cancelled:
+                timer.callback(*timer.args)
 
     def turn(self) -> None:
         while self._ready:

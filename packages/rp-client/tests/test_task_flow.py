@@ -14,11 +14,14 @@ from client_support import Engine, Events, Later, Manager, a_pilot, a_task
 from rp_api import states
 from rp_api.constants import RAPTOR_MASTER, RAPTOR_WORKER, TASK_FUNCTION, TASK_STATE
 from rp_api.coordination.contract import BULK, KnownTask, Update
+from rp_api.errors import NoPilot
 from rp_api.failures.retry_rules import RESTARTS
 from rp_client.cache.store import ResultStore
 from rp_client.cache.tasks import TaskCache
+from rp_client.completion.task_future import TaskFuture
 from rp_client.engine.callbacks import Registry, told
 from rp_client.engine.tracker import Change, Tracker
+from rp_client.flow.no_pilot import PilotWatch
 from rp_client.flow.task_flow import TaskFlow
 from rp_client.pilot import Pilot
 from rp_client.scheduler.backfilling import Backfilling
@@ -51,12 +54,15 @@ class Site:
         registry.add(self._told, TASK_STATE)
         self.states: dict[str, list[str]] = {}
         tracker = Tracker(states.TASK, TASK_STATE, registry, self)   # type: ignore[arg-type]
+        self.board = tracker.board
+        scheduling = TaskScheduling('0000', self.events, scheduler or RoundRobin(), self.tasks, self.waiting.append)
         self.flow = TaskFlow(
-            'tmgr.0000', self.engine, tracker, self.events,   # type: ignore[arg-type]
-            TaskScheduling('0000', self.events, scheduler or RoundRobin(), self.tasks, self.waiting.append),
+            'tmgr.0000', self.engine, tracker, self.events, scheduling,   # type: ignore[arg-type]
             TaskStagingInput('0000', self.events, self.later), TaskStagingOutput('0000', self.events, self.later),
             TaskCache(str(base), str(base), self.lookups,   # type: ignore[arg-type]
-                      lambda: ResultStore(base / 'cache')))
+                      lambda: ResultStore(base / 'cache')),
+            PilotWatch('tmgr.0000', self.engine.loop, self.board, scheduling,   # type: ignore[arg-type]
+                       lambda uid: self.tasks[uid]._pilot is None, 60.0))
 
     def pilot(self, uid: str = 'pilot.0000', state: str = states.PMGR_ACTIVE, *, add: bool = True) -> Pilot:
         """A pilot in that state, which tasks can be bound to."""
@@ -311,12 +317,82 @@ def test_tasks_wait_for_a_pilot(site: Site) -> None:
 
 
 def test_removed_pilot_gets_no_more_tasks(site: Site) -> None:
-    site.pilot()
+    pilot = site.pilot()
     (first,) = site.submit('task.1')
-    site.flow.remove_pilots(['pilot.0000'])
+    site.flow.remove_pilots([pilot], site.tasks.values)
+    assert site.connection.withdrawn == []
     (second,) = site.submit('task.2')
     assert are([first, second]) == [SENT, states.TMGR_SCHEDULING]
     assert site.sent() == [('pilot.0000', ['task.1'])]
+
+
+def test_tasks_of_a_removed_pilot_that_waits_run_on_another(site: Site) -> None:
+    """Those that no agent has taken, and that do not request it; the pilot may be added again."""
+    pilot = site.pilot(state=states.PMGR_ACTIVE_PENDING)
+    tasks = site.submit('task.1', 'task.2')
+    site.submit('task.3', pilot='pilot.0000')
+    site.flow.remove_pilots([pilot], site.tasks.values)
+    assert site.connection.withdrawn == ['task.1', 'task.2']
+    assert site.connection.commands == []
+    site.report(tasks[0], states.AGENT_SCHEDULING, returned='pilot.0000')
+    site.engine.loop.turn()
+    assert [task.pilot for task in tasks] == [None, 'pilot.0000']
+    site.pilot('pilot.0001')
+    assert [task.pilot for task in tasks] == ['pilot.0001', 'pilot.0000']
+    site.flow.add_pilots([pilot])
+    assert {task.pilot for task in site.submit('task.4', 'task.5')} == {'pilot.0000', 'pilot.0001'}
+    assert len(site.sent()) == 5
+
+
+def test_a_drained_pilot_that_waits_has_nothing_to_finish(site: Site) -> None:
+    pilot = site.pilot(state=states.PMGR_ACTIVE_PENDING)
+    (task,) = site.submit('task.1')
+    drained = drain(site, pilot)
+    assert site.connection.withdrawn == ['task.1']
+    site.report(task, states.AGENT_SCHEDULING, returned='pilot.0000')
+    assert drained.done()
+
+
+def _waits(site: Site, task: Task) -> str:
+    """The error that ends a wait for a task; empty if it goes on."""
+    try:
+        assert not site.board.wait([task], None, 0)
+    except NoPilot as error:
+        return str(error)
+    return ''
+
+
+def test_waits_without_a_pilot_end(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    pilot = site.pilot()
+    (bound,) = site.submit('task.1')
+    site.end(pilot, states.DONE, 'its runtime is over')
+    tasks = site.submit(*(f'task.{number}' for number in range(2, 7)))
+    future = TaskFuture(tasks[0], lambda *_: None)
+    site.board.listen(tasks[0], future)
+    site.engine.loop.wait(59)
+    said = ('task.2, task.3, task.4 and 2 others wait for a pilot: tmgr.0000 has none any more, pilot.0000 is DONE: '
+            'its runtime is over (see add_pilots)')
+    assert [record.message for record in caplog.records] == [said]
+    assert (_waits(site, tasks[0]), future.done()) == ('', False)
+    site.engine.loop.wait(60)
+    assert _waits(site, tasks[0]) == f'{said}; no_pilot_timeout of the TaskManager is 60 s'
+    assert isinstance(future.exception(0), NoPilot)
+    assert bound.state in states.FINAL
+    site.pilot('pilot.0001', states.PMGR_ACTIVE_PENDING)   # a pilot that waits is one
+    assert _waits(site, tasks[0]) == ''
+    site.engine.loop.wait(100)
+    assert _waits(site, tasks[0]) == ''
+
+
+def test_the_time_without_a_pilot_begins_with_the_tasks(site: Site) -> None:
+    (first,) = site.submit('task.1')
+    site.engine.loop.wait(60)
+    assert _waits(site, first).startswith('task.1 wait for a pilot: tmgr.0000 has none (see add_pilots);')
+    site.flow.cancel([first])
+    (second,) = site.submit('task.2')
+    assert _waits(site, second) == ''
+    site.engine.loop.wait(60)
+    assert _waits(site, second)
 
 
 # cancellation

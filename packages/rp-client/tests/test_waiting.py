@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rp_api import states
-from rp_api.errors import StateError
-from rp_client.engine.waiting import Board
+from rp_api.errors import NoPilot, StateError
+from rp_client.engine.waiting import Board, Stall
 
 TIMEOUT = 30.0
 
@@ -183,6 +183,22 @@ def test_what_was_reached_before_it_broke_was_reached(board: Board, waiters: Wai
         board.changed(thing.state, [thing])
         board.broke(ValueError('the hub is gone'))
     assert result.result(TIMEOUT)
+
+
+def test_a_stall_ends_the_waits_for_what_it_includes(board: Board, waiters: Waiters) -> None:
+    stuck, going = Thing('stuck'), Thing('going')
+    ended, goes_on = waiters.wait([stuck, going]), waiters.wait([going])
+    board.stalled(Stall(lambda uid: uid == 'stuck', lambda: NoPilot('no pilot')))
+    assert isinstance(ended.exception(TIMEOUT), NoPilot)
+    with pytest.raises(NoPilot):
+        board.wait([stuck], None, None)
+    with pytest.raises(NoPilot):
+        board.wait_until(lambda: False, None, lambda: True)
+    assert not board.wait_until(lambda: False, 0)
+    board.stalled(None)
+    assert not board.wait([stuck], None, 0)
+    move(board, [going], states.DONE)
+    assert goes_on.result(TIMEOUT)
 
 
 def test_a_condition_is_looked_at_after_each_change(board: Board) -> None:

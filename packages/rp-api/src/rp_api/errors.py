@@ -72,6 +72,10 @@ class OwnershipError(CoordinationError, PermissionError):
     """A directory or file belongs to another user, or is accessible to others."""
 
 
+class NoPilot(PilotError, RuntimeError):
+    """Tasks wait, and their task manager has no pilot that could run them."""
+
+
 class SerializationError(PilotError):
     """An object cannot be serialised."""
 

@@ -15,7 +15,7 @@ from rp_api.coordination.contract import KnownPilot, KnownTask, Page
 from rp_api.task_modes import OWNER, is_call
 from rp_client.pilot import Pilot
 from rp_client.pilot_manager import PilotManager
-from rp_client.task_manager import TaskManager
+from rp_client.task_manager import NO_PILOT_TIMEOUT, TaskManager
 
 if TYPE_CHECKING:
     from rp_client.session import Session
@@ -64,8 +64,9 @@ class Restoration:
         session = self._session
         self._jobs = {key.removeprefix('job.'): note for key, note in notes.items() if key.startswith('job.')}
         self._pmgrs = {uid: PilotManager(session, _uid=uid) for uid in notes if uid.startswith('pmgr.')}
-        self._tmgrs = {uid: TaskManager(session, scheduler=notes[uid]['scheduler'], _uid=uid)
-                       for uid in notes if uid.startswith('tmgr.')}
+        self._tmgrs = {uid: TaskManager(
+            session, scheduler=note['scheduler'], no_pilot_timeout=note.get('no_pilot_timeout', NO_PILOT_TIMEOUT),
+            _uid=uid) for uid, note in notes.items() if uid.startswith('tmgr.')}
         for pilot in page.pilots:   # before their partitions
             self._take_pilot(pilot)
         session._uids.claim_pilots([pilot.uid for pilot in page.pilots])

@@ -289,14 +289,14 @@ class Task:
 
     @property
     def waits_for(self) -> str:
-        """The tasks, environment, service or RAPTOR master that the task waits for besides resources; or empty.
+        """The pilot, tasks, environment, service or RAPTOR master that the task waits for besides resources; or empty.
 
         For dependencies (`TaskDescription.after`): the first task that has not ended, and the number of others.
         For a service that is to be started again: when, and how it has ended. For a RAPTOR master: why its calls wait
         for workers that may never come. For masters and workers: the resources, if they have waited for some seconds.
         """
         if states.TASK.value(self._state) < _STAGES:
-            told = self._tmgr._dependencies_of(self)
+            told = self._tmgr._dependencies_of(self) or self._tmgr._pilot_wait_of(self)
         else:
             told = self._reported_wait if self._state in self._waits_in else ''
         if not told and self._common.raptor_id and states.TASK.value(self._state) < _RUNS:

@@ -31,6 +31,7 @@ from rp_client.engine.engine import engine_of
 from rp_client.engine.tracker import Change, Tracker
 from rp_client.engine.waiting import LONGEST, REFRESH
 from rp_client.flow.dependencies import Dependencies, wait_text
+from rp_client.flow.no_pilot import PilotWatch
 from rp_client.flow.parameters import Parameters
 from rp_client.flow.submission import Packing, pack_plain, pack_sweep, plain, verified
 from rp_client.flow.task_flow import TaskFlow
@@ -60,6 +61,9 @@ _WITHOUT_PILOT = states.TASK.value(states.TMGR_SCHEDULING)
 
 _FINAL = states.TASK.value(states.DONE)
 
+NO_PILOT_TIMEOUT = 60.0
+"""Seconds without a pilot after which waiting for tasks raises `NoPilot`."""
+
 ACCEPTANCE = 5.0
 """Seconds that a submission waits for a coordinator that makes no progress."""
 
@@ -73,16 +77,21 @@ class TaskManager(OldMethods):
             configurations, are accepted for compatibility, without effect.
         scheduler: Name of the task scheduler that chooses pilots for tasks: `round_robin` (default), `backfilling`, or
             an installed extension.
+        no_pilot_timeout: Seconds after which waiting for tasks raises `NoPilot` if they are bound to no pilot, and all
+            pilots of the manager have ended (those in the queue of a batch system have not); None to wait forever.
 
     Raises:
-        TypeError: `cfg` is neither a dict nor a name, or the scheduler is not a string.
-        ValueError: The scheduler is unknown, or an environment variable that configures it is not valid.
+        TypeError: `cfg` is neither a dict nor a name, the scheduler no string, or `no_pilot_timeout` no number.
+        ValueError: The scheduler is unknown, `no_pilot_timeout` is negative, or an environment variable that configures
+            the scheduler is not valid.
         RuntimeError: The session is closed.
     """
 
     def __init__(self, session: Session, cfg: str | Mapping[str, Any] | None = 'default',
-                 scheduler: str | None = None, *, _uid: str = '') -> None:
+                 scheduler: str | None = None, *, no_pilot_timeout: float | None = NO_PILOT_TIMEOUT,
+                 _uid: str = '') -> None:
         self.scheduler = _scheduler_name(cfg, scheduler)
+        self._no_pilot_timeout = _checked_timeout(no_pilot_timeout)
         task_scheduler = find(self.scheduler)()
         self._session = session
         self._engine = engine_of(session)
@@ -150,10 +159,14 @@ class TaskManager(OldMethods):
         self._attach(wanted)
         self._pilots = known
         self._note()
+        self._board.stalled(None)   # what is waited for from now on may get one
         self._engine.call(self._add_pilots, wanted)
 
     def remove_pilots(self, pilot_ids: Named | Iterable[Named], drain: bool = False) -> None:
-        """Bind no more tasks to these pilots. Tasks that are bound to them stay with them, unless they are drained.
+        """Bind no more tasks to these pilots.
+
+        Tasks that are bound to pilots stay with them, unless the pilots are drained, or have not been active yet: then
+        the tasks run on other pilots.
 
         Args:
             pilot_ids: A pilot or uid, or several.
@@ -181,7 +194,7 @@ class TaskManager(OldMethods):
             self._engine.ask(lambda drained: self._flow.drain_pilots(pilots, self._tasks.in_memory(), drained),
                              LONGEST, time.monotonic)
         else:
-            self._engine.call(self._flow.remove_pilots, uids)
+            self._engine.call(self._flow.remove_pilots, pilots, self._tasks.in_memory)
 
     def list_pilots(self) -> list[str]:
         """Return the uids of the pilots in use."""
@@ -401,6 +414,7 @@ class TaskManager(OldMethods):
 
         Raises:
             ValueError: A uid or a state is unknown.
+            NoPilot: Tasks wait for a pilot, and there has been none for `no_pilot_timeout` seconds.
             RuntimeError: The session was closed or has failed.
         """
         if uids is None and self._tasks.sweeps and self._board.value(state) >= _FINAL:
@@ -442,11 +456,22 @@ class TaskManager(OldMethods):
                          self.uid)
         end = math.inf if timeout is None else time.monotonic() + timeout
         with self._session._report.waiting('tasks') as show:
-            while not self._board.wait_until(lambda: not sweep.unfinished, _part(end, REFRESH if show else math.inf)):
+            while not self._board.wait_until(lambda: not sweep.unfinished, _part(end, REFRESH if show else math.inf),
+                                             lambda: self._is_stranded(sweep)):
                 if time.monotonic() >= end:
                     return
                 if show:
                     show(len(sweep) - sweep.unfinished, len(sweep))
+
+    def _is_stranded(self, sweep: Sweep) -> bool:
+        """Return whether tasks of a sweep that are not final are bound to no pilot."""
+        parts = (*self._tasks.live_in(sweep), *self._tasks.chunks_of(sweep))
+        return any(task._pilot is None and task.state not in states.FINAL for task in parts)
+
+    def _is_unbound(self, uid: str) -> bool:
+        """Return whether a task that is not final is bound to no pilot."""
+        task = self._tasks.find(uid)
+        return task is not None and task._pilot is None and task.state not in states.FINAL
 
     def _unchanged(self) -> AbstractContextManager[object]:
         """Return a context in which no state of a task changes."""
@@ -496,6 +521,10 @@ class TaskManager(OldMethods):
     def _wait_of(self, task: Task) -> str:
         """Return what keeps a task with `raptor_id` from being run by its master; see `Task.waits_for`."""
         return self._flow.wait_of(task)
+
+    def _pilot_wait_of(self, task: Task) -> str:
+        """Return why a task has no pilot; empty if it has one, or gets one; see `Task.waits_for`."""
+        return self._flow.wait_for_pilot if task._pilot is None else ''
 
     def _dependencies_of(self, task: Task) -> str:
         """Return the tasks that a task waits for, as one text; empty if there are none."""
@@ -739,7 +768,8 @@ class TaskManager(OldMethods):
 
     def _note(self) -> None:
         """Store the manager with the coordinator, for an application that attaches to the session."""
-        note = None if self._closed else {'scheduler': self.scheduler, 'pilots': list(self._pilots)}
+        note = None if self._closed else {'scheduler': self.scheduler, 'pilots': list(self._pilots),
+                                          'no_pilot_timeout': self._no_pilot_timeout}
         self._engine.call(self._engine.connection.note, self.uid, note)
 
     def _attach(self, pilots: Sequence[Pilot]) -> None:
@@ -802,8 +832,10 @@ class TaskManager(OldMethods):
         staging_input = TaskStagingInput(index, tracer(f'tmgr_staging_input.{index}'), offload)
         staging_output = TaskStagingOutput(index, tracer(f'tmgr_staging_output.{index}'), offload)
         cache = TaskCache(session.client_sandbox, session.path, Helpers(self._engine.loop), session._result_store)
+        pilot_watch = PilotWatch(self.uid, self._engine.loop, self._board, scheduling, self._is_unbound,
+                                 self._no_pilot_timeout)
         flow = TaskFlow(self.uid, self._engine, self._tracker, self._tracer, scheduling, staging_input, staging_output,
-                        cache)
+                        cache, pilot_watch)
         self._tasks.on_open, flow.chunks.open_chunk = flow.chunk_opened, self._tasks.open
         flow.chunks.members = self._members
         return flow
@@ -860,6 +892,14 @@ def _scheduler_name(cfg: str | Mapping[str, Any] | None, scheduler: str | None) 
     if not isinstance(name, str):
         raise TypeError(f'the scheduler of a task manager is {name!r}, it must be the name of one')
     return name
+
+
+def _checked_timeout(timeout: float | None) -> float | None:
+    if timeout is not None and (not isinstance(timeout, (int, float)) or isinstance(timeout, bool)):
+        raise TypeError(f'no_pilot_timeout is {timeout!r}, it must be a number of seconds, or None to wait forever')
+    if timeout is not None and not timeout >= 0:
+        raise ValueError(f'no_pilot_timeout is {timeout!r}, it must not be negative')
+    return timeout
 
 
 def _metrics(metric: str | Sequence[str] | None) -> list[str]:

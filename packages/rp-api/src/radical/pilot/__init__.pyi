@@ -24,6 +24,7 @@ from rp_api.constants import *
 from rp_api.description.pilot import PilotDescription as PilotDescription
 from rp_api.description.task import TaskDescription as TaskDescription
 from rp_api.endpoint.visitor import PilotEndpoint as PilotEndpoint
+from rp_api.errors import NoPilot as NoPilot
 from rp_api.failures.task_error import TaskCanceledError as TaskCanceledError
 from rp_api.failures.task_error import TaskError as TaskError
 from rp_api.failures.task_error import TaskLostError as TaskLostError

@@ -232,14 +232,14 @@ class ClientConnection(Connection):
         """
         self.insert_like(pilot, common, tasks(chunk), owner)
 
-    def withdraw_chunks(self, uids: Sequence[str]) -> None:
-        """Request chunks back from the pilots that they are bound to, if the coordinator `keeps_chunks`.
+    def withdraw(self, uids: Sequence[str]) -> None:
+        """Request chunks and tasks back from the pilots that they are bound to, if no agent has taken them.
 
-        The answer is an update of each chunk, with the information `returned`: its pilot, if no agent has taken its
-        tasks; the chunk is unbound then. Otherwise `returned` is empty, and all that agents have reported before on the
-        tasks has been delivered.
+        The answer for a task that no agent has taken is an update to AGENT_SCHEDULING with the information `returned`:
+        its pilot; it is unbound then. For a chunk, there is always an answer: if an agent has taken its tasks,
+        `returned` is empty, and all that agents have reported before on the tasks has been delivered.
         """
-        return   # this coordinator keeps none
+        return   # this coordinator keeps no chunks, and cannot tell
 
     @abstractmethod
     def bind_tasks(self, pilot: str, uids: Sequence[str]) -> None:

@@ -54,6 +54,13 @@ class Listener(Protocol):
         """Note that no state will change any more."""
 
 
+class Stall(NamedTuple):
+    """Entities that cannot go on unless the application acts, and the error for those who wait for them."""
+
+    includes: Callable[[str], bool]
+    error: Callable[[], BaseException]
+
+
 class _Waiter:
     __slots__ = ('done', 'pending', 'value')
 
@@ -66,6 +73,7 @@ class _Waiter:
 class _Watcher(NamedTuple):
     condition: Callable[[], bool]
     done: threading.Event
+    stalls: Callable[[], bool]
 
 
 class Board:
@@ -77,6 +85,7 @@ class Board:
         self._watchers: list[_Watcher] = []
         self._listeners: dict[str, list[Listener]] = {}
         self._broken: BaseException | None = None
+        self._stall: Stall | None = None
         self._process = OwnerProcess('the session')
         self.lock = threading.RLock()
 
@@ -104,35 +113,45 @@ class Board:
                 return True
             waiter = _Waiter(value, pending)
             self._waiters.append(waiter)
+            stalled = self._stalls(pending)
         try:
-            if self._broken is None:
+            if self._broken is None and not stalled:
                 wait_for_event(waiter.done, math.inf if timeout is None else timeout, show and partial(
                     _show, show, waiter, len(entities)))
-            if waiter.pending and self._broken is not None:
-                raise self._failure(self._broken)
-            return not waiter.pending
+            with self.lock:
+                if waiter.pending and self._broken is not None:
+                    raise self._failure(self._broken)
+                if self._stall is not None and self._stalls(waiter.pending):
+                    raise self._stall.error()
+                return not waiter.pending
         finally:
             with self.lock:
                 self._waiters.remove(waiter)
 
-    def wait_until(self, condition: Callable[[], bool], timeout: float | None) -> bool:
+    def wait_until(self, condition: Callable[[], bool], timeout: float | None,
+                   stalls: Callable[[], bool] = lambda: False) -> bool:
         """Wait until a condition on entities is true; return False after `timeout` seconds.
 
-        It is evaluated after each bulk of changes, under the board's lock.
+        It is evaluated after each bulk of changes, under the board's lock, and so is `stalls`, which tells whether the
+        condition depends on entities that are stalled, if some are.
         """
         self._process.check()
         SHOWN_STATES.states = {}
-        watcher = _Watcher(condition, threading.Event())
+        watcher = _Watcher(condition, threading.Event(), stalls)
         with self.lock:
             if condition():
                 return True
             self._watchers.append(watcher)
+            stalled = self._stall is not None and stalls()
         try:
-            if self._broken is None:
+            if self._broken is None and not stalled:
                 wait_for_event(watcher.done, math.inf if timeout is None else timeout)
             met = condition()
             if not met and self._broken is not None:
                 raise self._failure(self._broken)
+            with self.lock:
+                if not met and self._stall is not None and stalls():
+                    raise self._stall.error()
             return met
         finally:
             with self.lock:
@@ -147,6 +166,8 @@ class Board:
                 listener.ended(entity)
             elif self._broken is not None:
                 listener.broke(self._failure(self._broken))
+            elif self._stall is not None and self._stall.includes(entity.uid):
+                listener.broke(self._stall.error())
             else:
                 others = [other for other in self._listeners.get(entity.uid, ()) if not other.closed]
                 self._listeners[entity.uid] = [*others, listener]
@@ -169,6 +190,26 @@ class Board:
             for entity in entities:
                 for listener in self._listeners.pop(entity.uid, ()):
                     listener.ended(entity)
+
+    def stalled(self, stall: Stall | None) -> None:
+        """End present and later waits for stalled entities with their error; None if the entities go on."""
+        with self.lock:
+            self._stall = stall
+            if stall is None:
+                return
+            for waiter in self._waiters:
+                if self._stalls(waiter.pending):
+                    waiter.done.set()
+            for watcher in self._watchers:
+                if watcher.stalls():
+                    watcher.done.set()
+            told = [each for uid in list(self._listeners) if stall.includes(uid) for each in self._listeners.pop(uid)]
+            for listener in {id(each): each for each in told}.values():
+                listener.broke(stall.error())
+
+    def _stalls(self, uids: Iterable[str]) -> bool:
+        """Return whether one of these entities is stalled."""
+        return self._stall is not None and any(map(self._stall.includes, uids))
 
     def broke(self, error: BaseException) -> None:
         """End all present and later waits with an error, as no state will change any more."""

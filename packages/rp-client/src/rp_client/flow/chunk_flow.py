@@ -78,7 +78,7 @@ class ChunkFlow:
                 self._asked[task.uid] = task
                 asked.append(task.uid)
         for first in range(0, len(asked), BULK):
-            self._engine.connection.withdraw_chunks(asked[first:first + BULK])
+            self._engine.connection.withdraw(asked[first:first + BULK])
         return found
 
     def answers(self, changes: Iterable[tuple[Any, Any, Any]]) -> None:

@@ -30,6 +30,10 @@ class Draining:
         self.places |= places
         return places
 
+    def end(self, pilots: Iterable[Pilot]) -> None:
+        """Remove pilots that get tasks again."""
+        self.places -= {place.uid for pilot in pilots for place in (pilot, *pilot.partitions)}
+
     def wait(self, tasks: Iterable[Task], drained: Future[None]) -> None:
         """Give `drained` a result when these tasks have left, except those that run until they are stopped."""
         uids = {task.uid for task in tasks if task._common.mode not in SERVICE_MODES}

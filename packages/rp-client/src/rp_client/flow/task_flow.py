@@ -9,7 +9,7 @@ bound at once is sent with its pilot; one that waits for a pilot or for input st
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from rp_client.cache.tasks import Hit, TaskCache
 from rp_client.engine.tracker import Change, Tracker
 from rp_client.flow.chunk_flow import ChunkFlow, batches, uids_of
 from rp_client.flow.draining import Draining, is_returned, may_move
+from rp_client.flow.no_pilot import PilotWatch
 from rp_client.pilot import Pilot
 from rp_client.raptor import RaptorMaster
 from rp_client.scheduler.component import RELEASED, TaskScheduling, active_places
@@ -47,6 +48,7 @@ _log = logging.getLogger('radical.pilot.task_manager')
 _OF_PILOT = {'error': {'kind': PILOT}}
 """The information that a task has failed because its pilot has ended."""
 
+_ACTIVE = states.PILOT.value(states.PMGR_ACTIVE)
 _LEFT_AGENT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
 
 
@@ -57,7 +59,8 @@ class TaskFlow:
     """
 
     def __init__(self, owner: str, engine: Engine, tracker: Tracker, tracer: Tracer, scheduling: TaskScheduling,
-                 staging_input: TaskStagingInput, staging_output: TaskStagingOutput, cache: TaskCache) -> None:
+                 staging_input: TaskStagingInput, staging_output: TaskStagingOutput, cache: TaskCache,
+                 pilot_watch: PilotWatch) -> None:
         self._owner = owner
         self._engine = engine
         self._tracker = tracker
@@ -66,6 +69,7 @@ class TaskFlow:
         self._input = staging_input
         self._output = staging_output
         self._cache = cache
+        self._pilot_watch = pilot_watch
         self._outbox: dict[Pilot | None, dict[str, Task]] = {}   # None: for no pilot yet
         self.sent = 0
         self._unaccepted: list[Future[None]] = []
@@ -139,7 +143,9 @@ class TaskFlow:
         live = [task for task in tasks if task.state not in states.FINAL]
         if len(live) < len(tasks):
             self._scheduling.dropped(task for task in tasks if task.state in states.FINAL)
+        self._pilot_watch.look()
         self._scheduling.put(live)
+        self._pilot_watch.look()
         self._keep([task for task in live if task._pilot is None])
         if self._ended:
             self._fail_those_for(self._ended, tasks)
@@ -163,13 +169,20 @@ class TaskFlow:
         """Return what keeps a task from being run by its RAPTOR master; empty if nothing does."""
         return self._scheduling.wait_of(task)
 
+    @property
+    def wait_for_pilot(self) -> str:
+        """Why tasks wait that are bound to no pilot; empty if there are pilots."""
+        return self._pilot_watch.reason
+
     def add_pilots(self, pilots: list[Pilot]) -> None:
         """Bind tasks to these pilots, too."""
         if pilots:
             self._dead_end = None
             for pilot in pilots:
                 self._ask_for_return(pilot)
+            self._draining.end(pilots)
             self._scheduling.add_pilots(pilots)
+            self._pilot_watch.look()
 
     def places_changed(self, pilot: Pilot) -> None:
         """Bind tasks to the present nodes or partitions of a pilot only."""
@@ -181,9 +194,18 @@ class TaskFlow:
         for place in active_places(pilot) if self._scheduling.binds_late else ():
             self._engine.connection.command(place.uid, {'cmd': 'return_unstarted'})
 
-    def remove_pilots(self, uids: Sequence[str]) -> None:
-        """Bind no more tasks to these pilots."""
-        self._scheduling.remove_pilots(uids)
+    def remove_pilots(self, pilots: Sequence[Pilot], tasks: Callable[[], Iterable[Task]]) -> None:
+        """Bind no more tasks to these pilots; those of pilots that have not been active run on others."""
+        self._leave(pilots)
+        waiting = [pilot for pilot in pilots if states.PILOT.value(pilot.state) < _ACTIVE]
+        if waiting:
+            places = self._draining.begin(waiting)
+            self._take_back(self.chunks.recall([task for task in tasks() if task._place in places]), places)
+
+    def _leave(self, pilots: Sequence[Pilot]) -> None:
+        self._scheduling.remove_pilots([pilot.uid for pilot in pilots])
+        self._pilot_watch.last = f'{pilots[-1].uid} was removed'
+        self._pilot_watch.look()
 
     def drain_pilots(self, pilots: Sequence[Pilot], tasks: Iterable[Task], drained: Future[None]) -> None:
         """Remove pilots, and run their tasks on others that have not started and may move.
@@ -192,10 +214,13 @@ class TaskFlow:
         """
         places = self._draining.begin(pilots)
         self._scheduling.bind_those_for(places)
-        self._scheduling.remove_pilots([pilot.uid for pilot in pilots])
+        self._leave(pilots)
         there = [task for task in tasks if task._place in places and task.state not in states.FINAL]
         self._draining.wait(there, drained)
-        there = self.chunks.recall(there)
+        self._request_return(self._take_back(self.chunks.recall(there), places))
+
+    def _take_back(self, there: Iterable[Task], places: Collection[str]) -> dict[str, Task]:
+        """Take tasks back from places, and return those that may move, but that agents may have."""
         moving = {task.uid: task for task in there if may_move(task) and states.TASK.value(task.state) < _LEFT_AGENT
                   and task.uid not in self._cancelled and not self._input.has(task.uid)}
         unsent = [task for goal, box in self._outbox.items() if goal is not None and goal.uid in places
@@ -203,7 +228,9 @@ class TaskFlow:
         for task in unsent:
             del moving[task.uid]
         self._again(unsent)
-        self._request_return(moving)
+        for uids in batches(moving):
+            self._engine.connection.withdraw(uids)
+        return moving
 
     def _request_return(self, moving: Mapping[str, Task]) -> None:
         """Command agents to return tasks that they have not started."""
@@ -351,6 +378,8 @@ class TaskFlow:
         there = [task for task in tasks if task._place == pilot.uid and states.TASK.value(task.state) < _LEFT_AGENT]
         self._left_by(pilot, self.chunks.recall(there), unsent)
         self._scheduling.places_changed(pilot)
+        self._pilot_watch.last = f'{pilot.uid} is {pilot.state}: {_reason(pilot)}'
+        self._pilot_watch.look()
         self._fail_those_for([pilot.uid], self._scheduling.waiting())
         self._fail_hopeless()
         if dead_end:
@@ -404,6 +433,7 @@ class TaskFlow:
         """Close the components, without ending tasks."""
         self._engine.on_room.remove(self._pump)
         self._draining.close()
+        self._pilot_watch.close()
         for component in (self._scheduling, self._input, self._output, self._cache):
             component.close()
 

@@ -13,7 +13,6 @@
 #SBATCH --ntasks-per-node=64
 #SBATCH --gpus-per-node=4
 #SBATCH --mem=2048
-#SBATCH --no-kill
 #SBATCH --requeue
 
 cd /scratch/me/pilot.0000 || exit 1

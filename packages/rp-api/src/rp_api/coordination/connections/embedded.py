@@ -44,7 +44,7 @@ class HubClientConnection(HubConnection, ClientConnection):
         else:
             super().insert_chunk(pilot, common, chunk, owner)
 
-    def withdraw_chunks(self, uids: Sequence[str]) -> None:
+    def withdraw(self, uids: Sequence[str]) -> None:
         self._send('withdraw', list(uids))
 
     def bind_tasks(self, pilot: str, uids: Sequence[str]) -> None:

@@ -410,6 +410,7 @@ class HubServer:
 
     def _on_withdraw(self, _: Peer, uids: list[str]) -> None:
         self._store.chunks.withdraw(uids)
+        self._store.tasks.withdraw(uids, self._store.claims.end)
         self._news_for_client()
 
     def _on_bind(self, _: Peer, pilot: str, uids: list[str]) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import groupby
 from operator import itemgetter
@@ -79,6 +79,10 @@ UPDATE_BY_AGENT = {state: _update(state, '?4', ' AND pilot = ?3') for state in s
 _REPORT_ALIKE = {state: _update(state, '?4 + new.key', ' AND pilot = ?3', 'new.value', ' FROM json_each(?2) AS new')
                  for state in states.TASK.names}
 """The same for tasks with equal info; parameters: info, a JSON list of uids, pilot and first revision."""
+
+_WITHDRAW = (f"UPDATE tasks SET pilot = '{UNBOUND}', state = '{states.AGENT_SCHEDULING}', {keep_told('tasks')}, "
+             f'value = {states.TASK.value(states.AGENT_SCHEDULING)}, info = ?, changed = ? WHERE id = ?')
+"""Parameters: info, revision and id."""
 
 _FORGET = f"""
 UPDATE tasks SET owner = '', info = NULL, description = x'{codec.NOTHING.hex()}'
@@ -161,6 +165,22 @@ class TaskTable:
         for _, run in groupby(zip(revisions, ids, strict=True), lambda pair: pair[0] - pair[1]):
             (first, task), *rest = run
             self._add_binding(pilot, range(first, first + len(rest) + 1), task)
+
+    def withdraw(self, uids: Iterable[str], claimed: Callable[[str], int]) -> None:
+        """Unbind tasks that no agent has claimed, and announce that their pilots return them.
+
+        `claimed(pilot)` is the revision up to which the tasks of a pilot are claimed.
+        """
+        self._recent.clear()
+        ends: dict[str, int] = {}
+        for uid in uids:
+            for task, pilot, rev in self._db.query(
+                    f"SELECT id, pilot, rev FROM tasks WHERE uid = ? AND state = '{_BOUND}' AND pilot != '{UNBOUND}'",
+                    (uid,)).fetchall():
+                if pilot not in ends:
+                    ends[pilot] = claimed(pilot)
+                if rev > ends[pilot]:
+                    self._db.write(_WITHDRAW, (codec.pack({'returned': pilot}), self._db.take(1)[0], task))
 
     def _add_binding(self, pilot: str, revisions: range, task: int) -> None:
         self._db.write('INSERT INTO bindings VALUES (?, ?, ?, ?)', (pilot, revisions[-1], revisions[0], task))

@@ -98,8 +98,8 @@ class Slurm(Scripted):
             yield f'--core-spec={request.reserved_cores}'
         if request.threads_per_core:
             yield f'--threads-per-core={request.threads_per_core}'
-        yield '--no-kill'   # a pilot continues without a failed node
-        yield '--requeue' if request.requeue else '--no-requeue'
+        # a pilot continues without a failed node; a job with this option is not requeued when its first node fails
+        yield from ['--requeue'] if request.requeue else ['--no-kill', '--no-requeue']
 
     def find(self, request: JobRequest) -> str:
         return 'squeue -h -u "$(id -un)" -o "%i %Z"'
