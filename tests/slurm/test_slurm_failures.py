@@ -24,7 +24,8 @@ UNTIL_AGAIN = 'test -n "$SLURM_RESTART_COUNT" || exec sleep 600'
 @pytest.fixture
 def managers(slurm: SlurmCluster, base: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Managers]:
     """An open session whose platform `test.machine` is this Slurm."""
-    use(slurm.environ | platform(base, 'slurm://localhost/', 'SLURM'), monkeypatch)
+    use(slurm.environ | platform(base, 'slurm://localhost/', 'SLURM', launch_methods={
+        'order': ['FORK', 'SRUN'], 'FORK': {}, 'SRUN': {}}), monkeypatch)
     with rp.Session(cfg={'base': str(base)}) as session:
         yield Managers(session)
     assert not set(slurm.jobs().values()) & {'RUNNING', 'PENDING'}
@@ -113,14 +114,12 @@ def test_a_job_that_is_started_again_goes_on(managers: Managers, slurm: SlurmClu
     assert after.state == rp.DONE
 
 
-@pytest.mark.parametrize('nodes', [1, 2])
-def test_a_job_that_is_started_again_after_it_was_killed(managers: Managers, slurm: SlurmCluster, base: Path,
-                                                         nodes: int) -> None:
+def test_a_job_that_is_started_again_after_it_was_killed(managers: Managers, slurm: SlurmCluster, base: Path) -> None:
     """Its agent could not say anything."""
-    pilot = managers.active(cores=0, nodes=nodes, requeue=True)
+    pilot = managers.active(cores=0, nodes=1, requeue=True)
     lost, restartable, waiting = busy(managers, base)
     job = job_of(slurm)
-    node = (pilot.resource_details or {})['node_list'][0]['name']
+    (node,) = [node['name'] for node in (pilot.resource_details or {})['node_list']]
     with killed(pilot):
         lose_node(slurm, node)
     try:
@@ -131,6 +130,26 @@ def test_a_job_that_is_started_again_after_it_was_killed(managers: Managers, slu
     assert [task.state for task in (lost, restartable, waiting)] == [rp.FAILED, rp.DONE, rp.DONE]
     assert f'the job of {pilot.uid} was started again after {lost.uid} had started' in str(lost.exception)
     assert sorted(runs(base / 'ran')) == sorted([lost.uid, restartable.uid, restartable.uid, waiting.uid])
+    assert pilot.state == rp.PMGR_ACTIVE
+
+
+def test_a_job_of_two_nodes_that_is_started_again_without_its_first(managers: Managers, slurm: SlurmCluster,
+                                                                    base: Path) -> None:
+    pilot = managers.active(cores=0, nodes=2, requeue=True)
+    tasks = managers.tmgr.submit_tasks([marking(base, UNTIL_AGAIN, cores_per_rank=8, restartable=True)
+                                        for _ in range(2)])
+    wait_until(lambda: len(runs(base / 'ran')) == 2)
+    job = job_of(slurm)
+    node = (pilot.resource_details or {})['node_list'][0]['name']
+    with killed(pilot):
+        lose_node(slurm, node)
+    try:
+        start_again(slurm, job)
+    finally:
+        find_node(slurm, node)
+    managers.tmgr.wait_tasks(timeout=TIMEOUT)
+    assert [task.state for task in tasks] == [rp.DONE, rp.DONE]
+    assert sorted(runs(base / 'ran')) == sorted([task.uid for task in tasks] * 2)
     assert pilot.state == rp.PMGR_ACTIVE
 
 
