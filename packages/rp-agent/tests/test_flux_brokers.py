@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
-from rp_agent.executor.backends.flux.instance import Flux
+from rp_agent.executor.backends.flux.instance import RUNNER, Flux, NestedFlux
 from rp_agent.executor.backends.launcher import Node, nodes_of
 from rp_agent.launch_method.base import Job, Program, Rank, Setting
 from rp_agent.launch_method.flux import Flux as FluxRun
@@ -48,3 +48,24 @@ def test_flux_knows_this_host_by_its_name() -> None:
     ranks = tuple(Rank(node, index) for index, node in enumerate(('localhost', 'b')))
     argv = method.command(Job('task.0', '/s', ranks), ('true',)).argv
     assert f'--requires=hosts:{os.uname().nodename},b' in argv
+
+
+@pytest.mark.parametrize(('ranks', 'gpus', 'options'), [
+    (1, 1.0, []), (2, 0.0, ['cpu-affinity=per-task']), (2, 1.0, ['cpu-affinity=per-task', 'gpu-affinity=per-task'])])
+def test_ranks_see_their_own_cores_and_gpus(ranks: int, gpus: float, options: list[str]) -> None:
+    method = FluxRun(Program('/usr/bin/flux', '0.88.0'), Setting(('a',)))
+    argv = method.command(Job('task.0', '/s', (Rank('a', 0),) * ranks, gpus_per_rank=gpus), ('true',)).argv
+    assert [word for word in argv if 'affinity' in word] == options
+
+
+@pytest.mark.parametrize(('address', 'command'), [
+    ('local:///run/local-0', ()), ('ssh://b/run/local-0', ()),
+    ('exec 3 local:///run/local-0', ('stdbuf', '-oL', 'flux', 'exec', '--rank', '3', 'env',
+                                     'FLUX_URI=local:///run/local-0')),
+    ('srun b local:///run/local-0', ('srun', '--nodes', '1', '--ntasks', '1', '--nodelist', 'b', '--export=ALL',
+                                     '--overlap', 'env', 'FLUX_URI=local:///run/local-0'))])
+def test_how_a_runner_gets_to_an_instance(address: str, command: tuple[str, ...]) -> None:
+    """Without ssh if the first broker is on another node of an enclosing instance, or of a job of Slurm."""
+    startup = NestedFlux('local:///outer').runner(address)
+    assert startup.argv == (*command, 'flux', 'python', RUNNER)
+    assert startup.environment == {'FLUX_URI': 'local:///outer' if command else address}

@@ -22,12 +22,14 @@ from spawner_support import SpawnerHarness, said, text
 from rp_agent.executor.backends import jobs
 from rp_agent.executor.backends.flux import flux_runner
 from rp_agent.executor.backends.flux.executor import FluxKind
-from rp_agent.executor.backends.flux.instance import EnclosingFlux, Flux, NestedFlux
+from rp_agent.executor.backends.flux.instance import EnclosingFlux, Flux, FluxInstances, NestedFlux
 from rp_agent.executor.backends.flux.jobspec import jobspec
 from rp_agent.executor.backends.jobs import JobExecutor
-from rp_agent.executor.backends.launcher import InstanceLauncher, Node
+from rp_agent.executor.backends.launcher import Node
+from rp_agent.executor.launching.rank_script import host_of
 from rp_agent.task import Description
 from rp_api import states
+from rp_api.constants import RAPTOR_WORKER
 from rp_api.system import processes
 
 STAND_IN = Path(__file__).with_name('flux_stand_in')
@@ -44,7 +46,7 @@ class Harness(SpawnerHarness):
 
     executor: JobExecutor
 
-    def __init__(self, path: Path, brokers: str, instances: int = 1, launcher: InstanceLauncher | None = None,
+    def __init__(self, path: Path, brokers: str, instances: int = 1, launcher: FluxInstances | None = None,
                  **arguments: Any) -> None:
         parts = tuple(range(index, index + 1) for index in range(instances))
 
@@ -227,7 +229,8 @@ def test_time_limits(make: Callable[..., Harness]) -> None:
 def test_a_rank_that_fails_ends_its_task_once(make: Callable[..., Harness], tmp_path: Path) -> None:
     """Flux tells an exception first, as it does when it could not start a job."""
     harness = make()
-    task = harness.run_one(**sh(f'echo >>{tmp_path}/runs; test $RP_RANK = 0 && exec sleep 1000; exit 7'), ranks=2)
+    task = harness.run_one(**sh(f'echo >>{tmp_path}/runs; test $RP_RANK = 0 && exec sleep 1000; '
+                                rf'while test \$(wc -l <{tmp_path}/runs) != 2; do sleep 0.05; done; exit 7'), ranks=2)
     assert (task.target_state, task.exit_code) == (states.FAILED, 7), task.exception_detail
     assert 'exit code: 7 of rank 1' in str(task.exception_detail)
     assert len((tmp_path / 'runs').read_text()) == 2
@@ -244,6 +247,58 @@ def test_tasks_of_a_broker_that_dies_run_again(make: Callable[..., Harness], tmp
     assert is_gone(first)
     harness.stop()
     assert not os.listdir(brokers), 'files are left'
+
+
+def test_many_tasks_of_a_broker_that_dies_run_again(make: Callable[..., Harness], tmp_path: Path) -> None:
+    """Those that have not started wait for the next instance; the runner tells that this one cannot be reached."""
+    harness = make()
+    script = f'echo >>{tmp_path}/runs.$RP_TASK_ID; test -e {tmp_path}/killed || exec sleep 1000'
+    tasks = [harness.task(f'task.{number}', **sh(script), cores_per_rank=CORES) for number in range(8)]
+
+    def kill() -> None:
+        (tmp_path / 'killed').touch()
+        live, = harness.executor.supervisor._live.values()
+        assert live.process.process is not None
+        for process in processes.sweep({'RP_INSTANCE': harness.executor.supervisor._mark(live.number)}, 0):
+            if 'broker' in Path(f'/proc/{process}/cmdline').read_text():
+                os.kill(process, signal.SIGKILL)
+
+    harness.when(lambda: any(tmp_path.glob('runs.*')), kill)
+    harness.run(*tasks)
+    assert [task.target_state for task in tasks] == [states.DONE] * 8, [task.exception_detail for task in tasks]
+    assert sorted(len(path.read_text()) for path in tmp_path.glob('runs.*')) == [1] * 7 + [2]
+
+
+def test_runners_that_are_never_ready_use_up_no_launches(make: Callable[..., Harness], tmp_path: Path) -> None:
+    harness = make()
+    task = harness.task(**twice(tmp_path))
+    killed: list[int] = []
+
+    def kill() -> None:
+        """Kill each runner as soon as it is there, and the broker with the last one."""
+        runner = harness.executor._runners.get(0)
+        process = runner._process.process if runner is not None else None   # type: ignore[attr-defined]
+        if process is not None and process.pid not in killed:
+            killed.append(process.pid)
+            os.kill(process.pid, signal.SIGKILL)
+        if len(killed) < jobs.RUNNERS + 1:
+            harness.loop.call_later(0.005, kill)
+
+    harness.when(lambda: said(tmp_path / 'pids'), kill)
+    harness.run(task)
+    assert task.target_state == states.DONE, task.exception_detail
+    assert len(killed) == jobs.RUNNERS + 1
+
+
+def test_a_worker_has_one_manager(make: Callable[..., Harness]) -> None:
+    task = make().run_one(**sh('echo $RP_RANK of $RP_RANKS'), mode=RAPTOR_WORKER, ranks=2)
+    assert (task.target_state, text(task, 'task.000000.out')) == (states.DONE, '0 of 2\n'), task.exception_detail
+
+
+def test_the_first_rank_tells_its_host(make: Callable[..., Harness]) -> None:
+    """Nothing else knows where Flux has placed a service."""
+    task = make().run_one(ranks=2, use_mpi=False)
+    assert host_of(task.sandbox, task.uid) == 'localhost'
 
 
 def test_a_runner_that_dies_costs_nothing(make: Callable[..., Harness], tmp_path: Path) -> None:
@@ -318,7 +373,7 @@ def test_a_job_that_does_not_reach_flux_is_not_refused(brokers: str) -> None:
             spec = jobspec(Description(), ('true',), {}, '/', ('/dev/null', '/dev/null'))
             runner.stdin.write(json.dumps({'run': 'task', 'jobspec': spec}) + '\n')
             runner.stdin.flush()
-            assert 'failed' in json.loads(runner.stdout.readline())
+            assert 'unreachable' in json.loads(runner.stdout.readline())
 
 
 @pytest.mark.skipif(bool(REAL), reason='the real one works')

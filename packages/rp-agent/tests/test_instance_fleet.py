@@ -75,6 +75,29 @@ def test_an_instance_that_dies_is_started_again_and_its_tasks_run_on_the_others(
     assert found.failed('a', 'it died') == [Launch('a', 1)]
 
 
+def test_launches_of_tasks_that_have_not_started_do_not_count() -> None:
+    found = a_fleet()
+    found.admit(Demand('waits', 1))
+    found.admit(Demand('runs', 1))
+    for attempt in range(RETRIES + 1):
+        found.ended(0, 'it died')
+        found.failed('waits', 'it died', started=False)
+        last = found.failed('runs', 'it died')
+        assert last == ([] if attempt < RETRIES else [Refuse('runs', '3 launches have failed, the last one: it died')])
+        assert found.instances[0].state is State.STARTING
+        ready = found.ready(0)
+    assert ready == [Launch('waits', 0)]
+
+
+def test_an_instance_that_cannot_be_reached_is_started_again() -> None:
+    found = a_fleet()
+    found.admit(Demand('t', 1))
+    assert found.unreachable(0, 'connection refused') == [Kill(0)]
+    assert found.admit(Demand('u', 1)) == [], 'nothing goes there any more'
+    assert found.ended(0, 'was killed') == [Abandon('t', 'connection refused'), Start(0)]
+    assert found.unreachable(0, 'again') == [], 'it is starting'
+
+
 def test_a_task_whose_launch_was_abandoned_may_have_ended_all_the_same() -> None:
     found = a_fleet()
     found.admit(Demand('t', 1))

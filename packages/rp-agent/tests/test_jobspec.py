@@ -9,6 +9,7 @@ import pytest
 from rp_agent.executor.backends.flux.jobspec import jobspec
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import Description
+from rp_api.constants import RAPTOR_WORKER
 
 
 def spec(**description: Any) -> dict[str, Any]:
@@ -40,6 +41,8 @@ def test_all_of_it() -> None:
     ({'ranks': 2, 'gpus_per_rank': 2.0}, slot(2, cores(1), {'type': 'gpu', 'count': 2}), {'per_slot': 1}),
     ({'ranks': 8, 'ranks_per_node': 4}, {'type': 'node', 'count': 2, 'with': [slot(4, cores(1))]}, {'per_slot': 1}),
     ({'ranks': 7, 'ranks_per_node': 4}, {'type': 'node', 'count': 2, 'with': [slot(4, cores(1))]}, {'total': 7}),
+    ({'ranks': 3, 'cores_per_rank': 2, 'gpus_per_rank': 1.0, 'mode': RAPTOR_WORKER},   # its manager starts the ranks
+     slot(1, cores(6), {'type': 'gpu', 'count': 3}), {'per_slot': 1}),
     ({'ranks': 3, 'use_mpi': False}, {'type': 'node', 'count': 1, 'with': [slot(3, cores(1))]}, {'per_slot': 1}),
 ])
 def test_resources(description: dict[str, Any], resources: dict[str, Any], count: dict[str, int]) -> None:

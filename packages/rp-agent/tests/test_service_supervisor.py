@@ -73,7 +73,7 @@ class Around:
             task.exception_detail = 'node n1 is lost'
         kept = self.supervisor.comes_back(task)
         if not kept:
-            self.supervisor.left([task])
+            self.supervisor.left(task)
         return kept
 
 

@@ -67,6 +67,14 @@ def test_each_node_gets_its_ranks(parts: WorkerParts, tmp_path: Path) -> None:
     assert parts.uids(['worker.0000', other.uid]) == [first.uid, second.uid, other.uid]
 
 
+def test_a_worker_that_the_scheduler_does_not_place_has_one_manager(parts: WorkerParts, tmp_path: Path) -> None:
+    """As with executors that place tasks themselves, such as FLUX, also on pilots of several nodes."""
+    worker = a_worker(tmp_path)
+    worker.placement = None
+    assert parts.divide([worker]) == [worker]
+    assert parts.uids([worker.uid]) == [worker.uid]
+
+
 def test_the_application_sees_one_worker(parts: WorkerParts, tmp_path: Path) -> None:
     worker = a_worker(tmp_path)
     first, second = divided(parts, worker)

@@ -15,6 +15,7 @@ from rp_agent import __version__, sandbox
 from rp_agent.calls import Call, Calls, answer_task
 from rp_agent.components import layout
 from rp_agent.components.build import HOST_CLOCK, base_environment, make_tracer
+from rp_agent.components.isolation import unless
 from rp_agent.components.killed import is_killed
 from rp_agent.executor.launching.text_notices import TextNotices
 from rp_agent.features import FeaturePorts, Features
@@ -454,7 +455,7 @@ class Agent:
             ended = self._own.pop(task.uid, None)
             if ended is not None:
                 task.extra[_OWN] = True
-                ended(task)
+                unless([task], ended, 'reporting its end')
         return [task for task in tasks if _OWN not in task.extra]
 
     def _without_returned(self, tasks: Sequence[AgentTask]) -> list[AgentTask]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from traceback import format_exception
 from typing import Any
 
 from rp_agent.logs import LOG
@@ -61,7 +62,7 @@ class AgentTask:
 
     __slots__ = ('_slots', 'beside', 'cancelled', 'description', 'error', 'exception', 'exception_detail', 'exit_code',
                  'extra', 'output_files', 'packed', 'pilot', 'placement', 'request', 'return_value', 'sandbox', 'state',
-                 'stderr', 'stdout', 'target_state', 'ticket', 'uid')
+                 'stderr', 'stdout', 'step', 'target_state', 'ticket', 'uid')
 
     def __init__(self, uid: str, description: Mapping[str, Any], pilot: str, sandbox: str) -> None:
         self.uid = uid
@@ -70,6 +71,8 @@ class AgentTask:
         self.sandbox = sandbox
         """Path of the task's directory."""
         self.state = states.AGENT_STAGING_INPUT_PENDING
+        self.step = ''
+        """The step of the pipeline that the task has entered last, see `rp_agent.components.isolation`."""
         self.placement: Any = None
         """The resources of the task on the nodes; None before placement and outside the scheduler's process."""
         self.request: Any = None
@@ -148,10 +151,17 @@ class AgentTask:
 
         Args:
             error: The error, whose text becomes the task's `exception`.
-            doing: The operation that failed, such as 'input staging', for `exception_detail`.
+            doing: The operation that failed, such as 'input staging', for `exception_detail`, with the traceback.
         """
         logger(LOG).error('%s fails: %s', self.uid, doing, exc_info=error)
-        self.fail(sentence(error), f'{doing} has failed unexpectedly, see the log of the agent')
+        trace = ''.join(format_exception(error)).rstrip()
+        self.fail(sentence(error), f'{doing} has failed unexpectedly, see the log of the agent:\n{trace}')
+
+    def cancel(self, reason: str | None) -> None:
+        """Set CANCELED as the task's final state, for this reason, unless the task has failed."""
+        if self.target_state != states.FAILED:
+            self.target_state = states.CANCELED
+            self.exception = reason
 
     def clear(self) -> None:
         """Forget the outcome of a run, before the next one."""

@@ -31,6 +31,10 @@ class Component:
         self._closed = False
         tracer.record('component_init', uid=uid)
 
+    def __contains__(self, uid: object) -> bool:
+        """Return whether an entity with this uid is here, which leaves by itself."""
+        return False
+
     def put(self, tasks: list[Any]) -> None:
         """Take a bulk of entities in the component's input state; this must not block."""
         raise TypeError(f'{type(self).__name__} takes no input')

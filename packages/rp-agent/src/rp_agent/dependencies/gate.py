@@ -20,6 +20,7 @@ from rp_api.coordination.contract import NewTask, Update
 from rp_api.coordination.outcome import PILOT
 from rp_api.description.after import after as checked
 from rp_api.description.task import AFTER, INPUT_STAGING
+from rp_api.errors import sentence
 from rp_api.record import CastError
 from rp_api.wire import codec
 from rp_profiling.write.tracer import Tracer
@@ -74,12 +75,12 @@ class DependencyGate:
             description = {name: value for name, value in given.items() if name != AFTER}
             try:
                 after = checked(given[AFTER])
-            except CastError as error:   # the client has checked it, but may be broken
-                reason = f'{uid} was not run: its `after` is not {error}'
-                self._pass_on([], [(Waiting(uid, codec.pack(description)), reason)])
+                if INPUT_STAGING in description:
+                    description[INPUT_STAGING] = on_this_pilot(description, frozenset(after))
+            except Exception as error:   # the client has checked it, but may be broken
+                why = f'its `after` is not {error}' if isinstance(error, CastError) else f'{AFTER}: {sentence(error)}'
+                self._pass_on([], [(Waiting(uid, codec.pack(description)), f'{uid} was not run: {why}')])
                 continue
-            if INPUT_STAGING in description:
-                description[INPUT_STAGING] = on_this_pilot(description, frozenset(after))
             new.append((uid, after, codec.pack(description)))
         self._tracer.record_bulk('dependency_wait', [uid for uid, _, _ in new])
         released, doomed = self._graph.add(new, self._end_of)

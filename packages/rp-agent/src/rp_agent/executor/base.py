@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from rp_agent.executor import memory_failures
@@ -45,7 +46,9 @@ class Ending:
         self.record = None if error is None else {'kind': kind, 'sentence': str(error)}
 
     def apply(self, task: AgentTask) -> None:
-        """Set the target state and the exception of a task."""
+        """Set the target state and the exception of a task, unless it has failed."""
+        if task.target_state == states.FAILED:
+            return
         task.target_state = self.state
         task.exception = self.exception
         task.exception_detail = self.detail
@@ -241,7 +244,7 @@ class BaseExecutor(Component, ABC):
             shared_directory.sweep()   # a killed manager leaves its directory
         for task in tasks:
             if task.error is not None:
-                self._memory.explain(task)
+                self._conclude(task, partial(self._memory.explain, task))
         if tasks:
             self.advance(tasks, states.AGENT_STAGING_OUTPUT_PENDING)
             self.forward(tasks)

@@ -41,6 +41,9 @@ class AnyExecutor(Protocol):
     advanced: Callable[..., None]
     """Called when tasks change their state; the pipeline sets it."""
 
+    def __contains__(self, uid: object) -> bool:
+        """Return whether the task with this uid is here and has not ended."""
+
     def put(self, tasks: list[AgentTask]) -> None:
         """Run tasks that have slots, in state AGENT_EXECUTING_PENDING."""
 

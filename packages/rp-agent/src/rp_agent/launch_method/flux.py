@@ -56,5 +56,7 @@ class Flux(LaunchMethod):
             argv.append(f'--gpus-per-task={math.ceil(job.gpus_per_rank)}')
         argv += [f'--requires=hosts:{",".join(names)}', '--input=/dev/null',
                  '-o', 'exit-on-error' if job.mpi else 'exit-timeout=none']
+        if len(job.ranks) > 1:   # else each sees the cores and GPUs of all ranks on its node
+            argv += ['-o', 'cpu-affinity=per-task', *(['-o', 'gpu-affinity=per-task'] if job.gpus_per_rank else [])]
         uri = job.details.get(FLUX_URI)
         return Command((*argv, *self._arguments, *executable), {}, {'FLUX_URI': uri} if uri else {})

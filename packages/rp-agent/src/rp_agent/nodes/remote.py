@@ -52,6 +52,9 @@ class Remote:
         self._send = send
         self._on_empty: Callable[[], Any] | None = None
 
+    def __contains__(self, uid: object) -> bool:
+        return uid in self.tasks
+
     def put(self, tasks: list[AgentTask]) -> None:
         """Send tasks to the component."""
         self.tasks.update((task.uid, task) for task in tasks)

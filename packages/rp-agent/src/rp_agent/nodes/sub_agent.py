@@ -20,6 +20,7 @@ import zmq
 
 from rp_agent import limits, logs, sandbox
 from rp_agent.components.build import HOST_CLOCK, Builder, ComponentPorts, belongs
+from rp_agent.components.isolation import Isolation
 from rp_agent.components.killed import HeldBack
 from rp_agent.components.names import EXECUTING, STAGING_INPUT
 from rp_agent.components.pool import all_of
@@ -76,9 +77,11 @@ class Host:
         self._components: dict[str, Worker] = {}
         self._stagers: dict[str, StagerInput] = {}
         self._executors: dict[str, AnyExecutor] = {}
+        self._isolation: dict[str, Isolation] = {}
         for component, uid in own['instances']:
             self._components[uid] = made = builder.make(component, uid, ComponentPorts(
                 partial(self._done_with, uid), partial(self._leave, uid, 'failed'), partial(self._advanced, uid)))
+            self._isolation[uid] = Isolation(partial(self._lacks, uid), partial(self._give_up, uid))
             if component == EXECUTING:
                 self._executors[uid] = cast(AnyExecutor, made)
             elif component == STAGING_INPUT:
@@ -108,13 +111,26 @@ class Host:
             if op == 'put':
                 tasks = [from_wire(task) for task in item['tasks']]
                 self._tasks.update((task.uid, task) for task in tasks)
-                self._components[uid].put(tasks)
+                self._isolation[uid].run('handling it on a node', self._components[uid].put, tasks)
             elif op == 'copy':
                 self._receiver_of_copies().receive(item)
             elif op == 'end':
                 self._loop.stop()
             else:
                 self._command(uid, op, item)
+
+    def _lacks(self, uid: str, task: AgentTask) -> bool:
+        return task.uid not in self._components[uid]
+
+    def _give_up(self, uid: str, task: AgentTask) -> None:
+        """End a task that has failed because of an error of a component."""
+        if not self._lacks(uid, task):
+            self._command(uid, 'cancel', {'uids': [task.uid]})
+        elif uid in self._stagers:
+            self._leave(uid, 'failed', [task])
+        else:
+            task.state = states.AGENT_STAGING_OUTPUT_PENDING if uid in self._executors else LEAVING[-1]
+            self._leave(uid, 'output', [task])
 
     def _command(self, uid: str, op: str, item: Item) -> None:
         if op == 'cancel':

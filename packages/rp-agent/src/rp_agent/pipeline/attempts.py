@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from rp_agent.components.isolation import unless
 from rp_agent.pipeline import attempt_files
 from rp_agent.pipeline.retry import concerns_attempts, place_of, reset, used
 from rp_agent.task import HISTORY, AgentTask, Description
@@ -71,6 +72,9 @@ class Attempts:
         self._pauses: dict[str, _Pause] = {}
         self._stopped = False
 
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._pauses
+
     @property
     def held_back(self) -> int:
         """Number of tasks that wait here."""
@@ -109,21 +113,24 @@ class Attempts:
 
     def put(self, tasks: Iterable[AgentTask]) -> None:
         """Take tasks that have run; each leaves by `end` or, for its next attempt, by `again`."""
-        ended = []
-        for task in tasks:
-            done = task.target_state == states.DONE
-            rules = RetryRules(task.description)
-            over = task.cancelled or self._stopped or (not done and used(task) >= rules.most)
-            if over or (done and not task.description['expect']):
-                ended.append(task)
-            elif done or rules.reads_stderr:
-                self._examine(task)
-            elif self._is_covered(task, rules, ''):
-                self._pause(task, rules)
-            else:
-                ended.append(task)
+        ended = unless(tasks, self._keeps, 'deciding on its next attempt')
         if ended:
             self._ports.end(ended)
+
+    def _keeps(self, task: AgentTask) -> bool:
+        """Return whether a task that has run stays here: to be examined, or for its next attempt."""
+        done = task.target_state == states.DONE
+        rules = RetryRules(task.description)
+        over = task.cancelled or self._stopped or (not done and used(task) >= rules.most)
+        if over or (done and not task.description['expect']):
+            return False
+        if done or rules.reads_stderr:
+            self._examine(task)
+            return True
+        if self._is_covered(task, rules, ''):
+            self._pause(task, rules)
+            return True
+        return False
 
     def lost(self, task: AgentTask, record: dict[str, Any]) -> None:
         """Run a task again that a lost node has ended, for which it was checked that it may."""

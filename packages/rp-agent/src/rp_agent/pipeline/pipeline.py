@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from rp_agent import sandbox
 from rp_agent.components import layout
 from rp_agent.components.build import Builder, ComponentPorts, make_tracer
+from rp_agent.components.isolation import Isolation, step, unless
 from rp_agent.components.killed import HeldBack
 from rp_agent.components.layout import Instance, Layout
 from rp_agent.components.names import ANYWHERE, EXECUTING, INLINE, SCHEDULING, STAGING_INPUT, STAGING_OUTPUT
@@ -62,6 +64,11 @@ MOST_AWAITED = 20
 STOP_TIMEOUT = 12.0
 """Seconds that executors in sub-agents have to end their tasks; longer than the time-outs of the executors."""
 
+_EXECUTING = states.TASK.value(states.AGENT_EXECUTING)
+
+_TO_SCHEDULER = 'scheduling'
+"""The step at which tasks enter gate and scheduler."""
+
 
 class AgentPorts(NamedTuple):
     """Callbacks of the pipeline to the agent."""
@@ -98,6 +105,7 @@ class Pipeline:
         self._config = config
         self._loop = loop
         self._ports = ports
+        self.isolation = Isolation(self._take_back, self._give_up)
         self._in_hand = 0
         self._names = allocation.names
         self._allocation = allocation
@@ -162,6 +170,10 @@ class Pipeline:
     def put(self, tasks: list[AgentTask]) -> None:
         """Take new tasks."""
         self._in_hand += len(tasks)
+        self._enter(tasks)
+
+    @step('taking it')
+    def _enter(self, tasks: list[AgentTask]) -> None:
         if any(map(concerns_attempts, differing(tasks))):
             tasks = self._with_attempts().checked(tasks)
         self._to_input(tasks)
@@ -321,7 +333,8 @@ class Pipeline:
     def _wire(self) -> None:
         outputs = self._pools[STAGING_OUTPUT]
         entrance = self._task_copies.entrance
-        to_output = Gather(self._loop, _entrance(outputs), self._load).put
+        stage_output = partial(self.isolation.run, 'staging its output', _entrance(outputs))
+        to_output = Gather(self._loop, stage_output, self._load).put
         self._to_input = entrance(STAGING_INPUT, self._inputs.put)
         self._to_scheduler = entrance(SCHEDULING, self._admit)
         self._to_executors = _entrance(self._executors)
@@ -356,9 +369,52 @@ class Pipeline:
             return self._with_raptor()
         return self._raptor
 
+    # errors that one task causes
+
+    def _holds(self, task: AgentTask) -> bool:
+        """Return whether a component has a task, which leaves it by itself."""
+        others = (self._scheduler, self._gate, self._raptor, self._attempts)
+        members = (member for pool in self._pools.values() for member in pool.all_members())
+        return any(part is not None and task.uid in part for part in (*others, *members))
+
+    def _take_back(self, task: AgentTask) -> bool:
+        """Take a task out of gate and scheduler; return False if another component has it."""
+        if task.step == _TO_SCHEDULER:
+            for part in (self._gate, self._scheduler):
+                if part is not None:
+                    part.take_back(task)
+            if task.placement is not None:
+                self._scheduler.release([task])
+                reset(task)
+        return not self._holds(task)
+
+    def _give_up(self, task: AgentTask) -> None:
+        """End a task that has failed because of an error of the agent."""
+        if self._holds(task):
+            self.cancel([task])
+            return
+        self._executors.left([task])
+        if task.placement is not None and states.TASK.value(task.state) <= _EXECUTING:
+            self._scheduler.release([task])
+        self._leave([task])
+
+    def _not_shown(self, task: AgentTask, error: Exception) -> None:
+        task.broke(error, 'following its state')
+        if self._holds(task):   # else it is about to leave
+            self.cancel([task])
+
     # outputs of the components
 
     def _advanced(self, tasks: Sequence[AgentTask], state: str) -> None:
+        try:
+            self._show(tasks, state)
+        except Exception as error:
+            if len(tasks) == 1:   # later: the component is about to pass it on
+                self._loop.call_soon(self._not_shown, tasks[0], error)
+            for task in tasks if len(tasks) > 1 else ():
+                self._advanced([task], state)
+
+    def _show(self, tasks: Sequence[AgentTask], state: str) -> None:
         if self._parts:
             tasks = self._parts.advanced(tasks, state)
         if self._raptor:
@@ -369,6 +425,7 @@ class Pipeline:
             tasks = self._attempts.visible(tasks, state)
         self._ports.advanced(self._task_copies.visible(tasks), state)
 
+    @step('passing it on')
     def _staged(self, tasks: list[AgentTask]) -> None:
         theirs, others = divided(tasks)
         if theirs:
@@ -376,6 +433,7 @@ class Pipeline:
         if others:
             self._to_scheduler(others)
 
+    @step(_TO_SCHEDULER)
     def _admit(self, tasks: list[AgentTask]) -> None:
         """Pass tasks to the scheduler, those with prerequisites through the gate."""
         if self._gate is not None and not self._gate.is_open:
@@ -388,6 +446,7 @@ class Pipeline:
         if tasks:
             self._schedule(tasks)
 
+    @step('looking at its services')
     def _start_served(self, tasks: list[AgentTask]) -> None:
         """Pass placed tasks to the executors, but those back to the gate whose services have ended meanwhile."""
         late = [task for task in tasks if has_needs(task) and not self.gate.recheck(task)]
@@ -397,6 +456,7 @@ class Pipeline:
         if tasks:
             self._execute(tasks)
 
+    @step('starting')
     def _execute(self, tasks: list[AgentTask]) -> None:
         """Pass placed tasks to the executors."""
         self._to_executors(self._parts.divide(tasks) if self._parts else tasks)
@@ -427,22 +487,21 @@ class Pipeline:
 
     def _end_execution(self, tasks: list[AgentTask]) -> None:
         if self._supervisor:   # services that start again keep their place, as all others may be taken by their users
-            tasks = [task for task in tasks if not self._supervisor.comes_back(task)]
+            tasks = unless(tasks, self._supervisor.comes_back, 'ending its run')
         if self._health:
-            self._look_at_nodes(self._health, tasks)
+            tasks = unless(tasks, partial(self._look_at_node, self._health), 'judging its node')
         self._scheduler.release(self._task_copies.with_slots(tasks))
         if self._raptor:
-            tasks = [task for task in tasks if not self._raptor.comes_back(task)]
+            tasks = unless(tasks, self._raptor.comes_back, 'ending its run')
         if tasks:
             self._conclude(tasks)
 
-    def _look_at_nodes(self, health: NodeHealth, tasks: list[AgentTask]) -> None:
-        """Take nodes out of use on which tasks fail that do not fail elsewhere."""
-        for task in tasks:
-            position = health.ended(task)
-            if position is not None and position not in self._down:
-                self._nodes_unusable(range(position, position + 1), f'it is not used any more, as the last {ROW} tasks '
-                                     f'on it have failed, such as {task.uid}, and those on other nodes have not')
+    def _look_at_node(self, health: NodeHealth, task: AgentTask) -> None:
+        """Take the node of a task out of use if tasks fail there that do not fail elsewhere."""
+        position = health.ended(task)
+        if position is not None and position not in self._down:
+            self._nodes_unusable(range(position, position + 1), f'it is not used any more, as the last {ROW} tasks '
+                                 f'on it have failed, such as {task.uid}, and those on other nodes have not')
 
     def _conclude(self, tasks: list[AgentTask]) -> None:
         """Pass on tasks that have run, whose resources are free: to the output stagers, or to their next attempt."""
@@ -486,12 +545,12 @@ class Pipeline:
         tasks = self._task_copies.drop(tasks)
         raptor = self._raptor_for(tasks)
         if raptor:   # tasks that its masters have run (`packed`) come from itself
-            tasks = [task for task in tasks if task.packed is not None or not raptor.comes_back(task)]
+            tasks = unless(tasks, lambda task: task.packed is None and raptor.comes_back(task), 'leaving')
         self._in_hand -= len(tasks)
         if self._supervisor:
-            self._supervisor.left(tasks)
+            tasks = unless(tasks, self._supervisor.left, 'leaving')
         if raptor and raptor.has_own:
-            tasks = [task for task in tasks if not raptor.was_own(task)]
+            tasks = unless(tasks, raptor.was_own, 'leaving')
         if tasks:
             self._ports.left(tasks)
 

@@ -54,6 +54,9 @@ class Gate(Component):
         self._reported: dict[str, str] = {}
         """The description of the need that each waiting task was last reported to wait for."""
 
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._waiting
+
     @property
     def held_back(self) -> int:
         """Number of tasks that wait."""
@@ -88,6 +91,11 @@ class Gate(Component):
         """Cancel the waiting ones of these tasks; ignore all others."""
         self._give_up([self._waiting[uid] for uid in uids if uid in self._waiting],
                       'cancelled while it waited for its prerequisites')
+
+    def take_back(self, task: AgentTask) -> None:
+        """Forget a task, if it waits here."""
+        self._waiting.pop(task.uid, None)
+        self._reported.pop(task.uid, None)
 
     def cancel_all(self, reason: str) -> None:
         """Cancel all waiting tasks."""
@@ -178,7 +186,12 @@ class Gate(Component):
             self._waiting.pop(task.uid, None)
             self._reported.pop(task.uid, None)
         for task in ready:
-            self._set_variables(task)
+            try:
+                self._set_variables(task)
+            except Exception as error:   # fails this task only
+                task.broke(error, 'setting the variables of what it needs')
+        failed += [task for task in ready if task.target_state is not None]
+        ready = [task for task in ready if task.target_state is None]
         if waited:
             self._ports.waits(waited, '')
         if ready:
@@ -211,6 +224,5 @@ class Gate(Component):
 
     def _give_up(self, tasks: list[AgentTask], reason: str) -> None:
         for task in tasks:
-            task.target_state = states.CANCELED
-            task.exception = reason
+            task.cancel(reason)
         self._leave([], tasks)

@@ -74,6 +74,9 @@ class Raptor(Component):
             'submit': self._on_submit, 'cancel': self._on_cancel, 'rpc_result': self._on_rpc_result,
             'waits': self._waits.master_waits, 'bye': self._on_bye}
 
+    def __contains__(self, uid: object) -> bool:
+        return self._registry.holder(str(uid)) is not None or self._registry.waiting(str(uid)) is not None
+
     # tasks for masters
 
     def put(self, tasks: list[AgentTask]) -> None:
@@ -433,8 +436,7 @@ class Raptor(Component):
 
     def _refuse(self, tasks: list[AgentTask], reason: str) -> None:
         for task in tasks:
-            task.target_state = states.CANCELED
-            task.exception = reason
+            task.cancel(reason)
         if tasks:
             self._ports.leave(tasks)
 

@@ -77,9 +77,10 @@ class WorkerParts:
         self._done: dict[str, list[Part]] = {}
 
     def divide(self, tasks: list[AgentTask]) -> list[AgentTask]:
-        """Return the placed tasks with parts in place of the workers that span nodes."""
+        """Return the tasks with parts in place of the workers that the scheduler has placed on several nodes."""
         spread = [task for task in tasks
-                  if task.description['mode'] == RAPTOR_WORKER and len(task.placement.nodes()) > 1]
+                  if task.description['mode'] == RAPTOR_WORKER and task.placement is not None
+                  and len(task.placement.nodes()) > 1]
         if not spread:
             return tasks
         found = [task for task in tasks if task not in spread]

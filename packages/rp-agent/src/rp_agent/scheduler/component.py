@@ -58,6 +58,9 @@ class Scheduler(Component):
         """Number of tasks that wait for other tasks, not for room. A group that waits for room counts as one task."""
         return len(self._waiting) - len(self._pool)
 
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._waiting
+
     def upcoming(self, count: int) -> list[AgentTask]:
         """Return up to `count` tasks that will probably be placed next."""
         return [item for item in self._pool.upcoming(count) if type(item) is AgentTask]
@@ -116,6 +119,11 @@ class Scheduler(Component):
         tasks = [self._waiting[uid] for uid in uids if uid in self._waiting]
         self._give_up(tasks, 'cancelled while it waited for resources')
         self._place()
+
+    def take_back(self, task: AgentTask) -> None:
+        """Forget a task, if it waits here."""
+        if task.uid in self._waiting:
+            self._withdraw(task, self._clock())
 
     def cancel_all(self, reason: str) -> None:
         """Cancel all waiting tasks."""
@@ -236,7 +244,7 @@ class Scheduler(Component):
                 item.placement = self._explicit.place(item.request)
                 return item.placement is not None
             return self._policy.place(item)
-        except (ResourceError, DescriptionError) as error:
+        except Exception as error:   # fails this item only
             self._refuse(item, error)
             return True
 
@@ -282,8 +290,7 @@ class Scheduler(Component):
     def _give_up(self, tasks: list[AgentTask], reason: str) -> None:
         now = self._clock()
         for task in tasks:
-            task.target_state = states.CANCELED
-            task.exception = reason
+            task.cancel(reason)
             self._withdraw(task, now)
         if tasks:
             self._failed(tasks)

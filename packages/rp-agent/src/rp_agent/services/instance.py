@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from rp_agent.services.probes import Target
+from rp_agent.executor.launching.rank_script import host_of
+from rp_agent.services.probes import Look, Seen, Target, can_repeat, look_of
 from rp_agent.services.restarts import Restarts
 from rp_agent.services.watch import Watch
 from rp_agent.task import AgentTask
@@ -70,9 +71,21 @@ class ServiceTask:
 
     @property
     def host(self) -> str:
-        """The name of the node of its first rank; '' before it is placed."""
+        """The name of the node of its first rank; '' before it is placed or, without slots, before it has started."""
         slots = self.task.slots
-        return str(slots[0]['node_name']) if slots else ''
+        return str(slots[0]['node_name']) if slots else host_of(self.task.sandbox, self.uid)
+
+    def look(self) -> Look:
+        """Return the look at a run that begins."""
+        at_once = look_of(self.probe, self.target)
+        if self.task.slots:
+            return at_once
+
+        def look() -> Seen:
+            if not self.host:
+                return Seen(False, 'its first rank has not started')
+            return (look_of(self.probe, self.target) if can_repeat(self.probe) else at_once)()
+        return look
 
     def info_at(self, host: str, port: int) -> str:
         """Return the information for users who reach the service at this place."""

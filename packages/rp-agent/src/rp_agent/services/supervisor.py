@@ -20,7 +20,7 @@ from rp_agent.prerequisites.gate import Gate
 from rp_agent.prerequisites.needs import PILOT, SERVICE, Need
 from rp_agent.services.free_ports import free_port
 from rp_agent.services.instance import ServiceTask
-from rp_agent.services.probes import can_repeat, look_of, put_aside, signs
+from rp_agent.services.probes import can_repeat, put_aside, signs
 from rp_agent.services.registry import Instance, Registry, variable
 from rp_agent.services.watch import Watch, WatchPorts
 from rp_agent.task import VARIABLES, AgentTask
@@ -88,12 +88,13 @@ class Supervisor:
         for task in tasks:
             try:
                 TaskDescription(task.description).check()
+                service = ServiceTask(task)
+                if service.may_signal:
+                    self._ports.open_endpoint()
             except Exception as error:   # whatever a client has sent concerns this task alone
                 task.fail(sentence(error), f'{task.uid} is no valid service', DESCRIPTION)
                 continue
-            service = self._tasks[task.uid] = ServiceTask(task)
-            if service.may_signal:
-                self._ports.open_endpoint()
+            self._tasks[task.uid] = service
             for name in service.names:
                 if not self.registry.healthy(name):
                     self._ports.gate.withdraw(Need(SERVICE, name), 'is starting')
@@ -157,13 +158,12 @@ class Supervisor:
         self._pause(service, end, delay)
         return True
 
-    def left(self, tasks: Sequence[AgentTask]) -> None:
-        """Handle the end of tasks that leave the pipeline."""
-        for task in tasks:
-            service = self._tasks.pop(task.uid, None)
-            if service is not None:
-                self._unwatch(service)
-                self._gone(service)
+    def left(self, task: AgentTask) -> None:
+        """Handle the end of a task that leaves the pipeline."""
+        service = self._tasks.pop(task.uid, None)
+        if service is not None:
+            self._unwatch(service)
+            self._gone(service)
 
     def cancel(self, uids: Iterable[str]) -> None:
         """End those of these tasks that wait for their next start."""
@@ -200,7 +200,7 @@ class Supervisor:
             return
         probe = service.probe
         service.watch = Watch(
-            self._loop, self._helpers.run, look_of(probe, service.target), probe, limit=service.limit,
+            self._loop, self._helpers.run, service.look(), probe, limit=service.limit,
             liveness=service.liveness and can_repeat(probe),
             ports=WatchPorts(partial(self._ready, service), partial(self._give_up, service)))
         if service.router is not None:

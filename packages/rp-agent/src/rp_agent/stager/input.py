@@ -34,6 +34,9 @@ class StagerInput(Component):
         self._failed = failed
         self._busy: dict[str, AgentTask] = {}
 
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._busy
+
     def put(self, tasks: list[AgentTask]) -> None:
         """Accept tasks and stage their input."""
         self.received(tasks)

@@ -12,8 +12,8 @@ Rules of this file:
 - An instance whose process has ended, or that was not ready in time, is restarted, at most `RESTARTS` times without a
   completed task in between; then it is lost. After `FAULTS` failed launches in a row it gets no more tasks, and is
   restarted when its running tasks have ended.
-- A task whose launch has failed, or whose instance has ended, is launched again, at most `RETRIES` times, as the task
-  may be the cause. All processes of the old launch must end first.
+- A task whose launch has failed, or whose instance has ended, is launched again, at most `RETRIES` times if it has
+  started, as the task may be the cause. All processes of the old launch must end first.
 - There are no clocks and no processes here: the supervisor reports events and carries out the commands.
 """
 
@@ -199,10 +199,13 @@ class Fleet:
         instance.starts, instance.faults = 1, 0
         return self._drained(index)
 
-    def failed(self, uid: str, reason: str, *, blame: bool = True) -> list[Command]:
-        """Note that the launch of a task has failed for a reason outside of the task; count a fault with `blame`."""
+    def failed(self, uid: str, reason: str, *, blame: bool = True, started: bool = True) -> list[Command]:
+        """Note that the launch of a task has failed for a reason outside of the task; count a fault with `blame`.
+
+        A task that has not `started` waits again; its launch does not count.
+        """
         if uid in self.abandoned:
-            return self._retry(self.abandoned.pop(uid), reason)
+            return self._retry(self.abandoned.pop(uid), reason, started)
         index = self._runs_on.get(uid)
         if index is None:
             return []
@@ -212,7 +215,7 @@ class Fleet:
         if instance.state is State.READY and instance.faults >= FAULTS:
             instance.state = State.DRAINING
             instance.reason = f'{instance.faults} launches in a row have failed, the last one: {reason}'
-        return [*self._drained(index), *self._retry(demand, reason)]
+        return [*self._drained(index), *self._retry(demand, reason, started)]
 
     def overdue(self, index: int, reason: str) -> list[Command]:
         """Note that an instance is not ready in time."""
@@ -220,6 +223,14 @@ class Fleet:
         if instance.state is not State.STARTING:
             return []
         instance.reason = reason
+        return [Kill(index)]
+
+    def unreachable(self, index: int, reason: str) -> list[Command]:
+        """Note that nothing can be launched with an instance any more, whose process is alive."""
+        instance = self.instances[index]
+        if instance.state not in (State.READY, State.DRAINING):
+            return []
+        instance.state, instance.reason = State.DRAINING, reason
         return [Kill(index)]
 
     def ended(self, index: int, reason: str) -> list[Command]:
@@ -308,9 +319,9 @@ class Fleet:
         again = demand.placed and others and instance.state is State.LOST and demand.retries < RETRIES
         return (PlaceAgain if again else Refuse)(demand.uid, f'{which} {how}')
 
-    def _retry(self, demand: Demand, reason: str) -> list[Command]:
+    def _retry(self, demand: Demand, reason: str, started: bool) -> list[Command]:
         """Launch a task again, or refuse it after `RETRIES` retries."""
-        demand.retries += 1
+        demand.retries += started
         if demand.retries > RETRIES:
             return [Refuse(demand.uid, f'{demand.retries} launches have failed, the last one: {reason}')]
         return self.admit(demand)

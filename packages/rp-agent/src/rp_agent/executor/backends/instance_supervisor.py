@@ -7,9 +7,10 @@ its events (`dvm_start` and so on) and its files.
 from __future__ import annotations
 
 import logging
+import os
+import secrets
 import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -82,7 +83,7 @@ class InstanceSupervisor:
         self._pilot = pilot
         self._launcher = launcher
         self.parts = tuple(parts)
-        self._nodes = tuple(nodes)
+        self.nodes = tuple(nodes)
         self._user = user
         self._directory = directory
         self._environment = environment
@@ -116,9 +117,13 @@ class InstanceSupervisor:
         """Note that the launch of a task has ended normally."""
         self._do(self._fleet.done(uid))
 
-    def failed(self, uid: str, reason: str, *, blame: bool = True) -> None:
+    def failed(self, uid: str, reason: str, *, blame: bool = True, started: bool = True) -> None:
         """Note that the launch of a task has failed; `blame` counts it as a fault of the instance."""
-        self._do(self._fleet.failed(uid, reason, blame=blame))
+        self._do(self._fleet.failed(uid, reason, blame=blame, started=started))
+
+    def unreachable(self, index: int, reason: str) -> None:
+        """End an instance that cannot be reached; it is started again."""
+        self._do(self._fleet.unreachable(index, reason))
 
     def forget(self, uid: str) -> None:
         """Remove a task that was ended."""
@@ -183,14 +188,14 @@ class InstanceSupervisor:
     def _start(self, index: int) -> None:
         number = self._starts
         self._starts += 1
-        nodes = [self._nodes[position] for position in self.parts[index]]
+        nodes = [self.nodes[position] for position in self.parts[index]]
         self._record('dvm_start', number)
         since = time.time() - _TICK
         try:
             startup = self._launcher.startup(number, nodes)
             directory = ''
             if self._launcher.USES_TMPDIR:
-                directory = tempfile.mkdtemp(prefix='rp-', dir=self._environment.get('TMPDIR') or '/tmp')
+                directory = os.path.join(self._environment.get('TMPDIR') or '/tmp', f'rp-{secrets.token_hex(6)}')
             own = {'TMPDIR': directory} if directory else {}
             startup = replace(startup, environment={**startup.environment, **own, INSTANCE: self._mark(number)})
             process = self._processes.start(startup, partial(self._read_line, index), partial(self._ended, index))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Protocol
 
@@ -28,18 +28,23 @@ from rp_agent.executor.base import BaseExecutor, Ending
 from rp_agent.executor.launching import rank_program, rank_script, script
 from rp_agent.executor.launching.containers import contained
 from rp_agent.executor.launching.environment import PilotContext, TaskEnvironment, uses_gpus
+from rp_agent.executor.launching.expand import literal
 from rp_agent.executor.launching.job import WITHOUT_GPUS, places, share_of
 from rp_agent.executor.launching.launchers import without_inputs
 from rp_agent.executor.launching.outcome import explain, not_killed
 from rp_agent.executor.launching.plan import MB, check, script_variables, stdio
 from rp_agent.executor.launching.rank_script import RankShare
 from rp_agent.executor.starter import make_sandbox, write_script
+from rp_agent.launch_method.base import Rank
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import AgentTask
 from rp_api.failures.kinds import TIMEOUT
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.system import processes
 from rp_profiling.write.tracer import Tracer
+
+RUNNERS = 3
+"""Number of runners that may end, one after the other, before their instance counts as unreachable."""
 
 CANCEL_TIMEOUT = 30.0
 """Seconds after which a cancelled task leaves without a report of its end."""
@@ -86,7 +91,7 @@ class _Run:
     def __init__(self, task: AgentTask, request: dict[str, Any]) -> None:
         self.task = task
         self.request = request
-        self.ranks = range(task.description['ranks'])
+        self.ranks = range(task.processes)
         self.limit = float(task.description['timeout'])
         self.start_limit = float(task.description['startup_timeout'])
         self.index = -1
@@ -110,12 +115,20 @@ class JobExecutor(BaseExecutor):
         self._runs: dict[str, _Run] = {}
         self._runners: dict[int, Runner] = {}
         self._addresses: dict[int, str] = {}
+        self._unready: dict[int, int] = {}
+        """Runners of an instance that have ended since one was ready."""
         variables = {**without_inputs(context.base_env), **context.belongs}
         self._processes = Processes(loop, context.own_sandbox, variables)
         self.supervisor = InstanceSupervisor(loop, tracer, context.pilot_id, kind.launcher, parts, nodes,
                                              context.own_sandbox, variables, self)
         self._place_again = context.ports.place_again or self._cannot_place_again
         kind.begin(self.supervisor.take_line)
+
+    @cached_property
+    def _host(self) -> str:
+        """The shell word for the name of a rank's host; other executors know it from the slots."""
+        names = {node.name for node in self.supervisor.nodes}
+        return literal(names.pop()) if len(names) == 1 else '"$(cat /proc/sys/kernel/hostname)"'
 
     @cached_property
     def _rank_program(self) -> str:
@@ -195,14 +208,14 @@ class JobExecutor(BaseExecutor):
                                 f'{self._kind.NAME} does not have: use pre_exec and post_exec')
         own = self._environment.of_task(task)
         inside = contained(task, self._environment) if description['container'] else task
-        ranks = description['ranks']
+        ranks = task.processes
         shares = [RankShare() if uses_gpus(task) else WITHOUT_GPUS] * ranks
         if task.slots and not self._kind.BINDS:
-            shares = [share_of(place, description['gpu_type'], self._environment) for place in places(task)]
+            shares = [share_of(place, description['gpu_type'], self._environment) for place in _of_processes(task)]
         context = rank_script.started_by_launcher(
             uid, sandbox, shares, self._kind.RANK_VARIABLES, launcher=self._kind.NAME,
             shell=self._context.shell, memory=description['mem_per_rank'] * MB,
-            sync=bool(description['pre_exec_sync']) and ranks > 1)
+            sync=bool(description['pre_exec_sync']) and ranks > 1, host=self._host)
         text = script.exec_script(inside, script_variables(self._environment, own), context,
                                   detail=self._context.in_scripts)
         path = f'{sandbox}/{uid}.exec.sh'
@@ -278,7 +291,11 @@ class JobExecutor(BaseExecutor):
 
     def _take_news(self, index: int, message: Mapping[str, Any]) -> None:
         if 'ready' in message:
+            self._unready[index] = 0
             self._launch_again(index)
+            return
+        if 'unreachable' in message:
+            self._unreachable(index, str(message['unreachable']))
             return
         uid = next((message[key] for key in ('started', 'ended', 'refused', 'failed') if key in message), None)
         run = self._runs.get(uid) if uid is not None else None
@@ -337,25 +354,32 @@ class JobExecutor(BaseExecutor):
         if run.ending is not None:
             self._give_up(run)
         else:
-            self.supervisor.failed(run.task.uid, reason, blame=blame)
+            self.supervisor.failed(run.task.uid, reason, blame=blame, started=run.started)
 
     def _runner_broken(self, index: int, how: str) -> None:
         """Replace a runner that has ended; the new one ends the jobs of its tasks."""
         self._drop_runner(index)
         reason = f'the runner of instance {index} {how}'
         runs = [run for run in self._runs.values() if run.index == index]
-        if any(run.lost for run in runs):   # the replacement has ended as well, before it has ended their jobs
-            self._launch_again(index, reason)
+        self._unready[index] = self._unready.get(index, 0) + 1   # until it says that it is ready
+        if self._unready[index] > RUNNERS:
+            self._unreachable(index, reason)
         elif runs:
             for run in runs:
-                run.lost = reason
+                run.lost = run.lost or reason
             self._start_runner(index)
 
-    def _launch_again(self, index: int, reason: str = '') -> None:
-        """Launch the tasks of a lost runner again; without a `reason`, its replacement has ended their jobs."""
+    def _unreachable(self, index: int, reason: str) -> None:
+        """End an instance that runners cannot reach; its tasks are launched again when it has ended."""
+        self._drop_runner(index)
+        self._unready[index] = 0
+        self.supervisor.unreachable(index, f'instance {index} cannot be reached: {reason}')
+
+    def _launch_again(self, index: int) -> None:
+        """Launch the tasks of a lost runner again, whose replacement has ended their jobs."""
         lost = [run for run in self._runs.values() if run.index == index and run.lost]
         for run in lost:   # counts one fault of the instance
-            self._not_launched(run, reason or run.lost, blame=run is lost[0])
+            self._not_launched(run, run.lost, blame=run is lost[0])
 
     # ends of tasks
 
@@ -407,3 +431,12 @@ class JobExecutor(BaseExecutor):
         if run.timer is not None:
             run.timer.cancel()
             run.timer = None
+
+
+def _of_processes(task: AgentTask) -> list[Rank]:
+    """Return the placements of a task's processes: one with those of all ranks for the manager of a RAPTOR worker."""
+    found = places(task)
+    if task.processes == len(found):
+        return found
+    cores, gpus = ({each for place in found for each in getattr(place, name)} for name in ('cores', 'gpus'))
+    return [replace(found[0], cores=tuple(sorted(cores)), gpus=tuple(sorted(gpus)))]

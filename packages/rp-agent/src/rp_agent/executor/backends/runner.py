@@ -3,7 +3,8 @@
 Messages to a runner: `{'run': uid, ...}` with the parameters of its kind, and `{'cancel': uid}`. Messages from it, for
 each task: `started`, and finally one of `ended` (with a `status` as in wait(2), and optionally `why`), `refused` and
 `failed` (with `why`), each with the uid of the task; see `flux.flux_runner`. A runner that replaces another one sends
-`ready` when the jobs of that one have been ended.
+`ready` when the jobs of that one have been ended. One that cannot reach its instance says `unreachable`, with the
+reason, and ends.
 """
 
 from __future__ import annotations

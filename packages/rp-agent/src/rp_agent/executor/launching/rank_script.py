@@ -4,7 +4,8 @@ The launcher gives a rank only its number, in a variable. The script has a table
 which it binds itself, and the GPUs that it sees.
 
 Launchers report failed ranks in different ways, and some always end with 0. Ranks therefore leave notes in the sandbox,
-in `<uid>.ranks`: `0 started` means that rank 0 runs its script, `3 7` that rank 3 ended with exit code 7.
+in `<uid>.ranks`: `0 started` means that rank 0 runs its script (`0 started HOST` where no scheduler of ours has chosen
+its host), `3 7` that rank 3 ended with exit code 7.
 
 With `pre_exec_sync`, ranks synchronise by the file system, the only thing that they share. Each rank creates a file
 named by its number in the directory `<uid>.sync` when it is ready, or when it ends before that; a guard does so for a
@@ -81,18 +82,18 @@ class RankShare(NamedTuple):
 
 def started_by_launcher(uid: str, sandbox: str, shares: Sequence[RankShare], rank_variables: Sequence[str], *,
                         launcher: str, shell: str = '', base: str = '', memory: int = 0, sync: bool = False,
-                        ends: bool = False) -> RankContext:
+                        ends: bool = False, host: str = '') -> RankContext:
     """Return the context of ranks that find their number in the first of `rank_variables` that is set.
 
     `launcher` names the launcher in messages. `shell` is the shell of the platform definition, empty for the default.
     `base` is the path of a script that sets the user's environment, if the launcher does not pass it on. `memory` is
     the limit of the data of each process, in bytes, 0 for no limit. With `ends`, all ranks note their end, not only
-    those that fail.
+    those that fail. Rank 0 notes its `host`, a shell word.
     """
     stem = f'{sandbox}/{uid}'
     barrier = stem + SYNC if sync else ''
     begins = [f'. {literal(base)} || exit 1'] if base else []
-    begins += [*_number(len(shares), rank_variables, launcher), *_notes(stem + NOTES, barrier, ends),
+    begins += [*_number(len(shares), rank_variables, launcher), *_notes(stem + NOTES, barrier, ends, host),
                *(_guard(barrier) if sync else []), *_table(shares)]
     if memory:
         begins.append(f'ulimit -d {max(1, memory // 1024)}')
@@ -117,13 +118,19 @@ def read_notes(sandbox: str, uid: str) -> tuple[bool, dict[int, int]]:
     if lines is None:
         return False, {}
     # concurrent writes by several nodes may corrupt a line
-    pairs = (match for line in lines if line != _STARTED and (match := _ENDED.fullmatch(line)) is not None)
+    pairs = (match for line in lines if not line.startswith(_STARTED) and (match := _ENDED.fullmatch(line)) is not None)
     return True, {int(pair[1]): code for pair in pairs if (code := int(pair[2]))}
 
 
 def have_ended(sandbox: str, uid: str) -> int:
     """Return the number of ranks that have noted their end, if all do (`ends` of `started_by_launcher`)."""
-    return sum(line != _STARTED for line in _noted(sandbox, uid) or ())
+    return sum(not line.startswith(_STARTED) for line in _noted(sandbox, uid) or ())
+
+
+def host_of(sandbox: str, uid: str) -> str:
+    """Return the host that rank 0 has noted; empty before it has started."""
+    found = (line.split() for line in _noted(sandbox, uid) or () if line.startswith(_STARTED))
+    return next((words[2] for words in found if len(words) == 3), '')
 
 
 def _noted(sandbox: str, uid: str) -> list[str] | None:
@@ -145,7 +152,7 @@ def _number(ranks: int, variables: Sequence[str], launcher: str) -> list[str]:
     return [f'export RP_RANK="{value}"', f'test -n "$RP_RANK" || {{ echo {complaint} >&2; exit 1; }}']
 
 
-def _notes(path: str, barrier: str, ends: bool) -> list[str]:
+def _notes(path: str, barrier: str, ends: bool, host: str) -> list[str]:
     """Return lines that note the start of rank 0, and the failure or end of this rank, in all exits of the script."""
     ready = ['    kill -KILL "$rp_guard" 2>/dev/null', *_left(barrier)] if barrier else []
     well = [f'    test -n "${{rp_noted:-}}" || echo "$RP_RANK 0" >> {literal(path)}'] if ends else []
@@ -153,7 +160,7 @@ def _notes(path: str, barrier: str, ends: bool) -> list[str]:
             f'    echo "$RP_RANK $1" >> {literal(path)}', '}',
             'rp_ended() {', '    rp_note "$1"', *well, *ready, '}',
             "trap 'rp_ended $?' EXIT",
-            f'test "$RP_RANK" != 0 || echo {literal(_STARTED)} >> {literal(path)}']
+            f'test "$RP_RANK" != 0 || echo {literal(_STARTED)}{host and f" {host}"} >> {literal(path)}']
 
 
 def _left(barrier: str) -> list[str]:

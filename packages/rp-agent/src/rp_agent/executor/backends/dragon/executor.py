@@ -39,7 +39,8 @@ class DragonKind:
         if is_mpi(task):
             raise LaunchRefused('DRAGON starts plain processes, not ranks of an MPI program: set use_mpi=False, or use '
                                 'another platform')
-        hosts = [''] * task.description['ranks'] if self._single else [slot['node_name'] for slot in task.slots or ()]
+        hosts = [slot['node_name'] for slot in task.slots or ()]
+        hosts = [''] * task.processes if self._single else hosts[:task.processes]
         return {'argv': job.argv, 'environment': dict(job.environment), 'directory': task.sandbox,
                 'output': job.output, 'hosts': hosts}
 

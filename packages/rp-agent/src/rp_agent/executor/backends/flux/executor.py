@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from rp_agent.executor.backends.flux.instance import RUNNER, EnclosingFlux, Flux, NestedFlux
+from rp_agent.executor.backends.flux.instance import EnclosingFlux, Flux, FluxInstances, NestedFlux
 from rp_agent.executor.backends.flux.jobspec import jobspec
 from rp_agent.executor.backends.jobs import Job, JobExecutor
-from rp_agent.executor.backends.launcher import InstanceLauncher, Startup, nodes_of
+from rp_agent.executor.backends.launcher import InstanceLauncher, nodes_of
 from rp_agent.executor.backends.process import Processes
 from rp_agent.executor.backends.runner import Broken, News, PipeRunner, Runner
 from rp_agent.executor.launching.environment import PilotContext
@@ -30,8 +30,9 @@ class FluxKind:
     RANK_VARIABLES: tuple[str, ...] = ('FLUX_TASK_RANK',)
     BINDS: bool = True
 
-    def __init__(self, launcher: InstanceLauncher, threads: int = 1) -> None:
-        self.launcher = launcher
+    def __init__(self, launcher: FluxInstances, threads: int = 1) -> None:
+        self.launcher: InstanceLauncher = launcher
+        self._flux = launcher
         self._threads = threads
 
     def request(self, job: Job) -> dict[str, Any]:
@@ -41,9 +42,8 @@ class FluxKind:
                                    self._threads)}
 
     def runner(self, started: Processes, address: str, news: News, broken: Broken) -> Runner:
-        """Start a runner by `flux python`, which has the Python bindings of that Flux."""
-        startup = Startup(('flux', 'python', RUNNER), environment={'FLUX_URI': address})
-        return PipeRunner(started, startup, news, broken)
+        """Start a runner, on the host of the instance if need be."""
+        return PipeRunner(started, self._flux.runner(address), news, broken)
 
     def begin(self, take_line: Callable[[int, str], object]) -> None:
         """Do nothing: instances report everything by their output."""
@@ -63,7 +63,7 @@ def executor(uid: str, tracer: Tracer, loop: Loop, context: PilotContext) -> Job
     return JobExecutor(uid, tracer, loop, context, kind, parts, nodes_of(setting))
 
 
-def _launcher(context: PilotContext, launchers: Launchers, instances: int, threads: int) -> InstanceLauncher:
+def _launcher(context: PilotContext, launchers: Launchers, instances: int, threads: int) -> FluxInstances:
     """Return the launcher of Flux instances; the enclosing instance is used if its nodes are those of the pilot."""
     names, facts = tuple(launchers.setting['nodes']), launchers.setting.get('facts') or {}
     if URI not in facts:

@@ -6,6 +6,7 @@
 It uses only the standard library and Flux. Requests and news are lines of JSON:
 
     {"run": uid, "jobspec": {...}}     {"ready": true}                 the instance can be reached
+                                       {"unreachable": text}           the instance does not answer; the runner ends
     {"cancel": uid}                    {"started": uid}                the job runs
                                        {"ended": uid, "status": n}     wait status of the worst rank, as in wait(2);
                                                                        with "why" if Flux reports a reason
@@ -33,7 +34,11 @@ from contextlib import suppress
 from typing import Any
 
 _REFUSALS = errno.EINVAL, errno.EPERM
-"""Errors of Flux that concern a job; others concern the connection."""
+"""Errors of Flux by which it refuses a job."""
+
+_GONE = (errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, errno.ENOTCONN, errno.ESHUTDOWN,
+         errno.EHOSTUNREACH, errno.EHOSTDOWN, errno.EPROTO, errno.ENOENT)
+"""Errors of a connection to a broker that does not run."""
 
 
 class Job:
@@ -107,6 +112,7 @@ class Runner:
         try:
             event = future.get_event()
         except Exception as error:
+            end_if_gone(error)
             self._leave(uid, failed=uid, why=f'its events cannot be read: {error}')
             return
         if event is None:
@@ -147,8 +153,16 @@ class Runner:
 
 def _not_submitted(uid: str, error: Exception) -> None:
     """Report that Flux has refused a job or cannot be reached."""
+    end_if_gone(error)
     unreached = isinstance(error, OSError) and error.errno not in _REFUSALS
     send(**{'failed' if unreached else 'refused': uid}, why=str(error))
+
+
+def end_if_gone(error: BaseException) -> None:
+    """Report the end of the instance, and end the runner, if an error means that."""
+    if isinstance(error, OSError) and error.errno in _GONE:
+        send(unreachable=str(error))
+        os._exit(1)   # the connection cannot be closed in order
 
 
 def send(**news: Any) -> None:
@@ -232,8 +246,12 @@ def main() -> None:
     earlier = f'{os.getcwd()} runner '
     mark = f'{earlier}{os.getpid()}'
     _guard = start_guard(mark)   # its input ends with this process
-    end_jobs(flux, flux.job, earlier)
-    Runner(flux, flux.job, mark).run()
+    try:
+        end_jobs(flux, flux.job, earlier)
+        Runner(flux, flux.job, mark).run()
+    except OSError as error:
+        end_if_gone(error)
+        raise
 
 
 if __name__ == '__main__':

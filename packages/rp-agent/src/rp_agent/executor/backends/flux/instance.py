@@ -6,7 +6,7 @@ Sources: flux-start(1), flux-run(1), flux-uri(1), flux-broker-attributes(7).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -20,25 +20,33 @@ RUNNER = str(Path(flux_runner.__file__))
 _AT = 'flux instance at '
 """Prefix of the line with the address of an instance."""
 
-# A killed broker leaves its directory, and a broker that has ended normally may leave a file in it. The shell ignores
+# A killed broker leaves its directory, and a broker that has ended normally may leave a file in it. The last process of
+# the pipeline, which no sweep finds, removes it, also if agent, broker and these shells are killed. The shells ignore
 # signals, which are meant for the broker.
-_TIDY = '''\
+_TIDY = """\
 trap : HUP INT TERM
 mkdir -m 700 "$TMPDIR" 2>/dev/null || test -O "$TMPDIR" || exit 1
-"$@"
-code=$?
-rm -rf "$TMPDIR"
-exit "$code"'''
+exec 3>&1
+{ trap : HUP INT TERM; "$@" >&3 3>&-; echo "$?"; } | setsid env -u RP_INSTANCE -u RP_SESSION_ID sh -c '
+    read -r code || { code=1; sleep 2; }
+    rm -rf "$TMPDIR"
+    exit "$code"'"""
 
 # Arguments: the agent's host, the number of brokers, and the program that starts them. Brokers without a common PMI
-# form separate instances. The first broker may be on another host; then its address is one for ssh.
+# form separate instances. If the first broker is on another host, its address tells how the runner gets there: by the
+# enclosing instance, by srun, or else by ssh.
 _INITIAL = f'''\
 size=$(flux getattr size)
 if test "$size" != "$2"; then
     echo "instance of $size broker(s) instead of $2: $3 offers no PMI that this Flux knows" >&2
     exit 1
 fi
-if test "$(hostname)" = "$1"; then uri=$FLUX_URI; else uri=$(flux uri --remote "$FLUX_URI"); fi
+parent=$(flux getattr parent-uri 2>/dev/null)
+if test "$(hostname)" = "$1"; then uri=$FLUX_URI
+elif test -n "$parent"; then uri="exec $(FLUX_URI=$parent flux getattr rank) $FLUX_URI"
+elif test "$3" = srun; then uri="srun $(hostname) $FLUX_URI"
+else uri=$(flux uri --remote "$FLUX_URI")
+fi
 echo "{_AT}$uri"
 while :; do sleep 86400; done'''
 
@@ -61,12 +69,16 @@ flux run --setattr="user.rp=$mark" "$@" 9>&1 >&3 3>&- |
 exit 1'''
 
 
-class _FluxInstances(InstanceLauncher):
+class FluxInstances(InstanceLauncher):
     """Instances of the `flux` in PATH."""
 
     NAME: ClassVar[str] = 'FLUX'
     SECONDS_TO_START: ClassVar[float] = 120.0
     SECONDS_TO_STOP: ClassVar[float] = 20.0
+    USES_TMPDIR: ClassVar[bool] = True
+
+    environment: Mapping[str, str] = {}
+    """Variables with which the instance starts."""
 
     def address(self, line: str) -> str:
         """Return the address in the line that the initial program prints."""
@@ -76,26 +88,39 @@ class _FluxInstances(InstanceLauncher):
         """Return whether the initial program runs, which starts when the instance is complete."""
         return bool(self.address(line))
 
+    def runner(self, address: str) -> Startup:
+        """Return the start of a runner by `flux python`, which has the Python bindings of that Flux."""
+        *way, uri = address.split(' ')
+        command = 'flux', 'python', RUNNER
+        if not way:
+            return Startup(command, environment={'FLUX_URI': uri})
+        how, where = way
+        prefix = (('stdbuf', '-oL', 'flux', 'exec', '--rank', where) if how == 'exec' else   # it writes to a pipe
+                  ('srun', '--nodes', '1', '--ntasks', '1', '--nodelist', where, '--export=ALL', '--overlap'))
+        return Startup((*prefix, 'env', f'FLUX_URI={uri}', *command), environment=self.environment)
 
-class EnclosingFlux(_FluxInstances):
+
+class EnclosingFlux(FluxInstances):
     """The instance at this address, in which the agent runs, with the same nodes as the pilot."""
 
+    USES_TMPDIR: ClassVar[bool] = False
+
     def __init__(self, uri: str) -> None:
-        self._environment = {'FLUX_URI': uri}
+        self.environment = {'FLUX_URI': uri}
 
     def startup(self, number: int, nodes: Sequence[Node]) -> Startup:
         """Return the start of a process that prints the address and represents the instance."""
-        return Startup(('sh', '-c', _ENCLOSING), environment=self._environment)
+        return Startup(('sh', '-c', _ENCLOSING), environment=self.environment)
 
 
-class NestedFlux(_FluxInstances):
+class NestedFlux(FluxInstances):
     """Instances that are jobs of the one at this address, in which the agent runs.
 
     Flux counts cores with this number of hardware `threads`.
     """
 
     def __init__(self, uri: str, threads: int = 1) -> None:
-        self._environment = {'FLUX_URI': uri}
+        self.environment = {'FLUX_URI': uri}
         self._threads = threads
 
     def startup(self, number: int, nodes: Sequence[Node]) -> Startup:
@@ -103,8 +128,8 @@ class NestedFlux(_FluxInstances):
         count = str(len(nodes))
         names = dict.fromkeys(HERE if node.name == 'localhost' else node.name for node in nodes)
         job = (f'--nodes={count}', f'--ntasks={count}', *self._devices(nodes), f'--requires=hosts:{",".join(names)}',
-               'flux', 'start', 'sh', '-c', _INITIAL, 'sh', HERE, count, 'flux run')
-        return Startup(('sh', '-c', _NESTED, 'sh', RUNNER, *job), environment=self._environment)
+               'sh', '-c', _TIDY, 'sh', 'flux', 'start', 'sh', '-c', _INITIAL, 'sh', HERE, count, 'flux run')
+        return Startup(('sh', '-c', _NESTED, 'sh', RUNNER, *job), environment=self.environment)
 
     def _devices(self, nodes: Sequence[Node]) -> tuple[str, ...]:
         """Return the options for the devices of brokers: whole nodes if nodes differ."""
@@ -116,15 +141,13 @@ class NestedFlux(_FluxInstances):
         return (*found, f'--gpus-per-task={gpus}') if gpus else found
 
 
-class Flux(_FluxInstances):
+class Flux(FluxInstances):
     """Instances whose brokers get all cores and GPUs of their nodes.
 
     `srun` of a Slurm `resource_manager`, otherwise `mpiexec`, starts brokers on several nodes. They connect by PMI:
     every Slurm supports PMI-2, as does the `mpiexec` of MPICH and its relatives; with Open MPI, Flux needs a plugin.
     `here` are the names of this host.
     """
-
-    USES_TMPDIR: ClassVar[bool] = True
 
     def __init__(self, resource_manager: str = 'FORK', here: frozenset[str] = frozenset(('localhost',))) -> None:
         self._slurm = resource_manager == 'SLURM'

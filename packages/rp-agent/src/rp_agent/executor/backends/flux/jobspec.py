@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rp_agent.lookup import LaunchRefused
+from rp_agent.task import DEFAULTS
+from rp_api.constants import RAPTOR_WORKER
 
 
 def jobspec(description: Mapping[str, Any], argv: Sequence[str], environment: Mapping[str, str], directory: str,
@@ -18,6 +20,9 @@ def jobspec(description: Mapping[str, Any], argv: Sequence[str], environment: Ma
     LaunchRefused if a jobspec cannot express the description.
     """
     ranks = description['ranks']
+    if description['mode'] == RAPTOR_WORKER:   # one manager, which starts the ranks
+        each = {name: ranks * description[name] for name in ('cores_per_rank', 'gpus_per_rank')}
+        description, ranks = {**DEFAULTS, **description, **each, 'ranks': 1}, 1
     resources, count = _resources(description, ranks, threads)
     stdout, stderr = output
     options: dict[str, Any] = {'output': {'stdout': {'type': 'file', 'path': stdout},
