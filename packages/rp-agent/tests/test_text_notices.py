@@ -8,6 +8,7 @@ import pytest
 from executor_support import a_task
 
 from rp_agent.executor.launching.text_notices import MOST, TextNotices
+from rp_api import states
 
 
 def told(*descriptions: dict[str, Any]) -> list[str]:
@@ -60,3 +61,15 @@ def test_a_command_in_the_environment_is_told_once() -> None:
                      {'environment': {'A': 5}})
     assert value.startswith('task.2: the value of B in its environment')
     assert 'pre_exec' in value
+
+
+def test_texts_that_cannot_be_looked_at_fail_their_task() -> None:
+    class Odd(str):
+        def __str__(self) -> str:
+            raise ValueError('odd')
+
+    tasks = [a_task(uid='odd', arguments=[Odd('$A')]), a_task(uid='good', arguments=['$B'])]
+    sentences: list[str] = []
+    TextNotices(dict, sentences.append).look(tasks)
+    assert [task.target_state for task in tasks] == [states.FAILED, None]
+    assert len(sentences) == 1

@@ -28,7 +28,6 @@ from rp_agent.executor.base import BaseExecutor, Ending
 from rp_agent.executor.launching import rank_program, rank_script, script
 from rp_agent.executor.launching.containers import contained
 from rp_agent.executor.launching.environment import PilotContext, TaskEnvironment, uses_gpus
-from rp_agent.executor.launching.expand import literal
 from rp_agent.executor.launching.job import WITHOUT_GPUS, places, share_of
 from rp_agent.executor.launching.launchers import without_inputs
 from rp_agent.executor.launching.outcome import explain, not_killed
@@ -41,6 +40,7 @@ from rp_agent.task import AgentTask
 from rp_api.failures.kinds import TIMEOUT
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.system import processes
+from rp_api.system.shell_text import literal
 from rp_profiling.write.tracer import Tracer
 
 RUNNERS = 3

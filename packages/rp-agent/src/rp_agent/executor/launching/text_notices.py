@@ -46,16 +46,22 @@ class TextNotices:
     def look(self, tasks: Iterable[AgentTask]) -> None:
         """Look at the texts of new tasks."""
         for task in differing(tasks):
-            description = task.description
-            if description['literal_arguments']:
-                continue
-            if not self._told_command and isinstance(description['executable'], str):
-                self._look_at_executable(task)
-            if description['environment'] and not self._told_value:
-                self._look_at_values(task.uid, description['environment'])
-            arguments = description['arguments']
-            if arguments and '$' in str(arguments) and len(self._told) < MOST:
-                self._look(task.uid, task.description)
+            try:
+                self._look_at(task)
+            except Exception as error:   # whatever a client has sent concerns this task alone
+                task.broke(error, 'looking at its texts')
+
+    def _look_at(self, task: AgentTask) -> None:
+        description = task.description
+        if description['literal_arguments']:
+            return
+        if not self._told_command and isinstance(description['executable'], str):
+            self._look_at_executable(task)
+        if description['environment'] and not self._told_value:
+            self._look_at_values(task.uid, description['environment'])
+        arguments = description['arguments']
+        if arguments and '$' in str(arguments) and len(self._told) < MOST:
+            self._look(task.uid, task.description)
 
     def _look_at_executable(self, task: AgentTask) -> None:
         if has_command(task.description, task.sandbox):
