@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import sys
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,14 @@ def ran(job: Job) -> dict[str, Any]:
     assert job.err == ''
     found: dict[str, Any] = json.loads((job.sandbox / 'ran.json').read_text())
     return found
+
+
+@pytest.mark.parametrize('home', [None, ''])
+def test_the_user_database_knows_the_home_directory(job: Job, standing: Path, home: str | None) -> None:
+    job.environ = {name: value for name, value in job.environ.items() if name != 'HOME'}
+    job.environ |= {} if home is None else {'HOME': home}
+    job.bring(a_platform(virtenv_mode='use', virtenv=str(standing)))
+    assert ran(job)['environ']['HOME'] == pwd.getpwuid(os.getuid()).pw_dir
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import subprocess
 import sys
 from pathlib import Path
@@ -95,3 +96,12 @@ def test_definitions_that_the_application_changes(session: rp.Session, base: Pat
     details = [pilot.resource_details or {} for pilot in pilots]
     assert [found['cores'] for found in details] == [1, 3, 5]
     assert [found['mem_per_node'] for found in details][1:] == [300, 500]
+
+
+def test_a_pilot_of_a_user_without_home(session: rp.Session, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv('HOME')
+    pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+    tmgr.add_pilots(pmgr.submit_pilots(pilot_description(base, cores=1)))
+    task = tmgr.submit_tasks(rp.TaskDescription({'executable': 'printenv', 'arguments': ['HOME']}))
+    assert task.wait(timeout=60) == rp.DONE, task.exception
+    assert task.stdout == f'{pwd.getpwuid(os.getuid()).pw_dir}\n'

@@ -52,6 +52,22 @@ def test_more_than_there_is_is_refused(wanted: dict[str, Any], sentence: str) ->
         allocate(**wanted)
 
 
+@pytest.mark.parametrize('platform', [{}, {'fake_resources': True}, FAKE])
+@pytest.mark.parametrize(('name', 'value', 'names'), [
+    ('CUDA_VISIBLE_DEVICES', '7', ('7',)), ('CUDA_VISIBLE_DEVICES', '', ()), ('CUDA_VISIBLE_DEVICES', '-1', ()),
+    ('ROCR_VISIBLE_DEVICES', 'NoDevFiles', ()), ('HIP_VISIBLE_DEVICES', '3', ('3',)),
+    ('ZE_AFFINITY_MASK', '1', ('1',))])
+def test_gpus_that_the_environment_hides(platform: dict[str, Any], name: str, value: str,
+                                         names: tuple[str, ...]) -> None:
+    seen = len(names)
+    refused = (f'gpus={seen + 1} of the pilot description is more than the {seen} that this machine has '
+               rf'\(with {name}={value} in the environment')
+    assert fork.allocate(Request(0, 1, seen), platform, {name: value}).gpu_ids == names
+    with pytest.raises(ResourceError, match=refused):
+        fork.allocate(Request(0, 1, seen + 1), platform, {name: value})
+    assert fork.allocate(Request(1, 0, 0), platform, {name: value}).gpus_per_node == seen
+
+
 def test_the_platform_definition_knows_better_than_the_machine() -> None:
     assert allocate({'cores_per_node': 3, 'gpus_per_node': 1, 'mem_per_node': 10}, nodes=1) == Allocation(
         ('localhost',), 3, 1, 10, 0)

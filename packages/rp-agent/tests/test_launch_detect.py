@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from agent_support import wait_until
@@ -13,7 +12,7 @@ from launch_support import is_gone
 from programs_support import program, says
 
 from rp_agent.launch_method import find
-from rp_agent.launch_method.base import LaunchMethod, Program, Setting
+from rp_agent.launch_method.base import LaunchMethod, Program
 from rp_agent.launch_method.mpi_library import MPICH, OPEN_MPI, Linked
 from rp_agent.launch_method.srun import VERBOSE, Srun
 from rp_agent.launch_method.system import System
@@ -164,13 +163,16 @@ def test_srun_connects_ranks_by_the_pmi_of_their_library(
         assert not [word for word in method.command(other, ['true']).argv if word.startswith('--mpi')]
 
 
-@pytest.mark.parametrize(('options', 'environ'), [({'arguments': ['--mpi=x']}, {}), ({}, {'SLURM_MPI_TYPE': 'x'})])
-def test_a_pmi_that_was_chosen_is_left_alone(
-        system: System, tmp_path: Path, options: dict[str, Any], environ: dict[str, str]) -> None:
+def test_a_pmi_that_was_chosen_is_left_alone(system: System, tmp_path: Path) -> None:
+    """A variable is a default, which a step may have set in which the application runs."""
     srun(tmp_path, TYPES, 'none')
-    method = Srun.detect(System({**system.environ, **environ}), Setting(), options)
-    assert '--mpi=pmi2' not in method.command(on(0, 1), ['true']).argv
+    method = Srun.detect(system, SETTING, {'arguments': ['--mpi=x']})
+    assert [word for word in method.command(on(0, 1), ['true']).argv if word.startswith('--mpi')] == ['--mpi=x']
     assert not method.asks_library
+    for library, pmis in ((OPEN_MPI, []), (MPICH, ['--mpi=pmi2'])):
+        method = Srun.detect(System({**system.environ, 'SLURM_MPI_TYPE': 'pmix'}), SETTING)
+        command = method.command(on(0, 1, linked=Linked('/bin/prog', library, 'libmpi.so')), ['true'])
+        assert [word for word in command.argv if word.startswith('--mpi')] == pmis
 
 
 def test_srun_says_more_where_it_is_asked_to(tmp_path: Path) -> None:

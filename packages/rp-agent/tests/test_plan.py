@@ -141,6 +141,13 @@ def test_the_own_environment_takes_precedence_and_sees_what_stands_before_it() -
                                                                    [b'/opt/run', b'x/nowherey', b'1']]
 
 
+def test_numbers_of_hip_count_from_the_first_visible_gpu() -> None:
+    hip = TaskEnvironment(a_context(HIP_VISIBLE_DEVICES='5,7')._replace(gpu_ids=('5', '7')))
+    assert hip.visible_gpus('ROCm', [1]) == {'ROCR_VISIBLE_DEVICES': '7', 'HIP_VISIBLE_DEVICES': '0'}
+    assert hip.visible_gpus('CUDA', [1]) == {'CUDA_VISIBLE_DEVICES': '7'}
+    assert TaskEnvironment(a_context()).visible_gpus('ROCm', [0, 1]) == {'ROCR_VISIBLE_DEVICES': '0,1'}
+
+
 def test_the_program_is_looked_for_on_the_path_of_the_task() -> None:
     assert planned(a_task(executable='prog', environment={'PATH': '/mine'})).processes[0].path == '/mine/prog'
 

@@ -66,10 +66,10 @@ class Srun(LaunchMethod):
         found = re.search(r'^slurm\S* (\d+\.\d+\S*)', output, re.MULTILINE)   # `slurm-wlm 22.05.8` on Debian
         program = Program(path, found[1] if found else '')
         configured = _configuration(system, path)
-        pmis = () if 'SLURM_MPI_TYPE' in system.environ else _types_of_pmi(system, path)
         return cls(program, setting, options, binds='affinity' in configured.get('TaskPlugin', 'affinity'),
                    counts_gpus='SLURM_GPUS' in system.environ, verbose=VERBOSE in system.environ,
-                   pmi=configured.get('MpiDefault', ''), pmis=pmis)
+                   pmi=system.environ.get('SLURM_MPI_TYPE') or configured.get('MpiDefault', ''),
+                   pmis=_types_of_pmi(system, path))
 
     def refuses(self, job: Job) -> str:
         if self._pmi_of(job) is not None or job.linked is None:

@@ -28,8 +28,9 @@ there: $rp_python -m pip install rp-agent"
 
 rp_find_home() {
     test -n "${HOME:-}" && return
-    HOME=$(getent passwd "$(id -u)" 2> /dev/null | cut -d : -f 6)
-    if test -n "$HOME"; then export HOME; else unset HOME; fi
+    rp_home=$(getent passwd "$(id -u)" 2> /dev/null)
+    rp_home=${rp_home%:*}
+    if test -n "$rp_home"; then export HOME="${rp_home##*:}"; fi
 }
 
 rp_main() {
