@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -14,7 +15,7 @@ from typing import Any
 
 import cloudpickle
 import pytest
-from conftest import Run, pilot_description
+from conftest import Run, pilot_description, processes_with, wait_until
 
 import radical.pilot as rp
 
@@ -156,3 +157,31 @@ def test_sources_at_one_master_take_turns(masters: Any) -> None:
     calls.close()   # type: ignore[attr-defined]
     with rp.raptor.Executor(masters) as executor:   # no call of the stream is left
         assert executor.submit(abs, -2).result(LONG) == 2
+
+
+@pytest.mark.parametrize('how', ['cancel', 'stop', 'SIGTERM'])
+def test_calls_of_a_master_that_is_ended_go_to_the_other(run: Run, tmp_path: Path, how: str) -> None:
+    """Those that run there when it is ended wait for the others, and run once more."""
+    masters = [_master(run.pilot, 1), _master(run.pilot, 1)]
+    go = tmp_path / 'go'
+
+    def wait(number: int) -> int:
+        Path(tmp_path, f'begun.{number}').touch()
+        while number < 2 and not go.exists():
+            time.sleep(0.01)
+        return number
+
+    with rp.raptor.Executor(masters) as executor:
+        futures = [executor.submit(wait, number) for number in range(40)]
+        wait_until(lambda: all(Path(tmp_path, f'begun.{number}').exists() for number in range(2)))
+        if how == 'cancel':
+            masters[0].cancel()
+        elif how == 'stop':
+            masters[0].rpc('stop')
+        else:
+            for pid, command in processes_with(f'RP_TASK_ID={masters[0].uid}').items():
+                if 'raptor-master' in command:
+                    os.kill(pid, signal.SIGTERM)
+        masters[0].wait(timeout=LONG)
+        go.touch()
+        assert [future.result(LONG) for future in futures] == list(range(40))

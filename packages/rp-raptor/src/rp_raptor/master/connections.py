@@ -152,7 +152,13 @@ class Peers:
         return uid in self._workers
 
     def end(self, reason: str) -> None:
-        """Fail all calls without a result, stop the workers and notify the applications."""
+        """Fail all calls without a result, stop the workers and notify the applications.
+
+        Applications that have other masters, too, keep their calls, and send them to one of these.
+        """
+        for peer in self._sharing.values():
+            if peer.source is not None:
+                self.router.close(peer.source)
         self.router.fail_all(reason)
         self.stop_workers()
         self._flush()
