@@ -20,6 +20,7 @@ import pytest
 from conftest import Run, pilot_description, wait_until
 
 import radical.pilot as rp
+from rp_client.cache.notes import NOTES
 from rp_client.cache.store import ResultStore
 
 LOG = 'radical.pilot.cache'
@@ -196,7 +197,7 @@ def test_many_tasks(home: Path) -> None:
     ({'output_staging': ['output > pilot:///output']},
      r'its output stays on the platform \[Transfer output > pilot:///output\].*a target of the client'),
     ({'input_staging': [{'source': 'pilot:///input', 'target': 'input', 'action': rp.LINK}]},
-     r'cannot compare the content of its input \[Link pilot:///input > input\].*a key'),
+     r'cannot compare the content of its input \[Link pilot:///input > input\].*key=\.\.\.'),
     ({'mode': rp.TASK_SERVICE}, 'have no result'),
     ({'cache': 3}, 'TaskDescription.cache must be True, False or a key, which is text, not 3'),
     ({'cache': ''}, 'TaskDescription.cache must be True, False or a key'),
@@ -252,6 +253,73 @@ def test_a_function_that_cannot_be_compared_runs(home: Path, caplog: pytest.LogC
     assert task.state == rp.FAILED   # by its input, as without the cache
     assert 'missing' in (task.exception or '')
     assert f'{task.uid} runs without the cache' in caplog.text
+
+
+def test_what_is_written_while_a_task_waits_or_runs_is_not_stored(home: Path) -> None:
+    """The identity was taken at submission, and the result is that of the new content."""
+    waits = f'touch {home}/now; until test -e {home}/go; do sleep 0.1; done; cat {home}/data'
+    alone: dict[str, Any] = {'cache': True, 'input_staging': [], 'output_staging': []}
+    wanted = [program(uid='input', output_staging=[]),
+              rp.TaskDescription({**alone, 'uid': 'program', 'executable': str(home / 'script')}),
+              program(uid='running', arguments=['-c', waits, str(home / 'data')], output_staging=[])]
+
+    def write(text: str) -> None:
+        (home / 'input').write_text(text)
+        (home / 'script').write_text(f'#!/bin/sh\necho {text}\n')
+        (home / 'script').chmod(0o755)
+
+    write('old')
+    (home / 'data').write_text('old')
+    with rp.Session(cfg={'base': str(home)}) as session:
+        pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+        tasks = tmgr.submit_tasks(wanted[:2])
+        notes = Path(session.path, NOTES)
+        wait_until(lambda: notes.exists() and len(notes.read_text().splitlines()) == 2)
+        write('new')
+        tmgr.add_pilots(pmgr.submit_pilots(pilot_description(home)))
+        running = tmgr.submit_tasks(wanted[2])
+        wait_until((home / 'now').exists)
+        (home / 'data').write_text('new')
+        (home / 'data').write_text('old')
+        (home / 'go').touch()
+        tmgr.wait_tasks(timeout=40)
+        assert [task.stdout.strip() for task in (*tasks, running)] == ['new', 'new', 'old']
+    write('old')
+    with campaign(home) as tmgr:
+        tasks = done(tmgr, *wanted)
+        assert [(task.cached, task.stdout.strip()) for task in tasks] == [(False, 'old')] * 3
+
+
+def test_a_named_environment_counts_by_its_content(home: Path) -> None:
+    for number, cached in (('1', False), ('2', False), ('1', True)):
+        with rp.Session(cfg={'base': str(home)}) as session:
+            pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+            tmgr.add_pilots(pmgr.submit_pilots(pilot_description(home, prepare_env={
+                'mine': {'type': 'shell', 'pre_exec': [f'export NUMBER={number}']}})))
+            task, = done(tmgr, rp.TaskDescription({'executable': 'sh', 'arguments': ['-c', 'echo $NUMBER'],
+                                                   'literal_arguments': True, 'named_env': 'mine', 'cache': True}))
+            assert (task.stdout, task.cached) == (f'{number}\n', cached)
+
+
+def test_output_at_absolute_paths_is_put_there_again(home: Path) -> None:
+    out = str(home / 'out')
+    wanted = rp.TaskDescription({'executable': 'seq', 'arguments': ['2000'], 'stdout': out, 'cache': True})
+    for cached in (False, True):
+        with campaign(home) as tmgr:
+            task, = done(tmgr, wanted)
+            assert (task.cached, len((home / 'out').read_text().splitlines())) == (cached, 2000)
+            assert len(task.read_stdout().splitlines()) == 2000
+        (home / 'out').unlink()
+
+
+def test_a_fifo_among_the_inputs_fails_as_without_the_cache(home: Path) -> None:
+    (home / 'directory').mkdir()
+    os.mkfifo(home / 'directory' / 'fifo')
+    with campaign(home) as tmgr:
+        tasks = tmgr.submit_tasks([program(input_staging=['directory'], cache=cached) for cached in (True, False)])
+        tmgr.wait_tasks(timeout=40)
+        assert [task.state for task in tasks] == [rp.FAILED] * 2
+        assert str(tasks[0].exception).replace('directory', '') == str(tasks[1].exception).replace('directory', '')
 
 
 def test_cancelled_while_it_is_looked_up(home: Path) -> None:
@@ -348,6 +416,24 @@ def counted(x: int, *, fails: bool = False) -> int:
 
 
 COUNTER = ''
+OFFSET = 0
+
+
+def helper() -> int:
+    return OFFSET
+
+
+def through_helper() -> int:
+    return helper()
+
+
+def test_calls_count_by_what_their_functions_use_at_the_call(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):
+        with rp.Executor(cores=1) as executor:
+            cached = executor.options(cache=True)
+            for number in (1, 2, 3, 4, 1):
+                monkeypatch.setattr(sys.modules[__name__], 'OFFSET', number)
+                assert cached.submit(through_helper).result(40) == number
 
 
 def calls() -> int:

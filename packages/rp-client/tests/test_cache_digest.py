@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime
-import itertools
 import json
 import math
 import os
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from rp_client.cache.digest import DigestError, digest, file_digest
+from rp_client.cache.digest import DigestError, digest
+from rp_client.cache.files import Seen, file_digest, look
 
 OFFSET = 3
 
@@ -59,16 +60,22 @@ OTHERS = [
 
 
 def test_different_values_have_different_digests() -> None:
-    for one, other in itertools.combinations(OTHERS, 2):
-        assert digest(one) != digest(other), (one, other)
+    found = list(map(digest, OTHERS))
+    assert [value for value, each in zip(OTHERS, found, strict=True) if found.count(each) > 1] == []
 
 
 def test_equal_values_have_equal_digests() -> None:
     one = {'b': [1, 2.5, 'x'], 'a': {3, 1, 2}, 'f': power(2), 'p': Point(1, [Colour.RED])}
-    other = {'a': {2, 3, 1}, 'p': Point(1, [Colour.RED]), 'f': power(2), 'b': [1, 2.5, 'x']}
+    other = {'b': [1, 2.5, 'x'], 'a': {2, 3, 1}, 'f': power(2), 'p': Point(1, [Colour.RED])}
     assert digest(one) == digest(other)
+
+
+def test_what_a_function_can_see_of_equal_values_counts() -> None:
+    assert list({'b': 1, 'a': 2}) != list({'a': 2, 'b': 1})
+    assert digest({'b': 1, 'a': 2}) != digest({'a': 2, 'b': 1})
     shared = [1]
-    assert digest([shared, shared]) == digest([[1], [1]])   # only the values count
+    assert digest([shared, shared]) != digest([[1], [1]])   # a function may change it
+    assert digest([shared, shared]) == digest([other := [1], other])
 
 
 def test_a_value_that_contains_itself_has_a_digest() -> None:
@@ -118,18 +125,9 @@ def digests_of(directory: Path, *, scale: int = 2, plus: int = 1, cached: int = 
 def test_functions_count_by_the_code_that_they_use(tmp_path: Path) -> None:
     function, module, model = digests_of(tmp_path / 'first')
     assert digests_of(tmp_path / 'again', seed=1) == [function, module, model]
-    changed = digests_of(tmp_path / 'inner', plus=2)
-    assert changed[0] != function
-    assert changed[2] == model
-    changed = digests_of(tmp_path / 'cached', cached=2)
-    assert changed[0] != function
-    assert changed[2] == model
-    changed = digests_of(tmp_path / 'model', scale=3)
-    assert changed[0] != function
-    assert changed[2] != model
-    changed = digests_of(tmp_path / 'module', comment='new')
-    assert changed[1] != module
-    assert changed[2] == model
+    for changed in (digests_of(tmp_path / 'inner', plus=2), digests_of(tmp_path / 'cached', cached=2),
+                    digests_of(tmp_path / 'model', scale=3)):
+        assert not {function, module, model} & set(changed)   # the files of a module count for all that is in it
 
 
 @pytest.mark.parametrize('value', [threading.Lock(), (letter for letter in 'x'), sys.stdout])
@@ -174,10 +172,84 @@ def test_files_and_directories(tmp_path: Path) -> None:
 def test_a_file_that_has_not_changed_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / 'file'
     path.write_text('content')
-    os.utime(path, (1, 1))
+    later = time.time() + 10
+    monkeypatch.setattr(time, 'time', lambda: later)
     before = file_digest(str(path))
-    monkeypatch.setattr('builtins.open', None)
+    monkeypatch.setattr(os, 'open', None)
     assert file_digest(str(path)) == before
+
+
+@pytest.mark.parametrize('how', ['in place', 'another file', 'links'])
+def test_equal_size_and_time_hide_no_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
+    path, other = tmp_path / 'file', tmp_path / 'other'
+    path.write_text('before')
+    other.write_text('behind')
+    for each in (path, other):
+        os.utime(each, (1, 1))
+    later = time.time() + 10
+    monkeypatch.setattr(time, 'time', lambda: later)
+    target = tmp_path / 'link'
+    target.symlink_to('file')
+    before = look(str(target))
+    if how == 'in place':
+        path.write_text('behind')
+        os.utime(path, (1, 1))
+    elif how == 'another file':
+        other.replace(path)
+    else:
+        target.unlink()
+        target.symlink_to('other')
+    assert look(str(target)).digest != before.digest
+
+
+def test_a_write_of_the_same_content_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / 'directory' / 'file'
+    path.parent.mkdir()
+    path.write_text('content')
+    seen = Seen()
+    seen.file(str(path.parent))
+    assert seen.changed() == ''
+    os.utime(path, (1, 1))
+    before = look(str(path.parent))
+    path.write_text('content')
+    after = look(str(path.parent))
+    assert after.digest == before.digest
+    assert after.state != before.state
+    assert seen.changed() == f'file {path.parent}'
+
+
+def test_what_links_in_a_directory_lead_to_counts(tmp_path: Path) -> None:
+    tree, outside = tmp_path / 'tree', tmp_path / 'outside'
+    for path in (tree, outside):
+        path.mkdir()
+    (outside / 'file').write_text('1')
+    (tree / 'file').symlink_to('../outside/file')
+    (tree / 'directory').symlink_to(outside)
+    (tree / 'nowhere').symlink_to('nothing')
+    (tree / 'round').symlink_to('.')
+    before = file_digest(str(tree))
+    assert file_digest(str(tree)) == before
+    (outside / 'file').write_text('2')
+    changed = file_digest(str(tree))
+    assert changed != before
+    (outside / 'new').touch()
+    assert file_digest(str(tree)) != changed
+
+
+@pytest.mark.parametrize('below', ['', 'directory'])
+def test_a_fifo_is_refused_and_not_read(tmp_path: Path, below: str) -> None:
+    (tmp_path / 'directory').mkdir()
+    os.mkfifo(tmp_path / below / 'fifo')
+    with pytest.raises(OSError, match='Neither a file nor a directory'):
+        file_digest(str(tmp_path / below) if below else str(tmp_path / 'fifo'))
+
+
+def test_a_directory_may_have_too_many_entries(tmp_path: Path) -> None:
+    for number in range(4):
+        (tmp_path / str(number)).touch()
+    assert look(str(tmp_path), most=4) == look(str(tmp_path))
+    with pytest.raises(OSError, match='too many entries'):
+        look(str(tmp_path), most=3)
 
 
 IMPORTING = '''

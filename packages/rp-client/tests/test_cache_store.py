@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def test_a_result_is_found_by_its_identity(store: ResultStore) -> None:
     found = store.find([b'2', b'1', b'3'])
     assert {identity: (result.label, result.info) for identity, result in found.items()} == {
         b'1': ('one', b'info'), b'2': ('two', b'more')}
-    assert found[b'2'].files == {'0/file': 4}
+    assert {name: size for name, (size, _) in found[b'2'].files.items() if size > 0} == {'0/file': 4}
     assert (store.path(found[b'2']) / '0' / 'file').read_text() == 'text'
     assert store.summary() == (2, sum(result.size for result in found.values()), LIMIT)
 
@@ -54,7 +55,7 @@ def test_a_new_result_replaces_the_old_one(store: ResultStore) -> None:
     store.add([(b'1', 'one', b'info', output(store))])
     store.add([(b'1', 'two', b'new', output(store, 'longer text'))])
     found = store.find([b'1'])[b'1']
-    assert (found.label, found.info, found.files) == ('two', b'new', {'0/file': 11})
+    assert (found.label, found.info, found.files['0/file'][0]) == ('two', b'new', 11)
     assert directories(store) == {found.directory}
     assert store.summary().size == found.size
 
@@ -143,10 +144,64 @@ def test_others_cannot_use_it(store: ResultStore) -> None:
 
 def test_a_store_of_another_version_is_refused(store: ResultStore) -> None:
     with sqlite3.connect(store.directory / 'cache.db') as db:
-        db.execute('UPDATE settings SET value = 2 WHERE name = "version"')
+        db.execute('UPDATE settings SET value = 3 WHERE name = "version"')
     db.close()
-    with pytest.raises(OSError, match='a cache of version 2'):
+    with pytest.raises(OSError, match='a cache of version 3'):
         ResultStore(store.directory)
+
+
+def test_results_of_an_older_version_are_removed(store: ResultStore) -> None:
+    store.add([(b'1', '', b'info', output(store))])
+    with sqlite3.connect(store.directory / 'cache.db') as db:
+        db.execute('UPDATE settings SET value = 1 WHERE name = "version"')
+    db.close()
+    with closing(ResultStore(store.directory)) as later:
+        assert later.results() == []
+        assert directories(later) == set()
+        later.add([(b'2', '', b'info', None)])
+        assert identities(later) == [b'2']
+
+
+def test_a_result_is_taken_as_it_was_stored(store: ResultStore) -> None:
+    made = store.new_directory()
+    (made / '0' / 'empty').mkdir(parents=True)
+    (made / '0' / 'closed').mkdir()
+    (made / '0' / 'closed' / 'file').write_text('text')
+    (made / '0' / 'closed').chmod(0o555)
+    (made / '0' / 'link').symlink_to('closed')
+    store.add([(b'1', '', b'', made)])
+    taken = store.take(store.find([b'1'])[b'1'])
+    store.remove([b'1'])   # as another process might, to make room
+    assert (taken / '0' / 'empty').is_dir()
+    assert (taken / '0' / 'link').readlink() == Path('closed')
+    assert (taken / '0' / 'link' / 'file').read_text() == 'text'
+    assert (taken / '0' / 'closed').stat().st_mode & 0o777 == 0o555
+    (taken / '0' / 'closed').chmod(0o755)
+
+
+@pytest.mark.parametrize('damage', ['gone', 'other content', 'a file less'])
+def test_a_result_that_vanishes_or_is_damaged_cannot_be_taken(store: ResultStore, damage: str) -> None:
+    made = output(store)
+    (made / '0' / 'other').write_text('other')
+    store.add([(b'1', '', b'', made)])
+    found = store.find([b'1'])[b'1']
+    if damage == 'gone':
+        store.remove([b'1'])
+    elif damage == 'a file less':
+        (store.path(found) / '0' / 'other').unlink()
+    else:
+        (store.path(found) / '0' / 'file').write_text('fake')   # of equal size
+    with pytest.raises(OSError, match=r'0/file is damaged|No such file'):
+        store.take(found)
+    assert not [name for name in directories(store) if name.endswith('.part')]
+
+
+def test_damaged_data_in_the_database_is_none(store: ResultStore) -> None:
+    store.add([(b'1', '', b'info', None)])
+    with sqlite3.connect(store.directory / 'cache.db') as db:
+        db.execute('UPDATE results SET info = CAST(info || "x" AS BLOB)')
+    db.close()
+    assert store.find([b'1']) == {}
 
 
 def test_a_damaged_store_is_named(tmp_path: Path) -> None:

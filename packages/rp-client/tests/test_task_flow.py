@@ -60,7 +60,7 @@ class Site:
             'tmgr.0000', self.engine, tracker, self.events, scheduling,   # type: ignore[arg-type]
             TaskStagingInput('0000', self.events, self.later), TaskStagingOutput('0000', self.events, self.later),
             TaskCache(str(base), str(base), self.lookups,   # type: ignore[arg-type]
-                      lambda: ResultStore(base / 'cache')),
+                      lambda: ResultStore(base / 'cache'), tuple),
             PilotWatch('tmgr.0000', self.engine.loop, self.board, scheduling,   # type: ignore[arg-type]
                        lambda uid: self.tasks[uid]._pilot is None, 60.0))
 

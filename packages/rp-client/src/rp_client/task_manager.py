@@ -831,7 +831,8 @@ class TaskManager(OldMethods):
         offload, tracer = self._engine.helpers.run, session._make_tracer
         staging_input = TaskStagingInput(index, tracer(f'tmgr_staging_input.{index}'), offload)
         staging_output = TaskStagingOutput(index, tracer(f'tmgr_staging_output.{index}'), offload)
-        cache = TaskCache(session.client_sandbox, session.path, Helpers(self._engine.loop), session._result_store)
+        cache = TaskCache(session.client_sandbox, session.path, Helpers(self._engine.loop), session._result_store,
+                          lambda: list(self._pilots.values()))
         pilot_watch = PilotWatch(self.uid, self._engine.loop, self._board, scheduling, self._is_unbound,
                                  self._no_pilot_timeout)
         flow = TaskFlow(self.uid, self._engine, self._tracker, self._tracer, scheduling, staging_input, staging_output,

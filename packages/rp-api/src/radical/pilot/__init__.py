@@ -33,7 +33,7 @@ _SOURCES = {
     ('rp-client', 'rp_client.executor.executor'): 'Executor',
     ('rp-client', 'rp_client.executor.errors'): 'BrokenPilotExecutor',
     ('rp-api', 'rp_api.description.pilot'): 'PilotDescription',
-    ('rp-api', 'rp_api.description.task'): 'TaskDescription',
+    ('rp-api', 'rp_api.description.task'): 'Cache TaskDescription',
     ('rp-api', 'rp_api.failures.task_error'): """
         TaskError TaskCanceledError TaskTimeoutError TaskLostError TaskMemoryError""",
     ('rp-api', 'rp_api.errors'): 'NoPilot',

@@ -22,6 +22,7 @@ from rp_api.app_comm.channel import AppQueue as AppQueue
 from rp_api.app_comm.channel import AppSubscriber as AppSubscriber
 from rp_api.constants import *
 from rp_api.description.pilot import PilotDescription as PilotDescription
+from rp_api.description.task import Cache as Cache
 from rp_api.description.task import TaskDescription as TaskDescription
 from rp_api.endpoint.visitor import PilotEndpoint as PilotEndpoint
 from rp_api.errors import NoPilot as NoPilot

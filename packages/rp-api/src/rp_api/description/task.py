@@ -170,12 +170,30 @@ def _uid(value: str) -> str | None:
     return path_part(value)
 
 
+class Cache(str):
+    """A value of `TaskDescription.cache` and of `cache` in `rp.Executor.options`: a key instead of a comparison.
+
+    Args:
+        key: Text that stands for all that the result depends on; the application changes it when the result would.
+
+    Raises:
+        ValueError: The key is no text, or empty.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, *, key: str) -> Cache:
+        if not isinstance(key, str) or not key:
+            raise ValueError(f'key is {key!r}, it must be text that is not empty')
+        return super().__new__(cls, key)
+
+
 def _cache(value: Any) -> bool | str:
     """Cast to a bool, or to a key, which is not empty."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str | os.PathLike) and text(value):
-        return text(value)
+        return str(text(value))
     raise CastError('True, False or a key, which is text')
 
 
@@ -364,8 +382,8 @@ class TaskDescription(Description):
     - `startup_timeout` (float, 0.0): seconds within which execution must start, or a service must be ready; 0 means no
       limit.
     - `cache` (bool or str, False): use the result of an earlier task with equal description, inputs, executable and
-      function, if the base directory has one, and store this one; a string is a key that stands for all of these. See
-      docs/guides/cache.md.
+      function, if the base directory has one, and store this one; a string, or `rp.Cache(key=...)`, is a key that
+      stands for all of these. See docs/guides/cache.md.
     - `restartable` (bool, False): allow the task to run again when its node or pilot fails, up to three times in total,
       or as often as `retries` allows.
     - `retries` (int, 0): further attempts after a failure, at most 1000; see docs/guides/errors-and-retries.md.

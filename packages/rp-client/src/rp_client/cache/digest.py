@@ -1,108 +1,83 @@
-"""Digests of values, functions and files: equal content has equal digests, in all processes with one Python version.
+"""Digests of values and functions: equal content has equal digests, in all processes with one Python version.
 
-A function of the user's own code counts by its code, its defaults, the values that it uses from outside, and the
-modules that it imports; one of an installed package or of Python counts by its name and the package's version. Pickles
-do not serve here: their bytes depend on which objects are identical, and they contain no code of importable functions.
+One walk collects all that the result of a call can depend on. Functions and classes count by their code, defaults,
+closures and attributes, and by all that these use; those of the user's own modules, also by the files of the module,
+which a worker imports; those that an installed package or Python provides, by their name and the package's content.
+Line numbers and file names of code do not count. Pickles do not serve here: their bytes depend on which objects are
+identical, and they contain no code of importable functions.
 """
 
 from __future__ import annotations
 
+import abc
+import copyreg
 import dis
-import os
-import stat
+import functools
 import sys
-import sysconfig
-import time
 from collections.abc import Iterable, Iterator
-from functools import cache
-from hashlib import blake2b
-from importlib.machinery import all_suffixes
-from types import BuiltinFunctionType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any
 
-from rp_client.cache import imports
+from rp_client.cache import distributions, imports
+from rp_client.cache.files import Seen, joined
 
-SIZE = 20
-"""Bytes of a digest."""
-
-SETTLED = 2.0
-"""Seconds after its last change from which on a file's time and size tell whether it has changed."""
-
-_CHUNK = 1 << 20
-_GLOBALS = frozenset({'LOAD_GLOBAL', 'LOAD_NAME'})
+_GLOBALS = frozenset({'LOAD_GLOBAL', 'LOAD_NAME', 'LOAD_FROM_DICT_OR_GLOBALS'})
 _OF_NO_EFFECT = frozenset({
-    '__dict__', '__weakref__', '__doc__', '__module__', '__firstlineno__', '__static_attributes__', '__annotations__',
-    '__annotate__', '__annotations_cache__', '_abc_impl'})
+    '__dict__', '__weakref__', '__module__', '__firstlineno__', '__static_attributes__', '__annotate__',
+    '__annotate_func__', '__annotations_cache__', '_abc_impl'})
 """Attributes of classes that no method uses, or that differ between processes."""
+
+_SHARED = (list, dict, set, bytearray)
+"""Types whose objects can be changed, so that it matters which of them are the same object."""
+
+_DISPATCH = functools.singledispatch(len).__code__   # type: ignore[attr-defined]
+_OF_DISPATCH = ('register', 'dispatch', 'registry', '_clear_cache')
 
 
 class DigestError(ValueError):
     """A value has no digest: it holds something, such as an open file, that another process cannot compare."""
 
 
-def digest(value: Any) -> bytes:
-    """Return the digest of a value; raise `DigestError` if it has none."""
-    return _Digester().of(value)
+def digest(value: Any, seen: Seen | None = None) -> bytes:
+    """Return the digest of a value, and note in `seen` the files and packages that it depends on.
 
-
-def file_digest(path: str) -> bytes:
-    """Return the digest of a file, or of a directory with all that it contains; raise OSError if it is not readable."""
-    status = os.stat(path)
-    if not stat.S_ISDIR(status.st_mode):
-        return _content(path, status)
-    parts = []
-    for name in sorted(os.listdir(path)):
-        below = os.path.join(path, name)
-        found = os.readlink(below).encode(errors='surrogateescape') if os.path.islink(below) else file_digest(below)
-        parts += [name.encode(errors='surrogateescape'), found]
-    return _joined(b'directory', parts)
-
-
-_known: dict[tuple[int, int, int, int, int], bytes] = {}   # of files by device, inode, size, time and mode
-_KNOWN_FILES = 10_000
-
-
-def _content(path: str, status: os.stat_result) -> bytes:
-    key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_mode & 0o111)
-    if key in _known:
-        return _known[key]
-    content = blake2b(digest_size=SIZE)
-    with open(path, 'rb') as file:
-        while chunk := file.read(_CHUNK):
-            content.update(chunk)
-    found = _joined(b'file', [b'x' if status.st_mode & 0o111 else b'', content.digest()])
-    if time.time() - status.st_mtime > SETTLED:
-        if len(_known) >= _KNOWN_FILES:
-            _known.clear()
-        _known[key] = found
-    return found
-
-
-def _joined(kind: bytes, parts: Iterable[bytes]) -> bytes:
-    """Return the digest of a kind of value with these parts."""
-    content = blake2b(kind, digest_size=SIZE)
-    for part in parts:
-        content.update(b'%d:' % len(part))
-        content.update(part)
-    return content.digest()
+    Raises:
+        DigestError: The value has none.
+        OSError: A file that it depends on cannot be read.
+    """
+    return _Digester(seen or Seen()).of(value)
 
 
 class _Digester:
     """Computes the digest of one value. Parts that occur several times are visited once."""
 
-    def __init__(self) -> None:
+    def __init__(self, seen: Seen) -> None:
+        self._seen = seen
         self._found: dict[int, tuple[bytes, Any]] = {}   # by id, with the object, which keeps its id in use
         self._open: dict[int, int] = {}                  # the objects around the present one
+        self._numbers: dict[int, int] = {}               # of objects that can be changed
+        self._modules_known: dict[str, tuple[bytes, frozenset[str]]] = {}
 
     def of(self, value: Any) -> bytes:
         kind = type(value)
         if kind in _PLAIN:
-            return _joined(kind.__name__.encode(), [_PLAIN[kind](value)])
+            return joined(kind.__name__.encode(), [_PLAIN[kind](value)])
         number = id(value)
-        if number in self._found:
-            return self._found[number][0]
         if number in self._open:   # an object that contains itself
             return b'around %d' % (len(self._open) - self._open[number])
+        if number in self._numbers:
+            return b'again %d' % self._numbers[number]
+        if number in self._found:
+            return self._found[number][0]
         self._open[number] = len(self._open)
         try:
             found = self._of_object(kind, value)
@@ -111,111 +86,200 @@ class _Digester:
         finally:
             del self._open[number]
         self._found[number] = found, value
+        if kind in _SHARED:
+            self._numbers[number] = len(self._numbers)
         return found
 
     def _of_object(self, kind: type, value: Any) -> bytes:
-        if kind in (list, tuple):
-            return _joined(kind.__name__.encode(), map(self.of, value))
-        if kind in (dict, MappingProxyType):
-            return _joined(b'dict', sorted(self.of(key) + self.of(item) for key, item in value.items()))
-        if kind in (set, frozenset):
-            return _joined(kind.__name__.encode(), sorted(map(self.of, value)))
-        if kind is CodeType:
-            return self._of_code(value)
-        if kind is ModuleType:
-            return self._of_module(value)
-        if kind is MethodType:
-            return _joined(b'method', [self.of(value.__self__), self.of(value.__func__)])
-        if kind in (staticmethod, classmethod):
-            return _joined(kind.__name__.encode(), [self.of(value.__func__)])
-        if kind is property:
-            return _joined(b'property', map(self.of, (value.fget, value.fset, value.fdel)))
-        if kind is FunctionType or isinstance(value, type):
-            return self._of_definition(value)
+        if kind in _KINDS:
+            found: bytes = _KINDS[kind](self, value)
+            return found
+        if isinstance(value, type):
+            return self._of_class(value)
         if kind is BuiltinFunctionType and isinstance(value.__self__, ModuleType | None):
-            return _named(value)
+            return self._named(value.__module__ or 'builtins', value.__qualname__)
         return self._of_reduced(kind, value)
 
-    def _of_definition(self, value: Any) -> bytes:
-        """Return the digest of a function or class."""
-        if _installed(value.__module__):
-            return _named(value)
-        return self._of_function(value) if isinstance(value, FunctionType) else self._of_class(value)
+    def _all(self, kind: str, parts: Iterable[Any]) -> bytes:
+        return joined(kind.encode(), map(self.of, parts))
+
+    def _of_items(self, value: Any) -> bytes:
+        return joined(b'dict', [self.of(part) for pair in value.items() for part in pair])
+
+    def _of_set(self, value: Any) -> bytes:
+        return joined(type(value).__name__.encode(), sorted(map(self.of, value)))
+
+    # functions and classes
 
     def _of_function(self, function: FunctionType) -> bytes:
-        used = [(name, function.__globals__[name]) for name in sorted(set(_globals_of(function.__code__)))
+        module = _home(function.__globals__, function.__module__)
+        if _is_provided(module, function.__qualname__, function):
+            return self._named(module, function.__qualname__)
+        names = (function.__name__, function.__qualname__, function.__module__)
+        if function.__code__ is _DISPATCH:   # its cache differs between processes
+            attributes = {name: each for name, each in vars(function).items() if name not in _OF_DISPATCH}
+            return self._all('dispatch', (names, function.registry, attributes))   # type: ignore[attr-defined]
+        used = [(name, function.__globals__[name]) for name in _globals_of(function.__code__)
                 if name in function.__globals__]
         cells = [_cell(cell) for cell in function.__closure__ or ()]
-        parts = (function.__code__, function.__defaults__, function.__kwdefaults__, cells)
-        package = function.__globals__.get('__package__') or ''
         try:
-            return _joined(b'function', [*map(self.of, parts), *(self.of(part) for pair in used for part in pair),
-                                         *_imported(imports.imported(function.__code__, package))])
+            return joined(b'function', [
+                *map(self.of, (names, function.__code__, function.__defaults__, function.__kwdefaults__,
+                               function.__doc__, _annotations(function), vars(function), *cells)),
+                *(self.of(part) for pair in used for part in pair),
+                *self._modules({*_imported_by(function.__code__, function.__globals__.get('__package__') or ''),
+                                _own(module)})])
         except DigestError as error:
             raise DigestError(f'the function {function.__qualname__} uses a value that cannot be compared: '
                               f'{error}') from None
 
     def _of_class(self, value: type) -> bytes:
+        module = value.__module__ if isinstance(value.__module__, str) else ''
+        if _is_provided(module, value.__qualname__, value):
+            return self._named(module, value.__qualname__)
         members = [(name, member) for name, member in sorted(vars(value).items())
-                   if name not in _OF_NO_EFFECT and type(member).__name__ not in ('member_descriptor',
-                                                                                  'getset_descriptor')]
-        return _joined(b'class', [value.__qualname__.encode(), *map(self.of, value.__bases__),
-                                  *(self.of(part) for pair in members for part in pair)])
+                   if name not in _OF_NO_EFFECT and not isinstance(member, MemberDescriptorType | GetSetDescriptorType)]
+        return joined(b'class', [
+            *map(self.of, (value.__qualname__, module, type(value), _annotations(value), *value.__bases__)),
+            *(self.of(part) for pair in members for part in pair), *sorted(map(self.of, _registered(value))),
+            *self._modules([_own(module)])])
 
     def _of_code(self, code: CodeType) -> bytes:
-        numbers = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
-        names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
-        return _joined(b'code', [code.co_code, *map(self.of, (*numbers, *names, code.co_consts))])
+        return self._all('code', [
+            code.co_code, getattr(code, 'co_exceptiontable', b''), code.co_name, getattr(code, 'co_qualname', ''),
+            code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, code.co_names,
+            code.co_varnames, code.co_freevars, code.co_cellvars, code.co_consts])
 
     def _of_module(self, module: ModuleType) -> bytes:
-        if _installed(module.__name__):
-            return _joined(b'module', [module.__name__.encode(), _version(module.__name__)])
-        try:
-            return _joined(b'module', [module.__name__.encode(), file_digest(module.__file__ or ''),
-                                       *_imported([module.__name__.partition('.')[0]])])
-        except OSError:
-            raise DigestError(f'the module {module.__name__} has no file') from None
+        if _file(module.__name__) is None and getattr(module, '__spec__', None) is None:
+            raise DigestError(f'the module {module.__name__} has no file')
+        if _travels(module.__name__):
+            return self._all('module', [(name, each) for name, each in vars(module).items() if name[:2] != '__'])
+        return self._named(module.__name__, '')
+
+    def _modules(self, names: Iterable[str]) -> list[bytes]:
+        return imports.modules(names, self._seen, self._modules_known)
+
+    def _named(self, module: str, name: str) -> bytes:
+        """Return the digest of something that a module provides, with the module."""
+        return joined(b'named', [module.encode(), name.encode(),
+                                 *self._modules([module.partition('.')[0]])])
+
+    # other objects
 
     def _of_reduced(self, kind: type, value: Any) -> bytes:
         """Return the digest of an object by the parts from which pickle would restore it."""
-        try:
-            reduced = value.__reduce_ex__(4)
-        except Exception:   # each class has its own
-            raise DigestError(f'an object of {kind.__module__}.{kind.__qualname__}') from None
-        if isinstance(reduced, str) and hasattr(value, '__wrapped__'):   # a function with a cache, for example
-            return _joined(b'wrapped', [self.of(kind), self.of(value.__wrapped__)])
+        if isinstance(value, set | frozenset):   # without the order, which differs between processes
+            return joined(b'object', [self.of(kind), *sorted(map(self.of, value)),
+                                      self.of(getattr(value, '__dict__', None))])
+        reduced = _reduced(kind, value)
         if isinstance(reduced, str):
-            return _joined(b'named', [str(kind.__module__).encode(), reduced.encode()])
-        parts = [list(part) if number in (3, 4) and part is not None else part for number, part in enumerate(reduced)]
-        return _joined(b'object', [self.of(kind), *map(self.of, parts)])
+            return self._of_name(kind, value, reduced)
+        found = self._of_parts(kind, reduced)
+        if _has_own_way(kind) and found != self._of_parts(kind, _reduced(kind, value)):
+            raise DigestError(f'an object of {kind.__module__}.{kind.__qualname__} is pickled in another way each time')
+        self._numbers[id(value)] = len(self._numbers)
+        return found
 
+    def _of_name(self, kind: type, value: Any, name: str) -> bytes:
+        """Return the digest of an object that is pickled by its name."""
+        module = str(getattr(value, '__module__', None) or kind.__module__)
+        if not _is_provided(module, name, value) and hasattr(value, '__wrapped__'):   # a function with a cache
+            return self._all('wrapped', (kind, vars(value)))
+        if module == '__main__' and not kind.__module__.startswith('typing'):
+            raise DigestError(f'an object of {kind.__module__}.{kind.__qualname__}, which is pickled by its name')
+        return self._named(module, name)
+
+    def _of_parts(self, kind: type, reduced: Any) -> bytes:
+        parts = [list(part) if number in (3, 4) and part is not None else part for number, part in enumerate(reduced)]
+        return self._all('object', (kind, *parts))
+
+
+_KINDS: dict[type, Any] = {
+    list: lambda self, value: self._all('list', value), tuple: lambda self, value: self._all('tuple', value),
+    dict: _Digester._of_items, MappingProxyType: _Digester._of_items, set: _Digester._of_set,
+    frozenset: _Digester._of_set, CodeType: _Digester._of_code, ModuleType: _Digester._of_module,
+    FunctionType: _Digester._of_function,
+    MethodType: lambda self, value: self._all('method', (value.__self__, value.__func__)),
+    staticmethod: lambda self, value: self._all('staticmethod', (value.__func__, vars(value))),
+    classmethod: lambda self, value: self._all('classmethod', (value.__func__, vars(value))),
+    property: lambda self, value: self._all('property', (value.fget, value.fset, value.fdel, value.__doc__)),
+    functools.cached_property: lambda self, value: self._all('cached', (value.func, value.attrname))}
+"""How the digests of values are computed, by type."""
 
 _PLAIN: dict[type, Any] = {
     type(None): lambda _: b'', bool: lambda value: b'1' if value else b'0', int: lambda value: b'%x' % value,
     float: lambda value: value.hex().encode(), complex: lambda value: repr(value).encode(),
-    str: lambda value: value.encode(errors='surrogatepass'), bytes: bytes, bytearray: bytes,
+    str: lambda value: value.encode(errors='surrogatepass'), bytes: bytes,
     type(...): lambda _: b'', type(NotImplemented): lambda _: b''}
 """The bytes of plain values, by type."""
 
 
-def _globals_of(code: CodeType) -> Iterator[str]:
-    """Yield the names of the global variables that code reads, with those of the functions in it."""
-    yield from (instruction.argval for instruction in dis.get_instructions(code) if instruction.opname in _GLOBALS)
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _globals_of(constant)
+@functools.lru_cache(1000)
+def _globals_of(code: CodeType) -> tuple[str, ...]:
+    """Return the names of the global variables that code reads, with those of the functions in it."""
+    found = {instruction.argval for instruction in dis.get_instructions(code) if instruction.opname in _GLOBALS}
+    return tuple(sorted(found.union(*(_globals_of(each) for each in code.co_consts if isinstance(each, CodeType)))))
 
 
-def _imported(names: Iterable[str]) -> Iterator[bytes]:
-    """Yield the digests of imported top-level modules, and of those that they import."""
-    for name, found in sorted(imports.modules(names, _is_installed).items()):
-        yield name.encode()
-        if isinstance(found, str):
-            yield found.encode()
-            continue
-        for relative, path in found:
-            yield relative.encode(errors='surrogateescape')
-            yield file_digest(path)
+@functools.lru_cache(1000)
+def _imported_by(code: CodeType, package: str) -> frozenset[str]:
+    return frozenset(imports.imported(code, package))
+
+
+def _home(namespace: dict[str, Any], module: str | None) -> str:
+    """Return the name of the module whose variables a function uses; empty if it is no module."""
+    for name in (namespace.get('__name__'), module):
+        if isinstance(name, str) and getattr(sys.modules.get(name), '__dict__', None) is namespace:
+            return name
+    return ''
+
+
+def _is_provided(module: str, name: str, value: Any) -> bool:
+    """Return whether an installed package, Python or an extension module has this value under this name."""
+    if module not in sys.modules or module == '__main__' or not _is_foreign(module):
+        return False
+    found: Any = sys.modules[module]
+    for part in name.split('.'):
+        found = getattr(found, part, None)
+    return found is value
+
+
+def _is_foreign(module: str) -> bool:
+    file = _file(module)
+    if file is None:
+        return module in sys.builtin_module_names
+    return distributions.is_installed(file) or distributions.is_python(file) or file.endswith(imports.EXTENSIONS)
+
+
+def _travels(module: str) -> bool:
+    """Return whether the application has said that cloudpickle sends a module by value."""
+    pickler = sys.modules.get('cloudpickle')
+    registered = pickler.list_registry_pickle_by_value() if pickler else ()
+    return any(module == name or module.startswith(f'{name}.') for name in registered)
+
+
+def _file(module: str) -> str | None:
+    """Return the file of a module; None for one that is built in, or made by hand."""
+    return getattr(sys.modules.get(module), '__file__', None)
+
+
+def _own(module: str) -> str:
+    """Return the top-level name of a module of the user, which workers import."""
+    return module.partition('.')[0] if _file(module) else ''
+
+
+def _annotations(value: Any) -> Any:
+    try:
+        return dict(getattr(value, '__annotations__', None) or {})
+    except Exception:   # they are computed, of names that are not defined
+        return None
+
+
+def _registered(value: type) -> Iterator[type]:
+    """Yield the classes that were registered as sub-classes of an abstract one."""
+    if isinstance(value, abc.ABCMeta):
+        yield from filter(None, (reference() for reference in abc._get_dump(value)[0]))   # type: ignore[attr-defined]
 
 
 def _cell(cell: Any) -> Any:
@@ -225,40 +289,14 @@ def _cell(cell: Any) -> Any:
         return None
 
 
-def _named(value: Any) -> bytes:
-    module = value.__module__ or 'builtins'
-    return _joined(b'named', [module.encode(), value.__qualname__.encode(), _version(module)])
+def _reduced(kind: type, value: Any) -> Any:
+    try:
+        return copyreg.dispatch_table[kind](value) if kind in copyreg.dispatch_table else value.__reduce_ex__(4)
+    except Exception:   # each class has its own
+        raise DigestError(f'an object of {kind.__module__}.{kind.__qualname__}') from None
 
 
-@cache
-def _places() -> tuple[str, ...]:
-    """Return the directories of Python and of installed packages."""
-    names = ('stdlib', 'platstdlib', 'purelib', 'platlib')
-    found = {os.path.realpath(path) + os.sep for name in names if (path := sysconfig.get_paths().get(name))}
-    return tuple(found | {os.path.realpath(path) + os.sep for path in sys.path
-                          if path.endswith(('site-packages', 'dist-packages'))})
-
-
-def _installed(name: str | None) -> bool:
-    """Return whether a module belongs to Python or to an installed package, and not to the user's own code."""
-    module = sys.modules.get(name or 'builtins')
-    if name == '__main__' or module is None:
-        return False
-    file = getattr(module, '__file__', None)
-    if file is None:
-        return getattr(module, '__spec__', None) is not None
-    return _is_installed(file)
-
-
-def _is_installed(file: str) -> bool:
-    return os.path.join(os.path.realpath(file), '').startswith(_places()) or str(file).endswith(_EXTENSIONS)
-
-
-_EXTENSIONS = tuple(suffix for suffix in all_suffixes() if suffix.endswith(('.so', '.pyd')))
-
-
-def _version(module: str) -> bytes:
-    """Return the version of the package that a module belongs to; that of Python for its own modules."""
-    package = sys.modules.get(module.partition('.')[0])
-    found = getattr(package, '__version__', None)
-    return (found if isinstance(found, str) else sys.version.partition(' ')[0]).encode()
+def _has_own_way(kind: type) -> bool:
+    """Return whether Python code of a class decides how its objects are pickled."""
+    return any(isinstance(getattr(kind, name, None), FunctionType)
+               for name in ('__reduce_ex__', '__reduce__', '__getstate__'))

@@ -1,15 +1,15 @@
 """The identity of a task: the digest of what its result depends on.
 
 It covers the description without its name, placement and limits, the content of the inputs, of the executable and of
-arguments that are absolute paths of files, and a function with its arguments. The client looks for these files on its
-own host; an executable that it does not find there counts by its name.
+arguments that are absolute paths, a function with its arguments, and what surrounds the task. The client looks at these
+on its own host. What it cannot judge has no identity, and is not cached unless a key stands for it.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rp_api import constants as c
@@ -20,7 +20,10 @@ from rp_api.staging.directive import Directive, describe
 from rp_api.staging.files import matches
 from rp_api.staging.location import Sandboxes, acts_on_client, bases, resolve
 from rp_api.staging.protocol import owner, transport
-from rp_client.cache.digest import DigestError, digest, file_digest
+from rp_client.cache.digest import DigestError, digest
+from rp_client.cache.files import Seen
+from rp_client.cache.notes import Identity, identity_of
+from rp_client.cache.surroundings import Surroundings
 
 _OF_NO_EFFECT = frozenset({
     names.UID, names.NAME, names.METADATA, names.PRIORITY, names.PILOT, names.PARTITION, names.TAGS, names.SLOTS,
@@ -30,7 +33,16 @@ _OF_NO_EFFECT = frozenset({
 
 _STAGED = (names.INPUT_STAGING, names.OUTPUT_STAGING)
 _WITHOUT_RESULT = (c.TASK_SERVICE, c.AGENT_SERVICE, c.RAPTOR_MASTER, c.RAPTOR_WORKER)
-_HOW = 'give such a task a key (cache="..."), which stands for all that its result depends on, or leave cache unset'
+_HOW = 'give such a task cache=rp.Cache(key=...), which stands for all that its result depends on, or leave cache unset'
+
+_MOST_ENTRIES = 10_000
+"""Entries of a directory that is an argument of a program; one with more is not looked at."""
+
+OUTSIDE = (
+    'files that a call or a program opens by itself, and variables of the environment that it reads',
+    'the clock, the network, and randomness without a seed',
+    'modules that are imported by computed names, and libraries of the system')
+"""What no identity covers."""
 
 
 def check(description: Mapping[str, Any], uid: str) -> None:
@@ -55,39 +67,58 @@ def check(description: Mapping[str, Any], uid: str) -> None:
                                    f'of its input [{describe(directive)}]: {_HOW}')
 
 
-def identity(description: Mapping[str, Any], client_sandbox: str) -> bytes:
+def identity(description: Mapping[str, Any], client_sandbox: str, surroundings: Surroundings,
+             seen: Seen | None = None) -> Identity:
     """Return the identity of a task that `check` has passed.
 
     Args:
         description: Its attributes, with expanded staging directives.
         client_sandbox: The directory of relative paths of the client.
+        surroundings: What the task runs in.
+        seen: Files and packages that are not looked at again.
 
     Raises:
-        DigestError: Its function uses something that cannot be compared.
+        DigestError: Its result depends on something that cannot be judged.
         OSError: An input cannot be read.
     """
     key = description[names.CACHE]
+    seen = seen or Seen()
     if isinstance(key, str):
-        return digest(('key', key))
-    rest = {name: value for name, value in description.items() if name not in _OF_NO_EFFECT | set(_STAGED)}
+        return identity_of(digest(('key', str(key))), seen, by_key=True)
+    rest = {name: value for name, value in sorted(description.items()) if name not in _OF_NO_EFFECT | set(_STAGED)}
     if rest.get(names.USE_MPI) == (rest.get(names.RANKS, 1) > 1):   # as without it, and as in `Task.description`
         del rest[names.USE_MPI]
+    if rest.get(names.SANDBOX):
+        raise DigestError(f'its sandbox {rest[names.SANDBOX]!r}, in which there may be files, and in which it leaves '
+                          'some: stage them')
+    for name in (names.STDOUT, names.STDERR):
+        if os.path.normpath(rest.get(name, '')).startswith('..'):
+            raise DigestError(f'its {name} {rest[name]!r}, which is not in its sandbox: give an absolute path')
     if is_python_task(rest.get(names.FUNCTION, '')):
         rest[names.FUNCTION] = _call(rest[names.FUNCTION])
-    inputs = [(directive['target'], _input(directive, client_sandbox))
-              for directive in description.get(names.INPUT_STAGING, ())]
+    directives = description.get(names.INPUT_STAGING, ())
+    inputs = [(directive['target'], _input(directive, client_sandbox, seen)) for directive in directives]
     outputs = [directive['source'] for directive in description.get(names.OUTPUT_STAGING, ())]
-    return digest((rest, inputs, outputs, _programs(rest)))
+    staged = {name for target, found in inputs for name in (target, *(each for each, _ in found))}
+    unpacked = any(directive['action'] == c.TARBALL for directive in directives)
+    programs = [seen.file(path, most=_MOST_ENTRIES) for path in _programs(rest, None if unpacked else staged)]
+    around = surroundings.of(description, seen)
+    return identity_of(digest((rest, inputs, outputs, programs, around), seen), seen, by_key=False)
 
 
 def call_identity(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], others: Any,
-                  key: bool | str) -> bytes:
+                  key: bool | str, seen: Seen | None = None) -> Identity:
     """Return the identity of a call, whose result depends on `others`, too; `key` stands for all that if it is text.
+
+    Files and packages in `seen` are not looked at again.
 
     Raises:
         DigestError: The function or an argument cannot be compared.
+        OSError: A file of a module cannot be read.
     """
-    return digest(('key of a call', key) if isinstance(key, str) else ('call', function, args, dict(kwargs), others))
+    seen = seen or Seen()
+    value = ('key of a call', str(key)) if isinstance(key, str) else ('call', function, args, dict(kwargs), others)
+    return identity_of(digest(value, seen), seen, by_key=isinstance(key, str))
 
 
 def _readable(directive: Directive) -> bool:
@@ -117,9 +148,9 @@ def _path(directive: Directive, client_sandbox: str) -> str:
     return resolve(directive['source'], base, Sandboxes(client=client_sandbox, task=client_sandbox))
 
 
-def _input(directive: Directive, client_sandbox: str) -> list[tuple[str, bytes]]:
+def _input(directive: Directive, client_sandbox: str, seen: Seen) -> list[tuple[str, bytes]]:
     path = _path(directive, client_sandbox)
-    return [(os.path.basename(found.rstrip('/')), file_digest(found)) for found in matches(path) or [path]]
+    return [(os.path.basename(found.rstrip('/')), seen.file(found)) for found in matches(path) or [path]]
 
 
 def _call(text: str) -> tuple[Any, ...]:
@@ -129,10 +160,29 @@ def _call(text: str) -> tuple[Any, ...]:
         raise DigestError(str(error)) from None
 
 
-def _programs(description: Mapping[str, Any]) -> list[bytes]:
-    """Return the digests of the executable, and of arguments that name files."""
+def _programs(description: Mapping[str, Any], staged: set[str] | None) -> Iterator[str]:
+    """Yield the paths of the executable, and of files and directories that are arguments.
+
+    Args:
+        description: The description of the task.
+        staged: The names of its inputs in its sandbox; None if they are not known, as they come out of an archive.
+    """
     executable = description.get(names.EXECUTABLE, '')
-    found = shutil.which(executable) if executable and ('/' not in executable or executable[0] == '/') else None
-    named = [argument for argument in description.get(names.ARGUMENTS, ())
-             if argument.startswith('/') and os.path.isfile(argument)]
-    return [file_digest(path) for path in ([found] if found else []) + named]
+    if os.sep in executable and not os.path.isabs(executable):
+        if staged is not None and _top(executable) not in map(_top, staged):
+            raise DigestError(f'the executable {executable!r}, which is not among its inputs')
+    elif executable:
+        path = os.path.expandvars(description.get(names.ENVIRONMENT, {}).get('PATH', '$PATH'))
+        found = shutil.which(executable, path=path)
+        if found is None:
+            raise DigestError(f'the executable {executable!r}, which this host does not have')
+        yield found
+    for argument in description.get(names.ARGUMENTS, ()):
+        value = argument.partition('=')[2] if argument.startswith('-') else argument
+        if os.path.isabs(value) and os.path.exists(value):
+            yield value
+
+
+def _top(path: str) -> str:
+    """Return the first part of a relative path or URL."""
+    return os.path.normpath(path.rpartition('://')[2].lstrip('/')).partition(os.sep)[0]

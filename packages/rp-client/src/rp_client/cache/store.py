@@ -8,10 +8,12 @@ that exceeds it alone is not stored.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import shutil
 import sqlite3
+import stat
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,8 +21,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from rp_api.staging.files import copy
 from rp_api.system import private
 from rp_api.wire import codec
+from rp_client.cache.files import SIZE, joined, read_digest
 
 _log = logging.getLogger('radical.pilot.cache')
 
@@ -31,7 +35,7 @@ LIMIT = 10 * 10 ** 9
 """Bytes of all results at most, unless the user sets another limit."""
 
 _DATABASE, _OUTPUTS = 'cache.db', 'outputs'
-_VERSION = 1
+_VERSION = 2
 _TIMEOUT = 60.0   # seconds to wait for another process that writes
 _NOTED = 600.0   # seconds within which a second use of a result is not noted: reading should not need to write
 _FORGOTTEN = 3600.0   # seconds after which a directory that belongs to no result was left by a crash
@@ -55,7 +59,7 @@ class Result(NamedTuple):
         label: What it is the result of, for people.
         info: The packed data.
         directory: Name of the directory with the output files; empty without any.
-        files: Their sizes, by path in the directory.
+        files: Their sizes and digests, by path in the directory; see `_mark` for links and directories.
         size: Bytes that it takes.
         made: Seconds since 1970 when it was stored.
         used: Seconds since 1970 when it was used last.
@@ -65,7 +69,7 @@ class Result(NamedTuple):
     label: str
     info: bytes
     directory: str
-    files: Mapping[str, int]
+    files: Mapping[str, tuple[int, bytes]]
     size: int
     made: float
     used: float
@@ -105,6 +109,10 @@ class ResultStore:
     def _check_version(self) -> None:
         self._db.execute('INSERT OR IGNORE INTO settings VALUES (?, ?)', ('version', _VERSION))
         found = self._setting('version', _VERSION)
+        if found < _VERSION:   # no identity is found any more
+            self._remove([each for each, in self._db.execute('SELECT identity FROM results')])
+            self._set('version', _VERSION)
+            return
         if found != _VERSION:
             raise OSError(f'{self.directory} is a cache of version {found}, and this is version {_VERSION}: remove it')
 
@@ -121,7 +129,7 @@ class ResultStore:
             for identity in identities:
                 row = self._db.execute(f'SELECT {_COLUMNS} FROM results WHERE identity = ?', (identity,)).fetchone()
                 result = _result(row) if row else None
-                if result is not None and self._is_complete(result):
+                if result is not None and row[2] == _checked(result.info) and self._is_complete(result):
                     found[identity] = result
         noted = [(now, identity) for identity, result in found.items() if now - result.used > _NOTED]
         if noted:
@@ -132,6 +140,35 @@ class ResultStore:
     def path(self, result: Result) -> Path:
         """Return the directory with the output files of a result."""
         return self.directory / _OUTPUTS / result.directory
+
+    def take(self, result: Result) -> Path:
+        """Return a directory with the output files of a result as they were stored, which stays when the result goes.
+
+        The caller removes it.
+
+        Raises:
+            OSError: A file is gone or damaged; the result does not exist any more.
+        """
+        taken = self.new_directory()
+        modes = []
+        try:
+            for name, (size, mark) in result.files.items():
+                target = taken / name
+                if size <= _DIRECTORY:
+                    target.mkdir()
+                    modes.append((target, _DIRECTORY - size))
+                elif size == _LINK:
+                    target.symlink_to(os.fsdecode(mark))
+                else:
+                    _link(self.path(result) / name, target)
+                    if read_digest(str(target)) != mark:
+                        raise OSError(f'{name} is damaged')
+            for target, mode in reversed(modes):
+                target.chmod(mode)
+        except OSError:
+            shutil.rmtree(taken, ignore_errors=True)
+            raise
+        return taken
 
     def new_directory(self) -> Path:
         """Make a directory for the output files of a result."""
@@ -155,7 +192,7 @@ class ResultStore:
                     self._leave_out(row, limit)
                     continue
                 self._db.execute('INSERT INTO results VALUES (?, ?, ?, ?, ?, ?, ?, ?)',
-                                 row._replace(files=codec.pack(row.files)))   # type: ignore[arg-type]
+                                 row._replace(info=_checked(row.info), files=codec.pack(row.files)))   # type: ignore[arg-type]
                 self._grow(row.size)
             self._evict()
 
@@ -208,7 +245,7 @@ class ResultStore:
     def _is_complete(self, result: Result) -> bool:
         path = self.path(result)
         try:
-            return all(os.lstat(path / name).st_size == size for name, size in result.files.items())
+            return all(os.lstat(path / name).st_size == size or size < 0 for name, (size, _) in result.files.items())
         except OSError:
             return False
 
@@ -261,18 +298,48 @@ def _readable_errors(directory: Path) -> Iterator[None]:
         raise OSError(f'the cache in {directory} cannot be used: {error}') from error
 
 
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if not source.exists() or error.errno == errno.ENOSPC:
+            raise
+        copy(str(source), str(target))   # the file system has no links
+
+
 def _row(identity: bytes, label: str, info: bytes, part: Path | None, now: float) -> Result:
     """Return the result as stored; its directory gets its final name."""
-    files, name = {}, ''
+    files: dict[str, tuple[int, bytes]] = {}
+    name = ''
     if part is not None:
-        for place, _, found in os.walk(part):
-            files.update({os.path.relpath(path, part): os.lstat(path).st_size
-                          for path in (os.path.join(place, each) for each in found)})
+        for place, below, found in os.walk(part):
+            for path in (os.path.join(place, each) for each in (*below, *found)):
+                files[os.path.relpath(path, part)] = _mark(path)
         name = part.name.removesuffix('.part')
         part.rename(part.with_name(name))
-    return Result(identity, label, info, name, files, _OVERHEAD + len(info) + sum(files.values()), now, now)
+    size = _OVERHEAD + len(info) + sum(size for size, _ in files.values() if size > 0)
+    return Result(identity, label, info, name, files, size, now, now)
+
+
+_LINK, _DIRECTORY = -1, -2
+
+
+def _mark(path: str) -> tuple[int, bytes]:
+    """Return the size and the digest of a file; `_LINK` and the text of a link; `_DIRECTORY` less its mode."""
+    status = os.lstat(path)
+    if stat.S_ISLNK(status.st_mode):
+        return _LINK, os.fsencode(os.readlink(path))
+    if stat.S_ISDIR(status.st_mode):
+        return _DIRECTORY - stat.S_IMODE(status.st_mode), b''
+    return status.st_size, read_digest(path)
+
+
+def _checked(info: bytes) -> bytes:
+    """Return data with its digest in front."""
+    return joined(b'info', [info]) + info
 
 
 def _result(row: Sequence[object]) -> Result:
     found = Result(*row)   # type: ignore[arg-type]
-    return found._replace(files=codec.unpack(found.files))   # type: ignore[arg-type]
+    files = codec.unpack(found.files)   # type: ignore[arg-type]
+    return found._replace(info=found.info[SIZE:], files={name: (size, mark) for name, (size, mark) in files.items()})

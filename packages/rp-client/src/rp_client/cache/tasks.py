@@ -8,24 +8,27 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from errno import ENOENT
 from itertools import chain
-from shutil import copyfileobj
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from rp_api import states
-from rp_api.constants import TRANSFER
+from rp_api.constants import RAPTOR_MASTER, RAPTOR_WORKER, TASK_EXECUTABLE, TRANSFER
 from rp_api.description import task as names
 from rp_api.errors import PilotError, sentence
 from rp_api.loop.offload import Helpers
-from rp_api.staging.directive import Directive, has_wildcard
+from rp_api.staging.directive import Directive
 from rp_api.staging.files import attempt, copy
 from rp_api.staging.location import Sandboxes, other_task, resolve
-from rp_api.staging.trees import remove
 from rp_api.values import with_files
 from rp_api.wire import codec
-from rp_client.completion.result import SHOWN
+from rp_client.cache.files import Seen, at_once
+from rp_client.cache.notes import DECIDES, PARTS, Identity, note, read
+from rp_client.cache.output import Packing, directory_of, elsewhere, put_in_place, remove_output, write_error
+from rp_client.engine.tracker import Change
+from rp_client.pilot import Pilot
 from rp_client.stager.base import Sandbox, client_directives
 from rp_client.task import Task
 
@@ -36,16 +39,14 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger('radical.pilot.cache')
 
-_STREAMS: dict[str, Callable[[Task], BinaryIO]] = {'stdout': Task.open_stdout, 'stderr': Task.open_stderr}
-
-_KEPT = ('exit_code', 'stdout', 'stderr', 'return_value', 'output_files')
-"""The data of a task that is its result."""
-
-NOTES = 'cache.identities'
-"""Name of the file in a session's directory with the identities of the tasks that run, for the next application."""
-
 CLOSE_TIMEOUT = 5.0
 """Seconds that a closing task manager waits for lookups."""
+
+_UNCACHED = 'the result of %s is not cached'
+_RAPTOR = (RAPTOR_MASTER, RAPTOR_WORKER)
+
+SMALL = 1000
+"""Files of an identity that are compared before the application hears of the end of a task; more, soon after it."""
 
 BULK = 64
 """Tasks that are looked up together."""
@@ -61,15 +62,18 @@ class TaskCache:
     """
 
     def __init__(self, client_sandbox: str, session_directory: str, helpers: Helpers,
-                 store: Callable[[], ResultStore]) -> None:
+                 store: Callable[[], ResultStore], pilots: Callable[[], Iterable[Pilot]]) -> None:
         self._client_sandbox = client_sandbox
         self._session_directory = session_directory
         self._helpers = helpers   # its own, as transfers of files may take hours
         self._store = store
-        self._identities: dict[str, bytes] = {}   # of tasks that run
-        self._noted: dict[str, bytes] | None = None   # by earlier applications of the session
+        self._pilots = pilots
+        self._raptors: list[Task] = []            # the masters and workers
+        self._identities: dict[str, Identity] = {}   # of tasks that run
+        self._noted: dict[str, Identity] | None = None   # by earlier applications of the session
         self._outputs: dict[str, Path] = {}       # their output files
-        self._results: list[tuple[Task, bytes, Path | None]] = []   # that are not stored yet
+        self._results: list[tuple[Task, Identity, Path | None]] = []   # that are not stored yet
+        self._said: set[str] = set()   # reasons why tasks are not cached
         self._writing = threading.Lock()
         self._size = 0
         self.missed: Callable[[list[Task]], object]
@@ -80,8 +84,29 @@ class TaskCache:
         """The number of tasks that are being looked up."""
         return self._size
 
+    def started(self, tasks: Iterable[Task]) -> None:
+        """Forget the identities of tasks that start if something that they depend on has changed."""
+        known = [task for task in tasks if task.uid in self._identities]
+        if known:
+            self._helpers.run(lambda: self._compare(known), lambda _: None, self._not_written)
+
+    def ending(self, changes: Iterable[Change]) -> None:
+        """Like `started`, for tasks that are DONE, before the application hears of it and may change files."""
+        if self._identities:
+            self._compare([task for task, state, _ in changes if state == states.DONE and task.uid in self._identities
+                           and (self._identities[task.uid].entries <= SMALL)])
+
+    def _compare(self, tasks: Iterable[Task]) -> None:
+        with at_once():
+            for task in tasks:
+                noted = self._identities.get(task.uid)
+                if noted and (changed := noted.changed):
+                    self._identities.pop(task.uid, None)
+                    self._not_cached(_UNCACHED, task, f'{changed} has changed since it was submitted')
+
     def look_up(self, tasks: list[Task]) -> list[Task]:
         """Look up those of the tasks that have `cache` set, and return the others."""
+        self._raptors += [task for task in tasks if task._common.mode in _RAPTOR]
         wanted = [task for task in tasks if task._common.cache]
         if not wanted:
             return tasks
@@ -97,22 +122,20 @@ class TaskCache:
 
         Its inputs may have changed since it was submitted, so it keeps the identity that it had then.
         """
+        if task._common.mode in _RAPTOR:
+            self._raptors.append(task)
         if not task._common.cache or told in states.FINAL:
             return
         if self._noted is None:
-            self._noted = _read_notes(self._notes)
+            self._noted, _ = read(self._session_directory)
         if task.uid in self._noted:
             if task.state not in states.FINAL:
                 self._identities[task.uid] = self._noted[task.uid]
             elif task.state == states.DONE and not task._common.stages_output:   # else the application had its output
                 self._results.append((task, self._noted[task.uid], None))
 
-    @property
-    def _notes(self) -> str:
-        return os.path.join(self._session_directory, NOTES)
-
     def _look_up(self, tasks: list[Task], needed: set[str]) -> None:
-        def found(answer: tuple[list[Hit], dict[str, bytes]]) -> None:
+        def found(answer: tuple[list[Hit], dict[str, Identity]]) -> None:
             hits, identities = answer
             self._identities.update(identities)
             self._pass_on(tasks, hits)
@@ -130,51 +153,75 @@ class TaskCache:
         self.hit([hit for hit in hits if hit[0].state not in states.FINAL])
         self.missed([task for task in tasks if task.uid not in done])
 
-    def _find(self, tasks: list[Task], needed: set[str]) -> tuple[list[Hit], dict[str, bytes]]:
+    def _find(self, tasks: list[Task], needed: set[str]) -> tuple[list[Hit], dict[str, Identity]]:
         """Return the tasks that have a result, with their output in place, and the identities of the others.
 
         Those are `needed`, and run, from whose sandboxes tasks that run take files: a cached result has no sandbox.
         """
-        from rp_client.cache.digest import DigestError  # few sessions need these
-        from rp_client.cache.identity import identity
+        from rp_client.cache.digest import DigestError  # few sessions need it
 
-        identities = {}
-        for task in tasks:
-            try:
-                identities[task.uid] = identity(task._sparse(), self._client_sandbox)
-            except (DigestError, OSError) as error:
-                _log.warning('%s runs without the cache: %s', task.uid, error)
+        identities, reasons = {}, {}
+        with at_once():
+            for task in tasks:
+                try:
+                    identities[task.uid] = self._identify(task)
+                except (DigestError, OSError) as error:
+                    reasons[task.uid] = sentence(error)
+                    self._not_cached('%s runs without the cache', task, f'its result depends on {error}'
+                                     if isinstance(error, DigestError) else sentence(error))
         self._write()   # the results of tasks that ended earlier
         store = self._store()
-        results = store.find(list(dict.fromkeys(identities.values())))
+        results = store.find(list({noted.value: None for noted in identities.values()}))
         hits = []
         for task in reversed(tasks):   # those that take files come after those that they take them from
-            result = None if task.uid in needed else results.get(identities.get(task.uid, b''))
-            info = self._restored(task, result, store.path(result)) if result else None
+            noted = identities.get(task.uid)
+            result = results.get(noted.value) if noted and task.uid not in needed else None
+            info = self._restored(task, noted, result) if noted and result else None
             if info is not None:
                 hits.append((task, info))
-                del identities[task.uid]
             else:
                 needed.update(_sources(task))
         hits.reverse()
-        _note(self._notes, identities)
+        note(self._session_directory, identities, reasons)
+        for task, _ in hits:
+            del identities[task.uid]
         return hits, identities
 
-    def _restored(self, task: Task, result: Result, directory: Path) -> dict[str, Any] | None:
+    def _identify(self, task: Task, seen: Seen | None = None) -> Identity:
+        from rp_client.cache.identity import identity  # few sessions need these
+        from rp_client.cache.surroundings import Surroundings
+
+        return identity(task._sparse(), self._client_sandbox, Surroundings(self._pilots(), self._raptors), seen)
+
+    def _restored(self, task: Task, noted: Identity, result: Result) -> dict[str, Any] | None:
         """Put the output of a result in place, and return the info of the task; None if that is impossible."""
         info: dict[str, Any] = codec.unpack(result.info)
-        sandboxes = Sandboxes(client=self._client_sandbox)
+        directory = None
         try:
-            for number, directive in enumerate(self._output_of(task)):
-                _stage(directive, directory / str(number), resolve(directive['target'], 'client', sandboxes))
-            if 'return_value' in info:
-                info['return_value'] = with_files(info['return_value'],
-                                                  lambda name: self._linked(task, directory / name))
-            whole = {stream: self._linked(task, directory / stream) for stream in info.pop('whole')}
+            directory = self._store().take(result)
+            if changed := noted.changed:
+                raise PilotError(f'{changed} has changed meanwhile')
+            self._put_in_place(task, info, result, directory)
         except (PilotError, OSError) as error:
             _log.warning('%s runs, as its cached output cannot be used: %s', task.uid, sentence(error))
             return None
-        return {**info, 'cached': {'label': result.label, 'made': result.made, 'files': whole}}
+        finally:
+            if directory is not None:
+                remove_output(directory)
+        return info
+
+    def _put_in_place(self, task: Task, info: dict[str, Any], result: Result, directory: Path) -> None:
+        """Bring output to its targets, and complete the info of a task with what the cache adds."""
+        sandboxes = Sandboxes(client=self._client_sandbox)
+        for number, directive in enumerate(self._output_of(task)):
+            put_in_place(directive, directory / str(number), resolve(directive['target'], 'client', sandboxes))
+        if 'return_value' in info:
+            info['return_value'] = with_files(info['return_value'], lambda name: self._linked(task, directory / name))
+        for stream, path in elsewhere(task):
+            copy(str(directory / stream), path)
+        whole = {stream: self._linked(task, directory / stream) for stream in info.pop('whole')}
+        del info[PARTS]
+        info['cached'] = {'label': result.label, 'made': result.made, 'files': whole}
 
     def _linked(self, task: Task, path: Path) -> str:
         """Return a name of a file in the session directory, where it outlives the cached result."""
@@ -195,6 +242,7 @@ class TaskCache:
 
     def keep(self, task: Task, directives: Sequence[Directive], sandbox: Sandbox) -> None:
         """Copy the output of a task that is to be DONE from its sandbox; called in another thread."""
+        self._compare([task])
         if task.uid not in self._identities:
             return
         directory = None
@@ -203,13 +251,15 @@ class TaskCache:
             for number, directive in enumerate(directives):
                 place = directory / str(number)
                 place.mkdir()
-                attempt({**directive, 'action': TRANSFER}, resolve(directive['source'], 'task', sandbox.sandboxes),
-                        f'{place}/')
+                failed = attempt({**directive, 'action': TRANSFER},
+                                 resolve(directive['source'], 'task', sandbox.sandboxes), f'{place}/')
+                if failed is not None and getattr(failed.__cause__, 'errno', 0) != ENOENT:   # it need not exist
+                    raise failed
         except (PilotError, OSError) as error:   # the task is DONE all the same
             if directory is not None:
-                _remove(directory)
+                remove_output(directory)
             self._identities.pop(task.uid, None)
-            _log.warning('the result of %s is not cached: %s', task.uid, sentence(error))
+            self._not_cached(_UNCACHED, task, sentence(error))
         else:
             self._outputs[task.uid] = directory
 
@@ -221,19 +271,56 @@ class TaskCache:
             if found is not None and state == states.DONE:
                 self._results.append((task, found, directory))
             elif directory is not None:
-                _remove(directory)
+                remove_output(directory)
         if self._results:
             self._helpers.run(self._write, lambda _: None, self._not_written)
 
     def _write(self) -> None:
         """Store the results that are there; called in any thread."""
-        with self._writing:
+        with self._writing, at_once():
             results, self._results = self._results, []
             if not results:
                 return
             store = self._store()
-            store.add([(found, _label(task), *_Packing(task, store, directory).packed())
-                       for task, found, directory in results])
+            errors = {place: write_error(place) for place in {directory_of(task) for task, _, _ in results}}
+            entries = []
+            for task, noted, directory in results:
+                packing = Packing(task, noted, store, directory)
+                try:
+                    reason = self._doubt(task, noted, errors[directory_of(task)])
+                    if not reason:
+                        entries.append((noted.value, _label(task), *packing.packed()))
+                except (PilotError, OSError) as error:
+                    reason = sentence(error)
+                if reason:
+                    packing.drop()
+                    self._not_cached(_UNCACHED, task, reason)
+            store.add(entries)
+
+    def _doubt(self, task: Task, noted: Identity, error: OSError | None) -> str:
+        """Return why a result may be incomplete, or that of another identity; empty if it is certainly neither."""
+        from rp_client.cache.digest import DigestError  # few sessions need these
+        from rp_client.cache.surroundings import unlike
+
+        if error is not None:
+            return f'its output may be incomplete: {sentence(error)}'
+        if noted.by_key:
+            return ''
+        try:
+            same = (self._identify(task, noted.seen).value == noted.value if noted.seen
+                    else self._identify(task).state == noted.state)
+        except DigestError as wrong:
+            return str(wrong)
+        if not same or (noted.entries > SMALL and noted.changed):
+            return 'something that its result depends on has changed since it was submitted'
+        return unlike(task._pilot, python=task._common.mode != TASK_EXECUTABLE)
+
+    def _not_cached(self, sentence: str, task: Task, reason: str) -> None:
+        """Say why a task is not cached, the first time."""
+        kind = reason.replace(task.uid, '')
+        if kind not in self._said:
+            self._said.add(kind)
+            _log.warning(f'{sentence}: %s (said once; %s)', task.uid, reason, DECIDES)
 
     @staticmethod
     def _not_written(error: BaseException) -> None:
@@ -253,76 +340,6 @@ def _sources(task: Task) -> Iterator[str]:
     for directive in task._sparse().get(names.INPUT_STAGING, ()):
         if other := other_task(directive['source']):
             yield other[0]
-
-
-def _note(path: str, identities: Mapping[str, bytes]) -> None:
-    """Append the identities of tasks to a file; without it, only results that another application learns are lost."""
-    with suppress(OSError), open(path, 'a') as notes:
-        notes.write(''.join(f'{found.hex()} {uid}\n' for uid, found in identities.items()))
-
-
-def _read_notes(path: str) -> dict[str, bytes]:
-    """Return the identities in a file, of which a crash may have left the last line incomplete."""
-    try:
-        with open(path) as notes:
-            lines = [line[:-1].partition(' ') for line in notes if line.endswith('\n')]
-    except OSError:
-        return {}
-    return {uid: bytes.fromhex(found) for found, _, uid in lines}
-
-
-def _stage(directive: Directive, place: Path, target: str) -> None:
-    """Bring the output of a directive to its target, as the directive would."""
-    for path in sorted(place.iterdir()):
-        attempt(directive, str(path), os.path.join(target, '') if has_wildcard(directive['source']) else target)
-
-
-class _Packing:
-    """Packs the result of a task, and copies the files that belong to it to the directory with its output."""
-
-    def __init__(self, task: Task, store: ResultStore, directory: Path | None) -> None:
-        known: Mapping[str, Any] = task._info or {}
-        self._info = {name: known[name] for name in _KEPT if name in known}
-        self._store = store
-        self._directory = directory
-        self._values = 0
-        if 'return_value' in self._info:
-            self._info['return_value'] = with_files(self._info['return_value'], self._copy_value)
-        self._info['whole'] = [stream for stream, opened in _STREAMS.items()
-                               if len(self._info.get(stream) or '') >= SHOWN
-                               and self._copy_stream(task, stream, opened)]
-
-    def packed(self) -> tuple[bytes, Path | None]:
-        """Return the packed info, and the directory, if there is one."""
-        return codec.pack(self._info), self._directory
-
-    def _place(self) -> Path:
-        if self._directory is None:
-            self._directory = self._store.new_directory()
-        return self._directory
-
-    def _copy_value(self, path: str) -> str:
-        self._values += 1
-        name = f'value.{self._values}'
-        copy(path, str(self._place() / name))
-        return name
-
-    def _copy_stream(self, task: Task, stream: str, opened: Callable[[Task], BinaryIO]) -> bool:
-        """Copy a standard stream of a local task, of which the info has only the end."""
-        if task._pilot is None or not task._pilot._directories.here:
-            return False
-        try:
-            with opened(task) as source, (self._place() / stream).open('wb') as target:
-                copyfileobj(source, target)
-        except (OSError, PilotError, RuntimeError):   # it may be removed, or a call's, which has no file
-            return False
-        return True
-
-
-def _remove(directory: Path) -> None:
-    """Remove a directory with output, as far as possible; `rp cache prune` removes the rest."""
-    with suppress(OSError):
-        remove(str(directory))
 
 
 def _label(task: Task) -> str:

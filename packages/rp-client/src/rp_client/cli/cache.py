@@ -6,12 +6,13 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rp_api.errors import PilotError
+from rp_api.wire import codec
 from rp_client.cli.session import DAY
 from rp_client.cli.tables import print_table, shown_size, shown_time
 
@@ -23,9 +24,10 @@ _SIZE = re.compile(r'(\d+(?:\.\d+)?)\s*([KMGT]?)B?', re.IGNORECASE)
 
 
 def cache(arguments: list[str]) -> int:
-    """Show, limit and remove cached results."""
+    """Show, explain, limit and remove cached results."""
     options = _parser().parse_args(arguments)
-    run = {'show': _show, 'list': _list, 'limit': _limit, 'prune': _prune, 'remove': _remove}[options.command]
+    run = {'show': _show, 'list': _list, 'explain': _explain, 'limit': _limit, 'prune': _prune,
+           'remove': _remove}[options.command]
     with _opened(options.base) as store:
         run(store, options)
     return 0
@@ -43,6 +45,10 @@ def _parser() -> argparse.ArgumentParser:
 
     add('show', 'Show the number of results, their size and its limit.')
     add('list', 'List the results, those used last first.')
+    command = add('explain', 'Show what the result of a task or call depends on, what does not count, and why a task '
+                  'is not cached.')
+    command.add_argument('task', metavar='TASK', help='the uid of a task, or the first characters of a result in the '
+                         'list')
     command = add('limit', 'Set the size that all results may have together; those used least recently are removed.')
     command.add_argument('size', type=_bytes, metavar='SIZE', help='such as 500MB or 50GB')
     command = add('prune', 'Remove files that crashes have left, and results that are not used any more.')
@@ -84,6 +90,31 @@ def _list(store: ResultStore, _: argparse.Namespace) -> None:
     print_table(('RESULT', 'SIZE', 'MADE', 'USED', 'FILES', 'OF'), (
         (_name(result)[:12], shown_size(result.size), shown_time(result.made), shown_time(result.used),
          str(len(result.files)), ascii(result.label)[1:-1]) for result in store.results()))
+
+
+def _explain(store: ResultStore, options: argparse.Namespace) -> None:
+    from rp_client.cache.identity import OUTSIDE
+    from rp_client.cache.notes import DECIDES, NOTES, PARTS, read
+
+    sessions = sorted(store.directory.resolve().parent.glob(f'*/{NOTES}'), key=os.path.getmtime)
+    found: list[tuple[str, Iterable[str]]] = []
+    for session in (path.parent for path in sessions):
+        identities, reasons = read(session)
+        if options.task in identities:
+            known = identities[options.task]
+            found.append((f'{options.task} of {session.name}', known.parts if not known.by_key else [_OF_KEY]))
+        elif options.task in reasons:
+            raise PilotError(f'{options.task} of {session.name} has no identity: {reasons[options.task]} ({DECIDES})')
+    found = found[-1:] or [(f'{_name(result)[:12]}, {ascii(result.label)[1:-1]}', codec.unpack(result.info)[PARTS])
+                           for result in store.results() if _name(result).startswith(options.task)]
+    if not found:
+        raise PilotError(f'no task {options.task!r} with cache set is known here, and no such result (rp cache list)')
+    for title, parts in found:
+        print('\n  '.join([f'The result of {title} depends on its description or arguments, and on', *parts]))
+    print('\n  '.join(['No identity covers', *OUTSIDE]))
+
+
+_OF_KEY = 'nothing else: its key decides'
 
 
 def _limit(store: ResultStore, options: argparse.Namespace) -> None:

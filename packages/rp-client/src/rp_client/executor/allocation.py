@@ -95,6 +95,13 @@ class Allocation:
         return _end_of(pilot) if pilot is not None and pilot.state in states.FINAL else ''
 
     @property
+    def unlike(self) -> str:
+        """Why the client cannot judge the files and the Python of the pilot; empty if it can."""
+        from rp_client.cache.surroundings import unlike  # few executors need it
+
+        return unlike(self._pilot, python=True)
+
+    @property
     def base(self) -> str:
         """The base directory of the session, which may not be open yet."""
         return self._session.base if self._session else base_directory()

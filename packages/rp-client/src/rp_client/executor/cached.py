@@ -7,11 +7,14 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
 from rp_api import pickles, values
 from rp_api.errors import PilotError, sentence
 from rp_api.wire import codec
+from rp_client.cache.files import Seen
+from rp_client.cache.notes import DECIDES, PARTS, Identity
 from rp_client.executor.futures import DroppableFuture
 
 if TYPE_CHECKING:
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger('radical.pilot.cache')
 
 _VALUE = 'value'
+UNCACHED = 'the result of a call of %s is not cached'
 _APART = 1 << 20   # bytes from which on a value is a file
 
 Call = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
@@ -28,34 +32,46 @@ Call = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 class CallCache:
     """The cached results of calls. All methods may be called from any thread.
 
-    `initializer` is what runs before the calls, with its arguments. `post` runs an action in another thread.
+    `initializer` is what runs before the calls, with its arguments. `post` runs an action in another thread. `unlike`
+    returns why the calls ran elsewhere than the application could judge; empty if they did not.
     """
 
     def __init__(self, base: Callable[[], str], initializer: Any,
-                 post: Callable[[Callable[[], object]], object]) -> None:
+                 post: Callable[[Callable[[], object]], object], unlike: Callable[[], str]) -> None:
         self._base = base
+        self.unlike = unlike
+        self._said: set[str] = set()   # reasons why calls are not cached
         self._initializer = initializer
         self._post = post
         self._lock = threading.Lock()
         self._opened: ResultStore | None = None
-        self._results: list[tuple[bytes, str, bytes]] = []   # that are not stored yet
+        self._results: list[tuple[Identity, str, bytes]] = []   # that are not stored yet
 
     def call(self, key: bool | str, ranks: int) -> CachedCall:
         """Return a call whose result is cached; see `TaskDescription.cache` for the key."""
         return CachedCall(self, key, (ranks, self._initializer))
 
-    def find(self, identity: bytes) -> Future[Any] | None:
+    def find(self, identity: Identity) -> Future[Any] | None:
         """Return a future with the value of a result; None without one."""
         self.flush()
         store = self._store()
-        result = store.find([identity]).get(identity)
+        result = store.find([identity.value]).get(identity.value)
         if result is None:
             return None
+        value = _value(store, result)
+        if changed := identity.changed:
+            raise PilotError(f'{changed} has changed meanwhile')
         future = DroppableFuture(lambda: None)
-        future.set_result(_value(store, result))
+        future.set_result(value)
         return future
 
-    def keep(self, identity: bytes, label: str, value: Any) -> None:
+    def say(self, sentence: str, label: str, reason: str) -> None:
+        """Say why a call is not cached, the first time."""
+        if reason not in self._said:
+            self._said.add(reason)
+            _log.warning(f'{sentence}: %s (said once; %s)', label, reason, DECIDES)
+
+    def keep(self, identity: Identity, label: str, value: Any) -> None:
         """Store a value, soon."""
         with self._lock:
             self._results.append((identity, label, values.dump(value)))
@@ -96,48 +112,73 @@ class CallCache:
 
 
 class CachedCall:
-    """A call whose result is cached."""
+    """A call whose result is cached. `identity` is None if it has none."""
 
     def __init__(self, cache: CallCache, key: bool | str, others: tuple[Any, ...]) -> None:
         self._cache = cache
         self._key = key
         self._others = others   # what the result depends on besides the call
-        self._identity: bytes | None = None
+        self.identity: Identity | None = None
         self._label = ''
 
     def find(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Future[Any] | None:
         """Return a future with the cached value; None if the call has to be made."""
-        from rp_client.cache.digest import DigestError
-        from rp_client.cache.identity import call_identity
-
         self._label = getattr(fn, '__qualname__', '') or type(fn).__qualname__
         try:
-            self._identity = call_identity(fn, args, kwargs, self._others, self._key)
-            return self._cache.find(self._identity)
-        except (DigestError, PilotError, OSError) as error:
-            _log.warning('a call of %s runs without the cache: %s', self._label, error)
+            self.identity = self._identify(fn, args, kwargs)
+            return self._cache.find(self.identity)
+        except (ValueError, PilotError, OSError) as error:
+            self._cache.say('a call of %s runs without the cache', self._label, sentence(error))
             return None
 
-    def keep(self, value: Any) -> None:
-        """Store the value of the call."""
-        if self._identity is None:
+    def sent(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Forget the identity if the call was sent with something that has changed since it was looked up."""
+        if self.identity is None:
             return
         try:
-            self._cache.keep(self._identity, self._label, value)
-        except PilotError as error:   # it cannot be serialized here
-            _log.warning('the result of a call of %s is not cached: %s', self._label, error)
+            same = self._identify(fn, args, kwargs, self.identity.seen).value == self.identity.value
+        except (ValueError, OSError):
+            same = False
+        if not same:
+            self._drop('its function or an argument has changed since it was submitted')
+
+    def keep(self, value: Any) -> None:
+        """Store the value of the call, unless it may be that of another identity."""
+        if self.identity is None:
+            return
+        if changed := self.identity.changed:   # before the application has the value
+            self._drop(f'{changed} has changed since the call was submitted')
+        elif not self.identity.by_key and (reason := self._cache.unlike()):
+            self._drop(reason)
+        else:
+            try:
+                self._cache.keep(self.identity, self._label, value)
+            except PilotError as error:   # it cannot be serialized here
+                self._drop(sentence(error))
+
+    def _identify(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any],
+                  seen: Seen | None = None) -> Identity:
+        from rp_client.cache.identity import call_identity  # few executors need it
+
+        return call_identity(fn, args, kwargs, self._others, self._key, seen)
+
+    def _drop(self, reason: str) -> None:
+        self.identity = None
+        self._cache.say(UNCACHED, self._label, reason)
 
 
-def _entry(store: ResultStore, identity: bytes, label: str, value: bytes) -> tuple[bytes, str, bytes, Path | None]:
+def _entry(store: ResultStore, identity: Identity, label: str, value: bytes) -> tuple[bytes, str, bytes, Path | None]:
     if len(value) < _APART:
-        return identity, label, codec.pack({_VALUE: value}), None
+        return identity.value, label, codec.pack({_VALUE: value, PARTS: identity.parts}), None
     directory = store.new_directory()
     (directory / _VALUE).write_bytes(value)
-    return identity, label, codec.pack({}), directory
+    return identity.value, label, codec.pack({PARTS: identity.parts}), directory
 
 
 def _value(store: ResultStore, result: Result) -> Any:
     packed = codec.unpack(result.info).get(_VALUE)
     if packed is None:
-        packed = (store.path(result) / _VALUE).read_bytes()
+        directory = store.take(result)
+        packed = (directory / _VALUE).read_bytes()
+        rmtree(directory, ignore_errors=True)
     return pickles.restore(packed, 'a value')

@@ -104,6 +104,8 @@ class DeferredCall:
             return
         call = self._initializer.before(*self._call) if self._initializer else self._call
         inner = self._inner = self._manager.open_calls().make(self._requirements, *call)
+        if self._cached:
+            self._cached.sent(*self._call)
         if not self._retries:
             self._call = None
         self.future.task = inner.task   # type: ignore[attr-defined]

@@ -276,7 +276,8 @@ class Executor(Requests):
             raise TypeError(f'session is {session!r:.80}, it must be an rp.Session')
         allocation = Allocation(description, pilot, session)
         manager = Manager(allocation)
-        cache = CallCache(lambda: allocation.base, (initializer, tuple(initargs)), manager.post)
+        cache = CallCache(lambda: allocation.base, (initializer, tuple(initargs)), manager.post,
+                          lambda: allocation.unlike)
         manager.closing = cache.close
         super().__init__(manager, Programs(), Initializer(initializer, initargs) if initializer else None, cache,
                          Requirements())

@@ -244,10 +244,13 @@ class TaskFlow:
     def update(self, updates: Sequence[Change]) -> None:
         """Apply the updates of agents."""
         self.chunks.answers(updates)
+        self._cache.ending(updates)
         changes = self._tracker.apply(updates)
         if self._draining.places:
             self._returned([task for task, state, info in updates if is_returned(task, state, info)])
         by_state = _by_state(changes)
+        if states.AGENT_EXECUTING in by_state:
+            self._cache.started(by_state[states.AGENT_EXECUTING])
         if self._scheduling.counting:
             self._scheduling.left([task.uid for state, tasks in by_state.items()
                                    if states.TASK.value(state) >= RELEASED for task in tasks])

@@ -26,6 +26,7 @@ class PilotSandboxes:
     """The directories of one pilot, as absolute paths on the platform (`client`: on the client).
 
     `here` is True if the client can access the platform's directories; else `endpoint` is the URL of a host that can.
+    `same_python` is True if the agent runs the Python of the client.
     """
 
     client: str
@@ -34,6 +35,7 @@ class PilotSandboxes:
     pilot: str
     here: bool = True
     endpoint: str = ''
+    same_python: bool = True
 
     def moved(self, resource: str) -> PilotSandboxes:
         """Return these directories below another directory of all sessions."""
@@ -75,7 +77,7 @@ def pilot_sandboxes(client: str, session: str, pilot: str, description: PilotDes
             raise ValueError(f'sandbox {base!r} of {pilot} is not an absolute path')
     resource = Path(workdir) / 'radical.pilot.sandbox'
     return PilotSandboxes(client, str(resource), str(resource / session), str(resource / session / pilot), here,
-                          '' if here else files_endpoint(platform))
+                          '' if here else files_endpoint(platform), platform.virtenv_mode == 'local')
 
 
 def files_endpoint(platform: ResourceConfig) -> str:
