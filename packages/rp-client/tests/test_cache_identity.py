@@ -212,6 +212,16 @@ def test_methods_count_by_the_class_at_their_master(tmp_path: Path) -> None:
         method(tmp_path)
 
 
+def test_code_counts_by_the_modules_that_it_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    found = set()
+    for number in '12':
+        (tmp_path / 'thing.py').write_text(f'A = {number}\n')
+        found.add(value(tmp_path, mode=c.TASK_EXEC, code='import thing\nprint(thing.A)', raptor_id='raptor.0000',
+                        executable='', raptors=[master()]))
+    assert len(found) == 2
+
+
 def test_a_pilot_elsewhere_is_not_like_the_application(tmp_path: Path) -> None:
     assert 'not known' in unlike(None, python=False)
     assert unlike(a_pilot(base=tmp_path), python=False) == ''

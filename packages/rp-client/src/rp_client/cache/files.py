@@ -42,11 +42,10 @@ class Content(NamedTuple):
 
 def joined(kind: bytes, parts: Iterable[bytes]) -> bytes:
     """Return the digest of a kind of value with these parts."""
-    content = blake2b(kind, digest_size=SIZE)
+    found = [kind]
     for part in parts:
-        content.update(b'%d:' % len(part))
-        content.update(part)
-    return content.digest()
+        found += b'%d:' % len(part), part if len(part) < _CHUNK else blake2b(part).digest()
+    return blake2b(b''.join(found), digest_size=SIZE).digest()
 
 
 def look(path: str, most: float = float('inf')) -> Content:

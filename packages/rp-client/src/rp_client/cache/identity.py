@@ -20,6 +20,7 @@ from rp_api.staging.directive import Directive, describe
 from rp_api.staging.files import matches
 from rp_api.staging.location import Sandboxes, acts_on_client, bases, resolve
 from rp_api.staging.protocol import owner, transport
+from rp_client.cache import imports
 from rp_client.cache.digest import DigestError, digest
 from rp_client.cache.files import Seen
 from rp_client.cache.notes import Identity, identity_of
@@ -102,7 +103,7 @@ def identity(description: Mapping[str, Any], client_sandbox: str, surroundings: 
     staged = {name for target, found in inputs for name in (target, *(each for each, _ in found))}
     unpacked = any(directive['action'] == c.TARBALL for directive in directives)
     programs = [seen.file(path, most=_MOST_ENTRIES) for path in _programs(rest, None if unpacked else staged)]
-    around = surroundings.of(description, seen)
+    around = [surroundings.of(description, seen), *_modules(rest, seen)]
     return identity_of(digest((rest, inputs, outputs, programs, around), seen), seen, by_key=False)
 
 
@@ -151,6 +152,17 @@ def _path(directive: Directive, client_sandbox: str) -> str:
 def _input(directive: Directive, client_sandbox: str, seen: Seen) -> list[tuple[str, bytes]]:
     path = _path(directive, client_sandbox)
     return [(os.path.basename(found.rstrip('/')), seen.file(found)) for found in matches(path) or [path]]
+
+
+def _modules(description: Mapping[str, Any], seen: Seen) -> list[bytes]:
+    """Return the digests of the modules that the code of a task imports."""
+    if not description.get(names.CODE):
+        return []
+    try:
+        code = compile(description[names.CODE], names.CODE, 'exec', dont_inherit=True)
+    except (SyntaxError, ValueError):   # the task fails
+        return []
+    return imports.modules(imports.imported(code, ''), seen, {})
 
 
 def _call(text: str) -> tuple[Any, ...]:

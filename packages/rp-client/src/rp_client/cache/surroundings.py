@@ -53,8 +53,9 @@ class Surroundings:
         """Return the digest of a master or worker: of its class with its files, and of its environment."""
         description = task._sparse()
         arguments = [each for each in description.get(names.ARGUMENTS, ()) if each != task._common.raptor_id]
+        environment = description.get(names.NAMED_ENV, OWN)
         parts = [digest([arguments, *(description.get(name) for name in _OF_WORKERS)]),
-                 self._environment(description.get(names.NAMED_ENV, ''), seen)]
+                 distributions.PYTHON if environment == OWN else self._environment(environment, seen)]
         if file := description.get(names.RAPTOR_FILE):
             parts += _script(file, description, seen)
         return joined(task._common.mode.encode(), parts)

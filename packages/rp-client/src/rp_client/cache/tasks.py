@@ -307,8 +307,10 @@ class TaskCache:
         if noted.by_key:
             return ''
         try:
-            same = (self._identify(task, noted.seen).value == noted.value if noted.seen
-                    else self._identify(task).state == noted.state)
+            if noted.seen is None:
+                same = self._identify(task).state == noted.state
+            else:   # masters may have got other workers
+                same = not task._common.raptor_id or self._identify(task, noted.seen).value == noted.value
         except DigestError as wrong:
             return str(wrong)
         if not same or (noted.entries > SMALL and noted.changed):
