@@ -416,24 +416,6 @@ def counted(x: int, *, fails: bool = False) -> int:
 
 
 COUNTER = ''
-OFFSET = 0
-
-
-def helper() -> int:
-    return OFFSET
-
-
-def through_helper() -> int:
-    return helper()
-
-
-def test_calls_count_by_what_their_functions_use_at_the_call(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for _ in range(2):
-        with rp.Executor(cores=1) as executor:
-            cached = executor.options(cache=True)
-            for number in (1, 2, 3, 4, 1):
-                monkeypatch.setattr(sys.modules[__name__], 'OFFSET', number)
-                assert cached.submit(through_helper).result(40) == number
 
 
 def calls() -> int:

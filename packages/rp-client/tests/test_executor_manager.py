@@ -93,7 +93,7 @@ class Standin:
         self.manager = Manager(cast(Any, self.allocation))
         self.manager.calls = cast(Any, self.calls)
         self.manager.open()
-        cache = CallCache(lambda: str(base), None, self.manager.post)
+        cache = CallCache(lambda: str(base), None, self.manager.post, str)
         self.requests = Requests(self.manager, Programs(), None, cache, Requirements())
 
     def act(self, action: Callable[[], object] = lambda: None) -> None:

@@ -183,6 +183,7 @@ class Cache(str):
     __slots__ = ()
 
     def __new__(cls, *, key: str) -> Cache:
+        """Return the key."""
         if not isinstance(key, str) or not key:
             raise ValueError(f'key is {key!r}, it must be text that is not empty')
         return super().__new__(cls, key)
