@@ -184,8 +184,9 @@ def _programs(description: Mapping[str, Any], staged: set[str] | None) -> Iterat
         if staged is not None and _top(executable) not in map(_top, staged):
             raise DigestError(f'the executable {executable!r}, which is not among its inputs')
     elif executable:
-        path = os.path.expandvars(description.get(names.ENVIRONMENT, {}).get('PATH', '$PATH'))
-        found = shutil.which(executable, path=path)
+        path = description.get(names.ENVIRONMENT, {}).get('PATH')
+        literal = path is None or description.get(names.LITERAL_ARGUMENTS)
+        found = shutil.which(executable, path=path if literal else os.path.expandvars(path))
         if found is None:
             raise DigestError(f'the executable {executable!r}, which this host does not have')
         yield found
