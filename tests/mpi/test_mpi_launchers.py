@@ -94,8 +94,8 @@ def test_a_rank_that_is_killed(install: Install, programs: Path, tmp_path: Path)
         table.when(lambda: len(list((tmp_path / 'killed').glob('rank.*'))) == 3,
                    lambda: _kill_child_of(int((tmp_path / 'killed' / 'pid').read_text())))
         table.run(task)
-        assert (task.target_state, task.exit_code) == (states.FAILED, 137)
-        assert '(the command of the shell was killed by SIGKILL) of rank 2' in (task.exception_detail or '')
+        assert (task.target_state, task.exit_code) == (states.FAILED, -9)
+        assert 'killed by signal 9 (SIGKILL) of rank 2' in (task.exception_detail or '')
 
 
 def _kill_child_of(shell: int) -> None:

@@ -197,7 +197,7 @@ def test_failing_pre_launch_shows_the_end_of_the_file_to_look_at(harness: Harnes
 @pytest.mark.parametrize(('script', 'detail'), [
     ('no-such-program', 'exit code: 127 (the shell did not find a command)'),
     ('/etc/passwd', 'exit code: 126 (the shell could not execute a command)'),
-    ('./die', 'exit code: 139 (the command of the shell was killed by SIGSEGV)'),
+    ('./die', 'killed by signal 11 (SIGSEGV)'),
 ])
 def test_codes_of_a_shell_are_explained(harness: Harness, script: str, detail: str) -> None:
     task = harness.run_one(pre_exec=["ulimit -c 0; printf 'kill -SEGV $$' >die; chmod +x die"], executable=script)

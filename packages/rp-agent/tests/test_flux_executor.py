@@ -187,7 +187,7 @@ def test_how_tasks_fail(make: Callable[..., Harness]) -> None:
     harness.run(*tasks.values())
     assert {task.target_state for task in tasks.values()} == {states.FAILED}
     assert tasks['code'].exit_code == 3
-    assert (tasks['rank'].exit_code, tasks['killed'].exit_code) == (7, 137)
+    assert (tasks['rank'].exit_code, tasks['killed'].exit_code) == (7, -9)
     assert 'FLUX does not accept the task: alloc: ' in str(tasks['large'].exception_detail)
     assert 'unsatisfiable' in str(tasks['large'].exception_detail)
     assert tasks['none'].exit_code == 127

@@ -184,7 +184,7 @@ def test_ranks_do_not_wait_for_one_that_has_failed(harness: Harness) -> None:
 def test_ranks_do_not_wait_for_one_that_was_killed(harness: Harness, rank: int, last: str) -> None:
     task = harness.run_one(pre_exec=[{str(rank): last}, 'sleep 1 & wait'], **sh('echo run >>log'), ranks=3,
                            pre_exec_sync=True)
-    assert (task.target_state, task.exit_code) == (states.FAILED, 137)
+    assert (task.target_state, task.exit_code) == (states.FAILED, -9)
     assert lines(task, 'log') == ['run', 'run']
 
 
@@ -391,7 +391,7 @@ def test_a_program_that_is_just_starting_gets_the_signal(harness: Harness) -> No
     """Its script is signalled at once, perhaps before it knows which process to pass that on to."""
     command = 'kill -TERM $PPID; exec sleep 1000'
     task = harness.run_one(executable='sh', arguments=['-c', command.replace('$', r'\$')], pre_exec=['true'], ranks=4)
-    assert (task.target_state, task.exit_code) == (states.FAILED, 143), task.exception_detail
+    assert (task.target_state, task.exit_code) == (states.FAILED, -15), task.exception_detail
     text = (harness.path / 'task.000000/task.000000.exec.sh').read_text()
     assert text.index('trap \'rp_told') < text.index('sleep 1000')
 

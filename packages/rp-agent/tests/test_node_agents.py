@@ -380,7 +380,7 @@ def one_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytes
 @pytest.mark.parametrize('one_launcher', ['SRUN', 'MPIEXEC'], indirect=True)
 @pytest.mark.parametrize(('instead', 'how'), [
     ('echo no luck today; exit 3', 'exit code: 3; '),
-    ('echo no luck today; kill -9 $$', r'exit code: 137 \(the command of the shell was killed by SIGKILL\); ')])
+    ('echo no luck today; kill -9 $$', r'killed by signal 9 \(SIGKILL\); ')])
 def test_one_of_many_that_dies_before_it_connects(make: Callable[..., Agent], tmp_path: Path, one_launcher: str,
                                                   instead: str, how: str, caplog: pytest.LogCaptureFixture) -> None:
     """It costs its node as soon as it has died: the launcher, which would tell, stays for the others."""

@@ -298,7 +298,7 @@ def test_failing_commands_show_what_to_look_at(harness: Harness) -> None:
 
 def test_codes_of_scripts_are_those_of_a_shell(harness: Harness) -> None:
     task = harness.run_one(pre_exec=['ulimit -c 0'], **sh(r'kill -SEGV \$\$'))
-    assert task.exception_detail == 'exit code: 139 (the command of the shell was killed by SIGSEGV)'
+    assert task.exception_detail == 'killed by signal 11 (SIGSEGV)'
     assert task.error == {'kind': 'signal', 'signal': 11, 'sentence': task.exception_detail}
 
 

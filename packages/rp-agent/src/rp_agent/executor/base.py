@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from rp_agent.executor import memory_failures
-from rp_agent.executor.launching.outcome import exit_code_of_task, fail, named, of_codes, of_script
+from rp_agent.executor.launching.outcome import code_of, exit_code_of_task, fail, named, of_codes, of_script
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import AgentTask
 from rp_api import states
@@ -183,7 +183,7 @@ class BaseExecutor(Component, ABC):
             script: The output file of a launch script; empty without one.
         """
         self._record(task.uid, 'task_run_stop')
-        task.exit_code = exit_code_of_task(codes) if codes else None
+        task.exit_code = code_of(exit_code_of_task(codes), shell=shell) if codes else None
         if ending is not None:
             self._record(task.uid, 'task_run_cancel_stop')
             ending.apply(task)

@@ -258,7 +258,7 @@ class SubAgents:
         if self._on_end is not None or sub_agent is None or sub_agent.remotes[0].came:
             return
         self._dead(sub_agent, f'sub-agent {sub_agent.name} launched by {sub_agent.child.name} has ended before it was '
-                   f'connected, with {explain_code(code, shell=True)}{sub_agent.child.words()}')
+                   f'connected: {explain_code(code, shell=True)}{sub_agent.child.words()}')
 
     def _silent(self, name: str, why: str) -> None:
         """Handle a sub-agent that sends no heartbeat: a node is lost, a child is killed."""

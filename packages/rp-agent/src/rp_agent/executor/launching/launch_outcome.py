@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rp_agent.executor.launching.outcome import explain_code, fail, not_killed, of_codes, of_script, was_killed
+from rp_agent.executor.launching.outcome import code_of, explain_code, fail, not_killed, of_codes, of_script, was_killed
 from rp_agent.executor.launching.plan import LAUNCH, LaunchPlan
 from rp_agent.task import AgentTask
 from rp_api import states
@@ -49,12 +49,13 @@ def _judge(task: AgentTask, plan: LaunchPlan, code: int) -> tuple[int | None, st
     started, failed = _notes(task)
     if failed:
         rank, result = next(iter(not_killed(failed).items()))
-        return result, f'{explain_code(result, True)}{_of(rank, failed, launch)}', of_codes({0: result}, shell=True)
+        record = of_codes({0: result}, shell=True)
+        return code_of(result, shell=True), f'{explain_code(result, True)}{_of(rank, failed, launch)}', record
     if code != 0:
         whose = 'launch script' if plan.kind == LAUNCH else f'launcher {launch.method}'
         often = f' (started {task.extra[ATTEMPTS]} times)' if ATTEMPTS in task.extra else ''
-        record = of_codes({0: code}, shell=plan.kind == LAUNCH)
-        return code, f'{explain_code(code, plan.kind == LAUNCH)} of the {whose}{often}', record
+        code, shell = code_of(code, shell=True), plan.kind == LAUNCH   # launchers report killed ranks as shells do
+        return code, f'{explain_code(code, shell)} of the {whose}{often}', of_codes({0: code}, shell=shell)
     if not started:
         reason = f'launcher {launch.method} ended with exit code 0, but has started no rank'
         return None, reason, {'kind': kinds.LAUNCH}

@@ -49,10 +49,9 @@ def fail(task: AgentTask, reason: str, record: Mapping[str, Any], *, more: str =
 
 def of_codes(codes: Mapping[int, int], *, shell: bool) -> dict[str, Any]:
     """Return the record of the failure of processes with these exit codes by rank; `shell`: those of a shell."""
-    code = exit_code_of_task(codes)
-    number = -code if code < 0 else code - _SIGNALLED if shell and _SIGNALLED < code <= _SIGNALLED + signal.NSIG else 0
-    if number:
-        return {'kind': SIGNAL, 'signal': number}
+    code = code_of(exit_code_of_task(codes), shell=shell)
+    if code < 0:
+        return {'kind': SIGNAL, 'signal': -code}
     return {'kind': LAUNCH if shell and code in (_NOT_FOUND, _NOT_EXECUTABLE) else EXIT}
 
 
@@ -67,6 +66,14 @@ def named(error: BaseException) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f'{type(error).__name__}({error.errno}, {error.strerror!r}, {error.filename!r})'
     return repr(error)
+
+
+def code_of(code: int, *, shell: bool) -> int:
+    """Return the exit code that a task reports, in all executors: -n if signal n ended its program.
+
+    A `shell`, and `rp-rank`, report the end of a program by a signal as 128 + n.
+    """
+    return _SIGNALLED - code if shell and _SIGNALLED < code < _SIGNALLED + signal.NSIG else code
 
 
 def exit_code_of_task(codes: Mapping[int, int]) -> int:
@@ -97,14 +104,13 @@ def explain(codes: Mapping[int, int], shell: bool) -> str:
 
 def explain_code(code: int, shell: bool) -> str:
     """Return the meaning of an exit code; a negative code is the number of the signal that ended the process."""
+    code = code_of(code, shell=shell)
     if code < 0:
         return f'killed by signal {-code} ({name_of(-code)})'
     if shell and code == _NOT_FOUND:
         return f'exit code: {code} (the shell did not find a command)'
     if shell and code == _NOT_EXECUTABLE:
         return f'exit code: {code} (the shell could not execute a command)'
-    if shell and _SIGNALLED < code <= _SIGNALLED + signal.NSIG:
-        return f'exit code: {code} (the command of the shell was killed by {name_of(code - _SIGNALLED)})'
     return f'exit code: {code}'
 
 

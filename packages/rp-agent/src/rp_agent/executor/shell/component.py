@@ -10,8 +10,7 @@ tasks' processes. Rules of this file:
 - A task is started only when there are descriptors to watch its processes.
 - If the shell dies, or does not answer in time, the tasks that it ran fail; the next task gets a new shell.
 - Processes are ended by the same rules as in the default executor (groups, SIGTERM, grace period, SIGKILL).
-- A plain program ended by signal n has the exit code -n, because the shell's code 128 + n means that for nearly all
-  programs. Scripts keep the shell's code.
+- The shell's code 128 + n counts as the end by signal n, because it means that for nearly all programs.
 """
 
 from __future__ import annotations
@@ -302,7 +301,7 @@ class ShellExecutor(ProcessExecutor[ShellRun]):
             pid = run.pids[rank]
             self.tracer.record('rank_stop', run.task.uid, msg=f'RP_EXEC_PID={pid}:RP_RANK_PID={pid}')
             self._record(run.task.uid, 'exec_post', 'exec_stop')
-            code = 128 - code if 128 < code < 128 + signal.NSIG else code
+            code = outcome.code_of(code, shell=True)
         self._end_rank(run, rank, code)
 
     def _end_rank(self, run: ShellRun, rank: int, code: int) -> None:
