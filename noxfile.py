@@ -70,6 +70,7 @@ SLURM = {'slurm-wlm': 'slurmctld', 'munge': 'munged'}
 SGE = {'gridengine-master': 'sge_qmaster', 'gridengine-exec': 'sge_execd', 'gridengine-client': 'qconf'}
 QUOTAS = {'btrfs-progs': 'mkfs.btrfs'}
 SHELLS = {'ksh': 'ksh', 'busybox': 'busybox'}  # that are /bin/sh somewhere
+TRACE = {'strace': 'strace'}  # tells which files a session makes
 DATABASE = {'postgresql': 'pg_config'}
 ROUTER = {'haproxy': 'haproxy'}  # sends requests to instances of services
 BROWSER = {'chromium': 'chromium'}  # reports are opened in it
@@ -399,6 +400,7 @@ def fault(session: nox.Session) -> None:
 @nox.session
 def security(session: nox.Session) -> None:
     """Tests of everything that listens, then a million random frames at each socket (`-- --frames N`: others)."""
+    install_debian(session, TRACE)
     install_editable(session, *TEST_TOOLS)
     session.run('pytest', 'tests/security')
     session.run('python', 'tests/security/flood.py', *session.posargs)

@@ -40,10 +40,10 @@ class Case(NamedTuple):
 
     def opens(self, **settings: Any) -> dict[str, Any]:
         """What the victim's application has seen that opens a session and runs a task."""
-        environ = settings.pop('environ', {})
+        environ, who = settings.pop('environ', {}), settings.pop('who', self.victim)
         with_pilot = {'pilot': {'sandbox': str(self.victim.home)}} | settings
-        code, said = self.victim.run(self.on.python, self.on.place / 'victim.py', json.dumps(with_pilot),
-                                     cwd=self.shared, **environ)
+        code, said = who.run(self.on.python, self.on.place / 'victim.py', json.dumps(with_pilot), cwd=self.shared,
+                             **environ)
         assert code == 0, said
         return facts(said)
 
@@ -277,6 +277,96 @@ def test_socket_of_a_session_that_was_left(case: Case) -> None:
     case.makes(f'mkdir {directory}', f'chmod 777 {directory}')
     told = case.opens(session={'uid': 'left', 'cfg': {'base': str(case.shared)}})
     assert re.search(f'{directory} is not ours alone: it {belongs_to(case.intruder)}', told['error'])
+
+
+# what is prepared where a session has things that outlive it
+
+ENVIRONMENT = ('mkdir -p {0}/bin && printf "id > {1}/\\$\\$\\n" > {0}/bin/activate && '
+               'printf "#!/bin/sh\\nid > {1}/\\$\\$\\n" > {0}/bin/python && chmod -R 777 {0}')
+
+
+@pytest.mark.parametrize(('steps', 'path', 'bad'), [
+    ([ENVIRONMENT], 'e', 'e'),
+    ([ENVIRONMENT.replace('{0}', 'mine'), 'ln -s mine e'], 'e', 'e'),
+    ([ENVIRONMENT.replace('{0}', 'above/e')], 'above/e', 'above'),
+    (['mkdir above && chmod 777 above'], 'above/e', 'above'),
+    (['touch e.lock'], 'e', 'e.lock'),
+    (['mkdir mine && ln -s mine/lock e.lock'], 'e', 'e.lock')])
+def test_environment_at_a_path(case: Case, steps: list[str], path: str, bad: str) -> None:
+    """15: what tasks activate, what is built into, and the lock that a builder would wait for."""
+    case.makes(*(step.format('e', case.proof) for step in steps))
+    told = case.opens(task={'named_env': 'e'},
+                      pilot={'sandbox': str(case.victim.home), 'prepare_env': {'e': {'path': str(case.shared / path)}}})
+    assert [state for state, _ in told['tasks']] == ['FAILED']
+    assert re.search(f'{case.shared}/{bad} is not ours alone: it {belongs_to(case.intruder)}', told['reasons'][0])
+
+
+def test_lock_that_another_user_could_hold(case: Case) -> None:
+    """16: on an environment of the victim, which the intruder may use."""
+    pilot = {'sandbox': str(case.victim.home), 'prepare_env': {'e': {'path': str(case.shared / 'e')}}}
+    assert case.opens(task={'named_env': 'e'}, pilot=pilot)['tasks'] == [['DONE', f'{case.victim.name}\n']]
+    case.cannot(read=[case.shared / 'e.lock'])   # without that, nothing can be locked
+    told = case.opens(task={'named_env': 'e'}, pilot=pilot | {'sandbox': str(case.intruder.home)}, who=case.intruder)
+    assert told['tasks'][0][0] == 'FAILED'   # where all can make entries; elsewhere it would be used
+    assert re.search(f'{case.shared}/e is not ours alone: it {belongs_to(case.victim)}', told['reasons'][0])
+
+
+def test_environment_of_another_user_where_only_its_owner_makes_entries(case: Case) -> None:
+    """17: as a group shares one; nothing waits for a lock of another user."""
+    case.makes('mkdir mine')
+    path = case.shared / 'mine' / 'e'
+    case.shared.chmod(0o755)
+
+    def uses(who: User) -> tuple[str, str]:
+        told = case.opens(who=who, session={'cfg': {'base': str(who.home)}}, task={'named_env': 'e'},
+                          pilot={'sandbox': str(who.home), 'prepare_env': {'e': {'path': str(path)}}})
+        return told['tasks'][0][0], told['reasons'][0]
+
+    assert uses(case.intruder)[0] == 'DONE'
+    assert uses(case.victim)[0] == 'DONE'
+    case.makes('rm mine/e/.rp.complete')
+    state, reason = uses(case.victim)
+    assert state == 'FAILED'
+    assert f'{path} is locked by user {case.intruder.uid} ({case.intruder.name}), and has no complete' in reason
+
+
+def test_cache_of_another_user(case: Case) -> None:
+    """18: a link to a directory of the victim would change its mode, a directory would give forged results."""
+    theirs = case.victim.home / 'open'
+    theirs.mkdir(0o755)
+    os.chown(theirs, case.victim.uid, case.victim.uid)
+    for step in (f'ln -s {theirs} .rp.cache', 'mkdir .rp.cache && chmod 777 .rp.cache'):
+        case.makes(step)
+        told = case.opens(session={'cfg': {'base': str(case.shared)}}, task={'cache': True})
+        assert told['tasks'] == [['DONE', f'{case.victim.name}\n']]   # without a cache, which is a notice
+        assert (stat.S_IMODE(theirs.stat().st_mode), list(theirs.iterdir())) == (0o755, [])
+        case.makes('ls -A .rp.cache/ | wc -l | grep -qx 0', 'rm -r .rp.cache')
+
+
+def test_directory_of_large_objects(case: Case) -> None:
+    """19: its name in memory can be read, and made on the disk before it is needed."""
+    with case.victim.start(case.on.python, '-c', OVERFLOW, case.shared, cwd=case.shared) as process:
+        assert process.stdout is not None
+        name = process.stdout.readline().strip()
+        case.makes(f'mkdir {name} && chmod 777 {name}')
+        said, _ = process.communicate('go on\n', 60)
+    path = Path(said.strip())
+    assert path.parent.name != name
+    assert path.parent.parent == case.shared
+    assert list((case.shared / name).iterdir()) == []
+
+
+OVERFLOW = """
+import os, sys
+from rp_api.system import shared_directory
+shared_directory.room = lambda directory: 0
+made = shared_directory.SharedDirectory(sys.argv[1])
+print(os.path.basename(made.path), flush=True)
+sys.stdin.readline()
+path = made.path_for(1000)
+open(path, 'x').close()
+print(path)
+"""
 
 
 # a session that is there

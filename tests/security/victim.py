@@ -1,7 +1,7 @@
 """The application of an ordinary user: `python victim.py SETTINGS`, with what is to be done as JSON.
 
-`session` and `pilot` are arguments of Session and PilotDescription. With `stay` it waits, after its first task has
-begun, until it may go on. What it has seen is its last line, as JSON.
+`session`, `pilot` and `task` are arguments of Session and of the descriptions. With `stay` it waits, after
+its first task has begun, until it may go on. What it has seen is its last line, as JSON.
 """
 
 from __future__ import annotations
@@ -53,9 +53,11 @@ def work(session: rp.Session, settings: dict[str, Any], told: dict[str, Any]) ->
         lasts.cancel()
     tasks: list[rp.Task] = []
     if pilot.state == rp.PMGR_ACTIVE:
-        tasks = tmgr.submit_tasks([rp.TaskDescription({'executable': 'id', 'arguments': ['-un']})])
+        tasks = tmgr.submit_tasks([rp.TaskDescription({'executable': 'id', 'arguments': ['-un']}
+                                                      | settings.get('task', {}))])
     tmgr.wait_tasks(timeout=60)
     told |= {'pilot': pilot.state, 'exception': str(pilot.exception), 'tasks': [[t.state, t.stdout] for t in tasks],
+             'reasons': [str(t.exception) for t in tasks],
              'all': len(tmgr.get_tasks())}
 
 

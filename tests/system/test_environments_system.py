@@ -92,6 +92,19 @@ def test_masters_and_workers_run_in_an_environment(run: Run) -> None:
         run.one(mode=rp.TASK_EVAL, code='1', raptor_id=master.uid, named_env='mine')
 
 
+def test_a_worker_runs_in_no_other_environment_than_its_own(run: Run) -> None:
+    """This Python, which has the program, is on the PATH of all tasks."""
+    run.pilot.prepare_env('plain', {'type': 'venv'})
+    master, = run.tmgr.submit_raptors(rp.TaskDescription({'mode': rp.RAPTOR_MASTER}))
+    for pre_exec in ([], ['export A=1']):
+        worker = run.tmgr.submit_workers(rp.TaskDescription({
+            'mode': rp.RAPTOR_WORKER, 'raptor_id': master.uid, 'named_env': 'plain', 'pre_exec': pre_exec}))
+        worker = worker[0] if isinstance(worker, list) else worker
+        worker.wait(timeout=60)
+        assert (worker.state, str(worker.exception).partition(':')[0]) == (
+            rp.FAILED, 'rp-raptor is not installed in environment plain')
+
+
 def test_a_call_survives_the_hub(run: Run, base: Path) -> None:
     go, errors = base / 'go', []
 

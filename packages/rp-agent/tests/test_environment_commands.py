@@ -72,6 +72,27 @@ def test_a_project_without_a_list_of_dependencies_is_refused(tmp_path: Path, tex
         dependencies(str(tmp_path / 'pyproject.toml'))
 
 
+def test_digests_cover_what_requirements_files_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'r').mkdir()
+    (tmp_path / 'p').mkdir()
+    texts = {'r/a.txt': '# all\n-r b.txt  # more\n--constraint=c.txt\n-r https://x/y.txt\n-r ${Z}/z.txt\n',
+             'r/b.txt': 'tiny\n-rd.txt\n./p\n', 'r/c.txt': 'tiny==1\n', 'r/d.txt': '-r \\\na.txt\n', 'p/m.py': ''}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    for entry in ('-r r/a.txt', '-r ./r/a.txt', '--requirement=r/a.txt', '-rr/a.txt'):
+        wanted = spec(setup=[entry])
+        known = digests(wanted)
+        for name, text in texts.items():
+            (tmp_path / name).write_text(f'{text}#\n')
+            assert digests(wanted) != known, name
+            (tmp_path / name).write_text(text)
+            assert digests(wanted) == known
+    (tmp_path / 'r' / 'd.txt').unlink()
+    with pytest.raises(BuildError, match=r'd\.txt'):
+        digests(spec(setup=['-r r/a.txt']))
+
+
 def test_digests_cover_files_and_the_sources_in_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / 'project' / 'build').mkdir(parents=True)

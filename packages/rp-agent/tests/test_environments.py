@@ -8,6 +8,7 @@ import shutil
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,12 @@ import pytest
 from environment_support import Pilot, lines, waits, wheel
 
 from rp_agent.environments.environments import MARK
+from rp_api.description.environment import normal_form
 from rp_api.errors import DescriptionError
 from rp_api.system import processes
+
+UV_OR_VENV = 'uv' if shutil.which('uv') else 'venv'
+"""The type that installs packages faster."""
 
 
 @pytest.fixture
@@ -87,6 +92,55 @@ def test_an_environment_at_a_path_is_shared_if_it_has_the_same_specification(pil
     reason = pilot.built('c', path=path, pre_exec=['true'])
     assert 'another specification describes' in reason
     assert path in reason
+
+
+def test_changed_files_make_another_environment(pilot: Pilot, tmp_path: Path) -> None:
+    """Tasks that run go on in the one that they have entered."""
+    setup = [*wheel(tmp_path / 'wheels'), *wheel(tmp_path / 'wheels', 'small')[1:], '-r all.txt']
+    (pilot.sandbox / 'all.txt').write_text('-r more.txt\n')
+    for name, other in (('tiny', 'small'), ('small', 'tiny')):
+        (pilot.sandbox / 'more.txt').write_text(f'{name}\n')
+        assert pilot.built('e', type=UV_OR_VENV, setup=setup) == ''
+        assert pilot.run('e', f'python -c "import {name}; print({name}.answer)"') == '42'
+        assert pilot.run('e', f'python -c "import {other}" 2> /dev/null || echo none') == 'none'
+    assert Path(pilot.files('e').directory, 'bin', 'python').exists()
+    built = pilot.log('e').count('+ python3 -m venv') + pilot.log('e').count('+ uv venv')
+    assert pilot.built('e', type=UV_OR_VENV, setup=setup) == ''
+    assert pilot.log('e').count('+ python3 -m venv') + pilot.log('e').count('+ uv venv') == built == 2
+
+
+def test_calls_that_come_while_files_are_read_wait_for_another_look(pilot: Pilot, tmp_path: Path) -> None:
+    started, goes = tmp_path / 'started', tmp_path / 'goes'
+    (pilot.sandbox / 'r.txt').write_text('tiny\n')
+    spec: dict[str, Any] = {'type': UV_OR_VENV, 'setup': [*wheel(tmp_path / 'wheels'), '-r r.txt'],
+                            'pre_exec': [waits(started, goes)]}
+    pilot.prepare('e', **spec)
+    pilot.until(lambda: lines(started))
+    wheel(tmp_path / 'wheels', 'small')
+    (pilot.sandbox / 'r.txt').write_text('small\n')
+    calls: list[str] = []
+    pilot.environments.prepare('e', normal_form('e', spec), lambda: calls.append(''),
+                               lambda reason, detail: calls.append(reason))
+    goes.touch()
+    pilot.until(lambda: calls)
+    assert calls == ['']
+    assert pilot.ended == {'e': ''}
+    assert pilot.run('e', 'python -c "import small; print(small.answer)"') == '42'
+
+
+def test_files_that_are_wrong_leave_the_environment_that_exists(pilot: Pilot, tmp_path: Path) -> None:
+    path = str(tmp_path / 'there')
+    (pilot.sandbox / 'r.txt').write_text('')
+    for name, spec in {'e': {}, 'f': {'path': path}}.items():
+        assert pilot.built(name, setup=['--no-index', '-r r.txt'], type=UV_OR_VENV, **spec) == ''
+    (pilot.sandbox / 'r.txt').write_text('nowhere-to-be-found\n')
+    assert 'exit code' in pilot.built('e', setup=['--no-index', '-r r.txt'], type=UV_OR_VENV)
+    reason = pilot.built('f', setup=['--no-index', '-r r.txt'], type=UV_OR_VENV, path=path)
+    assert f'{path} has an environment that another' in reason
+    (pilot.sandbox / 'r.txt').write_text('')
+    for name, spec in {'e': {}, 'f': {'path': path}}.items():
+        assert pilot.run(name, 'python -c "print(1)"') == '1'
+        assert pilot.built(name, setup=['--no-index', '-r r.txt'], type=UV_OR_VENV, **spec) == ''
 
 
 # how often
@@ -215,6 +269,64 @@ def test_an_environment_that_another_pilot_has_half_built_is_built_again(tmp_pat
     assert len(lines(tmp_path / 'started')) == 2
     assert second.run('e', 'test -x $VIRTUAL_ENV/bin/python && test ! -e $VIRTUAL_ENV/half && echo whole') == 'whole'
     second.close()
+
+
+@pytest.mark.parametrize('which', ['shell', 'tool', 'all but the last'])
+def test_the_lock_is_held_while_a_process_of_the_build_writes(tmp_path: Path, which: str) -> None:
+    """The last process has left its parents and closed all descriptors, as the tools of tools do."""
+    goes, log = tmp_path / 'goes', tmp_path / 'log'
+    writer = tmp_path / 'writer.py'
+    writer.write_text(WRITER)
+    spec: dict[str, Any] = {'keep': True, 'pre_exec': [
+        f'python3() {{ test -e {goes} && command python3 "$@" || {sys.executable} {writer} {log} "$4"; }}']}
+    first, second = Pilot(tmp_path, 'pilot.0000'), Pilot(tmp_path, 'pilot.0001')
+    with closing(first), closing(second):
+        _look_at_a_killed_build(first, second, spec, log, goes, which)
+
+
+def _look_at_a_killed_build(first: Pilot, second: Pilot, spec: dict[str, Any], log: Path, goes: Path,
+                            which: str) -> None:
+    first.prepare('e', **spec)
+    first.until(lambda: lines(log))
+    second.prepare('e', **spec)
+    second.until(lambda: builders(second))
+    tool, last = map(int, lines(log)[:2])
+    goes.touch()
+    _kill(tool, which)
+    second.until(lambda: second.ended)
+    assert second.ended == {'e': ''}
+    assert not processes.lives(last, None)
+    assert second.run('e', 'test -x $VIRTUAL_ENV/bin/python && test ! -e $VIRTUAL_ENV/half && echo whole') == 'whole'
+
+
+WRITER = """
+import os, subprocess, sys, time
+log, directory = sys.argv[1:3]
+if len(sys.argv) == 3:
+    os.makedirs(directory)
+    last = subprocess.Popen([sys.executable, __file__, log, directory, 'last'], start_new_session=True)
+    with open(log + '.new', 'w') as file:
+        file.write(f'{os.getpid()} {last.pid}')
+    os.rename(log + '.new', log)
+    last.wait()
+while True:
+    os.makedirs(directory, exist_ok=True)
+    open(directory + '/half', 'w').close()
+    time.sleep(0.001)
+"""
+
+
+def _kill(tool: int, which: str) -> None:
+    """Kill processes of a build: all that lead to its tool are the builder and its shell."""
+    shell = _parent(tool)
+    for pid in {'shell': [shell], 'tool': [tool], 'all but the last': [_parent(shell), shell, tool]}[which]:
+        os.kill(pid, signal.SIGKILL)
+
+
+def _parent(pid: int) -> int:
+    process = processes.read_process(pid)
+    assert process is not None
+    return process.parent
 
 
 def _kill_builder(pilot: Pilot) -> set[int]:

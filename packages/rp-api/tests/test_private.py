@@ -69,7 +69,7 @@ def test_others_who_could_only_read_are_shut_out_or_may_go_on(tmp_path: Path) ->
 def test_a_directory_that_others_may_write_to_is_refused(tmp_path: Path, bits: int, readable: bool) -> None:
     (tmp_path / 'd').mkdir()
     (tmp_path / 'd').chmod(bits)
-    for use in (private.make_directory, private.check_directory):
+    for use in (private.make_directory, private.check):
         with pytest.raises(OwnershipError, match=rf'{tmp_path}/d is not ours alone: others may \w+.* .mode {bits:04o}'):
             use(tmp_path / 'd', readable=readable)
     assert mode(tmp_path / 'd') == bits
@@ -79,7 +79,7 @@ def test_a_directory_of_another_user_is_refused_by_name(tmp_path: Path, another_
     (tmp_path / 'd').mkdir(0o700)
     another_user()
     words = rf'{tmp_path}/d is not ours alone: it belongs to user {ME} .{pwd.getpwuid(ME).pw_name}., .* mode 0700'
-    for use in (private.make_directory, private.check_directory):
+    for use in (private.make_directory, private.check):
         with pytest.raises(OwnershipError, match=words):
             use(tmp_path / 'd')
 
@@ -128,7 +128,7 @@ def test_the_error_is_known_by_several_names(tmp_path: Path) -> None:
     (tmp_path / 'd').symlink_to(tmp_path)
     for kind in (CoordinationError, PermissionError):
         with pytest.raises(kind, match=re.escape(f'{tmp_path}/d is not ours alone')):
-            private.check_directory(tmp_path / 'd')
+            private.check(tmp_path / 'd')
 
 
 # entries of shared directories
@@ -195,9 +195,9 @@ def test_a_file_that_others_may_use_is_refused(tmp_path: Path, bits: int, readab
         private.read_file(path)
     if readable:
         os.close(private.open_file(path, readable=True))
-        private.check_file(path)
+        private.check(path)
     else:
-        for use in (private.check_file, lambda path: private.open_file(path, readable=True)):
+        for use in (private.check, lambda path: private.open_file(path, readable=True)):
             with pytest.raises(OwnershipError, match=f'others may write to it .mode {bits:04o}, allowed is 0600'):
                 use(path)
 
@@ -211,7 +211,7 @@ def test_what_is_no_file_of_ours_is_refused(tmp_path: Path, another_user: Callab
         with pytest.raises(OwnershipError, match=f'{name} is not ours alone: it is '):
             private.read_file(tmp_path / name)
     another_user()
-    for use in (private.read_file, private.check_file):
+    for use in (private.read_file, private.check):
         with pytest.raises(OwnershipError, match=f'it belongs to user {ME} '):
             use(tmp_path / 'file')
 

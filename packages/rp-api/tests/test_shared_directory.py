@@ -93,6 +93,21 @@ def test_files_without_room_in_memory_are_on_disk(
     assert not list((tmp_path / 'disk').iterdir())
 
 
+def test_a_directory_on_disk_is_never_one_that_is_there(
+        memory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other users can read the name in memory, and those names on disk that they have made."""
+    monkeypatch.setattr(shared_directory, 'room', lambda directory: 0)
+    disk = tmp_path / 'disk'
+    directory = SharedDirectory(str(disk))
+    planted = disk / Path(directory.path).name
+    planted.mkdir(0o777, parents=True)
+    path = Path(directory.path_for(1000))
+    assert path.parent != planted
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    directory.close()
+    assert [each.name for each in disk.iterdir()] == [planted.name]
+
+
 def test_half_of_the_memory_is_left_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, 'statvfs', lambda path: os.statvfs_result((4096, 4096, 1000, 600, 600, 0, 0, 0, 0, 255)))
     assert shared_directory.room(str(tmp_path)) == 300 * 4096

@@ -82,6 +82,8 @@ BULK = 1024
 
 MASTER_PROGRAM = 'radical-pilot-raptor-master'
 WORKER_PROGRAM = 'radical-pilot-raptor-worker'
+PROGRAMS = {MASTER_PROGRAM: 'master', WORKER_PROGRAM: 'worker'}
+"""The programs of rp-raptor, with their roles."""
 
 SLOTS = 'RP_RAPTOR_SLOTS'
 """The environment variable with the placement of a worker's ranks."""

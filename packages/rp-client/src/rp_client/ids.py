@@ -150,7 +150,9 @@ def _count(prefix: str) -> int:
     import fcntl
 
     directory = Path(os.environ.get('RADICAL_BASE') or Path.home()) / '.radical' / 'pilot' / 'counters'
-    directory.mkdir(parents=True, exist_ok=True)
+    private.make_directory(directory)   # others cannot lock a file in it
+    for above in (directory.parent, directory.parent.parent):   # where $RADICAL_BASE is shared
+        private.check_entry(above)
     fd = private.open_file(directory / prefix.replace('/', '_'), os.O_RDWR | os.O_CREAT, readable=True)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)

@@ -9,7 +9,7 @@ from typing import Any
 from rp_api.coordination.contract import LEASE
 from rp_api.coordination.coordinator import Settings
 from rp_api.deprecated import warn_renamed
-from rp_api.description.casts import path_part
+from rp_api.description.casts import SESSION_UID
 
 _CLOSE_OPTIONS = ('download', 'terminate', 'cleanup')
 _CFG_KEYS = ('base', 'path', 'client_sandbox', 'heartbeat', 'hub')
@@ -48,7 +48,7 @@ def checked_uid(uid: str | None, name: str | None) -> str | None:
             raise ValueError(f'name is the old name of uid: leave it out, uid is {uid!r}')
         warn_renamed('Session(name=)', 'Session(uid=)')
         uid = name
-    allowed = None if not uid else path_part(uid) if isinstance(uid, str) else 'a string'
+    allowed = None if not uid else SESSION_UID(uid) if isinstance(uid, str) else 'a string'
     if allowed:
         raise ValueError(f'the uid of a session must be {allowed}, not {uid!r}')
     return uid or None

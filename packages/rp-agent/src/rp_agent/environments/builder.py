@@ -1,14 +1,16 @@
 """The builder: a program that builds one environment, or finds it built, and publishes its activation script.
 
 It reads a `Request` from standard input, and writes to the log of the environment; the last line says why it failed. An
-environment is built at the path where it is used, since it cannot be moved. The lock beside it records whether it is
-complete: a builder that finds an incomplete one removes it and starts again.
+environment is built at the path where it is used, since it cannot be moved. A file in it has its identity when it is
+complete: a builder that finds an incomplete one removes it and starts again. It does so alone: the lock is held until
+all tools of the builder have ended, and one that finds tools of a killed builder ends them first.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -19,15 +21,26 @@ from typing import NamedTuple
 from rp_agent.bootstrap.environment import parse
 from rp_agent.environments import commands
 from rp_agent.environments.activation import activation_script, listing, shared
-from rp_agent.environments.lock import BUILDING, COMPLETE, BuildLock, path_of
+from rp_agent.environments.lock import BuildLock, path_of
 from rp_agent.environments.published import Built, Files
 from rp_agent.environments.sources import BuildError, dependencies, digests
 from rp_agent.executor.launching.outcome import explain_code
+from rp_agent.lineage import become_subreaper
 from rp_api.description.environment import BUILT, UV, EnvSpec, identity, is_pyproject
 from rp_api.errors import PilotError, sentence
 from rp_api.staging.trees import remove
-from rp_api.system import private
+from rp_api.system import private, processes
 from rp_api.system.shell import find_shell
+
+_COMPLETE = '.rp.complete'
+"""The file in an environment that a pilot has built, with the identity."""
+
+_LIMIT = 256
+
+_EXECUTED = ('bin/activate', 'bin/python')
+
+_BUILDS = 'RP_BUILDS'
+"""The variable with the path of an environment, in all tools that build it."""
 
 
 class Request(NamedTuple):
@@ -48,6 +61,7 @@ class Request(NamedTuple):
 
 def main() -> int:
     """Build the requested environment; return the exit code."""
+    become_subreaper()
     try:
         build(Request(**json.load(sys.stdin)))
     except (BuildError, PilotError) as error:
@@ -86,8 +100,9 @@ def _place(request: Request, files: Files, found: str) -> str:
     spec = request.spec
     if spec['path']:
         return os.path.abspath(spec['path'])
-    if not spec['keep']:
-        return files.directory
+    if not spec['keep']:   # tasks may still use what was built from other contents of the files
+        changed = _identity(files.directory) not in ('', found)
+        return f'{files.directory}.{found[:16]}' if changed else files.directory
     # others can write to the directory of all sessions
     base = spec['keep'] if isinstance(spec['keep'], str) else f'{request.resource_sandbox}/env.{os.getuid()}'
     private.make_directory(base, readable=True)
@@ -96,23 +111,51 @@ def _place(request: Request, files: Files, found: str) -> str:
 
 def _in_place(request: Request, path: str, found: str) -> tuple[dict[str, str], dict[str, str]]:
     """Build an environment unless it exists, and return the variables before and after its activation."""
+    lock = path_of(path)
+    for each in (*(os.path.join(path, name) for name in _EXECUTED), lock):
+        private.check_entry(each, above=True)
     # in this order: a builder creates the lock first
-    if os.path.exists(path) and not os.path.exists(path_of(path)):
+    if os.path.exists(path) and not os.path.exists(lock):
         return _run(request, path, None, ())   # it was not built by a pilot
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    with BuildLock(path, alone=not request.spec['keep'] and not request.spec['path']) as lock:
-        state, known = lock.read()
-        if state == COMPLETE and os.path.isdir(path):
-            if known != found:
-                raise BuildError(f'{path} has an environment that another specification describes: choose another '
-                                 f'path, or remove {path} and {path_of(path)}')
+    if os.path.exists(lock) and (owner := os.lstat(lock).st_uid) != os.geteuid():
+        return _of_another_user(request, path, found, owner)
+    with BuildLock(path, alone=not request.spec['keep'] and not request.spec['path']) as held:
+        known = _identity(path)
+        if known:
+            _check_identity(path, known, found)
             return _run(request, path, None, ())
-        lock.write(BUILDING, found)
+        processes.sweep({_BUILDS: path}, signal.SIGKILL)
         with suppress(FileNotFoundError):
             remove(path)
-        variables = _run(request, path, _requirements(request.spec), (lock.fd,))
-        lock.write(COMPLETE, found)
+        variables = _run(request, path, _requirements(request.spec), (held.fd,))
+        private.write_file(os.path.join(path, _COMPLETE), found.encode(), 0o644)
         return variables
+
+
+def _of_another_user(request: Request, path: str, found: str, owner: int) -> tuple[dict[str, str], dict[str, str]]:
+    """Use the environment that a pilot of another user has built, whose lock cannot be waited for."""
+    known = _identity(path)
+    if not known:
+        raise BuildError(f'{path} is locked by user {private.user_name(owner)}, and has no complete environment: try '
+                         'again later, or choose another path')
+    _check_identity(path, known, found)
+    return _run(request, path, None, ())
+
+
+def _identity(path: str) -> str:
+    """Return the identity of the complete environment in a directory; empty if there is none."""
+    try:
+        with open(os.path.join(path, _COMPLETE), encoding='utf-8') as file:
+            return file.read(_LIMIT)
+    except (FileNotFoundError, NotADirectoryError):
+        return ''
+
+
+def _check_identity(path: str, known: str, found: str) -> None:
+    if known != found:
+        raise BuildError(f'{path} has an environment that another specification describes, or other contents of the '
+                         f'files that it names: choose another path, or remove {path} when no task uses it')
 
 
 def _requirements(spec: EnvSpec) -> list[str]:
@@ -130,12 +173,23 @@ def _run(request: Request, path: str, requirements: list[str] | None,
                                                *map(_path_of, (before, after, reason)))))
         shell = find_shell(request.shell, request.base.get('PATH', os.defpath))
         code = subprocess.run([shell, _path_of(text)], stdin=subprocess.DEVNULL, check=False,
-                              env=_environment(request.base),
+                              env={**_environment(request.base), **({_BUILDS: path} if inherited else {})},
                               pass_fds=(*(file.fileno() for file in (before, after, reason, text)), *inherited),
                               ).returncode
         if code:
+            _end_tools()
             raise BuildError(_content(reason).decode(errors='replace').strip() or explain_code(code, shell=True))
         return parse(_content(before)), parse(_content(after))
+
+
+def _end_tools() -> None:
+    """End all processes that the build has started, of which this process is the reaper, and wait for their ends."""
+    while True:
+        processes.kill_tree((os.getpid(),), signal.SIGKILL)   # all but this process itself
+        try:
+            os.wait()
+        except ChildProcessError:
+            return
 
 
 def _environment(base: Mapping[str, str]) -> dict[str, str]:
@@ -154,9 +208,10 @@ def _content(file: FileIO) -> bytes:
 
 
 def _link(path: str, link: str) -> None:
-    with suppress(FileNotFoundError):
+    with suppress(FileNotFoundError, IsADirectoryError):   # a directory has what was built before
         os.unlink(link)
-    os.symlink(path, link)
+    with suppress(FileExistsError):
+        os.symlink(path, link)
 
 
 if __name__ == '__main__':

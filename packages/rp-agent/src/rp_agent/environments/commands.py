@@ -42,6 +42,7 @@ def script(spec: EnvSpec, path: str, requirements: Sequence[str] | None, before:
     if requirements is not None:
         lines += [f'rp_need {program} {quote(advice)}' for program, advice in needed(spec).items()]
         lines += _steps(build(spec, path, requirements))
+        lines.append(f'test -O {quote(path)} || rp_failed {quote(f"another user has made {path} meanwhile")}')
     return '\n'.join([*lines, *_steps(activation(spec, path)), dump.format(quote(after))]) + '\n'
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from rp_agent.environments.published import UNREADABLE, Built, Files
 from rp_agent.logs import LOG
-from rp_api.description.environment import EnvSpec
+from rp_api.description.environment import EnvSpec, files
 from rp_api.errors import DescriptionError, sentence
 from rp_api.logger import logger
 from rp_api.loop.event_loop import Loop
@@ -43,15 +43,20 @@ Distribute = Callable[[Built, Done, Failed], None]
 
 
 class _Entry:
-    """An environment that is prepared: its specification, the callbacks that wait for it, and its builder."""
+    """An environment that is prepared: its specification, the callbacks that wait for it, and its builder.
 
-    __slots__ = ('builder', 'failed', 'handle', 'name', 'ready', 'runs', 'spec', 'start_of_log', 'waiting')
+    `served` has the callbacks for the end of the builder that runs, `waiting` those that came later. It is `busy` until
+    the copies on nodes are made.
+    """
+
+    __slots__ = ('builder', 'busy', 'handle', 'name', 'ready', 'runs', 'served', 'spec', 'start_of_log', 'waiting')
 
     def __init__(self, name: str, spec: EnvSpec) -> None:
         self.name = name
         self.spec = spec
         self.waiting: list[tuple[Done, Failed]] = []
-        self.ready = False
+        self.served: list[tuple[Done, Failed]] = []
+        self.ready = self.busy = False
         self.builder: subprocess.Popen[bytes] | None = None
         self.handle: ProcessHandle | None = None
         self.runs = 0
@@ -84,21 +89,21 @@ class Environments:
     def prepare(self, name: str, spec: EnvSpec, done: Done, failed: Failed) -> None:
         """Prepare an environment, then call `done()` or `failed(reason, detail)`.
 
-        An environment that exists is not built again. After a failure, the next call tries again. Raises
-        DescriptionError if an environment with this name has another specification.
+        An environment that exists is not built again, unless files that its specification names have changed: a
+        builder finds that out. After a failure, the next call tries again. Raises DescriptionError if an environment
+        with this name has another specification.
         """
         entry = self._entries.get(name)
         if entry is None:
             entry = self._entries[name] = _Entry(name, spec)
-            self._queue.append(entry)
         elif entry.spec != spec:
             raise DescriptionError(f'the environment {name!r} exists with another specification, {entry.spec}: choose '
                                    'another name')
-        if entry.ready:
+        if entry.ready and not any(files(spec)):
             done()
             return
         entry.waiting.append((done, failed))
-        self._start_next()
+        self._enqueue(entry)
 
     def knows(self, name: str) -> bool:
         """Return whether an environment exists or is being prepared."""
@@ -118,6 +123,12 @@ class Environments:
                 entry.handle.close()
                 processes.leave(entry.builder)
 
+    def _enqueue(self, entry: _Entry) -> None:
+        if not entry.busy:
+            entry.busy, entry.runs = True, 0
+            self._queue.append(entry)
+            self._start_next()
+
     def _start_next(self) -> None:
         while self._queue and len(self._running) < self._most:
             entry = self._queue.popleft()
@@ -128,6 +139,8 @@ class Environments:
                                     f'{sentence(error)}', '')
 
     def _start(self, entry: _Entry) -> None:
+        entry.served += entry.waiting
+        entry.waiting = []
         files = Files.of(self._sandbox, entry.name)
         private.make_directory(os.path.dirname(files.log), readable=True)
         with tempfile.TemporaryFile() as request, open(files.log, 'ab') as log:
@@ -147,18 +160,18 @@ class Environments:
     def _ended(self, entry: _Entry) -> None:
         self._running.discard(entry)
         code = self._reap(entry)
-        files = Files.of(self._sandbox, entry.name)
-        if code == 0:
-            self._built(entry, files)
-        elif code > 0:
-            self._failed(entry, *self._explain(entry, files, ''))
-        else:
+        if code:
             self._kill([entry.name])   # its tools, which keep the lock
-            if entry.runs < _RUNS:
-                logger(LOG).warning('the builder of %s was killed by signal %d, it is started again', entry.name, -code)
-                self._queue.append(entry)
-            else:
-                self._failed(entry, *self._explain(entry, files, f'its builder was killed by signal {-code}'))
+        paths = Files.of(self._sandbox, entry.name)
+        if code == 0:
+            self._built(entry, paths)
+        elif code > 0:
+            self._failed(entry, *self._explain(entry, paths, ''))
+        elif entry.runs < _RUNS:
+            logger(LOG).warning('the builder of %s was killed by signal %d, it is started again', entry.name, -code)
+            self._queue.append(entry)
+        else:
+            self._failed(entry, *self._explain(entry, paths, f'its builder was killed by signal {-code}'))
         self._start_next()
 
     def _explain(self, entry: _Entry, files: Files, reason: str) -> tuple[str, str]:
@@ -187,15 +200,28 @@ class Environments:
     def _ready(self, entry: _Entry) -> None:
         entry.ready = True
         logger(LOG).info('the environment %s is ready', entry.name)
-        waiting, entry.waiting = entry.waiting, []
-        for done, _ in waiting:
+        for done, _ in self._served(entry):
             done()
 
     def _failed(self, entry: _Entry, reason: str, detail: str) -> None:
-        del self._entries[entry.name]
+        if not entry.ready:   # else tasks go on with what was built before
+            self._entries.pop(entry.name, None)
+            entry.served += entry.waiting
+            entry.waiting = []
         logger(LOG).error('%s; %s', reason, detail)
-        for _, failed in entry.waiting:
+        for _, failed in self._served(entry):
             failed(reason, detail)
+
+    def _served(self, entry: _Entry) -> list[tuple[Done, Failed]]:
+        """Return the callbacks to call now; the others wait for another builder if files may have changed."""
+        if not any(files(entry.spec)):
+            entry.served += entry.waiting
+            entry.waiting = []
+        served, entry.served = entry.served, []
+        entry.busy = False
+        if entry.waiting:
+            self._enqueue(entry)
+        return served
 
     def _kill(self, names: list[str]) -> None:
         if names:

@@ -1,7 +1,6 @@
-"""The lock of an environment's directory: a file beside it, which also records whether the environment is complete.
+"""The lock of an environment's directory: a file beside it, which only its owner can open.
 
-The kernel releases the lock when the last process that has it open ends. The tools of a builder inherit it, so that
-another builder does not start while a tool of a killed one still writes.
+The kernel releases the lock when the last process that has it open ends: the builder, its shell and its tools.
 """
 
 from __future__ import annotations
@@ -12,11 +11,9 @@ import os
 from types import TracebackType
 
 from rp_agent.environments.sources import BuildError
+from rp_api.system import private
 
 _UNSUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
-_LIMIT = 256
-
-BUILDING, COMPLETE = 'building', 'complete'
 
 
 def path_of(directory: str) -> str:
@@ -25,7 +22,7 @@ def path_of(directory: str) -> str:
 
 
 class BuildLock:
-    """The lock of a directory, a context manager that waits for the lock.
+    """The lock of a directory, a context manager that waits for the lock; OwnershipError if it is another user's.
 
     Some file systems have no locks. Then only one agent may use the directory, and it is not locked (`alone`).
     """
@@ -36,14 +33,10 @@ class BuildLock:
         self.fd = -1
 
     def __enter__(self) -> BuildLock:
-        operation = fcntl.LOCK_EX
+        self.fd = private.open_file(self._path, os.O_RDWR | os.O_CREAT, readable=True)
         try:
-            self.fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-        except PermissionError:   # the user named an environment of another user, which can only be read
-            self.fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            operation = fcntl.LOCK_SH
-        try:
-            fcntl.flock(self.fd, operation)
+            os.fchmod(self.fd, 0o600)   # other users could hold a lock that they can open
+            fcntl.flock(self.fd, fcntl.LOCK_EX)
         except OSError as error:
             if error.errno not in _UNSUPPORTED:
                 raise
@@ -55,18 +48,10 @@ class BuildLock:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  traceback: TracebackType | None) -> None:
         try:
-            fcntl.flock(self.fd, fcntl.LOCK_UN)   # also for processes that inherited it and still run
+            if error is None:   # what the build has left in the background may go on
+                fcntl.flock(self.fd, fcntl.LOCK_UN)
         except OSError as failure:
             if failure.errno not in _UNSUPPORTED:
                 raise
         finally:
             os.close(self.fd)
-
-    def read(self) -> tuple[str, str]:
-        """Return the state of the environment and its identity; empty if nothing was built."""
-        state, _, identity = os.pread(self.fd, _LIMIT, 0).decode(errors='replace').strip().partition(' ')
-        return state, identity
-
-    def write(self, state: str, identity: str) -> None:
-        """Record a state of the environment."""
-        os.pwrite(self.fd, f'{state} {identity}\n'.encode(), 0)   # both states have the same length

@@ -42,7 +42,7 @@ class OnNodes:
         """Copy an environment to all nodes, then call `done()`."""
         files = Files.of(self._sandbox, built.name)
         # beside the environment, for later pilots; but the directories of others are not written to
-        archive = f'{built.path if built.spec["keep"] else files.directory}.tgz'
+        archive = f'{files.directory if built.spec["path"] else built.path}.tgz'
         try:
             self._copies.provide(built.identity[:16], built.path, archive, partial(self._copied, built, files, done),
                                  lambda reason, _: self._missing(built, reason, done))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -16,14 +17,15 @@ from rp_agent.executor.launching.environment import TaskEnvironment
 from rp_agent.launch_method.base import LaunchMethod
 from rp_agent.launch_method.find import find
 from rp_agent.logs import LOG
-from rp_agent.prerequisites.gate import Gate
+from rp_agent.prerequisites.gate import Gate, Variables
 from rp_agent.prerequisites.needs import ENVIRONMENT, Need
 from rp_agent.task import AgentTask
 from rp_api.description.container import merged
-from rp_api.description.environment import CONTAINER, normal_form
-from rp_api.errors import PlatformError, sentence
+from rp_api.description.environment import BUILT, CONTAINER, EnvSpec, normal_form
+from rp_api.errors import DescriptionError, PlatformError, sentence
 from rp_api.logger import logger
 from rp_api.loop.event_loop import Loop
+from rp_api.raptor_link import PROGRAMS
 
 _CONTAINER = 'container'
 """The attribute of a task description."""
@@ -74,7 +76,7 @@ class Preparation:
             return
 
         def ready() -> None:
-            self._gate.provide(need, partial(_enter, spec['container']) if spec['type'] == CONTAINER else None)
+            self._gate.provide(need, self._variables(env_name, spec))
             done()
 
         def broken(reason: str, detail: str) -> None:
@@ -83,6 +85,11 @@ class Preparation:
 
         self._gate.expect(need, 'is being built')
         self.environments.prepare(env_name, spec, ready, broken)
+
+    def _variables(self, name: str, spec: EnvSpec) -> Variables | None:
+        if spec['type'] == CONTAINER:
+            return partial(_enter, spec['container'])
+        return partial(_require_program, Files.of(self._sandbox, name).record) if spec['type'] in BUILT else None
 
     def stop(self, reason: str) -> None:
         """End all builders."""
@@ -100,6 +107,22 @@ def _reserved(platform: Mapping[str, Any]) -> set[str]:
         with suppress(PlatformError):   # an unknown method is reported when a task needs it
             found.update(find(name).RESERVED)
     return found
+
+
+def _require_program(record: str, task: AgentTask) -> Mapping[str, str]:
+    """Raise DescriptionError for a RAPTOR master or worker whose program is not in its environment.
+
+    Otherwise it would run in another one, whose program is on the PATH, too.
+    """
+    if task.description['executable'] in PROGRAMS:
+        try:
+            built = Built.read(record)
+        except UNREADABLE as error:
+            raise DescriptionError(f'{record} cannot be read: {sentence(error)}') from error
+        if not os.access(os.path.join(built.path, 'bin', task.description['executable']), os.X_OK):
+            raise DescriptionError(f'rp-raptor is not installed in environment {built.name}: name it in "setup" of the '
+                                   'environment, or leave named_env unset')
+    return {}
 
 
 def _enter(container: Mapping[str, Any], task: AgentTask) -> Mapping[str, str]:

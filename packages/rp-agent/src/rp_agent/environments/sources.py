@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
-from rp_api.description.environment import EnvSpec, files
+from rp_api.description.environment import EnvSpec, files, is_path, option_files, words
 
+_COMMENT = re.compile(r'(^|\s+)#.*')
+_NO_REQUIREMENTS = ('.whl', '.gz', '.zip', '.toml')
 _SKIPPED = ('__pycache__', 'build', 'dist')
 
 
@@ -20,9 +24,31 @@ class BuildError(Exception):
 def digests(spec: EnvSpec) -> dict[str, str]:
     """Return the digests of the files that a specification names, by path; raise BuildError if one cannot be read.
 
-    The digest of a directory covers all files in it, except hidden ones and what a build leaves behind.
+    Those that a requirements file names in turn are included. The digest of a directory covers all files in it, except
+    hidden ones and what a build leaves behind.
     """
-    return {path: _digest(path) for path in files(spec)}
+    found: dict[str, str] = {}
+    waiting = list(files(spec))
+    while waiting:
+        path = waiting.pop()
+        if path not in found:
+            found[path] = _digest(path)
+            if os.path.isfile(path) and not path.endswith(_NO_REQUIREMENTS):
+                waiting += (name for name in _named_by(path) if '$' not in name)   # pip knows the variable
+    return found
+
+
+def _named_by(path: str) -> Iterator[str]:
+    """Yield the paths of the files and projects that a requirements file names."""
+    with open(path, encoding='utf-8', errors='replace') as file:
+        lines = file.read().replace('\\\n', ' ').splitlines()
+    for line in lines:
+        entry = _COMMENT.sub('', line).strip()
+        if is_path(entry):
+            yield entry
+        elif entry.startswith('-'):
+            with suppress(ValueError):   # pip reports it
+                yield from (os.path.join(os.path.dirname(path), name) for name in option_files(words(entry)))
 
 
 def dependencies(path: str) -> list[str]:

@@ -99,7 +99,7 @@ def remove(path: str) -> None:
 
 
 def _remove_abandoned(path: str) -> None:
-    private.check_directory(path)
+    private.check(path, readable=False)
     lock = os.open(os.path.join(path, _HELD), os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

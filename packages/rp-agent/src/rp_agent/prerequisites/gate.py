@@ -14,7 +14,10 @@ from rp_api.failures.kinds import DEPENDENCY, DESCRIPTION
 from rp_profiling.write.tracer import Tracer
 
 Variables = Callable[[AgentTask], Mapping[str, str]]
-"""Returns the variables that a provider sets in the environment of a task, called when the task leaves the gate."""
+"""Returns the variables that a provider sets in the environment of a task, called when the task leaves the gate.
+
+Raises DescriptionError if the task cannot run with what is provided.
+"""
 
 
 class GatePorts(NamedTuple):
@@ -82,9 +85,12 @@ class Gate(Component):
 
     def recheck(self, task: AgentTask) -> bool:
         """Return whether everything is still there for a task that has left the gate; its variables are set anew."""
-        missing = self._missing(task)
-        if missing is None:
-            self._set_variables(task)
+        try:
+            missing = self._missing(task)
+            if missing is None:
+                self._set_variables(task)
+        except DescriptionError:   # it fails when it is put again
+            return False
         return missing is None
 
     def cancel(self, uids: Iterable[str]) -> None:
@@ -167,11 +173,13 @@ class Gate(Component):
 
     def _try(self, tasks: Iterable[AgentTask]) -> None:
         """Let those tasks go on that miss nothing, fail those that will always miss something, report the others."""
-        ready, failed, others = [], [], []
+        ready: list[AgentTask] = []
+        failed: list[AgentTask] = []
+        others: list[AgentTask] = []
         for task in tasks:
             missing = self._missing(task)
             if missing is None:
-                ready.append(task)
+                (ready if self._can_go(task) else failed).append(task)
             elif self._of(missing).reason:
                 task.fail(self._of(missing).reason, self._of(missing).detail, DEPENDENCY)
                 failed.append(task)
@@ -185,19 +193,21 @@ class Gate(Component):
         for task in (*ready, *failed):
             self._waiting.pop(task.uid, None)
             self._reported.pop(task.uid, None)
-        for task in ready:
-            try:
-                self._set_variables(task)
-            except Exception as error:   # fails this task only
-                task.broke(error, 'setting the variables of what it needs')
-        failed += [task for task in ready if task.target_state is not None]
-        ready = [task for task in ready if task.target_state is None]
         if waited:
             self._ports.waits(waited, '')
         if ready:
             self.output(ready)
         if failed:
             self._ports.failed(failed)
+
+    def _can_go(self, task: AgentTask) -> bool:
+        try:
+            self._set_variables(task)
+        except DescriptionError as error:
+            task.fail(sentence(error), f'{task.uid} cannot use its prerequisites', DESCRIPTION)
+        except Exception as error:   # fails this task only
+            task.broke(error, 'setting the variables of what it needs')
+        return task.target_state is None
 
     def _set_variables(self, task: AgentTask) -> None:
         variables: dict[str, str] = {}

@@ -15,11 +15,9 @@ from rp_api.description.container import BINDS, merged
 from rp_api.description.task import AFTER, TaskDescription
 from rp_api.errors import DescriptionError
 from rp_api.raptor_defaults import NAMED_ENV, complete
-from rp_api.raptor_link import MASTER_PROGRAM, WORKER_PROGRAM
+from rp_api.raptor_link import PROGRAMS
 from rp_api.staging.directive import expand
 from rp_api.system.shell_text import escaped
-
-_PROGRAMS = {MASTER_PROGRAM: 'master', WORKER_PROGRAM: 'worker'}
 
 SUBMITTED = (c.TASK_EXECUTABLE, c.RAPTOR_WORKER)
 """The modes of tasks that a master may submit."""
@@ -39,7 +37,7 @@ def find_program(description: Description, environment: Mapping[str, str]) -> No
             added = environment if description['literal_arguments'] else {
                 name: escaped(value) for name, value in environment.items()}
             description['environment'] = {**added, **description['environment']}
-    role = _PROGRAMS.get(description['executable'])
+    role = PROGRAMS.get(description['executable'])
     if role is None:
         return
     if description['container']:

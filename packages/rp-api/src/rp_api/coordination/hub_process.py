@@ -282,4 +282,4 @@ def _check_socket(endpoint: str) -> None:
     """Raise `OwnershipError` if other users could have created the socket; a missing one is detected later."""
     if endpoint.startswith('ipc://'):
         with contextlib.suppress(FileNotFoundError):
-            private.check_directory(os.path.dirname(endpoint.removeprefix('ipc://')))
+            private.check(os.path.dirname(endpoint.removeprefix('ipc://')), readable=False)

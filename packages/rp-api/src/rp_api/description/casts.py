@@ -11,6 +11,7 @@ A check is a function that returns None for a value in range, and otherwise a de
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from operator import is_
 from typing import Any
@@ -140,10 +141,32 @@ def at_least(minimum: int) -> Check:
 
 
 def path_part(value: str) -> str | None:
-    """Check that a name can be part of a path and of a URL."""
-    if '/' in value or value in ('.', '..') or not value.isprintable() or ' ' in value:
-        return 'a word without "/" and white space, other than "." and ".."'
+    """Check that a name can be part of a path and of a URL, and of no hidden one, as `.rp.cache` is."""
+    if '/' in value or value.startswith('.') or not value.isprintable() or ' ' in value:
+        return 'a word without "/" and white space that does not begin with "."'
     return None
+
+
+def new_name(ours: str) -> Check:
+    """Return a check that a name is a part of a path, and none that a file of the system has there.
+
+    `ours` is a regular expression for the names of those.
+    """
+    def check(value: str) -> str | None:
+        taken = re.fullmatch(ours, value)
+        return 'another name than those of the files that the system makes there' if taken else path_part(value)
+    return check
+
+
+SESSION_UID = new_name(r'radical\.pilot\.sandbox|env\.\d+|ve\..*')
+"""A session has directories in the base directory and in the one of all sandboxes."""
+
+PILOT_UID = new_name(r'hub\..*|mongodb\.prof|cache\.identities|.*\.(prof|tasks|partitions)')
+"""A pilot has directories in those of its session."""
+
+TASK_UID = new_name(r'env|gtod|prof|ctrl|virtenv|rp_install|staging_output\.tgz|(agent|bootstrap)_0(\..*)?'
+                    r'|agent_\d+\..*|agent_.*\.prof|(app_comm|endpoint)(\..*)?\.(err|json)|(.*\.)?raptor(\..*)?\.json')
+"""A task has a directory in the sandbox of its pilot."""
 
 
 def path(value: str) -> str | None:

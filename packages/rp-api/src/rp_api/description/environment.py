@@ -126,11 +126,22 @@ def files(spec: EnvSpec) -> Iterator[str]:
     for entry in spec['setup']:
         if is_path(entry):
             yield entry
-            continue
-        given = words(entry)
-        for option, value in pairwise(given):
-            if option in _FILE_OPTIONS and '://' not in value:
-                yield value
+        else:
+            yield from option_files(words(entry))
+
+
+def option_files(given: list[str]) -> Iterator[str]:
+    """Yield the paths of the requirements and constraints files that words of pip's command line name."""
+    for option, value in pairwise([*given, '']):
+        name, equals, attached = option.partition('=')
+        if option in _FILE_OPTIONS:
+            found = value
+        elif equals and name in _FILE_OPTIONS:
+            found = attached
+        else:
+            found = option[2:] if option[:2] in _FILE_OPTIONS else ''
+        if found and '://' not in found:
+            yield found
 
 
 def _check_name(name: Any) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rp_api import constants as c
-from rp_api.description.casts import Check, at_least, path, path_part, structure, uid
+from rp_api.description.casts import PILOT_UID, Check, at_least, path, structure, uid
 from rp_api.description.task import TaskDescription
 from rp_api.description.typed import Description
 from rp_api.errors import DescriptionError
@@ -177,7 +177,7 @@ class PilotDescription(Description):
     _defaults: ClassVar[Mapping[str, Any]] = {name: default for name, (_, default) in _ATTRIBUTES.items()}
 
     _checks: ClassVar[Mapping[str, Check]] = {
-        UID: path_part,
+        UID: PILOT_UID,
         SANDBOX: path,
         RUNTIME: at_least(1),
         NODES: at_least(0),

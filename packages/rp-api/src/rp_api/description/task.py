@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rp_api import constants as c
 from rp_api.description.after import after, not_empty
 from rp_api.description.casts import (
+    TASK_UID,
     Check,
     at_least,
     list_of,
@@ -167,7 +168,7 @@ def _service(value: Any) -> dict[str, Any]:
 def _uid(value: str) -> str | None:
     if value in RESERVED_UIDS:
         return f'none of the reserved words {", ".join(RESERVED_UIDS)}'
-    return path_part(value)
+    return TASK_UID(value)
 
 
 class Cache(str):

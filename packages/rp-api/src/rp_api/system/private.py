@@ -45,21 +45,29 @@ def open_directory(path: AnyPath, *, readable: bool = True) -> int:
     return _opened(path, os.O_RDONLY | os.O_DIRECTORY, stat.S_ISDIR, _WRITE if readable else _ALL)
 
 
-def check_directory(path: AnyPath, *, readable: bool = False) -> None:
-    """Raise the errors of `open_directory`."""
-    os.close(open_directory(path, readable=readable))
+def check(path: AnyPath, *, readable: bool = True) -> None:
+    """Raise `OwnershipError` unless a directory, file or socket is this user's, and others cannot write to it.
+
+    Unless `readable`, others must not be able to use it either. This is the rule for all that the system makes. A file
+    is not opened, because closing a database would release SQLite's locks of this process.
+    """
+    if fault := _fault(os.lstat(path), _is_known, _WRITE if readable else _ALL):
+        raise _refusal(path, fault)
 
 
-def check_entry(path: AnyPath) -> None:
+def check_entry(path: AnyPath, *, above: bool = False) -> None:
     """Raise `OwnershipError` for an entry of a directory such as /tmp that another user may have created.
 
-    This is for predictable names. The owner of the directory, and root, may create entries for others.
+    This is for predictable names, and for what the user names. The owner of the directory, and root, may create entries
+    for others. With `above`, all directories that lead to it are checked, too, also behind links; a path that does not
+    exist is right.
     """
-    above = os.stat(os.path.dirname(os.path.abspath(path)))
-    entry = os.lstat(path)
-    if above.st_mode & stat.S_IWOTH and entry.st_uid not in (os.geteuid(), above.st_uid, 0):
-        raise _refusal(path, f'it belongs to user {_name(entry.st_uid)}, in a directory where every user can make '
-                             'entries')
+    path = os.path.abspath(path)
+    while path != '/':
+        _check_entry(path, missing=above)
+        if above and (real := os.path.realpath(path)) != path and os.path.islink(path):
+            check_entry(real, above=True)
+        path = os.path.dirname(path) if above else '/'
 
 
 def open_file(path: AnyPath, flags: int = os.O_RDONLY, *, readable: bool = False) -> int:
@@ -69,15 +77,6 @@ def open_file(path: AnyPath, flags: int = os.O_RDONLY, *, readable: bool = False
     """
     # a FIFO must be opened without blocking before it can be rejected
     return _opened(path, flags | os.O_NONBLOCK, stat.S_ISREG, _WRITE if readable else _ALL)
-
-
-def check_file(path: AnyPath) -> None:
-    """Raise `OwnershipError` for a file in a directory of ours that others own or can write to.
-
-    It is not opened, because closing a database would release SQLite's locks of this process.
-    """
-    if fault := _fault(os.lstat(path), stat.S_ISREG, _WRITE):
-        raise _refusal(path, fault)
 
 
 def read_file(path: AnyPath, limit: int = -1) -> bytes:
@@ -99,6 +98,22 @@ def write_file(path: AnyPath, content: bytes, mode: int = 0o600) -> None:
         with suppress(OSError):
             os.unlink(new)
         raise
+
+
+def _check_entry(path: str, *, missing: bool) -> None:
+    try:
+        entry, directory = os.lstat(path), os.stat(os.path.dirname(path))
+    except FileNotFoundError:
+        if missing:
+            return
+        raise
+    if directory.st_mode & stat.S_IWOTH and entry.st_uid not in (os.geteuid(), directory.st_uid, 0):
+        raise _refusal(path, f'it belongs to user {user_name(entry.st_uid)}, in a directory where every user can make '
+                             'entries')
+
+
+def _is_known(mode: int) -> bool:
+    return stat.S_ISDIR(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
 
 
 def _mkdir(path: AnyPath) -> None:
@@ -129,22 +144,26 @@ def _fault(status: os.stat_result, of_kind: Callable[[int], bool], closed: int) 
     """Return the reason why a file or directory cannot be used; empty if it can."""
     mode, me = stat.S_IMODE(status.st_mode), os.geteuid()
     if stat.S_ISLNK(status.st_mode):
-        return f'it is a symbolic link of user {_name(status.st_uid)}'
+        return f'it is a symbolic link of user {user_name(status.st_uid)}'
     if not of_kind(status.st_mode):
-        return f'it is not a {"directory" if of_kind is stat.S_ISDIR else "file"}'
+        return f'it is not a {_KINDS[of_kind]}'
     if status.st_uid != me:
-        return f'it belongs to user {_name(status.st_uid)}, another user than {_name(me)}, and has mode {mode:04o}'
+        who = user_name(status.st_uid)
+        return f'it belongs to user {who}, another user than {user_name(me)}, and has mode {mode:04o}'
     if mode & closed:
         how = 'use' if closed == _ALL else 'write to'
         return f'others may {how} it (mode {mode:04o}, allowed is {mode & ~closed:04o})'
     return ''
 
 
+_KINDS = {stat.S_ISDIR: 'directory', stat.S_ISREG: 'file', _is_known: 'directory, file or socket'}
+
+
 def _refusal(path: AnyPath, fault: str) -> OwnershipError:
     return OwnershipError(f'{os.fspath(path)} is not ours alone: {fault}')
 
 
-def _name(uid: int) -> str:
+def user_name(uid: int) -> str:
     """Return the number and name of a user."""
     import pwd  # only errors need it
 

@@ -12,10 +12,11 @@ import fcntl
 import functools
 import os
 import shutil
-import stat
 import tempfile
 import weakref
 from contextlib import suppress
+
+from rp_api.system import private
 
 _MEMORY = '/dev/shm'
 _OVERFLOW = 'overflow'   # name of the link
@@ -54,8 +55,8 @@ class SharedDirectory:
     def __init__(self, overflow: str | None = None) -> None:
         sweep()
         self.path, lock = _make()
-        self._overflow = os.path.join(os.path.abspath(overflow or tempfile.gettempdir()), os.path.basename(self.path))
-        self._has_overflow = False
+        self._disk = os.path.abspath(overflow or tempfile.gettempdir())
+        self._overflow = ''
         self._room = Room(self.path)
         self._remove = weakref.finalize(self, _end, self.path, lock, os.getpid())
 
@@ -69,11 +70,15 @@ class SharedDirectory:
         self._remove()
 
     def _on_disk(self) -> str:
-        if not self._has_overflow:
-            with suppress(FileExistsError):
-                os.symlink(self._overflow, os.path.join(self.path, _OVERFLOW))
-            os.makedirs(self._overflow, 0o700, exist_ok=True)
-            self._has_overflow = True
+        if not self._overflow:
+            path, link = os.path.join(self._disk, _new_name()), os.path.join(self.path, _OVERFLOW)
+            os.symlink(path, link)   # first, so that a sweep finds the directory
+            try:
+                private.make_directory(path, fresh=True)
+            except OSError:
+                os.unlink(link)
+                raise
+            self._overflow = path
         return self._overflow
 
 
@@ -124,7 +129,7 @@ def place() -> str:
 def _make() -> tuple[str, int]:
     """Return the path of a new directory and the descriptor with its lock."""
     for _ in range(_ATTEMPTS):
-        path = os.path.join(shared_memory(), f'{_prefix()}{os.getpid()}.{os.urandom(6).hex()}')
+        path = os.path.join(shared_memory(), _new_name())
         os.mkdir(path, 0o700)
         lock = _locked(path)   # None if a sweep was faster
         if lock is not None:
@@ -136,13 +141,12 @@ def _make() -> tuple[str, int]:
 def _locked(path: str) -> int | None:
     """Lock a directory of this user, and return the descriptor; None if its owner lives or it does not exist."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = private.open_directory(path, readable=False)
     except OSError:
         return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        status = os.fstat(descriptor)
-        if status.st_uid == os.geteuid() and os.path.samestat(status, os.lstat(path)):
+        if os.path.samestat(os.fstat(descriptor), os.lstat(path)):
             return descriptor
     except OSError:
         pass
@@ -165,7 +169,8 @@ def _remove(path: str, lock: int) -> None:
             path = gone
         with suppress(OSError):
             overflow = os.readlink(os.path.join(path, _OVERFLOW))
-            if os.path.basename(overflow) == os.path.basename(path).removesuffix('.gone') and _is_ours(overflow):
+            if os.path.basename(overflow).startswith(_prefix()):
+                private.check(overflow, readable=False)
                 shutil.rmtree(overflow, ignore_errors=True)
         for _ in range(_ATTEMPTS):
             shutil.rmtree(path, ignore_errors=True)
@@ -175,9 +180,8 @@ def _remove(path: str, lock: int) -> None:
         os.close(lock)
 
 
-def _is_ours(path: str) -> bool:
-    status = os.lstat(path)
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+def _new_name() -> str:
+    return f'{_prefix()}{os.getpid()}.{os.urandom(6).hex()}'
 
 
 def _prefix() -> str:

@@ -235,7 +235,7 @@ def _checked_address(address: str) -> str:
     transport, _, rest = address.partition('://')
     if transport == 'ipc' and rest:
         try:
-            private.check_directory(os.path.dirname(os.path.abspath(rest)))
+            private.check(os.path.dirname(os.path.abspath(rest)), readable=False)
         except OSError as error:
             raise CoordinationError(f'cannot listen at {address!r}: {error}') from error
         return address
@@ -263,7 +263,7 @@ def make_private_directory(base: str | None = None) -> str:
     path = new_directory_path(base)
     try:
         os.mkdir(path, 0o700)
-        private.check_directory(path)
+        private.check(path, readable=False)
     except OSError as error:
         raise CoordinationError(f'cannot make the directory {path} for a socket: {error}') from error
     return path

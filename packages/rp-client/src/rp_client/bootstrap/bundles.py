@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rp_api.errors import PilotError, PlatformError
+from rp_api.system import private
 from rp_client import __version__
 
 DEFAULT = 'default'
@@ -30,6 +31,7 @@ def find_bundle(directory: Path, label: str) -> Path:
     for name in (label, DEFAULT):
         path = directory / f'{name}.tar'
         if path.exists():
+            private.check_entry(path, above=True)   # agents run what is in it
             return path
     raise PlatformError(f"rp_version of {label} is 'local', but there is neither {label}.tar nor {DEFAULT}.tar in "
                         f'{directory}: make one with `rp bundle`')

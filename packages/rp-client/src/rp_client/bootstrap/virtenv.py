@@ -57,6 +57,7 @@ class Lock:
         deadline = time.monotonic() + self._timeout
         seen, since = None, time.monotonic()
         while not self._taken():
+            _check(self._path)
             now = time.monotonic()
             sign = self._sign()
             if sign != seen:
@@ -146,13 +147,18 @@ def main() -> int:
 
 
 def _check(path: str) -> None:
-    """Refuse an environment of another user in a directory that is writable for all, as its Python would be run."""
+    """Refuse an environment or lock of another user in a directory that is writable for all.
+
+    The Python of the environment would be run, and the lock waited for.
+    """
     above = os.stat(os.path.dirname(os.path.abspath(path)))
-    if above.st_mode & stat.S_IWOTH and os.path.lexists(path):
+    try:
         owner = os.lstat(path).st_uid
-        if owner not in (os.geteuid(), above.st_uid, 0):
-            raise Refused(f'{path} is not ours alone: it belongs to user {owner}, in a directory where every user can '
-                          'make entries')
+    except FileNotFoundError:
+        return
+    if above.st_mode & stat.S_IWOTH and owner not in (os.geteuid(), above.st_uid, 0):
+        raise Refused(f'{path} is not ours alone: it belongs to user {owner}, in a directory where every user can '
+                      'make entries')
 
 
 def _options() -> argparse.Namespace:

@@ -96,8 +96,8 @@ class ResultStore:
 
     def __init__(self, directory: str | Path) -> None:
         self.directory = Path(directory)
-        private.make_directory(self.directory / _OUTPUTS)
-        private.make_directory(self.directory)
+        for path in (self.directory, self.directory / _OUTPUTS):
+            private.make_directory(path)
         self._lock = threading.Lock()
         with _readable_errors(self.directory):
             self._db = sqlite3.connect(self.directory / _DATABASE, timeout=_TIMEOUT, isolation_level=None,

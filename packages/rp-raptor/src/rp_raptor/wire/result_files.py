@@ -9,6 +9,7 @@ from contextlib import suppress
 from pickle import PickleBuffer
 
 from rp_api import blobs
+from rp_api.system import private
 from rp_api.system.shared_directory import Room, place
 
 _LARGEST_SENT = 64 << 20
@@ -48,7 +49,7 @@ class ResultFiles:
                 return written
         if size <= (blobs.LIMIT if self._shared else _LARGEST_SENT):
             return None
-        os.makedirs(self._directory, 0o700, exist_ok=True)
+        private.make_directory(self._directory, readable=True)
         path = f'{self._directory}/{os.urandom(12).hex()}'
         return path, blobs.write(path, kind, body, buffers), False
 

@@ -45,7 +45,7 @@ def read_open(directory: Path) -> dict[str, Any] | None:
     """
     path = directory / _NAME
     try:
-        private.check_directory(directory, readable=True)
+        private.check(directory)
         if not os.path.lexists(path) or is_closed(directory):
             return None
         config: dict[str, Any] = json.loads(private.read_file(path))
@@ -96,7 +96,7 @@ def is_closed(directory: Path) -> bool:
     """Return whether the session was closed, or never opened."""
     database = directory / 'hub.db'
     try:
-        private.check_file(database)
+        private.check(database)
     except FileNotFoundError:
         return True
     connection = sqlite3.connect(f'{database.absolute().as_uri()}?mode=ro', uri=True)

@@ -114,5 +114,7 @@ def write(access: Access) -> Path:
     """Write an access file for its owner's programs, and return its path."""
     path = path_of(access.host, split_url(access.url)[1])
     private.make_directory(path.parent)
+    for above in (path.parent.parent, path.parent.parent.parent):   # where $RADICAL_BASE is shared
+        private.check_entry(above)
     private.write_file(path, json.dumps(asdict(access)).encode() + b'\n')
     return path
