@@ -191,6 +191,32 @@ def test_application_killed_without_orphan_timeout(base: Path) -> None:
 
 
 @pytest.mark.parametrize('with_hub', [False, True], ids=['application', 'application and hub'])
+@pytest.mark.parametrize('what', ['environment', 'service', 'worker'])
+def test_application_killed_whose_tasks_wait_for_what_cannot_come(base: Path, what: str, with_hub: bool) -> None:
+    """An environment that nothing prepares, cores that services or workers keep; a task after such a task."""
+    with application(base, 0.5, what) as (process, directory):
+        hub = pid_of('rp_api.coordination.hub.main', str(base))
+        process.kill()
+        process.wait()
+        if with_hub:
+            os.kill(hub, signal.SIGKILL)
+        wait_until(lambda: not processes_with(str(base)), 60, 'end of hub and agent')
+    if not with_hub:
+        reasons = [result['exception'] for result in read_results(directory) if result['uid'] in ('waits', 'after')]
+        assert len(reasons) == 2
+        assert 'waits cannot go on without the application: what they wait for is not on its way' in reasons[0]
+
+
+def test_application_killed_while_an_environment_is_built(base: Path) -> None:
+    """Its task is waited for, and runs, although that takes longer than the time-out."""
+    with application(base, 0.5, 'built') as (process, directory):
+        process.kill()
+        process.wait()
+        wait_until(lambda: not processes_with(str(base)), 60, 'end of hub and agent')
+    assert [(result['uid'], result['state']) for result in read_results(directory)] == [('waits', rp.DONE)]
+
+
+@pytest.mark.parametrize('with_hub', [False, True], ids=['application', 'application and hub'])
 def test_application_with_a_raptor_master_killed(base: Path, with_hub: bool) -> None:
     """Masters and workers never end by themselves, and nobody waits for that."""
     with application(base, 0.5, 'sleep 1', 'raptor') as (process, directory):

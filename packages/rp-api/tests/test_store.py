@@ -296,6 +296,24 @@ def test_a_client_hears_that_it_has_a_chunk_back_whose_tasks_are_needed_before(s
 # counts
 
 
+def test_tasks_that_cannot_go_on_are_not_waited_for(store: Store) -> None:
+    plain = codec.pack({})
+    store.insert_pilots('', [('p0', b'pilot 0'), ('p1', b'pilot 1')])
+    for pilot, uid in (('p0', 'a'), ('p1', 'b')):
+        store.tasks.insert(pilot, '', plain, [(uid, plain)])
+
+    def told(pilot: str, info: bytes) -> bool:
+        store.update_pilots([(pilot, states.PMGR_ACTIVE, info)], announce=True)
+        return store.tasks.unfinished(store.stuck_pilots())
+
+    assert told('p0', codec.pack({'stuck': 'a waits'}))
+    assert not told('p1', codec.pack({'stuck': 'b waits'}))
+    assert store.stuck_pilots() == {'p0': 'a waits', 'p1': 'b waits'}
+    assert told('p0', codec.pack({'stuck': ''}))
+    assert not told('p0', codec.pack({'stuck': 'a waits'}))
+    assert told('p1', b'broken')
+
+
 def test_unfinished_are_the_tasks_that_live_pilots_still_have(store: Store) -> None:
     plain = codec.pack({})
     store.insert_pilots('', [('p0', b'pilot 0'), ('p1', b'pilot 1')])

@@ -22,6 +22,7 @@ from rp_agent.features import FeaturePorts, Features
 from rp_agent.launch_method.base import Setting
 from rp_agent.lifetime import Lifetime
 from rp_agent.pipeline.pipeline import AgentPorts, Pipeline
+from rp_agent.pipeline.progress import Progress
 from rp_agent.raptor.task_kind import is_call
 from rp_agent.reporting.coordinator_link import CoordinatorLink
 from rp_agent.reporting.task_intake import Intake
@@ -96,6 +97,7 @@ class Agent:
             moment=self._tracer.relate, nodes_lost=self._nodes_lost, knows=self._knows,
             trace_part=self._trace_part, waits=self._waits, report=self._report_attempt,
             awaited=lambda: bool(self._gate)))
+        self._progress = Progress(loop, self._tasks, self._pipeline.brings, self._progress_changed)
         self._link = CoordinatorLink(config, loop, self._unfinished, self.finish, self._tracer)
         self._connection = self._link.connection
         self._reporter = self._link.reporter
@@ -186,7 +188,12 @@ class Agent:
 
     def _resources(self) -> dict[str, Any]:
         return {'resource_details': self._allocation.details(self._lost_nodes), 'notices': self._notices,
-                'hint': self._allocation.hint, 'endpoint': self._endpoint}
+                'hint': self._allocation.hint, 'endpoint': self._endpoint, 'stuck': self._progress.stuck}
+
+    def _progress_changed(self) -> None:
+        if self._ending is None:
+            self._link.report_active(self._resources())
+        self._link.left()
 
     def _notice(self, sentence: str) -> None:
         """Tell the application a sentence about the pilot."""
@@ -410,6 +417,7 @@ class Agent:
         if self._runs is not None and state == states.AGENT_EXECUTING_PENDING:
             self._runs.note(tasks)
         self._reporter.changed(tasks, state)
+        self._progress.note()
         if self._intake.holding:   # tasks that wait for other tasks do not count towards the limit of the intake
             self._count()
 
@@ -418,6 +426,7 @@ class Agent:
 
     def _report(self, task: AgentTask, info: dict[str, Any]) -> None:
         """Report new information on a task that executes."""
+        self._progress.note()
         self._reporter.changed([task], states.AGENT_EXECUTING, info)
 
     def _report_attempt(self, task: AgentTask, info: dict[str, Any]) -> None:
@@ -429,9 +438,11 @@ class Agent:
         """Report what tasks in that state wait for; nothing if the text is empty."""
         _log.info('%s: waiting for %s', ', '.join([task.uid for task in tasks]), text or 'resources')
         self._reporter.changed(tasks, state, {'waits_for': text})
+        self._progress.note()
 
     def _left(self, tasks: Sequence[AgentTask]) -> None:
         """Report tasks that have left the last component."""
+        self._progress.note()
         for task in tasks:
             self._tasks.pop(task.uid, None)
         if self._unstarted:
@@ -496,6 +507,8 @@ class Agent:
 
     def _unfinished(self) -> bool:
         """Return whether a task is left that will end by itself."""
+        if self._progress.stuck:
+            return False
         if any(task.description['mode'] not in SERVICE_MODES for task in self._tasks.values()):
             return True
         waiting = self._gate.descriptions() if self._gate is not None else ()

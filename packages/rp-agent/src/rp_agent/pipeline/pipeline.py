@@ -167,6 +167,10 @@ class Pipeline:
             self._local.append(self._gate)
         return self._gate
 
+    def brings(self) -> bool:
+        """Return whether an environment or a service is on its way, for which tasks may wait."""
+        return bool(self._gate and self._gate.expects) or bool(self._supervisor and self._supervisor.starts)
+
     def put(self, tasks: list[AgentTask]) -> None:
         """Take new tasks."""
         self._in_hand += len(tasks)

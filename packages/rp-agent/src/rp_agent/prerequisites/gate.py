@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from rp_agent.prerequisites.needs import Need, needs_of
+from rp_agent.prerequisites.needs import ENVIRONMENT, Need, needs_of
 from rp_agent.task import VARIABLES, AgentTask
 from rp_api import states
 from rp_api.component import Component
@@ -69,6 +69,12 @@ class Gate(Component):
     def is_open(self) -> bool:
         """True if only tasks with needs of their own have to pass the gate."""
         return not self._common
+
+    @property
+    def expects(self) -> bool:
+        """True if an environment is being built."""
+        return any(need.kind == ENVIRONMENT and known.text and not known.ready and not known.reason
+                   for need, known in self._provided.items())
 
     # tasks
 

@@ -106,6 +106,12 @@ class Supervisor:
         self._ports.gate.require(OF_PILOT, lambda task: task.uid not in own)
         self._ports.gate.expect(OF_PILOT, 'are starting')
 
+    @property
+    def starts(self) -> bool:
+        """True if a service runs that is not ready yet, or one is started again after a pause."""
+        return any(service.pause is not None or (service.watch is not None and service.ready_since is None)
+                   for service in self._tasks.values())
+
     def register(self, uid: str, info: str) -> None:
         """Add a service outside of the pilot, or change its information; raise ValueError if they are no texts."""
         if not isinstance(uid, str) or not uid or not isinstance(info, str):

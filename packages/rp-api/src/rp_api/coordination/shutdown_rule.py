@@ -1,10 +1,11 @@
 """The rule for the end of a hub without an application, independent of clocks and sockets.
 
 While a client is attached, nothing happens. When it is lost without a goodbye, tasks that are bound to pilots are
-finished; then the hub waits `timeout` seconds for a client to attach, and otherwise has the pilots cancelled (`timeout`
-0: at once, without finishing tasks). When the pilots have ended, the hub ends; it waits at most `CANCEL_TIMEOUT`
-seconds for pilots that do not answer. If the client has detached, no pilots are cancelled, and the hub ends when all of
-them have ended.
+finished, unless they wait for what only an application can bring, as an agent says of all that it has left; then the
+hub waits `timeout` seconds for a client to attach, and otherwise has the pilots cancelled (`timeout` 0: at once,
+without finishing tasks). When the pilots have ended, the hub ends; it waits at most `CANCEL_TIMEOUT` seconds for
+pilots that do not answer. If the client has detached, no pilots are cancelled, and the hub ends when all of them have
+ended.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ takes over. `changed` is positive if the client has to be told whether it has th
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from rp_api import states
@@ -186,11 +186,11 @@ class ChunkTable:
         yield from self._db.query(f'SELECT id, shared, uid, owner, pilot, attempts, description, {state}, info, '
                                   'changed, 0 FROM chunks WHERE id > ? ORDER BY id', (after,))
 
-    def unfinished(self) -> bool:
-        """Return whether a live pilot has a chunk that is not opened."""
-        return self.closed and self._db.query(
-            'SELECT 1 FROM chunks JOIN pilots ON pilots.uid = chunks.pilot WHERE NOT opened AND chunks.value < ?1 '
-            'AND pilots.value < ?2', (_DONE, states.PILOT.value(states.DONE))).fetchone() is not None
+    def unfinished(self, stuck: Collection[str]) -> bool:
+        """Return whether a live pilot, other than these, has a chunk that is not opened."""
+        return self.closed and any(pilot not in stuck for pilot, in self._db.query(
+            'SELECT DISTINCT chunks.pilot FROM chunks JOIN pilots ON pilots.uid = chunks.pilot WHERE NOT opened '
+            'AND chunks.value < ?1 AND pilots.value < ?2', (_DONE, states.PILOT.value(states.DONE))))
 
     def _add_binding(self, pilot: str, rev: int, count: int, own: int) -> None:
         self._db.write('INSERT INTO bindings VALUES (?, ?, ?, ?)', (pilot, rev + count - 1, rev, own + 1))

@@ -489,8 +489,10 @@ class HubServer:
 
     def _cancel(self, pilots: list[str]) -> None:
         _log.warning('no client has attached in time: cancelling %s', ', '.join(pilots))
+        stuck = self._store.stuck_pilots()
         for pilot in pilots:
-            self._order(pilot, {'cmd': 'cancel_pilot', 'reason': 'the application is gone'})
+            more = f', and {stuck[pilot]}' if pilot in stuck else ''
+            self._order(pilot, {'cmd': 'cancel_pilot', 'reason': f'the application is gone{more}'})
 
     def _order(self, pilot: str, command: dict[str, Any]) -> None:
         """Send a command of the hub itself."""

@@ -13,6 +13,7 @@ import itertools
 import os
 import threading
 from collections.abc import Iterable
+from typing import Any
 
 from rp_api import states
 from rp_api.coordination.hub import acknowledged, chunk_table, claims, task_table
@@ -145,6 +146,12 @@ class Store(Database):
         """Return the pilots that are not final, with their states."""
         return dict(self.query('SELECT uid, state FROM pilots WHERE value < ? ORDER BY rev', (_FINAL,)))
 
+    def stuck_pilots(self) -> dict[str, str]:
+        """Return the live pilots whose tasks cannot go on without an application, and the sentence that says so."""
+        found = self.query('SELECT uid, info FROM pilots WHERE value < ? AND info IS NOT NULL', (_FINAL,))
+        sentences = {uid: _info(info).get('stuck') for uid, info in found}
+        return {uid: str(sentence) for uid, sentence in sentences.items() if sentence}
+
     # commands
 
     def insert_command(self, pilot: str, command: bytes) -> None:
@@ -215,3 +222,10 @@ class Store(Database):
     def results(self) -> Iterable[Row]:
         """Return all tasks in the order of submission: (uid, pilot, state, info)."""
         return self.query('SELECT uid, pilot, state, info FROM tasks ORDER BY id')
+
+
+def _info(info: bytes) -> dict[str, Any]:
+    try:
+        return codec.unpack_dict(info)
+    except CoordinationError:   # of a broken agent
+        return {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import groupby
 from operator import itemgetter
@@ -290,15 +290,16 @@ class TaskTable:
                 return rows, task
         return rows, 0
 
-    def unfinished(self) -> bool:
-        """Return whether a live pilot has a task to finish that ends by itself."""
-        if self._chunks.unfinished():
+    def unfinished(self, stuck: Collection[str] = ()) -> bool:
+        """Return whether a live pilot, other than these, has a task to finish that ends by itself."""
+        if self._chunks.unfinished(stuck):
             return True
         found = self._db.query(
-            'SELECT shared.description, tasks.description FROM tasks JOIN shared ON shared.id = tasks.shared '
+            'SELECT tasks.pilot, shared.description, tasks.description FROM tasks '
+            'JOIN shared ON shared.id = tasks.shared '
             f'JOIN pilots ON pilots.uid = tasks.pilot WHERE tasks.value < {_LEFT_AGENT} AND pilots.value < ?',
             (states.PILOT.value(states.DONE),))
-        return any(_mode(shared, own) not in SERVICE_MODES for shared, own in found)
+        return any(pilot not in stuck and _mode(shared, own) not in SERVICE_MODES for pilot, shared, own in found)
 
 
 def _mode(shared: bytes, own: bytes) -> Any:

@@ -152,7 +152,8 @@ class Watch:
     def _orphan_check(self) -> None:
         self._orphan_timer = None
         pilots = list(self._store.live_pilots())
-        action, again = self._shutdown_rule.next(time.monotonic(), self._store.tasks.unfinished(), len(pilots))
+        unfinished = self._store.tasks.unfinished(self._store.stuck_pilots())
+        action, again = self._shutdown_rule.next(time.monotonic(), unfinished, len(pilots))
         if action == 'cancel':
             self._cancel(pilots)
         elif action == 'end':

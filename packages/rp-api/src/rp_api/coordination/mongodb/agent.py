@@ -51,6 +51,7 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
         self._on_way = 0
         self._cursor = -1
         self._claiming: Document | None = None
+        self._stuck = False   # whether all tasks wait for what only an application can bring
         self._mine: set[str] = set()
         self._due = 0.0
         self._followed = Followed(collection)
@@ -72,6 +73,7 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
 
     def update_pilots(self, updates: Sequence[Update]) -> None:
         self._ended |= any(states.PILOT.is_final(update.state) for update in updates)
+        self._stuck = any((update.info or {}).get('stuck') for update in updates)
         self._report('pilots', updates, ())
 
     def update_tasks(self, updates: Sequence[Update]) -> None:
@@ -213,7 +215,7 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
         elif self._shutdown_rule.orphaned and not gone:
             self._shutdown_rule.client_attached()
         if self._shutdown_rule.orphaned:
-            unfinished = len(self._mine) + len(self._parcels())
+            unfinished = 0 if self._stuck else len(self._mine) + len(self._parcels())
             if self._shutdown_rule.next(now, unfinished, 1)[0] == 'cancel':
                 self._dismiss('the application is gone')
 
