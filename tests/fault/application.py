@@ -8,6 +8,7 @@ prints their states.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import radical.pilot as rp
@@ -48,7 +49,7 @@ WAITS: dict[str, dict[str, Any]] = {
 
 def wait_in_vain(tmgr: rp.TaskManager, what: str) -> None:
     """Submit a task that waits, and one after it unless it waits for something that will come."""
-    before = []
+    before: Sequence[rp.Task] = []
     if what == 'service':
         before = [tmgr.submit_tasks(rp.TaskDescription({
             'mode': rp.TASK_SERVICE, 'executable': 'sleep', 'arguments': [1000], 'service': {'name': 'serves'}}))]

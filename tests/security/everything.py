@@ -31,7 +31,7 @@ def main(base: str) -> None:
                             'named': {'type': 'venv', 'path': f'{base}/named'}}}))
         tmgr.add_pilots(pilot)
         tmgr.submit_tasks(rp.TaskDescription(
-            {'mode': rp.TASK_SERVICE, 'executable': 'sleep', 'arguments': [1000], 'service': {'name': 'serves'}}))
+            {'mode': rp.TASK_SERVICE, 'executable': 'sleep', 'arguments': ['86405'], 'service': {'name': 'serves'}}))
         master = pilot.submit_raptors(rp.TaskDescription({'mode': rp.RAPTOR_MASTER}))[0]
         master.submit_workers(rp.TaskDescription({'mode': rp.RAPTOR_WORKER, 'ranks': 2}))
         with rp.raptor.Executor(master) as executor:

@@ -97,9 +97,8 @@ def test_a_worker_runs_in_no_other_environment_than_its_own(run: Run) -> None:
     run.pilot.prepare_env('plain', {'type': 'venv'})
     master, = run.tmgr.submit_raptors(rp.TaskDescription({'mode': rp.RAPTOR_MASTER}))
     for pre_exec in ([], ['export A=1']):
-        worker = run.tmgr.submit_workers(rp.TaskDescription({
-            'mode': rp.RAPTOR_WORKER, 'raptor_id': master.uid, 'named_env': 'plain', 'pre_exec': pre_exec}))
-        worker = worker[0] if isinstance(worker, list) else worker
+        worker, = run.tmgr.submit_workers([rp.TaskDescription({
+            'mode': rp.RAPTOR_WORKER, 'raptor_id': master.uid, 'named_env': 'plain', 'pre_exec': pre_exec})])
         worker.wait(timeout=60)
         assert (worker.state, str(worker.exception).partition(':')[0]) == (
             rp.FAILED, 'rp-raptor is not installed in environment plain')

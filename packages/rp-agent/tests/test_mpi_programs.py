@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launch_method_support import METHODS, on
+from launch_method_support import METHODS, SETTING, on
 from programs_support import program
 
 from rp_agent.executor.launching.mpi_programs import MpiPrograms
 from rp_agent.launch_method.find import Methods, choose
 from rp_agent.launch_method.mpi_library import MPICH, OPEN_MPI, Linked, of_executable, of_python
+from rp_agent.launch_method.mpirun import Mpiexec
 from rp_agent.launch_method.system import System
 from rp_agent.lookup import LaunchRefused
 
@@ -174,6 +175,28 @@ def test_a_launcher_of_another_mpi_is_not_taken(name: str, own: str, other: str)
         choose(wrong, Methods((method,)))
     assert (f'{method.NAME}: {method.program} is a launcher of {own}, and /a/program uses {other} (libx.so): each rank '
             f'would run as a separate program. Build the program with {own}, or') in str(caught.value)
+
+
+def test_another_launcher_of_the_method_is_taken(tmp_path: Path) -> None:
+    """Wherever it is on PATH, and only if the first one of each method does not fit."""
+    for place, text in (('a', 'mpirun (Open MPI) 5.0.3'), ('b', 'nothing'), ('c', 'mpirun (Open MPI) 4.1.4'),
+                        ('d', 'HYDRA build details:\\n Version: 4.0.2')):
+        (tmp_path / place).mkdir()
+        path = tmp_path / place / ('mpiexec.openmpi' if place == 'c' else 'mpiexec')
+        path.write_text(f"#!/bin/sh\nprintf '{text}\\n'\n")
+        path.chmod(0o755)
+    (tmp_path / 'a' / 'mpiexec.hydra').symlink_to(tmp_path / 'a' / 'mpiexec')
+    system = System({'PATH': ':'.join(str(tmp_path / place) for place in 'abcd')})
+    first = Mpiexec.detect(system, SETTING)
+    other, = first.others
+    assert [each.program.path for each in (first, other)] == [f'{tmp_path}/a/mpiexec', f'{tmp_path}/d/mpiexec']
+    assert (other.mpi, other.rank_variables[0], other.NAME) == (MPICH, 'PMI_RANK', 'MPIEXEC')
+    assert first.label != other.label
+    of_mpich = replace(on(0, 0), linked=Linked('/a/program', MPICH, 'libx.so'))
+    assert choose(of_mpich, Methods((first,))) is other
+    assert choose(of_mpich, Methods((first, METHODS['SRUN']))) is METHODS['SRUN']
+    assert choose(replace(of_mpich, linked=None), Methods((first,))) is first
+    assert choose(replace(of_mpich, linked=Linked('/a/program', OPEN_MPI, 'libx.so')), Methods((first,))) is first
 
 
 @pytest.mark.parametrize('name', ['SRUN', 'MPIEXEC, PALS', 'APRUN'])

@@ -184,6 +184,10 @@ class LaunchMethod(ABC):
         self.program = program
         self.setting = setting
         self.options = options or {}
+        self.label = self.NAME.lower()
+        """Name for files of the method, different from those of `others`."""
+        self.others: tuple[LaunchMethod, ...] = ()
+        """The same method with launchers of other MPI libraries, for programs that use these."""
         self.environment: dict[str, str] = {}
         """Variables that the launcher always needs, such as those that the platform's `pre_exec` sets."""
         self._arguments = tuple(map(str, self.options.get('arguments', ())))

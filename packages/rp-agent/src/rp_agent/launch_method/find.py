@@ -55,23 +55,30 @@ def detect_one(name: str, configuration: Mapping[str, Any], setting: Setting, sy
     commands = [*configuration.get('pre_exec_cached', ()), *configuration.get('pre_exec', ())]
     prepared = system.after(commands)
     method = find(name).detect(prepared, setting, configuration.get('options') or {})
-    method.environment |= {key: value for key, value in prepared.environ.items() if system.environ.get(key) != value}
+    for each in (method, *method.others):
+        each.environment |= {key: value for key, value in prepared.environ.items() if system.environ.get(key) != value}
     return method
 
 
 def choose(job: Job, methods: Methods, spawner: str = '') -> LaunchMethod:
-    """Return the first method that can launch the job; raise LaunchRefused, with the reason of each, if none can."""
+    """Return the first method that can launch the job; raise LaunchRefused, with the reason of each, if none can.
+
+    Launchers that are not the first of their method in PATH come last.
+    """
     reasons = []
-    for method in methods.found:
-        if method.SPAWNER in ('', spawner):
-            reason = method.refuses(job) or _other_mpi(job, method)
-        else:
-            reason = f'it is for platforms with agent_spawner {method.SPAWNER}'
+    for method in (*methods.found, *(other for first in methods.found for other in first.others)):
+        reason = _refusal(job, method, spawner)
         if not reason:
             return method
         reasons.append(f'{method.NAME}: {reason}')
     reasons += [f'{name}: {reason}' for name, reason in methods.missing.items()]
     raise LaunchRefused(f'no launch method of the platform can start {_described(job)}: {"; ".join(reasons)}')
+
+
+def _refusal(job: Job, method: LaunchMethod, spawner: str) -> str:
+    if method.SPAWNER not in ('', spawner):
+        return f'it is for platforms with agent_spawner {method.SPAWNER}'
+    return method.refuses(job) or _other_mpi(job, method)
 
 
 def _other_mpi(job: Job, method: LaunchMethod) -> str:
@@ -81,7 +88,7 @@ def _other_mpi(job: Job, method: LaunchMethod) -> str:
         return ''
     return (f'{method.program} is a launcher of {method.mpi}, and {linked.program} uses {linked.kind} '
             f'({linked.library}): each rank would run as a separate program. Build the program with {method.mpi}, or '
-            f'have the launcher of {linked.kind} found first (PATH, or pre_exec of launch_methods.{method.NAME})')
+            f'have a launcher of {linked.kind} found (PATH, or pre_exec of launch_methods.{method.NAME})')
 
 
 def _described(job: Job) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 
 from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Setting
 from rp_agent.launch_method.flavours import FLAVOURS, recognised
 from rp_agent.launch_method.nodes import joined
 from rp_agent.launch_method.system import System
+from rp_api.errors import PlatformError
 
 
 class Mpirun(LaunchMethod):
@@ -36,7 +38,19 @@ class Mpirun(LaunchMethod):
     @classmethod
     def detect(cls, system: System, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
         # no fallback if the first one is broken: the ranks of a program cannot connect under a launcher of another MPI
-        program = recognised(system, system.which(*cls.PROGRAMS))
+        first, *more = system.all(cls.PROGRAMS)
+        method = cls._of(recognised(system, first), system, setting, options)
+        kinds = {method.mpi: method}
+        for path in more if method.mpi else ():
+            with suppress(PlatformError):   # it is broken, or no launcher
+                other = cls._of(recognised(system, path), system, setting, options)
+                other.label += f'_{other.mpi.lower().replace(" ", "_")}'
+                kinds.setdefault(other.mpi or method.mpi, other)
+        method.others = tuple(kinds.values())[1:]
+        return method
+
+    @classmethod
+    def _of(cls, program: Program, system: System, setting: Setting, options: Mapping[str, Any] | None) -> Mpirun:
         method = cls(program, setting, options, as_root=system.is_root, counts_gpus='SLURM_GPUS' in system.environ)
         method.environment.update(system.for_inner_srun)
         return method

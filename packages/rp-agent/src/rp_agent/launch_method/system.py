@@ -81,6 +81,16 @@ class System:
         path = self.environ.get('PATH', os.defpath)
         return filter(None, (shutil.which(name, path=path) for name in names))
 
+    def all(self, names: Sequence[str]) -> list[str]:
+        """Return the paths of all these programs in PATH, each once, in order; raise PlatformError if none is."""
+        found = [self.which(*names)]
+        for name in names:
+            for directory in filter(None, self.environ.get('PATH', os.defpath).split(os.pathsep)):
+                path = shutil.which(name, path=directory)
+                if path and not any(os.path.samefile(path, other) for other in found):
+                    found.append(path)
+        return found
+
     def ask(self, *command: str) -> str:
         """Return the output of a program; raise PlatformError, with its end, if the program fails or times out."""
         return self._output(command, f'`{" ".join(command)}`')

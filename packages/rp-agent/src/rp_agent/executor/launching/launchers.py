@@ -171,27 +171,27 @@ class Launchers:
 
     def variables(self, method: LaunchMethod, shared: Mapping[str, str]) -> Variables:
         """Return the environment of a launcher: variables that all tasks share, and those that the method needs."""
-        found = self._variables.get(method.NAME)
+        found = self._variables.get(method.label)
         if found is None:
             removed = {*method.rank_variables, *method.size_variables}
             kept = {name: value for name, value in without_inputs(shared).items()
                     if name not in removed and not re.fullmatch(_OF_A_RANK, name)}
-            found = self._variables[method.NAME] = Variables({**kept, **method.environment})
+            found = self._variables[method.label] = Variables({**kept, **method.environment})
         return found
 
     def rank_environment(self, method: LaunchMethod) -> RankEnvironment:
         """Write the environment for ranks of this method, without the variables that the method reserves."""
-        found = self._files.get(method.NAME)
+        found = self._files.get(method.label)
         if found is None:
             from fnmatch import fnmatchcase
 
-            stem = os.path.join(self._sandbox, 'env', f'lm_{method.NAME.lower()}')
+            stem = os.path.join(self._sandbox, 'env', f'lm_{method.label}')
             found = RankEnvironment(f'{stem}.sh', f'{stem}.env')
             shared = {name: value for name, value in {**self._environ, **method.environment}.items()
                       if not any(fnmatchcase(name, pattern) for pattern in method.RESERVED)}
             _write(found.script, exports(shared))
             _write(found.block, block(shared))
-            self._files[method.NAME] = found
+            self._files[method.label] = found
         return found
 
     def _detect(self) -> tuple[Methods, str]:
