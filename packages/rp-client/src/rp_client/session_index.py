@@ -52,7 +52,7 @@ def directories() -> list[Path]:
     found = []
     with suppress(OSError, RuntimeError, OwnershipError):
         place = state_directory() / 'sessions'
-        private.check_directory(place)
+        private.check(place, readable=False)
         for name in sorted(os.listdir(place)):
             directory = _directory(place / name)
             if directory is not None:
@@ -67,7 +67,7 @@ def _directory(entry: Path) -> Path | None:
         content = json.loads(private.read_file(entry, 1 << 16))
         directory, host = Path(content['directory']), content['host']
         if directory.is_absolute() and (directory / _DATABASE).is_file():
-            private.check_directory(directory, readable=True)
+            private.check(directory)
             return directory
     except OwnershipError:
         return None
