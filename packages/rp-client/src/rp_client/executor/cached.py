@@ -123,12 +123,15 @@ class CachedCall:
 
     def find(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Future[Any] | None:
         """Return a future with the cached value; None if the call has to be made."""
+        from rp_client.cache.digest import DigestError  # few executors need it
+
         self._label = getattr(fn, '__qualname__', '') or type(fn).__qualname__
         try:
             self.identity = self._identify(fn, args, kwargs)
             return self._cache.find(self.identity)
-        except (ValueError, PilotError, OSError) as error:
-            self._cache.say('a call of %s runs without the cache', self._label, sentence(error))
+        except (DigestError, PilotError, OSError) as error:
+            self._cache.say('a call of %s runs without the cache', self._label,
+                            f'its result depends on {error}' if isinstance(error, DigestError) else sentence(error))
             return None
 
     def sent(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
