@@ -257,5 +257,6 @@ def test_agent_stopped_by_signal(run: Run) -> None:
     task.wait(rp.AGENT_EXECUTING, timeout=30)
     os.kill(agent_pid(run), signal.SIGTERM)
     assert run.pilot.wait(timeout=30) == rp.CANCELED
-    assert task.wait(timeout=30) == rp.CANCELED
+    assert task.wait(timeout=30) == rp.FAILED
+    assert (task.error and task.error.kind, 'signal' in str(task.exception)) == ('pilot', True)
     assert 'signal' in run.pilot.log[-1]

@@ -64,7 +64,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'lineage', 'logs', 'lookup', 'network', 'instance_nodes', 'synthetic'},
         {'resource_manager', 'node_copies'},
         {'bootstrap', 'launch_method', 'lifetime', 'sandbox', 'task'},
-        {'scheduler', 'stager', 'reporting', 'runs'},
+        {'scheduler', 'stager', 'reporting'},
         {'executor'},
         {'components', 'limits'},
         {'nodes'},

@@ -517,7 +517,7 @@ def test_closing_a_pilot_manager_ends_its_pilots_only(session: rp.Session, base:
 
 
 def test_runtime_of_a_pilot_is_over(session: rp.Session, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pilot is DONE; tasks that still run end, and say why."""
+    """The pilot is DONE; tasks that still run fail, the others wait for another pilot, and all say why."""
     config = PilotLaunching._config
     monkeypatch.setattr(PilotLaunching, '_config', lambda *args: config(*args) | {'runtime': 3 / 60})
     pmgr, tmgr = managers(session)
@@ -527,9 +527,12 @@ def test_runtime_of_a_pilot_is_over(session: rp.Session, base: Path, monkeypatch
     assert pilot.wait(timeout=30) == rp.DONE
     assert pilot.exception is None
     assert any('runtime' in line for line in pilot.log)
-    for task in tasks:
-        assert task.wait(timeout=30) in (rp.CANCELED, rp.FAILED)
-        assert 'runtime' in f'{task.exception} {task.exception_detail}'
+    waiting = tasks[4:]
+    for task in tasks[:4]:
+        assert task.wait(timeout=30) == rp.FAILED
+        assert (task.error and task.error.kind, 'runtime' in str(task.exception)) == ('pilot', True)
+    wait_until(lambda: all(task.pilot is None for task in waiting))
+    assert all('another pilot: pilot.0000 reached its runtime' in task.waits_for for task in waiting)
 
 
 def test_applications_place_tasks(shared: Run) -> None:

@@ -312,11 +312,11 @@ with rp.Session() as session:
     pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
     tasks = tmgr.submit_tasks([rp.TaskDescription({'executable': 'true'}) for _ in range(3)])
     tmgr.add_pilots(pmgr.submit_pilots(rp.PilotDescription({
-        'resource': 'local.localhost_test', 'cores': 77, 'runtime': 5, 'exit_on_error': False})))
+        'resource': 'local.localhost_test', 'cores': 77, 'runtime': 5})))
     pmgr.wait_pilots()
     print(pmgr.get_pilots()[0].state, pmgr.get_pilots()[0].exception_detail)
     print(tmgr.wait_tasks(timeout=30), tasks[0].exception)
 ''').splitlines()
     assert lines[0].startswith('FAILED')
     assert any('cores=77' in line for line in lines)
-    assert lines[-1].startswith("['FAILED', 'FAILED', 'FAILED'] pilot.0000")
+    assert lines[-1].startswith("['FAILED', 'FAILED', 'FAILED'] no pilot is left: pilot.0000")

@@ -261,7 +261,8 @@ def test_a_pilot_fails_with_its_services(session: rp.Session, base: Path) -> Non
     assert pilot.wait(timeout=TIMEOUT) == rp.FAILED
     assert 'has lost its service pilot.0000.service.0000' in str(pilot.exception)
     assert 'it ended before it was ready: exit code: 3' in str(pilot.exception)
-    assert task.wait(timeout=TIMEOUT) == rp.FAILED
+    wait_until(lambda: task.pilot is None, TIMEOUT)   # it has not started
+    assert 'has lost its service pilot.0000.service.0000' in task.waits_for
 
 
 @pytest.mark.fault

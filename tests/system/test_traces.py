@@ -126,7 +126,7 @@ ELSEWHERE = {
 """Components of which this session has no events, or not all, with what causes them."""
 
 OTHER_EVENTS = {
-    'partition_start', 'partition_ready', 'partition_stop', 'node_lost', 'dvm_start', 'dvm_uri', 'dvm_ready',
+    'partition_start', 'partition_ready', 'partition_stop', 'signal', 'node_lost', 'dvm_start', 'dvm_uri', 'dvm_ready',
     'dvm_stop', 'dvm_fail', 'add clone', 'drop clone', 'app_*'}
 """Events of partitions, several nodes, DVMs, clones and applications, which this session does not have."""
 

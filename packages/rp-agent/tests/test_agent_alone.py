@@ -115,7 +115,10 @@ def test_hub_is_gone_for_good(tmp_path: Path) -> None:
 
 
 def test_agent_told_to_end_while_the_hub_is_away(tmp_path: Path) -> None:
-    """As by a batch system: it ends its tasks, and leaves all results on disk, also when it should clean up."""
+    """As by a batch system: it ends its tasks, and leaves all results on disk, also when it should clean up.
+
+    The application knows of those that have not started, as the agent does not keep them.
+    """
     with real(tmp_path, agent={'cleanup': True}) as (application, agent):
         application.submit(uids(4), **shell('echo $RP_TASK_ID; exec sleep 100'))
         application.until_state(uids(2), states.AGENT_EXECUTING)
@@ -128,11 +131,12 @@ def test_agent_told_to_end_while_the_hub_is_away(tmp_path: Path) -> None:
         left = spool_file.read(agent.updates)
         last = {update.uid: update for update in left.tasks}
         assert {uid: update.info and update.info.get('target_state', update.state)
-                for uid, update in last.items()} == dict.fromkeys(uids(4), states.CANCELED)
+                for uid, update in last.items()} == dict.fromkeys(uids(2), states.FAILED)
         first = last[uids(1)[0]].info
         assert first is not None
         assert first['stdout'] == f'{uids(1)[0]}\n'
-        assert [(pilot.uid, pilot.state) for pilot in left.pilots] == [(PILOT, states.CANCELED)]
+        assert [(pilot.uid, pilot.state, pilot.info and pilot.info['kept']) for pilot in left.pilots] == [
+            (PILOT, states.CANCELED, [])]
         assert os.listdir(agent.sandbox) == ['agent_0.updates']
 
 
@@ -144,7 +148,9 @@ def test_runtime_is_over_while_the_hub_is_away(tmp_path: Path) -> None:
         assert agent.wait() == 0
         left = spool_file.read(agent.updates)
         assert [pilot.state for pilot in left.pilots] == [states.DONE]
-        assert left.tasks[-1].state in LEFT
+        last = left.tasks[-1]
+        assert last.info is not None
+        assert (last.info['target_state'], last.info['error']['kind']) == (states.FAILED, 'pilot')
 
 
 def test_hub_comes_back_for_the_last_word(tmp_path: Path) -> None:
@@ -160,7 +166,7 @@ def test_hub_comes_back_for_the_last_word(tmp_path: Path) -> None:
         application.hub.start()
         application.until(lambda: application.pilots[-1].state == states.CANCELED, 'the end of the pilot')
         assert agent.wait() == 0
-        application.until(lambda: len(application.tasks) == 4, 'all tasks')
+        application.until(lambda: {*uids(2)} <= application.tasks.keys(), 'all tasks that have started')
         assert not agent.sandbox.exists()
 
 

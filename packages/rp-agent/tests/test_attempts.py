@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from rp_agent.components.killed import LATE
 from rp_agent.pipeline import attempt_files
 from rp_agent.pipeline.attempts import AttemptPorts, Attempts
-from rp_agent.task import HISTORY, AgentTask
+from rp_agent.task import EXITED, HISTORY, UNSTARTED, AgentTask
 from rp_api import states
 from rp_profiling.write.tracer import Tracer
 
@@ -113,7 +115,36 @@ def test_no_attempt_begins_after_the_end_of_the_pilot(site: Site, tmp_path: Path
     site.attempts.stop('pilot has ended')
     site.attempts.put([late])
     assert (waiting.target_state, late.target_state) == (states.CANCELED, states.FAILED)
-    assert site.ended == [waiting, late]
+    assert (site.refused, site.ended) == ([waiting], [late])
+
+
+@pytest.mark.parametrize('ago', [0.0, 2 * LATE])
+def test_a_failure_just_before_the_end_of_the_pilot(site: Site, tmp_path: Path, ago: float,
+                                                    monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be a part of that end, and is no failed attempt then."""
+    task = failed(tmp_path)
+    site.attempts.put([task])
+    now = time.monotonic() + ago
+    monkeypatch.setattr('rp_agent.pipeline.attempts.time.monotonic', lambda: now)
+    site.attempts.stop('pilot has ended')
+    (left,) = site.refused
+    assert (len(left.extra[HISTORY]), EXITED in left.extra, UNSTARTED in left.extra) == (
+        (1, False, True) if ago else (0, True, False))
+
+
+def test_lost_attempts_do_not_count(site: Site, tmp_path: Path) -> None:
+    """They change nothing in the description, either."""
+    task = failed(tmp_path, retry_with={'priority': '+1'})
+    task.extra[HISTORY] = [{'attempt': 1, 'kind': 'pilot', 'pilot': 'pilot.0', 'lost': 'end'}]
+    task.clear()
+    site.attempts.lost(task, {'kind': 'node', 'sentence': 'node n1 is lost'})
+    site.pass_time()
+    site.do_work()
+    assert (site.again, task.description['priority']) == ([task], 0)
+    assert [(entry['attempt'], entry['lost']) for entry in task.extra[HISTORY]] == [(1, 'end'), (2, 'death')]
+    task.fail('RuntimeError', 'again', 'exit')
+    site.attempts.put([task])
+    assert site.told[-1]['waits_for'].startswith('attempt 2 of 2, after ')
 
 
 def test_states_of_further_attempts_are_not_reported(site: Site, tmp_path: Path) -> None:
@@ -131,7 +162,7 @@ def test_states_of_further_attempts_are_not_reported(site: Site, tmp_path: Path)
 
 def test_attempts_on_earlier_pilots_count_and_are_reported(site: Site, tmp_path: Path) -> None:
     task = failed(tmp_path)
-    task.extra[HISTORY] = [{'attempt': 1, 'kind': 'pilot', 'reason': 'lost', 'pilot': 'pilot.0'}]
+    task.extra[HISTORY] = [{'attempt': 1, 'kind': 'exit', 'reason': 'exit code: 3', 'pilot': 'pilot.0'}]
     assert site.attempts.visible([task], states.AGENT_EXECUTING) == [task]
     assert site.told == [{'waits_for': '', 'history': task.extra[HISTORY]}]
     site.attempts.put([task])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rp_agent.runs import Runs
+from rp_agent.pipeline.runs import Runs
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.coordination.contract import Update
@@ -31,7 +31,6 @@ def first(tmp_path: Path) -> Path:
     """The sandbox of a pilot that has started two tasks in its first run."""
     runs = Runs(config(tmp_path))
     runs.note([task('a'), task('b', restartable=True)])
-    assert [runs.goes_on(each) for each in (task('a'), task('b', restartable=True), task('c'))] == [False, True, True]
     runs.close()
     return tmp_path
 
@@ -40,7 +39,7 @@ def test_what_had_started_does_not_run_twice(first: Path) -> None:
     runs = again(first)
     tasks = [task('a'), task('b', restartable=True), task('c')]
     for each in tasks:
-        runs.refuse(each)
+        runs.take(each)
     assert [each.target_state for each in tasks] == [states.FAILED, None, None]
     assert 'the job of pilot.0000 was started again after a had started' in str(tasks[0].exception)
     assert 'its agent was on n1 before' in str(tasks[0].exception_detail)
@@ -51,7 +50,7 @@ def test_retries_for_lost_pilots_let_a_task_run_again(first: Path) -> None:
     runs = again(first)
     for description, expected in (({'retries': 1}, None), ({'retries': 1, 'retry_on': ['exit']}, states.FAILED)):
         one = task('a', **description)
-        runs.refuse(one)
+        runs.take(one)
         assert one.target_state == expected
     runs.close()
 
@@ -61,12 +60,12 @@ def test_tasks_that_were_not_noted_completely_had_not_started(first: Path) -> No
         file.write(b'["c", "d')
     runs = again(first)
     late = task('c')
-    runs.refuse(late)
+    runs.take(late)
     assert [late.target_state] == [None]
     runs.note([late])
     runs.close()
     third = again(first)
-    third.refuse(late)
+    third.take(late)
     assert late.target_state == states.FAILED
     third.close()
 
@@ -74,7 +73,7 @@ def test_tasks_that_were_not_noted_completely_had_not_started(first: Path) -> No
 def test_another_pilot_in_the_same_directory_has_started_nothing(first: Path) -> None:
     runs = Runs(config(first))
     fresh = task('a')
-    runs.refuse(fresh)
+    runs.take(fresh)
     assert fresh.target_state is None
     runs.close()
 

@@ -18,6 +18,7 @@ from rp_agent.bootstrap import checks, environment, stage_2
 from rp_agent.bootstrap.child import FAILED, Child
 from rp_agent.bootstrap.failure import BootstrapError, report
 from rp_agent.bootstrap.tunnel import through_tunnel
+from rp_api.system.signals import WARNINGS
 
 
 def test_environment_of_a_process() -> None:
@@ -132,7 +133,8 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(script: str) -> int:
     """Run a child of stage 1, in a process of its own, whose signals and children are none of ours."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    before = {number: signal.getsignal(number) for number in (
+        signal.SIGTERM, signal.SIGINT, *WARNINGS)}
     try:
         with Child() as child:
             child.start(['/bin/sh', '-c', script], 'agent_0')
@@ -168,12 +170,20 @@ def test_child_that_is_killed(child: Path) -> None:
     assert error.value.file == f'{child}/agent_0.log'
 
 
-@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
 def test_child_is_told_to_end(child: Path, number: signal.Signals) -> None:
     """It ends in its own way."""
     script = f'trap "echo told; exit 0" TERM; kill -{number.value} $PPID; while :; do sleep 0.01; done'
     assert run(script) == 0
     assert (child / 'agent_0.out').read_text() == 'told\n'
+
+
+@pytest.mark.parametrize('number', sorted(WARNINGS))
+def test_child_is_warned(child: Path, number: signal.Signals) -> None:
+    """It gets the signal itself, and has ignored it before it could handle it."""
+    program = ('import os, signal; number = int(os.environ["NUMBER"]); os.kill(os.getpid(), number); '
+               'signal.signal(number, lambda *_: os._exit(0)); os.kill(os.getppid(), number); signal.pause()')
+    assert run(f"NUMBER={number.value} exec {sys.executable} -c '{program}'") == 0
 
 
 def test_report(child: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from rp_client.launcher.batch import retry
 from rp_client.launcher.batch.endpoint import Endpoint
-from rp_client.launcher.batch.retry import RETRY_TIME, Postponed
+from rp_client.launcher.batch.retry import MOST_DELAY, RETRY_TIME, Postponed
 
 TIMEOUT = 45.0
 URL = 'slurm://localhost/'
@@ -128,3 +128,15 @@ def test_the_others_are_not_tried_when_one_could_not_be_submitted(told: queue.Qu
                                              'reason': 'it was cancelled before it was submitted'}
     finally:
         endpoint.close(TIMEOUT)
+
+
+def test_a_full_batch_system_is_asked_for_ever() -> None:
+    """And if it cannot be reached afterwards, for as long as always."""
+    postponed, now = Postponed(), 100.0
+    for _ in range(100):
+        assert postponed.add({'key': 'a'}, now, full=True)
+        assert postponed.next is not None
+        assert now < postponed.next <= now + MOST_DELAY
+        now = postponed.next
+    assert postponed.add({'key': 'a'}, now)
+    assert not postponed.add({'key': 'a'}, now + RETRY_TIME)

@@ -245,6 +245,24 @@ def test_messages_of_batch_systems_that_are_not_there(system: type[BatchSystem],
     assert system.is_unreachable(message)
 
 
+POLICY = ('Batch job submission failed: Job violates accounting/QOS policy (job submit limit, user\'s size and/or time '
+          'limits)')
+
+
+@pytest.mark.parametrize(('system', 'message', 'full'), [
+    *((Slurm, f'sbatch: error: {limit}\nsbatch: error: {POLICY}', True) for limit in (
+        'AssocMaxSubmitJobLimit', 'AssocGrpSubmitJobsLimit', 'QOSMaxSubmitJobPerUserLimit', 'QOSGrpSubmitJobsLimit',
+        'QOSMaxSubmitJobPerAccountLimit')),
+    (Slurm, f'sbatch: error: AssocMaxWallDurationPerJobLimit\nsbatch: error: {POLICY}', False),
+    (Slurm, f'sbatch: error: QOSMaxNodePerUserLimit\nsbatch: error: {POLICY}', False),
+    (PBSPro, "qsub: would exceed queue generic's per-user limit", True), (PBSPro, 'qsub: Unknown queue', False),
+    (GridEngine, 'Unable to run job: job rejected: Only 2 jobs are allowed per user (current job count: 2)', True),
+    (GridEngine, 'Unable to run job: Job was rejected because job requests unknown queue', False),
+    (LSF, 'User <u>: Pending job threshold reached. Retrying in 60 seconds...', True)])
+def test_messages_of_batch_systems_that_have_enough_jobs(system: type[BatchSystem], message: str, full: bool) -> None:
+    assert system.is_full(message) == full
+
+
 @pytest.mark.parametrize(('system', 'message'), [
     (Slurm, 'sbatch: error: Batch job submission failed: Invalid partition name specified'),
     (PBSPro, 'qsub: Unknown queue'),

@@ -19,7 +19,7 @@ from rp_client.task_manager import TaskManager
 
 TASK = """
     as_dict attempts cached cancel client_sandbox connect description done endpoint_fs error exception
-    exception_detail exit_code future history info launch_command launch_method metadata mode name open_stderr
+    exception_detail exit_code future history info launch_command launch_method losses metadata mode name open_stderr
     open_stdout origin output_files partition pilot pilot_sandbox read_stderr read_stdout register_callback
     resource_sandbox result return_value sandbox session session_sandbox slots state stderr stdout task_sandbox tmgr
     uid wait wait_info waits_for"""

@@ -506,8 +506,13 @@ def test_end_of_a_pilot_whose_tasks_could_not_be_sent(site: Site) -> None:
     tasks = site.submit_many(3)
     site.end(pilot)
     site.engine.have_room()
-    assert set(are(tasks)) == {states.FAILED}
+    assert {task.pilot for task in tasks} == {None}   # they wait for another one
     assert site.sent() == []
+    other = site.pilot('pilot.1')
+    site.engine.loop.turn()
+    site.engine.have_room()
+    assert site.sent() == [(other.uid, [task.uid for task in tasks])]
+    assert {task.attempts for task in tasks} == {1}
 
 
 @pytest.mark.parametrize('exists', [True, False])
@@ -570,7 +575,7 @@ def test_dead_end(site: Site) -> None:
 def test_task_bound_to_a_pilot_that_has_just_ended(site: Site) -> None:
     site.pilot('pilot.1', states.FAILED)
     (task,) = site.submit('task.1')
-    assert (task.state, task.exception) == (states.FAILED, 'pilot.1 ended before the task did: pilot.1 is FAILED')
+    assert (task.pilot, task.state in states.FINAL, task.attempts) == (None, False, 0)
     assert site.sent() == []
 
 
@@ -719,7 +724,7 @@ def test_a_drained_pilot_keeps_what_has_started(tmp_path: Path, scheduler: type[
     site.engine.loop.turn()
     assert [uid for pilot, uids in site.sent() for uid in uids if pilot == 'pilot.2'] == ['task.2', 'task.3']
     site.report(first, states.AGENT_SCHEDULING, returned='pilot.1')   # again
-    assert (first.pilot, first.attempts, running.pilot, own.pilot) == ('pilot.2', 2, 'pilot.1', 'pilot.1')
+    assert (first.pilot, first.attempts, running.pilot, own.pilot) == ('pilot.2', 1, 'pilot.1', 'pilot.1')
     assert (call.pilot, master.pilot, user.pilot) == ('pilot.1', 'pilot.1', 'pilot.1')
     for task in (running, own, user):
         site.report(task, LEFT, target_state=states.DONE)
@@ -832,11 +837,73 @@ def test_restartable_task_has_its_last_attempt(site: Site) -> None:
 
 @pytest.mark.parametrize('state', [states.CANCELED, states.DONE])
 def test_restartable_task_of_a_pilot_that_did_not_fail(site: Site, state: str) -> None:
+    """Only a user ends it with its pilot."""
     pilot = site.pilot()
     site.pilot('pilot.1')
     (task,) = site.submit('task.1', restartable=True)
     site.end(pilot, state)
-    assert task.state in states.FINAL
+    site.engine.loop.turn()
+    assert (task.state, task.pilot) == ((states.CANCELED, pilot.uid) if state == states.CANCELED else (SENT, 'pilot.1'))
+
+
+@pytest.mark.parametrize('description', [{'restartable': True}, {'retries': 1}, {}])
+def test_tasks_that_an_agent_returns_run_elsewhere(site: Site, description: dict[str, Any]) -> None:
+    """Before the pilot is final, and only once; those that have not started have made no attempt."""
+    site.pilot('pilot.1')
+    lost, waiting = site.submit('task.1', 'task.2', **description)
+    site.pilot('pilot.2')
+    site.report(lost, states.AGENT_EXECUTING)
+    entry = {'attempt': 1, 'kind': 'pilot', 'reason': 'its time was over', 'pilot': 'pilot.1', 'lost': 'end'}
+    for _ in range(2):
+        site.report(lost, states.AGENT_EXECUTING, returned='pilot.1', history=[entry])
+        site.report(waiting, states.AGENT_SCHEDULING, returned='pilot.1')
+        site.engine.loop.turn()
+    assert site.sent()[1:] == [('pilot.2', ['task.1']), ('pilot.2', ['task.2'])]
+    assert [(task.pilot, task.attempts, task.losses) for task in (lost, waiting)] == [
+        ('pilot.2', 2, 1), ('pilot.2', 1, 0)]
+    assert site.connection.commands == [('pilot.2', {'cmd': 'history', 'tasks': {'task.1': [entry]}})]
+    assert site.submit('task.3')[0].pilot == 'pilot.2'   # none goes to a pilot that ends
+
+
+def test_losses_do_not_count_for_retries(site: Site) -> None:
+    """However many there are, if the end of the job was announced."""
+    (task,) = site.submit('task.1', retries=1)
+    for number in range(2 * RESTARTS):
+        pilot = site.pilot(f'pilot.{number}')
+        assert (task.pilot, task.attempts, task.losses) == (pilot.uid, number + 1, number)
+        pilot._learn({'announced': True})
+        site.end(pilot)
+        site.engine.loop.turn()
+    assert {entry['lost'] for entry in task.history} == {'end'}
+    assert (task.pilot, site.flow.end_of_pilot(pilot.uid)) == (None, 'it was hit by a truck')
+    kept = site.updates()[-1]
+    assert kept.info is not None
+    assert (kept.uid, kept.state, len(kept.info['history'])) == ('task.1', states.AGENT_EXECUTING, 2 * RESTARTS)
+
+
+def test_suspect_is_named(site: Site) -> None:
+    (task,) = site.submit('task.1', restartable=True)
+    for number in range(RESTARTS):
+        pilot = site.pilot(f'pilot.{number}')
+        site.end(pilot)
+        site.engine.loop.turn()
+    assert (task.state, task.losses, task.error.kind) == (states.FAILED, RESTARTS, 'pilot')   # type: ignore[union-attr]
+    assert 'task.1 is suspected of causing the loss of its nodes or agents' in str(task.exception)
+
+
+@pytest.mark.parametrize('state', [states.FAILED, states.CANCELED])
+def test_a_job_that_never_ran_costs_nothing(site: Site, state: str) -> None:
+    """The batch system has refused or cancelled it; if a user cancels the pilot, its tasks end with it."""
+    pilot, _ = site.pilot('pilot.1', states.PMGR_ACTIVE_PENDING), site.pilot('pilot.2')
+    (task,) = site.submit('task.1')
+    assert task.pilot == 'pilot.1'
+    pilot._learn({'reached': states.PMGR_LAUNCHING})
+    site.end(pilot, state)
+    site.engine.loop.turn()
+    if state == states.CANCELED:
+        assert task.state == states.CANCELED
+    else:
+        assert (task.pilot, task.attempts, task.losses, task.history) == ('pilot.2', 1, 0, [])
 
 
 def test_restartable_task_that_has_run_is_not_restarted(site: Site) -> None:

@@ -82,7 +82,7 @@ ADDED = {
     ('RADICAL-Pilot 2', 'TaskManager'): 'cache_hit put',
     ('RADICAL-Pilot 2', 'TMGRStagingInputComponent'): 'staging_in_fail',
     ('RADICAL-Pilot 2', 'TMGRStagingOutputComponent'): 'staging_out_fail',
-    ('RADICAL-Pilot 2', 'agent_0'): 'resources partition_start partition_ready partition_stop node_lost '
+    ('RADICAL-Pilot 2', 'agent_0'): 'resources partition_start partition_ready partition_stop signal node_lost '
                                     'dependency_wait dependency_ok',
     ('RADICAL-Pilot 2', 'AgentSchedulingComponent'): 'task_retry',
     ('RADICAL-Pilot 2', 'Coordination'): 'update_refused',

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
+import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -16,26 +18,27 @@ from rp_agent.calls import Call, Calls, answer_task
 from rp_agent.components import layout
 from rp_agent.components.build import HOST_CLOCK, base_environment, make_tracer
 from rp_agent.components.isolation import unless
-from rp_agent.components.killed import is_killed
 from rp_agent.executor.launching.text_notices import TextNotices
 from rp_agent.features import FeaturePorts, Features
 from rp_agent.launch_method.base import Setting
 from rp_agent.lifetime import Lifetime
+from rp_agent.pipeline.job_end import PilotEnd
 from rp_agent.pipeline.pipeline import AgentPorts, Pipeline
 from rp_agent.pipeline.progress import Progress
+from rp_agent.pipeline.runs import Runs
 from rp_agent.raptor.task_kind import is_call
 from rp_agent.reporting.coordinator_link import CoordinatorLink
 from rp_agent.reporting.task_intake import Intake
 from rp_agent.resource_manager.pilot import allocation_of
-from rp_agent.runs import Runs
 from rp_agent.task import DEFAULTS, HISTORY, AgentTask, Description
 from rp_api import states
 from rp_api.constants import AGENT_SERVICE, TASK_SERVICE
 from rp_api.coordination.contract import BULK, NewTask, Update
 from rp_api.description.task import AFTER
-from rp_api.failures.kinds import CANCELED, DEPENDENCY, DESCRIPTION, PILOT
+from rp_api.failures.kinds import DEPENDENCY, DESCRIPTION
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.offload import Helpers
+from rp_api.system.signals import name_of
 from rp_api.task_modes import PILOT_RPC, SERVICE_MODES
 from rp_profiling.write.host_clock import Reading
 
@@ -50,6 +53,9 @@ FLUSH = 1.0
 
 TASK_END_TIMEOUT = 8.0
 """Seconds until tasks that are still in the agent are given up when the pilot ends."""
+
+SAME_WARNING = 1.0
+"""Seconds within which processes of a job get the same signal."""
 
 _OWN = 'agent.own'
 
@@ -72,8 +78,9 @@ class Agent:
         self._by_signal = False
         self._interrupted = False
         self._runs = Runs(config) if config.get('requeue') else None
-        self._ending: tuple[str, str] | None = None
-        self._returns = False            # whether tasks that have not started when the pilot ends are returned
+        self._ending: PilotEnd | None = None
+        self._warnings: dict[int, float] = {}   # when each came last
+        self._returns = False            # whether a user who ends the pilot wants back what has not started
         self._unstarted: set[str] = set()   # tasks that are returned, or were
         self._histories: dict[str, list[dict[str, Any]]] = {}   # failed attempts of tasks that have not come yet
         self._drain_timer: Timer | None = None
@@ -96,7 +103,8 @@ class Agent:
             left=self._left, broken=self._broken, advanced=self._advanced, master_up=self._master_is_up,
             moment=self._tracer.relate, nodes_lost=self._nodes_lost, knows=self._knows,
             trace_part=self._trace_part, waits=self._waits, report=self._report_attempt,
-            awaited=lambda: bool(self._gate)))
+            awaited=lambda: bool(self._gate), left_s=lambda: self._lifetime.left,
+            signalled=self._signalled))
         self._progress = Progress(loop, self._tasks, self._pipeline.brings, self._progress_changed)
         self._link = CoordinatorLink(config, loop, self._unfinished, self.finish, self._tracer)
         self._connection = self._link.connection
@@ -135,22 +143,30 @@ class Agent:
         self._loop.call_later(self._lifetime.left, self.finish, states.DONE, self._lifetime.over)
         self._loop.call_later(FLUSH, self._flush_traces)
 
-    def finish(self, state: str, reason: str) -> None:
-        """End the pilot in a state: first its tasks, then the agent. Only the first call counts."""
+    def finish(self, state: str, reason: str, *, by_user: bool = False) -> None:
+        """End the pilot in a state: first its tasks, then the agent. Only the first call counts.
+
+        Its tasks end with it if a user ends it. Otherwise those that may run elsewhere are returned.
+        """
         if self._ending:
             return
-        self._ending = (state, reason)
+        self._returns |= not by_user
+        cancelled = [task.uid for task in self._tasks.values() if task.cancelled]
+        self._ending = PilotEnd(
+            self.pilot, state, reason, cancelled, by_user=by_user, again=self._interrupted,
+            by_death=state == states.FAILED and not self._by_signal)
         self.on_ending(state, reason)
         _log.info('the pilot ends as %s: %s', state, reason)
         if self._returns:
             self._unstarted.update(task.uid for task in self._tasks.values() if _can_return(task))
         for task in self._tasks.values():
             task.cancelled = True
-        self._refuse_waiting(f'{self.pilot} {reason}')
+        sentence = self._ending.sentence
+        self._refuse_waiting(sentence)
         deadline = time.monotonic() + TASK_END_TIMEOUT
-        self._calls.cancel_all(f'{self.pilot} {reason}')
-        self._features.stop(f'{self.pilot} {reason}')
-        self._pipeline.stop(f'{self.pilot} {reason}', lambda: self._drain(deadline))
+        self._calls.cancel_all(sentence)
+        self._features.stop(sentence)
+        self._pipeline.stop(sentence, lambda: self._drain(deadline), job_ends=not by_user)
 
     def when_known(self, callback: Callable[[], object]) -> None:
         """Call back when the coordinator has acknowledged all updates so far, such as that the pilot is active."""
@@ -163,7 +179,29 @@ class Agent:
         state, reason = self._lifetime.told_to_end()
         self._by_signal = True
         self._interrupted = state == states.FAILED and self._runs is not None
+        if self._runs is not None:
+            self._runs.note_end()
         self.finish(state, reason)
+
+    def _signalled(self, number: int) -> None:
+        """Handle a signal that sub-agents of the job have got."""
+        if number == signal.SIGTERM:
+            self.told_to_end()
+        else:
+            self.warned(number)
+
+    def warned(self, number: int) -> None:
+        """Note a warning of the batch system or a user, and pass it on to the tasks that want it.
+
+        Batch systems send it to several processes of a job, which report it here.
+        """
+        now, before = time.monotonic(), self._warnings.get(number, -math.inf)
+        if now - before < SAME_WARNING:
+            return
+        self._warnings[number] = now
+        _log.warning('the job got a signal: %s', name_of(number))
+        self._tracer.record('signal', self.pilot, msg=name_of(number))
+        self._pipeline.forward_signal(number)
 
     def close(self) -> None:
         """Release all resources of the agent."""
@@ -181,6 +219,7 @@ class Agent:
     def _go_on(self, runs: Runs) -> None:
         """Deliver the results of an earlier run of the pilot's job."""
         _log.warning('%s', runs.told)
+        self._histories.update(runs.histories)
         self._intake.new([(uid, {}) for uid, _, _ in runs.results])
         self._intake.not_done([uid for uid, _, _ in runs.results])   # or so: the coordinator knows
         for first in range(0, len(runs.results), BULK):
@@ -336,7 +375,7 @@ class Agent:
             if uid in self._histories:
                 task.extra[HISTORY] = self._histories.pop(uid)
             if self._runs is not None:
-                self._runs.refuse(task)
+                self._runs.take(task)
             return task
         except Exception as error:
             task = AgentTask(uid, {}, self.pilot, '')
@@ -363,7 +402,7 @@ class Agent:
         elif name == 'return_tasks':
             self._return(command['uids'])
         elif name == 'cancel_pilot':
-            self.finish(command.get('state', states.CANCELED), command['reason'])
+            self.finish(command.get('state', states.CANCELED), command['reason'], by_user=True)
         else:
             _log.error('command %r is unknown', name)
 
@@ -387,6 +426,8 @@ class Agent:
 
     def _cancel(self, uids: Sequence[str]) -> None:
         self._intake.cancel(uids)
+        if self._ending is not None:
+            self._ending.cancelled.update(uids)
         self._calls.cancel(uids, 'the call was cancelled')
         if self._gate is not None:
             self._refuse(self._make(self._gate.take(uids)), 'cancelled while it waited for other tasks')
@@ -399,7 +440,8 @@ class Agent:
         waiting = self._make(self._gate.take(uids)) if self._gate is not None else []
         absent = self._intake.cancel(uids)
         self._unstarted.update(absent, (task.uid for task in (*found, *waiting)))
-        self._reporter.returned(absent, self.pilot)
+        self._reporter.returned([Update(uid, states.AGENT_SCHEDULING, {'returned': self.pilot, **(
+            {'history': self._histories[uid]} if uid in self._histories else {})}) for uid in absent])
         self._pipeline.cancel(found)
         self._refuse(waiting, 'returned')
 
@@ -430,9 +472,11 @@ class Agent:
         self._reporter.changed([task], states.AGENT_EXECUTING, info)
 
     def _report_attempt(self, task: AgentTask, info: dict[str, Any]) -> None:
-        """Report the attempts of a task, unless the coordinator does not know it."""
+        """Report the attempts of a task, unless the coordinator does not know it; the next one may start at once."""
         if task.uid not in self._own:
             self._report(task, info)
+            if info['waits_for']:
+                self._reporter.note([Update(task.uid, states.AGENT_EXECUTING, {'history': info['history']})])
 
     def _waits(self, tasks: Sequence[AgentTask], text: str, state: str = states.AGENT_SCHEDULING) -> None:
         """Report what tasks in that state wait for; nothing if the text is empty."""
@@ -447,15 +491,12 @@ class Agent:
             self._tasks.pop(task.uid, None)
         if self._unstarted:
             tasks = self._without_returned(tasks)
-        if self._by_signal:
-            tasks = self._after_signal(tasks)
         if self._ending is not None:
-            _end_with_pilot(tasks, self.pilot, *self._ending)
+            tasks = self._settle(self._ending, tasks)
         self._intake.not_done([task.uid for task in tasks if task.target_state != states.DONE])
-        if self._gate is not None:
-            self._gate.ended(tasks)
+        followed = self._gate.ended(tasks) if self._gate is not None else ()
         self._count()
-        self._reporter.finished(self._without_own(tasks) if self._own else tasks)
+        self._reporter.finished(self._without_own(tasks) if self._own else tasks, followed)
         self._link.left()
         if not self._tasks and self._drain_timer is not None:
             self._drained()
@@ -476,34 +517,39 @@ class Agent:
         for task in tasks:
             goes = task.uid in self._unstarted and task.target_state == states.CANCELED
             (returned if goes else left).append(task)
-        self._reporter.drop(returned)
-        self._went_elsewhere([task.uid for task in returned])
-        if self._ending is None:   # at the end, the last message tells which tasks are not returned
-            self._reporter.returned([task.uid for task in returned], self.pilot)
+        # at the end, the last message tells which tasks are not returned
+        self._give_back([task for task in returned if self._ending is None or HISTORY in task.extra])
+        self._forget([task for task in returned if self._ending is not None and HISTORY not in task.extra])
         return left
+
+    def _settle(self, end: PilotEnd, tasks: Sequence[AgentTask]) -> list[AgentTask]:
+        """Return the tasks whose outcome is reported at the end of the pilot; the others run elsewhere, or here again.
+
+        If the job may be started again, its next agent gets the tasks without an outcome.
+        """
+        mine = [task for task in tasks if task.uid in self._own] if self._own else []
+        own, returned = end.settle([task for task in tasks if task not in mine] if mine else tasks)
+        own += mine
+        if self._interrupted:
+            self._forget(returned)
+        else:
+            self._give_back(returned)
+        return own
+
+    def _give_back(self, tasks: Sequence[AgentTask]) -> None:
+        """Report tasks that run on other pilots, with their attempts."""
+        self._forget(tasks)
+        self._reporter.returned([_returned(task, self.pilot) for task in tasks])
+
+    def _forget(self, tasks: Sequence[AgentTask]) -> None:
+        """Report nothing more on tasks that run elsewhere, and follow them for those that are after them."""
+        self._reporter.drop(tasks)
+        self._went_elsewhere([task.uid for task in tasks])
 
     def _went_elsewhere(self, uids: Sequence[str]) -> None:
         self._intake.not_done(uids)
         if self._gate is not None:
             self._gate.moved(uids)
-
-    def _after_signal(self, tasks: Sequence[AgentTask]) -> list[AgentTask]:
-        """Return the tasks whose end is final after a signal; the others run again if the job is started again.
-
-        A batch system also signals the tasks, which may end before the agent ends them.
-        """
-        assert self._ending is not None
-        left = []
-        for task in tasks:
-            killed = is_killed(task)
-            if killed:
-                task.exception = repr(RuntimeError(f'{self.pilot} {self._ending[1]}'))
-                task.error = {'kind': PILOT, 'sentence': f'{self.pilot} {self._ending[1]}'}
-            ended = killed or task.target_state == states.CANCELED
-            if not (self._interrupted and ended and self._runs is not None and self._runs.goes_on(task)):
-                left.append(task)
-        self._reporter.drop([task for task in tasks if task not in left])
-        return left
 
     def _unfinished(self) -> bool:
         """Return whether a task is left that will end by itself."""
@@ -535,15 +581,17 @@ class Agent:
 
     def _say_goodbye(self) -> None:
         assert self._ending is not None
-        state, reason = self._ending
+        end = self._ending
         self._reporter.flush(sending=not self._link.lost)
         self._flush_traces()
         if self._interrupted and not self._link.refusal:
-            self._notices.append(f'{self.pilot} {reason}; it continues if the batch system starts its job again')
+            self._notices.append(f'{end.sentence}; it continues if the batch system starts its job again')
             self._link.report_last(states.PMGR_ACTIVE, self._resources(), self._loop.stop)
         else:   # with everything reported before: of several updates at once, the client may get only the last one
-            kept = {'kept': [uid for uid in self._tasks if uid not in self._unstarted]} if self._returns else {}
-            self._link.report_end(self._config, state, reason, {**self._resources(), **kept}, self._by_signal)
+            info = {**self._resources(), 'announced': not end.by_death}
+            if self._returns:
+                info['kept'] = [uid for uid in self._tasks if uid not in self._unstarted]
+            self._link.report_end(self._config, end.state, end.reason, info, self._by_signal)
 
     def _flush_traces(self) -> None:
         self._tracer.flush()
@@ -552,18 +600,11 @@ class Agent:
         self._loop.call_later(FLUSH, self._flush_traces)
 
 
-def _end_with_pilot(tasks: Sequence[AgentTask], pilot: str, state: str, reason: str) -> None:
-    """Adapt the final states and records of cancelled tasks to the end of their pilot."""
-    sentence = f'{pilot} {reason}'
-    for task in tasks:
-        if task.target_state != states.CANCELED:
-            continue
-        if state == states.CANCELED:   # a user has ended the pilot, and thereby its tasks
-            task.error = {'kind': CANCELED, 'sentence': sentence} if task.error else None
-        elif state == states.FAILED or sentence in (task.exception or ''):   # no user has cancelled the task
-            task.error = task.error or {'kind': PILOT, 'sentence': sentence}
-        if state == states.FAILED:
-            task.target_state = states.FAILED
+def _returned(task: AgentTask, pilot: str) -> Update:
+    """Return the update that gives a task back, which may have been reported as executing."""
+    info = {'returned': pilot, **({'history': task.extra[HISTORY]} if HISTORY in task.extra else {})}
+    begun = HISTORY in task.extra or states.TASK.value(task.state) >= _STARTS
+    return Update(task.uid, states.AGENT_EXECUTING if begun else states.AGENT_SCHEDULING, info)
 
 
 def _new_task(description: dict[str, Any]) -> NewTask:

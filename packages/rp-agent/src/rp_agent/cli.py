@@ -22,6 +22,7 @@ from rp_api import distributions, states
 from rp_api.errors import PilotError, sentence
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.process_handle import ProcessHandle
+from rp_api.loop.signal_watch import watch
 from rp_api.system import private, signals
 from rp_api.system.agent_process import AgentProcess, noted
 from rp_profiling.write.tracer import Tracer
@@ -105,7 +106,7 @@ def _run(config: dict[str, Any]) -> None:
     limits.prepare(config, 'the agent')
     loop = Loop()
     with closing(loop), _in_charge(config, loop) as in_charge:
-        _on_signal(loop, in_charge.told_to_end)
+        _on_signal(loop, in_charge)
         try:
             loop.run()
         except PilotError:
@@ -164,16 +165,15 @@ def _on_the_spot(config: dict[str, Any], loop: Loop) -> Iterator[Agent | PilotSu
             yield agent
 
 
-def _on_signal(loop: Loop, callback: Any) -> None:
-    """Call back in the event loop, between two events, when SIGTERM or SIGINT arrives."""
-    reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(writer)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: None)
+def _on_signal(loop: Loop, in_charge: Agent | PilotSupervisor | RelocatedAgent) -> None:
+    """End the pilot when SIGTERM or SIGINT arrives, and note warnings: in the event loop, between two events."""
+    def received(number: int) -> None:
+        if number in ending:
+            in_charge.told_to_end()
+        else:
+            in_charge.warned(number)
 
-    def wake() -> None:
-        received = os.read(reader, 64)
-        if signal.SIGTERM in received or signal.SIGINT in received:
-            callback()
-
-    loop.add_fd(reader, wake)
+    ending = {signal.SIGTERM, signal.SIGINT}
+    for number in ending:
+        signal.signal(number, signals.survive)
+    watch(loop, {*ending, *signals.WARNINGS}, received)

@@ -36,8 +36,8 @@ class FeaturePorts(NamedTuple):
     pipeline: Pipeline
     report: Callable[[AgentTask, dict[str, Any]], None]
     """Sends new information on a task that executes to the application."""
-    finish: Callable[[str, str], None]
-    """Ends the pilot in a state, for a reason."""
+    finish: Callable[..., None]
+    """Ends the pilot in a state, for a reason; `by_user` means that its tasks end with it."""
     notice: Callable[[str], None]
     """Tells the application a sentence about the pilot."""
     run_own: Callable[[list[dict[str, Any]], Callable[[AgentTask], object]], None]

@@ -34,7 +34,7 @@ class LocalPorts(NamedTuple):
     """Returns whether the agent has or had a task of that uid."""
     cancel: Callable[[list[str]], None]
     """Cancels the tasks of these uids."""
-    finish: Callable[[str, str], None]
+    finish: Callable[..., None]
     """Ends the pilot in a state, for a reason."""
 
 
@@ -92,7 +92,7 @@ class LocalTasks:
         if others:
             raise ValueError(f'{", ".join(sorted(others))} cannot be cancelled here, only {self._pilot}')
         call.done()
-        self._ports.finish(states.CANCELED, 'was cancelled by a call to its endpoint')
+        self._ports.finish(states.CANCELED, 'was cancelled by a call to its endpoint', by_user=True)
 
     def _prepared(self, data: Any) -> dict[str, Any]:
         """Return a verified description with its uid; raise ValueError if it cannot be run here."""

@@ -38,6 +38,15 @@ JOB_SLOTS = 'raptor.job_slots'
 HISTORY = 'scheduler.history'
 """Key in a task's `extra`: the records of its failed attempts, also of those on other pilots. It stays in Agent_0."""
 
+EXITED = 'scheduler.exited'
+"""Key in a task's `extra`: set if its run has ended after the first sign that the job of its pilot ends."""
+
+UNSTARTED = 'unstarted'
+"""Key in a task's `extra`: set if it has left the executor, or the pause between two attempts, without a run."""
+
+KILLED = 'killed'
+"""Key in a task's `extra`: set if a signal that its executor has not sent has ended one of its ranks."""
+
 BLOCK = 'torus'
 """Key in a task's `extra`: its block on a torus, as `corner` (coordinates), `corner_node` (name) and `shape`."""
 
@@ -169,7 +178,7 @@ class AgentTask:
         self.return_value = self.packed = None
         self.stdout = self.stderr = ''
         self.output_files = []
-        for key in (LAUNCH_INFO, 'launches', 'outputs_known'):
+        for key in (LAUNCH_INFO, 'launches', 'outputs_known', EXITED, UNSTARTED, KILLED):
             self.extra.pop(key, None)
 
     def result(self) -> dict[str, Any]:

@@ -46,6 +46,7 @@ class Pilot:
         self._exception_detail: str | None = None
         self._reached: str | None = None   # the last state before a bad end
         self._kept: list[str] | None = None   # after its end: tasks that its agent did not report, but may have started
+        self._announced = False   # whether its end was announced: by a signal or the batch system, or its time was over
         self._callbacks = Registry({PILOT_STATE: ('pilot', 'state')})
 
     def __repr__(self) -> str:
@@ -468,12 +469,19 @@ class Pilot:
         self._launched = states.PILOT.value(state) >= states.PILOT.value(states.PMGR_ACTIVE_PENDING)
         self._learn(info or {})
 
+    @property
+    def _never_ran(self) -> bool:
+        """True if the pilot has ended before its agent was active, so that it has run no task."""
+        return (self._state in (states.FAILED, states.CANCELED) and self._reached is not None
+                and states.PILOT.value(self._reached) < states.PILOT.value(states.PMGR_ACTIVE))
+
     def _learn(self, info: dict[str, Any]) -> None:
         """Apply the info of an update."""
         self._resource_details = info.get('resource_details', self._resource_details)
         self._stdout = info.get('stdout', self._stdout)
         self._endpoint = info.get('endpoint', self._endpoint)
         self._kept = info.get('kept', self._kept)
+        self._announced = info.get('announced', self._announced)
         self._stderr = info.get('stderr', self._stderr)
         self._exception = info.get('exception', self._exception)
         self._exception_detail = info.get('exception_detail', self._exception_detail)

@@ -15,6 +15,7 @@ from rp_api.description.html_table import html_table
 from rp_api.description.task import TaskDescription
 from rp_api.errors import DeserializationError
 from rp_api.failures.kinds import PILOT
+from rp_api.failures.losses import LOST, losses
 from rp_api.values import from_plain, is_pickled
 from rp_api.wire import codec
 from rp_client.common_description import NOTHING, CommonDescription
@@ -34,8 +35,15 @@ if TYPE_CHECKING:
 _STAGES = states.TASK.value(states.AGENT_STAGING_INPUT)
 _RUNS = states.TASK.value(states.AGENT_EXECUTING)
 
-_OF_ATTEMPT = ('attempt', 'kind', 'reason', 'pilot', 'exit_code', 'signal', 'nodes', 'started', 'ended', 'sandbox')
-"""The keys of a failed attempt in the history."""
+HISTORY = 'history'
+"""The key in the info of a task for the attempts before the present one."""
+
+RETURNED = 'returned'
+"""The key in the info of a task for the pilot that does not run it any more, although it has not ended."""
+
+_OF_ATTEMPT = ('attempt', 'kind', 'reason', 'pilot', 'exit_code', 'signal', 'nodes', 'started', 'ended', 'sandbox',
+               LOST)
+"""The keys of an attempt in the history."""
 
 
 class Task:
@@ -291,10 +299,13 @@ class Task:
     def waits_for(self) -> str:
         """The pilot, tasks, environment, service or RAPTOR master that the task waits for besides resources; or empty.
 
-        For dependencies (`TaskDescription.after`): the first task that has not ended, and the number of others.
+        For another pilot: why its pilot has not run it, or not to the end. For dependencies (`TaskDescription.after`):
+        the first task that has not ended, and the number of others.
         For a service that is to be started again: when, and how it has ended. For a RAPTOR master: why its calls wait
         for workers that may never come. For masters and workers: the resources, if they have waited for some seconds.
         """
+        if self._pilot is None and (gone := self._get(RETURNED)) and self._state not in states.FINAL:
+            return f'another pilot: {self._tmgr._end_of_pilot(gone)}'
         if states.TASK.value(self._state) < _STAGES:
             told = self._tmgr._dependencies_of(self) or self._tmgr._pilot_wait_of(self)
         else:
@@ -330,23 +341,30 @@ class Task:
 
     @property
     def attempts(self) -> int:
-        """The number of attempts to run the task: on each pilot that it was bound to, and by `retries` on these."""
-        return self._attempts + len([entry for entry in self._failures if entry['kind'] != PILOT])
+        """The number of attempts to run the task, with those that were lost; 0 before it is sent to a pilot."""
+        return len(self._failures) + bool(self._attempts and self._pilot)
+
+    @property
+    def losses(self) -> int:
+        """The number of attempts that ended with their job, agent or node, which do not count for `retries`."""
+        suspected = LOST in (self._get('error') or ()) if self._state == states.FAILED else False
+        return losses(self._failures) + suspected
 
     @property
     def history(self) -> list[dict[str, Any]]:
-        """The failed attempts that were followed by another one, in order.
+        """The failed and lost attempts that were followed by another one, in order.
 
         Each is a dict of `attempt` (its number), `kind` and `reason` of the failure as in `error`, `pilot`,
-        `exit_code`, `signal`, `nodes` (names), `started` and `ended` (seconds since the epoch), and `sandbox`, the
-        directory with the files of the attempt. What is not known is None, such as the nodes if the pilot was lost.
+        `exit_code`, `signal`, `nodes` (names), `started` and `ended` (seconds since the epoch), `sandbox`, the
+        directory with the files of the attempt, and `lost`: 'end' if its job has ended, 'death' if its node or agent
+        has died. What is not known is None, such as the nodes if the pilot was lost.
         """
         return [{**dict.fromkeys(_OF_ATTEMPT), **entry} for entry in self._failures]
 
     @property
     def _failures(self) -> list[dict[str, Any]]:
-        """The records of the failed attempts, without what is not known."""
-        return list(self._get('history') or ())
+        """The records of the failed and lost attempts, without what is not known."""
+        return list(self._get(HISTORY) or ())
 
     @property
     def sandbox(self) -> str | None:
@@ -385,9 +403,9 @@ class Task:
     def as_dict(self) -> dict[str, Any]:
         """Return the task's attributes as plain data, with its description and its task manager's uid."""
         names = ('uid', 'name', 'state', 'origin', 'exit_code', 'stdout', 'stderr', 'return_value', 'exception',
-                 'exception_detail', 'pilot', 'attempts', 'endpoint_fs', 'resource_sandbox', 'session_sandbox',
-                 'pilot_sandbox', 'task_sandbox', 'client_sandbox', 'info', 'partition', 'output_files',
-                 'launch_method', 'launch_command')
+                 'exception_detail', 'pilot', 'attempts', 'losses', 'endpoint_fs', 'resource_sandbox',
+                 'session_sandbox', 'pilot_sandbox', 'task_sandbox', 'client_sandbox', 'info', 'partition',
+                 'output_files', 'launch_method', 'launch_command')
         found: dict[str, Any] = {name: getattr(self, name) for name in names}
         slots = self._get('slots')
         return found | {'type': 'task', 'tmgr': self._tmgr.uid, 'slots': slots,
@@ -571,10 +589,10 @@ class Task:
         if known:
             self._learn(PackedInfo(known))
 
-    def _failed_with(self, pilot: str, reason: str) -> None:
-        """Note that an attempt has failed, because its pilot has."""
-        entry = {'attempt': self.attempts, 'kind': PILOT, 'reason': reason, 'pilot': pilot}
-        self._learn({'history': [*self._failures, entry]})
+    def _lose(self, pilot: str, reason: str, how: str) -> None:
+        """Note that the present attempt was lost with its pilot."""
+        entry = {'attempt': len(self._failures) + 1, 'kind': PILOT, 'reason': reason, 'pilot': pilot, LOST: how}
+        self._learn({HISTORY: [*self._failures, entry], RETURNED: pilot})
 
     @property
     def _reached(self) -> str | None:

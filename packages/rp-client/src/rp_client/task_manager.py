@@ -530,6 +530,10 @@ class TaskManager(OldMethods):
         """Return the tasks that a task waits for, as one text; empty if there are none."""
         return wait_text(task._sparse().get('after') or [], self._session._uids.state_of)
 
+    def _end_of_pilot(self, uid: str) -> str:
+        """Return why a pilot, or partition, runs a task no more that it had."""
+        return self._flow.end_of_pilot(uid)
+
     def _warn_of_no_pilot(self, tasks: Iterable[Task]) -> None:
         if any(task._pilot is None and task.state not in states.FINAL for task in tasks):
             _log.warning('tasks are waited for, but %s has no pilot to run them on: see add_pilots', self.uid)

@@ -11,11 +11,13 @@ from types import TracebackType
 
 from rp_agent.bootstrap.failure import TAIL, BootstrapError
 from rp_agent.lineage import die_with_parent
+from rp_api.system import signals
 
 FAILED = 30
 """Exit code of the bootstrap after an agent has failed."""
 
-_PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_ENDING = (signal.SIGTERM, signal.SIGINT)
+"""Signals that are forwarded as SIGTERM, at which the agent ends its tasks and itself."""
 
 
 class Output:
@@ -55,7 +57,7 @@ class Child:
 
     def __enter__(self) -> Child:
         signal.set_wakeup_fd(self._woken)
-        for number in _PASSED_ON:
+        for number in (*_ENDING, *signals.WARNINGS):
             signal.signal(number, self._note)
         return self
 
@@ -73,7 +75,7 @@ class Child:
         self._name = name
         parent = os.getpid()
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                         stderr=subprocess.PIPE, preexec_fn=lambda: die_with_parent(parent))
+                                         stderr=subprocess.PIPE, preexec_fn=lambda: _begin(parent))
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._outputs = {self._process.stdout.fileno(): Output(f'{name}.out'),
@@ -129,11 +131,11 @@ class Child:
         self._signalled.append(number)
 
     def _pass_on(self) -> None:
-        """Forward pending signals as SIGTERM, at which the agent ends its tasks and itself."""
+        """Forward pending signals."""
         while self._signalled:
-            self._signalled.pop()
+            number = self._signalled.pop()
             assert self._process is not None
-            self._process.send_signal(signal.SIGTERM)
+            self._process.send_signal(signal.SIGTERM if number in _ENDING else number)
 
     def _fail(self, code: int) -> None:
         stdout, stderr = self._outputs.values()
@@ -141,6 +143,12 @@ class Child:
         words = output.tail.decode(errors='replace').strip()
         raise BootstrapError(FAILED, f'{self._name} {_how(code)}{_last(words)}',
                              os.path.abspath(output.path) if words else os.path.abspath(f'{self._name}.log'), words)
+
+
+def _begin(parent: int) -> None:
+    """Prepare the process of the agent, which executes a shell first."""
+    die_with_parent(parent)
+    signals.ignore_warnings()
 
 
 def _how(code: int) -> str:

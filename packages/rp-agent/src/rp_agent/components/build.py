@@ -40,6 +40,8 @@ class ComponentPorts(NamedTuple):
     advanced: Callable[[Sequence[AgentTask], str], None]
     sweep_elsewhere: Callable[[str, Sequence[int]], object] = lambda uid, positions: None
     """See `rp_agent.executor.launching.environment.NodePorts`."""
+    signalled: Callable[[str, int], object] = lambda uid, number: None
+    """Called with the uid of an executor in a sub-agent that got a signal."""
 
 
 class Builder:

@@ -1,7 +1,7 @@
-"""Holding back the results of killed tasks until it is known that the agent outlives them.
+"""Holding back the failures of tasks until it is known that the agent outlives them.
 
 A batch system ends a job, or the processes on a node that it takes down, by signals to all processes in any order. The
-death of a task may be the first sign of this: then the pilot or the node is lost, and the task has not failed. The
+failure of a task may be the first sign of this: then the pilot or the node is lost, and the task has not failed. The
 task keeps its cores meanwhile, so that no other task starts in a job that is ending.
 """
 
@@ -10,45 +10,76 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rp_agent.executor.launching.outcome import was_killed
-from rp_agent.task import AgentTask
+from rp_agent.task import KILLED, AgentTask
 from rp_api import states
 from rp_api.loop.event_loop import Loop
 
 OUTLIVE = 2.0
-"""Seconds by which this process has to outlive a killed task."""
+"""Seconds by which this process has to outlive a killed task in a job."""
+
+LATE = 1.0
+"""Seconds by which other failures are held back that may be a sign of the end of the job."""
 
 PassOn = Callable[[list[AgentTask]], None]
 
 
 class HeldBack:
-    """The tasks that were killed within the last `OUTLIVE` seconds."""
+    """The tasks that have failed a moment ago, and may be signs of the end of their job.
 
-    def __init__(self, loop: Loop) -> None:
+    `in_job` means that all killed tasks are held back; `is_doubtful(task)` returns whether another failed one is.
+    """
+
+    def __init__(self, loop: Loop, *, in_job: bool = True,
+                 is_doubtful: Callable[[AgentTask], bool] = lambda task: False) -> None:
         self._loop = loop
+        self._in_job = in_job
+        self._is_doubtful = is_doubtful
         self._held: list[tuple[list[AgentTask], PassOn]] = []
         self._released = False
+        self._holds_all = False
+
+    def hold_all(self) -> None:
+        """Hold back all tasks that end in the next seconds, as this process was told to end, and perhaps its node."""
+        self._holds_all = True
+        self._loop.call_later(OUTLIVE, self._go_on)
+
+    def _go_on(self) -> None:
+        self._holds_all = False
 
     def hold(self, tasks: list[AgentTask], pass_on: PassOn) -> list[AgentTask]:
-        """Hold back the killed tasks, which `pass_on` receives later, and return the others."""
-        killed = [task for task in tasks if is_killed(task)]
-        if not killed or self._released:
+        """Hold back doubtful tasks, which `pass_on` receives later, and return the others."""
+        if self._released:
             return tasks
-        self._held.append((killed, pass_on))
-        self._loop.call_later(OUTLIVE, self._pass_on_first)
-        return [task for task in tasks if task not in killed]
+        if self._holds_all:
+            self._hold(tasks, OUTLIVE, pass_on)
+            return []
+        failed = [task for task in tasks if task.target_state == states.FAILED]
+        if not failed:
+            return tasks
+        killed = [task for task in failed if self._in_job and is_killed(task)]
+        late = [task for task in failed if task not in killed and self._is_doubtful(task)]
+        for held, seconds in ((killed, OUTLIVE), (late, LATE)):
+            if held:
+                self._hold(held, seconds, pass_on)
+        return [task for task in tasks if task not in killed and task not in late] if killed or late else tasks
+
+    def _hold(self, tasks: list[AgentTask], seconds: float, pass_on: PassOn) -> None:
+        self._held.append((tasks, pass_on))
+        self._loop.call_later(seconds, self._pass_on_one, self._held[-1])
 
     def release(self) -> None:
         """Pass on all tasks now, and hold back none from now on."""
         self._released = True
         while self._held:
-            self._pass_on_first()
+            self._pass_on_one(self._held[0])
 
-    def _pass_on_first(self) -> None:
-        if self._held:   # else `release` has passed them on
-            tasks, pass_on = self._held.pop(0)
+    def _pass_on_one(self, held: tuple[list[AgentTask], PassOn]) -> None:
+        if held in self._held:   # else `release` has passed them on
+            self._held.remove(held)
+            tasks, pass_on = held
             pass_on(tasks)
 
 
 def is_killed(task: AgentTask) -> bool:
-    """Return whether a task has failed because its process was killed."""
-    return task.target_state == states.FAILED and was_killed(task.exit_code or 0)
+    """Return whether a task has failed because a process of it was killed."""
+    return task.target_state == states.FAILED and (was_killed(task.exit_code or 0) or KILLED in task.extra)

@@ -89,10 +89,15 @@ class DependencyGate:
             self._ports.follow(unknown)
         self._pass_on(released, doomed)
 
-    def ended(self, tasks: Iterable[AgentTask]) -> None:
-        """Resolve the conditions on tasks that have left the agent with a final state."""
+    def ended(self, tasks: Sequence[AgentTask]) -> set[str]:
+        """Resolve the conditions on tasks that have left the agent with a final state; return those that others follow.
+
+        The others are released, or cancelled, in the next turn.
+        """
+        followed = {task.uid for task in tasks if self._graph.dependents(task.uid)}
         self._pass_on(*self._graph.settle([(task.uid, _DONE if task.target_state == states.DONE else _end(task))
                                            for task in tasks]))
+        return followed
 
     def moved(self, uids: Iterable[str]) -> None:
         """Follow tasks that have left the agent and run elsewhere."""

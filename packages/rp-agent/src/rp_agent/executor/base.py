@@ -16,9 +16,17 @@ from functools import partial
 from typing import Any
 
 from rp_agent.executor import memory_failures
-from rp_agent.executor.launching.outcome import code_of, exit_code_of_task, fail, named, of_codes, of_script
+from rp_agent.executor.launching.outcome import (
+    code_of,
+    exit_code_of_task,
+    fail,
+    named,
+    note_kills,
+    of_codes,
+    of_script,
+)
 from rp_agent.lookup import LaunchRefused
-from rp_agent.task import AgentTask
+from rp_agent.task import UNSTARTED, AgentTask
 from rp_api import states
 from rp_api.component import Component
 from rp_api.constants import RAPTOR_WORKER
@@ -133,6 +141,13 @@ class BaseExecutor(Component, ABC):
             uids: Identifiers of tasks; another executor of the pilot may have started them.
         """
 
+    def forward_signal(self, number: int) -> None:
+        """Pass a signal on to the running tasks that want it. The inherited method does nothing.
+
+        Args:
+            number: The signal, which the job got.
+        """
+
     def check(self) -> None:
         """Verify all invariants.
 
@@ -190,6 +205,7 @@ class BaseExecutor(Component, ABC):
         elif task.exit_code == 0:
             task.target_state = states.DONE
         else:
+            note_kills(task, codes)
             self._conclude(task, lambda: fail(task, explain(codes), {
                 **of_codes(codes, shell=shell), **(of_script(script) if script else {})}, output=script))
         self._hand_on(task)
@@ -220,6 +236,7 @@ class BaseExecutor(Component, ABC):
 
     def _end_unstarted(self, task: AgentTask) -> None:
         (self._stopping or Ending()).apply(task)
+        task.extra[UNSTARTED] = True
         self._hand_on(task)
 
     def _hand_on(self, task: AgentTask) -> None:

@@ -64,6 +64,19 @@ class Reaper(ABC, Generic[AnyRun]):
         self._ask_to_end(runs)
         self._loop.call_later(self._grace, self._kill, runs)
 
+    def forward(self, runs: list[AnyRun], number: int) -> None:
+        """Send a signal to the processes of runs that handle it; it would end the others, such as shells around them.
+
+        A launcher forwards it to its ranks, some of which may be here.
+        """
+        roots = {pid for run in runs if run.plan.launch is None for pid in run.sessions}
+        table = processes.process_table() if roots else {}
+        for pid in {*processes.tree(roots, table), *(
+                pid for run in runs if run.plan.launch is not None for pid in run.sessions)}:
+            if processes.handles(pid, number):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+
     def sweep(self, uids: Collection[str], variable: str = 'RP_TASK_ID') -> None:
         """Kill all processes whose environment has one of these values in `variable`, in whatever session they are."""
         try:

@@ -59,6 +59,9 @@ class AnyExecutor(Protocol):
     def sweep(self, uids: Iterable[str]) -> None:
         """Kill processes that ended tasks have left on this node."""
 
+    def forward_signal(self, number: int) -> None:
+        """Pass a signal on to the running tasks that want it."""
+
     def check(self) -> None:
         """Verify all invariants; raise AssertionError."""
 

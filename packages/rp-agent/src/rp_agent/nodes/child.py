@@ -14,6 +14,7 @@ import zmq
 
 from rp_agent.executor.launching.outcome import explain_code
 from rp_api.loop.process_handle import ProcessHandle
+from rp_api.system import signals
 from rp_api.system.host import python_program
 from rp_api.system.readable import end_of
 
@@ -62,7 +63,8 @@ def start_sub_agent(config: Mapping[str, Any], output: str) -> Child:
     """
     with open(output, 'ab') as file:
         process = subprocess.Popen(python_program('rp_agent.nodes.sub_agent'), stdin=subprocess.PIPE, stdout=file,
-                                   stderr=file, env=os.environ)   # tasks inherit it, too
+                                   stderr=file, env=os.environ,   # tasks inherit it, too
+                                   preexec_fn=signals.ignore_warnings)
     assert process.stdin is not None
     with suppress(BrokenPipeError):   # it died at once, which the watcher reports
         process.stdin.write(json.dumps(config).encode() + b'\n')

@@ -19,7 +19,7 @@ from typing import NoReturn
 
 from rp_agent.node_copies import place
 from rp_api.errors import LimitError
-from rp_api.system import processes
+from rp_api.system import processes, signals
 
 TITLE = b'rp-guard'
 
@@ -52,7 +52,7 @@ def _guard(pidfd: int, belongs: Mapping[str, str], copies: str) -> NoReturn:
     code = 1   # of the intermediate process
     try:
         os.setsid()
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):   # sent to end the agent
+        for number in (signal.SIGTERM, signal.SIGINT, *signals.WARNINGS):   # sent to the agent
             signal.signal(number, signal.SIG_IGN)
         with suppress(OSError):   # it keeps the agent's title, and works
             _take_title()

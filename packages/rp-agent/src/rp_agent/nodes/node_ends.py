@@ -26,7 +26,7 @@ _READ = 65536
 # a batch system that signals the agent signals all processes: the sub-agent ignores it, and the script survives it
 _SCRIPT = """#!/bin/sh
 # Starts the sub-agent of the node that this runs on, and tells the agent when it has ended.
-trap : INT TERM
+trap : INT TERM HUP USR1 USR2 ALRM XCPU
 {command} 2>&1
 echo "{mark} $? ${{SLURMD_NODENAME:-$(uname -n)}} {rank}"
 """

@@ -25,7 +25,7 @@ from rp_agent.nodes import node_ends
 from rp_agent.nodes.child import Child
 from rp_agent.resource_manager.base import Allocation
 from rp_api.errors import PlatformError
-from rp_api.system import private
+from rp_api.system import private, signals
 
 NAME = 'agent_n'
 """Name of these sub-agents in `bootstrap_2.sh`, and prefix of the names of their files."""
@@ -96,7 +96,7 @@ def start(launch: Launch, sandbox: str, output: str = OUTPUT, stdin: int = subpr
         stdout = subprocess.PIPE if len(launch.positions) > 1 else file
         try:
             process = subprocess.Popen(launch.argv, stdin=stdin, stdout=stdout, stderr=file, cwd=sandbox,
-                                       env=launch.environment)
+                                       env=launch.environment, preexec_fn=signals.ignore_warnings)
         except OSError as error:
             raise PlatformError(f'sub-agents cannot be started by {launch.argv[0]}: {error.strerror}') from error
     return Child(launch.name, process, output, launch.cancel)

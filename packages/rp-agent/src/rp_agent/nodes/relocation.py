@@ -112,6 +112,11 @@ class RelocatedAgent:
         for number, sent in enumerate(self._child.cancel):
             self._loop.call_later(END_TIMEOUT + number * INSISTENCE, partial(self._signal, sent))
 
+    def warned(self, number: int) -> None:
+        """Pass a warning on to the launcher; some forward it to the agent."""
+        if self._code is None:
+            self._child.process.send_signal(number)
+
     def finish(self, state: str, reason: str) -> None:
         """End the pilot because of a defect; the agent on the node reports its state."""
         self.told_to_end()

@@ -2,12 +2,12 @@
 
 Messages consist of items, which are mappings with `component` (the instance's uid) and `op`:
 
-to the component    `put` (tasks, see `wire`), `cancel` (uids), `sweep` (uids), `cancel_all` (reason),
-                    `stop` (reason);
+to the component    `put` (tasks, see `wire`), `cancel` (uids), `sweep` (uids), `signal` (number), `cancel_all`
+                    (reason), `stop` (reason);
                     `end`, without a component, ends its process; `copy`, also without one, concerns copies on the
                     node (see `rp_agent.node_copies.receiver`)
-from the component  `advance` (state, uids), `output` and `failed` (tasks that leave), `stopped`, `sweep_elsewhere`
-                    (task, positions of nodes); `copy`
+from the component  `advance` (state, uids), `output` and `failed` (tasks that leave), `stopped`, `signalled` (number),
+                    `sweep_elsewhere` (task, positions of nodes); `copy`
 
 Tasks are a list in one item, which is packed as it is: searching for common parts takes longer than it saves. A task
 that leaves carries the state in which it is passed on. All items of one direction arrive in the order in which they
@@ -70,6 +70,10 @@ class Remote:
         """Have an executor kill the processes on its node of tasks that others have started."""
         self._send([self._item('sweep') | {'uids': list(uids)}])
 
+    def forward_signal(self, number: int) -> None:
+        """Have an executor pass a signal on to its tasks that want it."""
+        self._send([self._item('signal') | {'number': number}])
+
     def cancel_all(self, reason: str) -> None:
         """Cancel all tasks that the component has."""
         if self.tasks:
@@ -87,6 +91,8 @@ class Remote:
             self._advance(item['state'], item['uids'])
         elif op == 'stopped':
             self.emptied()
+        elif op == 'signalled':
+            self._ports.signalled(self.uid, item['number'])
         elif op == 'sweep_elsewhere':
             self._ports.sweep_elsewhere(item['task'], item['positions'])
         else:

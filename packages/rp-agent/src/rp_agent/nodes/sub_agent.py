@@ -36,6 +36,7 @@ from rp_api import states
 from rp_api.errors import LimitError, PlatformError
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.offload import Helpers
+from rp_api.loop.signal_watch import watch
 from rp_api.system import private, signals
 from rp_api.system.host import host_id
 from rp_api.transport.keys import KeyPair
@@ -138,6 +139,8 @@ class Host:
                 if each in self._tasks:
                     self._tasks[each].cancelled = True
             (self._executors.get(uid) or self._stagers[uid]).cancel(item['uids'])
+        elif op == 'signal':
+            self._executors[uid].forward_signal(item['number'])
         elif op == 'sweep':
             self._executors[uid].sweep(item['uids'])
         elif op == 'cancel_all':
@@ -146,6 +149,14 @@ class Host:
             assert op == 'stop', op
             self._held_back.release()
             self._executors[uid].stop(partial(self._say, uid, 'stopped'), item['reason'])
+
+    def signalled(self, number: int) -> None:
+        """Report a signal to Agent_0, which handles it for the whole pilot; tasks that end now may end with it."""
+        if number == signal.SIGTERM and self._on_node:
+            self._held_back.hold_all()
+        if number != signal.SIGTERM or self._on_node:
+            for uid in self._executors:
+                self._say(uid, 'signalled', number=number)
 
     def _receiver_of_copies(self) -> Receiver:
         """Return the receiver of copies of environments, which the first one makes."""
@@ -237,8 +248,8 @@ def main() -> int:
 
 
 def _run(config: dict[str, Any], on_node: bool) -> int:
-    for number in (signal.SIGTERM, signal.SIGINT):   # Agent_0 handles them for the whole pilot
-        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)   # Agent_0 handles it for the whole pilot
+    signal.signal(signal.SIGTERM, signals.survive)
     sandbox.enter(config)
     try:
         limits.prepare(config, f'sub-agent {config["sub_agent"]["name"]}')
@@ -248,6 +259,7 @@ def _run(config: dict[str, Any], on_node: bool) -> int:
     become_subreaper()
     loop = Loop()
     host = Host(config, loop, on_node)
+    watch(loop, {signal.SIGTERM, *signals.WARNINGS}, host.signalled)
     logs.start_with_first_message(f'{config["sub_agent"]["name"]}.log')
     if not on_node:
         loop.add_fd(sys.stdin.fileno(), partial(_agent_gone, loop, host))

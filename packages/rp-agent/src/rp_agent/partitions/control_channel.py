@@ -1,7 +1,8 @@
 """The control channel between the supervisor of a pilot and the agent of a partition: a socket that the agent inherits.
 
 The agent sends `{'ready': True}` when the coordinator knows that its pilot is active, and `{'ending': [state, reason]}`
-before it reports its end to the coordinator. The supervisor sends `{'state': ..., 'reason': ...}` to end the agent.
+before it reports its end to the coordinator. The supervisor sends `{'state': ..., 'reason': ..., 'by_user': ...}` to
+end the agent.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Agent(Protocol):
 
     on_ending: Callable[[str, str], object]
 
-    def finish(self, state: str, reason: str) -> None: ...
+    def finish(self, state: str, reason: str, *, by_user: bool) -> None: ...
     def when_known(self, callback: Callable[[], object]) -> None: ...
 
 
@@ -82,7 +83,7 @@ def obey(agent: Agent, loop: Loop, supervisor: Mapping[str, int]) -> ControlChan
     die_with_parent(supervisor['pid'])
     os.set_inheritable(supervisor['fd'], False)
     channel = ControlChannel(loop, socket.socket(fileno=supervisor['fd']),
-                             lambda order: agent.finish(order['state'], order['reason']))
+                             lambda order: agent.finish(order['state'], order['reason'], by_user=order['by_user']))
     agent.on_ending = lambda state, reason: channel.say({'ending': [state, reason[:_SHOWN]]})
     agent.when_known(lambda: channel.say({'ready': True}))
     return channel

@@ -16,7 +16,7 @@ from rp_agent.partitions import control_channel
 from rp_agent.partitions.division import Parts
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.process_handle import ProcessHandle
-from rp_api.system import private
+from rp_api.system import private, signals
 from rp_api.system.host import python_program
 
 AGENT = 'agent_0'
@@ -53,11 +53,16 @@ class Partition:
         self._channel = control_channel.ControlChannel(loop, ours, lambda message: said(self, message))
         self._handle.watch(loop, self._on_end)
 
-    def tell(self, state: str, reason: str) -> None:
-        """Have the agent end in a state; only the first call counts."""
+    def tell(self, state: str, reason: str, *, by_user: bool) -> None:
+        """Request that the agent ends in a state, as a user wants it or not; only the first call counts."""
         if self.told is None:
             self.told = state, reason
-            self._channel.say({'state': state, 'reason': reason})
+            self._channel.say({'state': state, 'reason': reason, 'by_user': by_user})
+
+    def warn(self, number: int) -> None:
+        """Pass a warning on to the agent."""
+        if self.code is None:
+            self._handle.send_signal(signal.Signals(number))
 
     def kill(self) -> None:
         """Kill the agent."""
@@ -88,7 +93,8 @@ class Partition:
         if os.path.exists(script):   # else the pilot was started without a bootstrap
             command = ['/bin/sh', script, f'{os.path.basename(self.directory)}/{AGENT}']
         with (open(f'{self.directory}/{AGENT}.out', 'ab') as out, open(f'{self.directory}/{AGENT}.err', 'ab') as err):
-            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, pass_fds=[fd])
+            return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, pass_fds=[fd],
+                                    preexec_fn=signals.ignore_warnings)
 
     def _on_end(self) -> None:
         self._reap()

@@ -34,6 +34,7 @@ from rp_api.errors import ResourceError
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.partitions import partition_uid
 from rp_api.system.processes import sweep
+from rp_api.system.signals import name_of
 
 if TYPE_CHECKING:
     from rp_agent.app_comm.channels import Channels
@@ -82,21 +83,27 @@ class PilotSupervisor:
         for number, parts in enumerate(first):
             self._start(number, parts)
 
-    def finish(self, state: str, reason: str) -> None:
-        """End the pilot in a state, after its partitions. Only the first call counts."""
+    def finish(self, state: str, reason: str, *, by_user: bool = False) -> None:
+        """End the pilot in a state, after its partitions, as a user wants it or not. Only the first call counts."""
         if self._ending:
             return
         self._ending = state, reason
         _log.info('the pilot ends as %s: %s', state, reason)
         self._wanted.clear()
         for partition in self._partitions.values():
-            self._end(partition, state, reason)
+            self._end(partition, state, reason, by_user=by_user)
         self._look_at_end()
 
     def told_to_end(self) -> None:
         """End the pilot because of a signal."""
         self._by_signal = self._ending is None
         self.finish(*self._lifetime.told_to_end())
+
+    def warned(self, number: int) -> None:
+        """Note a warning, and pass it on to the partitions."""
+        _log.warning('a signal has come, and is passed on: %s', name_of(number))
+        for partition in self._partitions.values():
+            partition.warn(number)
 
     def close(self) -> None:
         """Kill all agents and release all resources."""
@@ -126,7 +133,7 @@ class PilotSupervisor:
         name = command.get('cmd')
         self._tracer.record('cmd', self.pilot, msg=str(name))
         if name == 'cancel_pilot':
-            self.finish(command.get('state', states.CANCELED), command['reason'])
+            self.finish(command.get('state', states.CANCELED), command['reason'], by_user=True)
         elif name == 'add_partition':
             if self._ending is None:   # else the client learns of the end of the pilot
                 self._wanted.append((command['number'], command['size']))
@@ -142,7 +149,7 @@ class PilotSupervisor:
             self._wanted.remove(waiting[0])
             self._speak(number, states.CANCELED, reason)
         elif number in self._partitions:
-            self._end(self._partitions[number], states.CANCELED, reason)
+            self._end(self._partitions[number], states.CANCELED, reason, by_user=True)
 
     # partitions
 
@@ -186,8 +193,8 @@ class PilotSupervisor:
             state, reason = message['ending']
             partition.ending = state, reason
 
-    def _end(self, partition: Partition, state: str, reason: str) -> None:
-        partition.tell(state, reason)
+    def _end(self, partition: Partition, state: str, reason: str, *, by_user: bool) -> None:
+        partition.tell(state, reason, by_user=by_user)
         self._loop.call_later(KILL_GRACE, self._kill, partition)
 
     def _kill(self, partition: Partition) -> None:

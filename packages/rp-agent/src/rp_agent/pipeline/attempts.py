@@ -14,11 +14,13 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from rp_agent.components.isolation import unless
+from rp_agent.components.killed import LATE
 from rp_agent.pipeline import attempt_files
-from rp_agent.pipeline.retry import concerns_attempts, place_of, reset, used
-from rp_agent.task import HISTORY, AgentTask, Description
+from rp_agent.pipeline.retry import STARTED, attempt_record, concerns_attempts, history_of, reset, used
+from rp_agent.task import EXITED, HISTORY, UNSTARTED, AgentTask, Description
 from rp_api import states
 from rp_api.failures.kinds import OUTPUT, TIMEOUT
+from rp_api.failures.losses import DEATH, LOST
 from rp_api.failures.retry_rules import RetryRules, expected
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.offload import Offload
@@ -26,9 +28,6 @@ from rp_profiling.write.tracer import Tracer
 
 JITTER = 0.25
 """The share by which delays vary, so that tasks which have failed together do not start together."""
-
-_STARTED = 'scheduler.started'
-"""Key in a task's `extra`: when its present attempt has begun to execute."""
 
 _EXECUTED = 'scheduler.executed'
 """Key in a task's `extra`: set once an attempt on this pilot has begun to execute."""
@@ -42,7 +41,7 @@ class AttemptPorts(NamedTuple):
     end: Callable[[list[AgentTask]], object]
     """Takes tasks that run no more."""
     refuse: Callable[[list[AgentTask]], object]
-    """Takes tasks whose attributes are not valid."""
+    """Takes tasks that leave without output: whose attributes are not valid, or at the end of the pilot."""
     again: Callable[[AgentTask], object]
     """Runs a task again, which has no resources."""
     report: Callable[[AgentTask, dict[str, Any]], object]
@@ -50,13 +49,17 @@ class AttemptPorts(NamedTuple):
 
 
 class _Pause:
-    """A task between two attempts, or one whose last attempt is examined; `timer` runs in a pause."""
+    """A task between two attempts, or one whose last attempt is examined.
 
-    __slots__ = ('task', 'timer')
+    In a pause, `timer` runs, and `since` is the time of its begin.
+    """
+
+    __slots__ = ('since', 'task', 'timer')
 
     def __init__(self, task: AgentTask) -> None:
         self.task = task
         self.timer: Timer | None = None
+        self.since: float | None = None
 
 
 class Attempts:
@@ -88,7 +91,7 @@ class Attempts:
         again = _EXECUTED in task.extra
         if state == states.AGENT_EXECUTING:
             task.extra[_EXECUTED] = True
-            task.extra[_STARTED] = time.time()
+            task.extra[STARTED] = time.time()
             if HISTORY in task.extra:
                 self._ports.report(task, {'waits_for': '', 'history': task.extra[HISTORY]})
         if state == states.AGENT_STAGING_OUTPUT_PENDING:   # it may run again
@@ -135,24 +138,40 @@ class Attempts:
     def lost(self, task: AgentTask, record: dict[str, Any]) -> None:
         """Run a task again that a lost node has ended, for which it was checked that it may."""
         task.error = record
-        self._pause(task, RetryRules(task.description))
+        self._pause(task, RetryRules(task.description), DEATH)
 
     def cancel(self, uids: Iterable[str], reason: str = 'cancelled before its next attempt') -> None:
         """End those of these tasks that wait here."""
+        self._leave(uids, reason, self._ports.end)
+
+    def _leave(self, uids: Iterable[str], reason: str, leave: Callable[[list[AgentTask]], object]) -> None:
         pauses = [self._pauses.pop(uid) for uid in uids if uid in self._pauses]
         for pause in pauses:
             if pause.timer is not None:
                 pause.timer.cancel()
+            marks = {key: True for key in (EXITED, UNSTARTED) if key in pause.task.extra}
             pause.task.clear()
+            pause.task.extra |= marks
             pause.task.target_state = states.CANCELED
             pause.task.exception = reason
         if pauses:
-            self._ports.end([pause.task for pause in pauses])
+            leave([pause.task for pause in pauses])
 
     def stop(self, reason: str) -> None:
-        """End all tasks that wait here, and start no further attempt."""
+        """End all tasks that wait here, and start no further attempt.
+
+        A failure that has just come may have been a sign of the end of the job: then it is no failed attempt.
+        """
         self._stopped = True
-        self.cancel(list(self._pauses), reason)
+        now = time.monotonic()
+        for pause in self._pauses.values():
+            if pause.since is None or now - pause.since < LATE:
+                pause.task.extra[EXITED] = True
+                if pause.since is not None:
+                    pause.task.extra[HISTORY] = history_of(pause.task)[:-1]
+            else:
+                pause.task.extra[UNSTARTED] = True
+        self._leave(list(self._pauses), reason, self._ports.refuse)
 
     # the last attempt
 
@@ -187,17 +206,21 @@ class Attempts:
 
     # the next attempt
 
-    def _pause(self, task: AgentTask, rules: RetryRules) -> None:
-        """Record a failed attempt, and begin to wait for the next one."""
-        number = used(task)
+    def _pause(self, task: AgentTask, rules: RetryRules, lost: str = '') -> None:
+        """Record a failed or lost attempt, and begin to wait for the next one."""
+        number, failed = len(history_of(task)) + 1, used(task)
         where = attempt_files.place(task, number)
-        entry = _entry(task, number, where)
-        task.extra[HISTORY] = [*task.extra.get(HISTORY, ()), entry]
-        seconds = rules.delay(number) * random.uniform(1 - JITTER, 1 + JITTER) if task.description['retries'] else 0.0
+        entry = attempt_record(task, where, lost)
+        task.extra[HISTORY] = [*history_of(task), entry]
+        seconds = 0.0
+        if task.description['retries'] and not lost:
+            seconds = rules.delay(failed) * random.uniform(1 - JITTER, 1 + JITTER)
         self._tracer.record('task_retry', task.uid, msg=f'{number} {entry["kind"]}')
-        text = f'attempt {number + 1} of {rules.most}, after {seconds:.3g} s: {entry["reason"]}'
-        self._ports.report(task, {'waits_for': text, 'history': task.extra[HISTORY]})
+        which = 'another attempt' if lost else f'attempt {failed + 1} of {rules.most}'
+        self._ports.report(task, {'waits_for': f'{which}, after {seconds:.3g} s: {entry["reason"]}',
+                                  'history': task.extra[HISTORY]})
         pause = self._pauses[task.uid] = _Pause(task)
+        pause.since = time.monotonic()
         again = partial(self._again, pause)
         pause.timer = self._loop.call_later(seconds, self._offload, partial(attempt_files.put_aside, task, where),
                                             again, again)
@@ -208,7 +231,8 @@ class Attempts:
         if self._pauses.pop(task.uid, None) is None:   # cancelled
             return
         try:
-            changes = RetryRules(task.description).changes(task.description, self._limits)
+            lost = LOST in history_of(task)[-1]
+            changes = {} if lost else RetryRules(task.description).changes(task.description, self._limits)
         except Exception as error:   # as when a text is to be doubled
             task.clear()
             task.broke(error, 'changing its description')
@@ -219,13 +243,3 @@ class Attempts:
         task.clear()
         reset(task)
         self._ports.again(task)
-
-
-def _entry(task: AgentTask, number: int, where: str) -> dict[str, Any]:
-    """Return the record of a failed attempt for the application."""
-    record = task.error or {}
-    found = {'attempt': number, 'kind': record.get('kind', ''),
-             'reason': record.get('sentence') or task.exception or '', 'exit_code': task.exit_code,
-             'signal': record.get('signal'), 'pilot': task.pilot, 'nodes': place_of(task),
-             'started': task.extra.pop(_STARTED, None), 'ended': time.time(), 'sandbox': where}
-    return {name: value for name, value in found.items() if value is not None}

@@ -9,7 +9,9 @@ resources.
 
 from __future__ import annotations
 
+import math
 import os
+import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -18,7 +20,7 @@ from rp_agent import sandbox
 from rp_agent.components import layout
 from rp_agent.components.build import Builder, ComponentPorts, make_tracer
 from rp_agent.components.isolation import Isolation, step, unless
-from rp_agent.components.killed import HeldBack
+from rp_agent.components.killed import HeldBack, is_killed
 from rp_agent.components.layout import Instance, Layout
 from rp_agent.components.names import ANYWHERE, EXECUTING, INLINE, SCHEDULING, STAGING_INPUT, STAGING_OUTPUT
 from rp_agent.components.pool import InstancePool, Member, NodePool, all_of
@@ -31,9 +33,18 @@ from rp_agent.nodes.remote import Remote
 from rp_agent.nodes.sub_agents import SubAgents
 from rp_agent.pipeline import task_copies
 from rp_agent.pipeline.batching import Gather
+from rp_agent.pipeline.job_end import Run, Verdict, exited, verdict
 from rp_agent.pipeline.node_health import ROW, NodeHealth
 from rp_agent.pipeline.platform_commands import with_commands
-from rp_agent.pipeline.retry import concerns_attempts, limits_of, may_run_again, reset
+from rp_agent.pipeline.retry import (
+    concerns_attempts,
+    history_of,
+    is_last,
+    limits_of,
+    may_run_again,
+    reset,
+    restarts,
+)
 from rp_agent.pipeline.task_copies import TaskCopies
 from rp_agent.prerequisites.needs import has_needs
 from rp_agent.raptor.task_kind import concerns_raptor, divided
@@ -43,7 +54,8 @@ from rp_agent.stager.input import StagerInput
 from rp_agent.task import AgentTask, differing
 from rp_api import states
 from rp_api.errors import PlatformError
-from rp_api.failures.kinds import LOST, NODE
+from rp_api.failures.kinds import EXIT, LOST, NODE, SIGNAL
+from rp_api.failures.losses import DEATH, is_suspect, suspicion
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.offload import Offload
 
@@ -95,6 +107,10 @@ class AgentPorts(NamedTuple):
     """Returns whether tasks wait outside of the pipeline for others to end."""
     waits: Callable[..., None] = lambda tasks, text, state='': None
     """Called with tasks that wait for a prerequisite, and its description."""
+    signalled: Callable[[int], None] = lambda number: None
+    """Called with a signal that a sub-agent got; SIGTERM if all sub-agents on nodes did."""
+    left_s: Callable[[], float] = lambda: math.inf
+    """Returns the seconds until the job has to end."""
 
 
 class Pipeline:
@@ -115,7 +131,9 @@ class Pipeline:
         self._health = NodeHealth(len(allocation.names)) if len(allocation.names) > 1 else None
         self._spread_failures: dict[str, str] = {}   # tasks on several nodes, one of which is lost, and the reason
         self._stopping = False
-        self._held_back = HeldBack(loop) if in_batch(config['platform']) else None
+        self._told_to_end: set[str] = set()   # executors in sub-agents that got SIGTERM
+        self._job_ends = False   # whether runs that end now are parts of the end of the job
+        self._held_back = HeldBack(loop, in_job=in_batch(config['platform']), is_doubtful=self._is_doubtful)
         self._wiring: Wiring | None = None   # made for the first task that concerns RAPTOR
         self._raptor: Raptor | None = None
         self._parts: WorkerParts | None = None   # made with `_raptor`
@@ -128,7 +146,8 @@ class Pipeline:
         self._builder = Builder(config, loop, offload,
                                 NodePorts(self._sweep, self._place_again, self._nodes_unusable))
         self._component_ports = {STAGING_INPUT: ComponentPorts(self._staged, self._leave, self._advanced),
-                                 EXECUTING: ComponentPorts(self._executed, self._leave, self._advanced, self._sweep),
+                                 EXECUTING: ComponentPorts(self._executed, self._leave, self._advanced, self._sweep,
+                                                           self._signalled),
                                  STAGING_OUTPUT: ComponentPorts(self._leave, self._leave, self._advanced)}
         self.sub_agents: SubAgents | None = None
         remotes = self._start(plan, allocation)
@@ -208,6 +227,20 @@ class Pipeline:
         self._supervisor = supervisor
         self._scheduler.output = self._task_copies.entrance(EXECUTING, self._start_served)
 
+    def forward_signal(self, number: int) -> None:
+        """Pass a signal on to the running tasks that want it."""
+        for executor in self._executors.all_members():
+            executor.forward_signal(number)
+
+    def _signalled(self, uid: str, number: int) -> None:
+        """Handle a signal to the sub-agent of an executor; one node alone may be taken down."""
+        if number == signal.SIGTERM:
+            self._told_to_end.add(uid)
+            here = {remote.uid for remote in self._executors.all_members() if isinstance(remote, Remote)}
+            if not here <= self._told_to_end:
+                return
+        self._ports.signalled(number)
+
     def end_run(self, task: AgentTask) -> None:
         """End the processes of a service, which the supervisor then gets back."""
         for executor in self._executors.that_have([task]):
@@ -240,9 +273,13 @@ class Pipeline:
         if tasks:
             self._ports.left(tasks)
 
-    def stop(self, reason: str, stopped: Callable[[], None]) -> None:
-        """End all tasks; `stopped()` is called when none runs any more."""
+    def stop(self, reason: str, stopped: Callable[[], None], *, job_ends: bool = False) -> None:
+        """End all tasks; `stopped()` is called when none runs any more.
+
+        `job_ends` means that no user ends them, so that the outcomes of runs that end now say little (see `job_end`).
+        """
         self._stopping = True
+        self._job_ends = job_ends
         for stager in self._inputs.all_members():
             stager.cancel_all(reason)
         if self._raptor:
@@ -252,8 +289,7 @@ class Pipeline:
         if self._attempts:
             self._attempts.stop(reason)
         self._scheduler.cancel_all(reason)
-        if self._held_back:
-            self._held_back.release()
+        self._held_back.release()
         executors = self._executors.all_members()
         one_stopped = all_of(max(1, len(executors)), stopped)
         for executor in executors:
@@ -485,9 +521,14 @@ class Pipeline:
             tasks = self._parts.joined(tasks)
         if self._spread_failures:
             tasks = self._after_loss(tasks)
-        if self._held_back:
-            tasks = self._held_back.hold(tasks, self._end_execution)
-        self._end_execution(tasks)
+        self._end_execution(self._held_back.hold(tasks, self._end_execution))
+
+    def _is_doubtful(self, task: AgentTask) -> bool:
+        """Return whether the failure of a task may be a sign of the end of the job."""
+        if (task.error or {}).get('kind') not in (EXIT, SIGNAL) or not restarts(task):
+            return False
+        run = Run(task.target_state, restartable=True, killed=is_killed(task), last=is_last(task))
+        return verdict(run, ending=False, left=self._ports.left_s()) is Verdict.LATE
 
     def _end_execution(self, tasks: list[AgentTask]) -> None:
         if self._supervisor:   # services that start again keep their place, as all others may be taken by their users
@@ -509,6 +550,11 @@ class Pipeline:
 
     def _conclude(self, tasks: list[AgentTask]) -> None:
         """Pass on tasks that have run, whose resources are free: to the output stagers, or to their next attempt."""
+        if self._job_ends:
+            gone = [task for task in tasks if exited(task)]
+            tasks = [task for task in tasks if task not in gone]
+            if gone:
+                self._leave(gone)
         if self._attempts is not None:
             mine = [task for task in tasks if concerns_attempts(task) and not isinstance(task, task_copies.TaskCopy)]
             if mine:
@@ -601,7 +647,7 @@ class Pipeline:
             reason = self._spread_failures.pop(task.uid, None)
             if reason is not None and task.target_state == states.CANCELED and not task.cancelled:
                 task.target_state = None
-                again.append(task) if may_run_again(task, True) else _end([task], reason, NODE)
+                again.append(task) if may_run_again(task, True) else _end_of_node([task], reason)
                 if task in again:
                     self._restart([task], reason)
         return [task for task in tasks if task not in again]
@@ -617,7 +663,7 @@ class Pipeline:
             self._stopping = True
         again = [task for task in tasks if not self._stopping and may_run_again(task, remote.came)]
         others = [task for task in tasks if task not in again]
-        _end(others, f'node {self._names[remote.node]} is lost: {reason}', NODE)
+        _end_of_node(others, f'node {self._names[remote.node]} is lost: {reason}')
         self._executed(others)
         if remote.came:
             self._restart(again, f'node {self._names[remote.node]} is lost: {reason}')
@@ -671,6 +717,17 @@ def _only(pool: InstancePool[Any]) -> Member | None:
     members: Iterable[Member] = pool.members
     only = [member for member in members if not isinstance(member, Remote)]
     return only[0] if len(only) == 1 == len(pool.all_members()) else None
+
+
+def _end_of_node(tasks: Sequence[AgentTask], reason: str) -> None:
+    """Set the final state of tasks of a lost node that do not run again."""
+    for task in tasks:
+        history = history_of(task)
+        if not task.cancelled and restarts(task, NODE) and is_suspect(history):
+            reason_of_task = suspicion(task.uid, history, reason)
+            task.fail(repr(RuntimeError(reason_of_task)), reason_of_task, NODE, sentence=reason_of_task, lost=DEATH)
+        else:
+            _end([task], reason, NODE)
 
 
 def _end(tasks: Sequence[AgentTask], reason: str, kind: str) -> None:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from rp_agent.raptor.task_kind import concerns_raptor
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.task import HISTORY, AgentTask
-from rp_api.failures.kinds import NODE
+from rp_api.failures.kinds import NODE, PILOT
+from rp_api.failures.losses import LOST, is_suspect, losses
 from rp_api.failures.retry_rules import RetryRules
+
+STARTED = 'scheduler.started'
+"""Key in a task's `extra`: when its present attempt has begun to execute."""
 
 _ATTRIBUTES = frozenset({'retries', 'expect', 'restartable'})
 
@@ -23,17 +31,45 @@ def limits_of(allocation: Allocation) -> dict[str, float]:
     return {name: value for name, value in found.items() if value}
 
 
+def history_of(task: AgentTask) -> Sequence[Mapping[str, Any]]:
+    """Return the records of the attempts of a task before the present one."""
+    found: Sequence[Mapping[str, Any]] = task.extra.get(HISTORY, ())
+    return found
+
+
 def used(task: AgentTask) -> int:
-    """Return the number of attempts of a task, with the present one."""
-    return len(task.extra.get(HISTORY, ())) + 1
+    """Return the number of attempts of a task that count, with the present one: those that were not lost."""
+    history = history_of(task)
+    return len(history) - losses(history) + 1
+
+
+def restarts(task: AgentTask, kind: str = PILOT) -> bool:
+    """Return whether a task runs again after its pilot, or a node of it (the kind), was lost."""
+    return concerns_attempts(task) and RetryRules(task.description).restarts(kind)
+
+
+def is_last(task: AgentTask) -> bool:
+    """Return whether no other attempt follows the present one, which has failed."""
+    rules = RetryRules(task.description)
+    return used(task) >= rules.most or not (
+        rules.reads_stderr or rules.covers(task.error or {}, task.exit_code, str))
 
 
 def may_run_again(task: AgentTask, started: bool) -> bool:
     """Return whether a task of a lost node runs again on another one; `started` if it may have run there."""
     if task.cancelled or task.target_state is not None or concerns_raptor(task) or task.description['slots']:
         return False
-    rules = RetryRules(task.description)
-    return not started or (used(task) < rules.most and rules.covers({'kind': NODE}, None, str))
+    return not started or (restarts(task, NODE) and not is_suspect(history_of(task)))
+
+
+def attempt_record(task: AgentTask, where: str = '', lost: str = '') -> dict[str, Any]:
+    """Return the record of a failed or lost attempt for the application; `where` is the directory of its files."""
+    record = task.error or {}
+    found = {'attempt': len(history_of(task)) + 1, 'kind': record.get('kind', ''),
+             'reason': record.get('sentence') or task.exception or '', 'exit_code': task.exit_code,
+             'signal': record.get('signal'), 'pilot': task.pilot, 'nodes': place_of(task),
+             'started': task.extra.pop(STARTED, None), 'ended': time.time(), 'sandbox': where, LOST: lost or None}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def place_of(task: AgentTask) -> list[str]:

@@ -2,6 +2,9 @@
 
 Updates that cannot be sent wait: the last state of a task that is still in the agent, and the results of others, in
 memory and beyond a limit on disk.
+
+An agent that is killed leaves what it knew in the same file, from which the client takes it: results on which the agent
+acts before the coordinator has them, and all results while the coordinator does not answer.
 """
 
 from __future__ import annotations
@@ -38,6 +41,9 @@ MAX_WAITING_DELAY = 5.0
 
 MIN_DELAY = 1e-3
 """Resolution of the loop's timers in seconds; shorter delays are left out."""
+
+ANSWER = 0.25
+"""Seconds after which results that the coordinator has not acknowledged are written to disk, too."""
 
 MOST_BYTES = 16 << 20
 """Bytes of unsent results that are kept in memory; more are written to disk."""
@@ -80,6 +86,9 @@ class Reporter:
         self._all_ripe = False     # whether all states are due
         self._rounds = 0           # rounds since states in which tasks wait were sent
         self._kept = False
+        self._noted = False        # whether there are copies on disk of what is not sent yet
+        self._unanswered: object = None   # the first message without an answer
+        self._silent = False       # whether the coordinator has not answered for some time
         self.tasks = 0
         """Number of tasks in the agent."""
         self.waiting = 0
@@ -101,24 +110,37 @@ class Reporter:
         """Discard the unsent states of these tasks."""
         self._states.drop(tasks)
 
-    def returned(self, uids: Sequence[str], pilot: str) -> None:
-        """Report tasks that this pilot has not started and will not start."""
-        self._states.drop_uids(uids)
-        self._finished += [Update(uid, states.AGENT_SCHEDULING, {'returned': pilot}) for uid in uids]
-        self._schedule()
+    def returned(self, updates: Sequence[Update]) -> None:
+        """Report tasks that run on other pilots; each update names this pilot."""
+        self._states.drop_uids([update.uid for update in updates])
+        if updates:
+            self._finished += updates
+            if self._silent:
+                self._write_spool()
+            self._schedule()
 
-    def finished(self, tasks: Sequence[AgentTask]) -> None:
-        """Report the results of tasks that have left the agent, for output staging by the client or as final."""
+    def finished(self, tasks: Sequence[AgentTask], acted_upon: Collection[str] = ()) -> None:
+        """Report the results of tasks that have left the agent, for output staging by the client or as final.
+
+        The agent acts upon the results of `acted_upon` next, whether the coordinator has them or not.
+        """
         self.drop(tasks)
         for task in tasks if self._infos else ():
             self._infos.pop(task.uid, None)
         updates = _last_updates(tasks)
         self._trace_each('update_request', updates)
         self._finished += updates
+        if acted_upon and not self._silent:
+            self.note([update for update in updates if update.uid in acted_upon])
         self._size += sum(map(_size, tasks))
-        if self._size > self._limit and not self._connection.room:
+        if self._silent or (self._size > self._limit and not self._connection.room):
             self._write_spool()
         self._schedule()
+
+    def note(self, updates: Sequence[Update]) -> None:
+        """Write copies of updates to disk, which stay there until the coordinator has the updates."""
+        self._spool.note(updates)
+        self._noted = True
 
     def flush(self, *, sending: bool = True) -> None:
         """Send all updates now, with or without room in the connection; with `sending` False, write results to disk."""
@@ -133,7 +155,7 @@ class Reporter:
     def keep(self, pilot: Update | None) -> None:
         """Write unacknowledged results and the final state of the pilot to disk, to stay there."""
         self._kept = True
-        sent = [update for update in self._connection.unsettled() if states.TASK.value(update.state) >= _LEFT]
+        sent = [] if self._silent else self._in_flight()
         if sent or self._finished or pilot:
             self._spool.keep(sent + self._finished, pilot)
 
@@ -205,11 +227,35 @@ class Reporter:
             self._size = 0
             self._limit = MOST_BYTES
             self._push(updates)
+            if self._noted:
+                self._noted = False
+                self._connection.when_settled(partial(self._spool.accepted, self._spool.taken))
 
     def _push(self, updates: list[Update]) -> None:
         self._connection.update_tasks(updates)
         self._tracer.record('update_pushed', msg=f'bulk size: {len(updates)}')
         self._trace_each('update_pushed', updates)
+        if self._unanswered is None:
+            self._unanswered = first = object()
+            self._connection.when_settled(partial(self._answered, first))
+            if self._unanswered is first:
+                self._loop.call_later(ANSWER, partial(self._look_for_answer, first))
+
+    def _answered(self, first: object) -> None:
+        if self._unanswered is first:
+            self._unanswered, self._silent = None, False
+
+    def _look_for_answer(self, first: object) -> None:
+        """Write all results to disk from now on, and copies of what was sent, if the coordinator has not answered."""
+        if self._unanswered is first and not self._silent and self._spool.note(self._in_flight()):
+            self._silent = True
+            self._connection.when_settled(partial(self._spool.accepted, self._spool.taken))
+            self._write_spool()
+
+    def _in_flight(self) -> list[Update]:
+        """Return the sent updates without acknowledgement that must not get lost: results and attempts."""
+        return [update for update in self._connection.unsettled()
+                if update.info or states.TASK.value(update.state) >= _LEFT]
 
     def _trace_each(self, event: str, updates: Sequence[Update]) -> None:
         for update in updates if self._tracer.full_detail else ():

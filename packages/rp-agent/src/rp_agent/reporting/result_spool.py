@@ -43,6 +43,18 @@ class ResultSpool:
             return False
         return True
 
+    def note(self, updates: Sequence[Update]) -> bool:
+        """Append copies of updates that are sent from memory; return False if they cannot be written.
+
+        They are not taken, unless others before them are to be.
+        """
+        waiting = self._file.waiting
+        if updates and not self.put(updates):
+            return False
+        if not waiting:
+            self._file.skip()
+        return True
+
     def take(self, count: int) -> list[Update]:
         """Return the next updates, at most `count`. They stay in the file until `accepted`."""
         try:

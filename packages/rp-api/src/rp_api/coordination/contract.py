@@ -245,7 +245,8 @@ class ClientConnection(Connection):
     def bind_tasks(self, pilot: str, uids: Sequence[str]) -> None:
         """Bind at most `BULK` stored tasks to this pilot, as if they were new there.
 
-        Tasks that are already bound to it, and those that have left their agent, are unchanged.
+        Tasks that are already bound to it, and those that have left their agent, are unchanged. The others keep the
+        information of their last update, such as their attempts elsewhere, until the next one has some.
         """
 
     @abstractmethod

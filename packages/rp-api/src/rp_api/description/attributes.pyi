@@ -64,6 +64,7 @@ class TaskAttributes(TypedDict, total=False):
     cleanup: bool | int | str | None
     cache: Any
     retries: _Number
+    forward_signals: Any
     retry_on: Any
     retry_delay: _Number
     retry_with: Any

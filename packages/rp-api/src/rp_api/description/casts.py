@@ -14,10 +14,12 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from operator import is_
+from signal import Signals
 from typing import Any
 
 from rp_api import record
 from rp_api.record import CastError
+from rp_api.system.signals import WARNINGS, name_of
 
 Cast = Callable[[Any], Any]
 Check = Callable[[Any], 'str | None']
@@ -64,6 +66,16 @@ def reference(value: Any) -> str:
 
 _SCALARS: dict[Any, Cast] = {str: text, int: record.integer, float: record.number, bool: record.flag,
                              Any: record.anything}
+
+
+def warning(value: Any) -> str:
+    """Cast to the name of a signal that warns jobs: `USR1`, `SIGUSR1` or `signal.SIGUSR1`."""
+    names = sorted(map(name_of, WARNINGS))
+    given = name_of(value) if isinstance(value, Signals) else value
+    found = f'SIG{given.removeprefix("SIG")}' if isinstance(given, str) else given
+    if found not in names:
+        raise CastError(f'one of {", ".join(names)}')
+    return str(found)
 
 
 def cast_for(spec: Any) -> Cast:

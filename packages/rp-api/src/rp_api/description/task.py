@@ -22,6 +22,7 @@ from rp_api.description.casts import (
     structure,
     text,
     uid,
+    warning,
 )
 from rp_api.description.container import container
 from rp_api.description.typed import Description
@@ -90,6 +91,7 @@ METADATA = 'metadata'
 TIMEOUT = 'timeout'
 STARTUP_TIMEOUT = 'startup_timeout'
 RESTARTABLE = 'restartable'
+FORWARD_SIGNALS = 'forward_signals'
 CLEANUP = 'cleanup'
 CACHE = 'cache'
 RETRIES = 'retries'
@@ -261,6 +263,7 @@ _ATTRIBUTES: dict[str, tuple[Any, Any]] = {
     TIMEOUT: (float, 0.0),
     STARTUP_TIMEOUT: (float, 0.0),
     RESTARTABLE: (bool, False),
+    FORWARD_SIGNALS: ([warning], []),
     CLEANUP: (bool, False),
     CACHE: (_cache, False),
     RETRIES: (int, 0),
@@ -386,8 +389,11 @@ class TaskDescription(Description):
     - `cache` (bool or str, False): use the result of an earlier task with equal description, inputs, executable and
       function, if the base directory has one, and store this one; a string, or `rp.Cache(key=...)`, is a key that
       stands for all of these. See docs/guides/cache.md.
-    - `restartable` (bool, False): allow the task to run again when its node or pilot fails, up to three times in total,
-      or as often as `retries` allows.
+    - `restartable` (bool, False): allow the task to run again when its job ends, or its node or agent dies; see
+      docs/guides/several-pilots.md.
+    - `forward_signals` (list, []): signals that the task gets when the job of its pilot gets them, as by
+      `sbatch --signal=USR1@60`: some of `SIGHUP`, `SIGUSR1`, `SIGUSR2`, `SIGALRM` and `SIGXCPU`. They go to those
+      processes of the task that have a handler.
     - `retries` (int, 0): further attempts after a failure, at most 1000; see docs/guides/errors-and-retries.md.
     - `retry_on` (list, []): the failures that are retried: exit codes, names of signals (`SIGBUS`), `stderr:<regex>`,
       and the kinds `exit`, `signal`, `memory`, `output`, `exception`, `timeout`, `node`, `pilot`, `lost`, `launch` and

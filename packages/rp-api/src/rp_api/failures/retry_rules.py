@@ -40,7 +40,7 @@ NEVER = frozenset({CANCELED, DEPENDENCY, DESCRIPTION, STAGING})
 """The kinds of failures that are never retried: another run of the program does not change them."""
 
 RESTARTS = 3
-"""Attempts of a task that is `restartable` and has no `retries`."""
+"""Deaths of nodes or agents at which a task may have been running; then it is suspected of causing them, and fails."""
 
 LONGEST_DELAY = 600.0
 """Seconds to which a delay grows, unless the first one is longer."""
@@ -126,8 +126,12 @@ class RetryRules:
             self._rules = set(BY_DEFAULT)
         if restartable:
             self._rules |= {NODE, PILOT}
-        self.most = 1 + self._retries if self._retries else RESTARTS if restartable else 1
-        """The number of attempts that the task has at most."""
+        self.most = 1 + self._retries
+        """The number of attempts that may fail; those that were lost do not count."""
+
+    def restarts(self, kind: str) -> bool:
+        """Return whether the task runs again after an attempt was lost with its pilot or node (the kind)."""
+        return kind in self._rules
 
     def covers(self, record: Mapping[str, Any], exit_code: int | None, stderr: Callable[[], str]) -> bool:
         """Return whether a failure is one that is followed by another attempt.

@@ -173,6 +173,16 @@ def tree(roots: Collection[int], table: Mapping[int, Process]) -> set[int]:
     return {pid for pid in members if table[pid].alive}
 
 
+def handles(pid: int, number: int) -> bool:
+    """Return whether a process has a handler for a signal; False if it has ended."""
+    try:
+        with open(f'/proc/{pid}/status', 'rb') as status:
+            caught = next((line for line in status if line.startswith(b'SigCgt:')), b'SigCgt: 0')
+    except OSError:
+        return False
+    return bool(int(caught.split()[1], 16) >> (number - 1) & 1)
+
+
 def kill_tree(roots: Iterable[int], sig: int) -> list[int]:
     """Send a signal to the trees of the processes (or sessions) in `roots`, and return the signalled processes.
 

@@ -32,7 +32,7 @@ def guarded(name: str, action: Callable[[], int]) -> int:
         name: Name of the program, for the sentence.
         action: Returns the exit code.
     """
-    signals.set_defaults(but=signals.OF_A_TERMINAL)
+    signals.set_defaults(but=signals.OF_A_TERMINAL | signals.WARNINGS)
     try:
         code = action()
         if sys.stdout is not None:   # closed by the shell

@@ -14,7 +14,7 @@ from rp_api import states
 from rp_api.description.task import SERVICES
 from rp_api.task_modes import SERVICE_MODES
 from rp_client.pilot import Pilot
-from rp_client.task import Task
+from rp_client.task import RETURNED, Task
 
 
 class Draining:
@@ -74,6 +74,6 @@ def may_move(task: Task) -> bool:
 
 
 def is_returned(task: Task, state: str, info: Mapping[str, Any] | None) -> bool:
-    """Return whether this update, or record, says that the pilot of a task has returned it."""
-    return (state == states.AGENT_SCHEDULING and info is not None and task._place is not None
-            and info.get('returned') == task._place and task.state not in states.FINAL)
+    """Return whether this update, or record, says that the pilot of a task has returned it, before or after a start."""
+    return (state in (states.AGENT_SCHEDULING, states.AGENT_EXECUTING) and info is not None
+            and task._place is not None and info.get(RETURNED) == task._place and task.state not in states.FINAL)

@@ -284,16 +284,18 @@ class PilotFlow:
         last = end.stderr or end.stdout if end else ''
         detail = f'see {where}' + (f'; its last lines:\n{last}' if last else '')
         self._advance([pilot], states.FAILED, {
-            'exception': sentence, 'exception_detail': detail,
+            'exception': sentence, 'exception_detail': detail, 'announced': end is not None and end.announced,
             'stdout': end.stdout if end else '', 'stderr': end.stderr if end else ''})
 
     def _agent_ended(self, end: End) -> None:
         if end.reason is not None and end.uid in self._postponed:
             self._end_postponed(end.uid, end.words or end.reason)
             return
-        # the agent's last messages may still be in transit through the hub
-        delay = LAST_WORD if end.reason is None else DRAIN
-        self._engine.loop.call_later(delay, self._agent_gone, self._pilots[end.uid], end)
+        # the agent's last messages may still be in transit through the coordinator, which answers when it is back
+        pilot, delay = self._pilots[end.uid], LAST_WORD if end.reason is None else DRAIN
+        self._engine.connection.update_pilots([Update(pilot.uid, pilot.state)])
+        self._engine.connection.when_settled(
+            lambda: self._engine.loop.call_later(delay, self._agent_gone, pilot, end))
 
     def _agent_gone(self, pilot: Pilot, end: End) -> None:
         if pilot.state not in states.FINAL:

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 from rp_api import states
 from rp_api.coordination.contract import BULK, UNBOUND, KnownTask, Submission, Update
 from rp_api.failures.kinds import CANCELED, DEPENDENCY, PILOT
-from rp_api.failures.retry_rules import RetryRules
+from rp_api.failures.losses import DEATH, END, LOST, suspicion
 from rp_client.cache.tasks import Hit, TaskCache
 from rp_client.engine.tracker import Change, Tracker
 from rp_client.flow.chunk_flow import ChunkFlow, batches, uids_of
 from rp_client.flow.draining import Draining, is_returned, may_move
+from rp_client.flow.fates import Fate, fate, is_ended_by_user, is_unstarted
 from rp_client.flow.no_pilot import PilotWatch
 from rp_client.pilot import Pilot
 from rp_client.raptor import RaptorMaster
@@ -29,7 +30,7 @@ from rp_client.scheduler.component import RELEASED, TaskScheduling, active_place
 from rp_client.stager.input import TaskStagingInput
 from rp_client.stager.output import Finished, TaskStagingOutput
 from rp_client.sweep import ChunkTask, SweepTask
-from rp_client.task import Task
+from rp_client.task import HISTORY, RETURNED, Task
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -246,8 +247,7 @@ class TaskFlow:
         self.chunks.answers(updates)
         self._cache.ending(updates)
         changes = self._tracker.apply(updates)
-        if self._draining.places:
-            self._returned([task for task, state, info in updates if is_returned(task, state, info)])
+        self._returned([task for task, state, info in updates if info and is_returned(task, state, info)])
         by_state = _by_state(changes)
         if states.AGENT_EXECUTING in by_state:
             self._cache.started(by_state[states.AGENT_EXECUTING])
@@ -295,10 +295,19 @@ class TaskFlow:
             self._request_return({task.uid: task for task in live if may_move(task)})
 
     def _returned(self, tasks: list[Task]) -> None:
-        """Run tasks on other pilots that an agent has returned."""
+        """Run tasks on other pilots that an agent has returned; those of RAPTOR when the fate of masters is known."""
+        tasks = [task for task in tasks if not task._common.raptor_id]
+        if not tasks:
+            return
         cancelled = [task for task in tasks if task.uid in self._cancelled]
         self._end(cancelled, states.CANCELED, {'exception': 'cancelled before its pilot started it'})
+        for place in {task._pilot for task in tasks if task._pilot and task._place not in self._draining.places}:
+            self._scheduling.leave(place)
         self._again([task for task in tasks if task.state not in states.FINAL])
+
+    def end_of_pilot(self, uid: str) -> str:
+        """Return why a pilot, or partition, runs a task no more that it had."""
+        return self._ended.get(uid) or f'{uid} has given it back'
 
     def restore(self, task: Task, known: KnownTask) -> None:
         """Restore a task from the coordinator's record; `resume` continues it."""
@@ -395,29 +404,49 @@ class TaskFlow:
         self._scheduling.remove_pilots([pilot.uid])   # the pilot's end may not have been processed yet
         cancelled = [task for task in tasks if task.uid in self._cancelled]
         self._end(cancelled, states.CANCELED, {'exception': f'cancelled, and {pilot.uid} has ended'})
+        self._keep(cancelled)   # agents may follow them
         tasks = [task for task in tasks if task.state not in states.FINAL]
-        restarted = [task for task in tasks if pilot.state == states.FAILED and _restartable(task)]
-        for task in restarted:
-            task._failed_with(pilot.uid, _reason(pilot))
-        again = {task.uid: task for task in tasks if task in restarted
-                 or ((self._scheduling.binds_late or pilot.uid in self._draining.places)
-                     and self._is_unstarted(task, pilot, unsent))}
-        if again:
-            # tasks in input staging come here again when it is complete
-            self._again([task for uid, task in again.items() if not self._input.has(uid)])
-            tasks = [task for task in tasks if task.uid not in again]
+        theirs = [task for task in tasks if task._common.raptor_id]
+        self._part_with(pilot, [task for task in tasks if not task._common.raptor_id] if theirs else tasks, unsent)
+        self._part_with(pilot, theirs, unsent)   # now the fate of their masters is known
+
+    def _part_with(self, pilot: Pilot, tasks: list[Task], unsent: Collection[str]) -> None:
+        fates: dict[Fate, list[Task]] = {each: [] for each in Fate}
+        for task in tasks:
+            fates[self._fate(task, pilot, unsent)].append(task)
+        reason = _reason(pilot)
+        lost, again, suspects, ended = (fates[each] for each in (Fate.LOST, Fate.AGAIN, Fate.SUSPECT, Fate.ENDED))
+        for task in lost:
+            task._lose(pilot.uid, reason, END if pilot._announced else DEATH)
+        self._report([Update(task.uid, states.AGENT_EXECUTING, {
+            HISTORY: task._failures, RETURNED: pilot.uid}) for task in lost if task._stored])
+        for task in again:
+            if not isinstance(task, ChunkTask):
+                task._learn({RETURNED: pilot.uid})
+        # tasks in input staging come here again when it is complete
+        self._again([task for task in (*lost, *again) if not self._input.has(task.uid)])
+        for task in suspects:
+            sentence = suspicion(task.uid, task._failures, reason)
+            self._end([task], states.FAILED, {'exception': sentence, 'exception_detail': pilot.exception_detail,
+                                              'error': {'kind': PILOT, 'sentence': sentence, LOST: DEATH}})
         state = states.CANCELED if pilot.state == states.CANCELED else states.FAILED
-        self._end(tasks, state, {'exception': f'{pilot.uid} ended before the task did: {_reason(pilot)}',
+        self._end(ended, state, {'exception': f'{pilot.uid} ended before the task did: {reason}',
                                  'exception_detail': pilot.exception_detail,
                                  'error': {'kind': CANCELED if state == states.CANCELED else PILOT}})
-        self._keep([*cancelled, *tasks])   # agents may follow them
+        self._keep([*suspects, *ended])   # agents may follow them
 
-    def _is_unstarted(self, task: Task, pilot: Pilot, unsent: Collection[str]) -> bool:
-        """Return whether a task has certainly not started in a pilot that has ended, and may run in another one."""
-        if task._common.raptor_id or task._common.pilot:
-            return False
-        return (task.uid in unsent or self._input.has(task.uid)
-                or (pilot._kept is not None and task.uid not in pilot._kept))
+    def _fate(self, task: Task, pilot: Pilot, unsent: Collection[str]) -> Fate:
+        common = task._common
+        moves = not common.pilot and (not common.raptor_id or self._scheduling.has_master(task))
+        if is_ended_by_user(pilot) and not self._scheduling.binds_late and pilot.uid not in self._draining.places:
+            return Fate.ENDED
+        return fate(task, pilot, moves=moves, unstarted=is_unstarted(
+            task, pilot, unsent=task.uid in unsent or self._input.has(task.uid)))
+
+    def _report(self, updates: Sequence[Update]) -> None:
+        """Send updates of tasks to the coordinator."""
+        for first in range(0, len(updates), BULK):
+            self._engine.connection.update_tasks(updates[first:first + BULK])
 
     def _again(self, tasks: list[Task]) -> None:
         self._scheduling.returned([task.uid for task in tasks])
@@ -562,8 +591,7 @@ class TaskFlow:
             self._scheduling.left([task.uid for task, _, _ in real])
         sent = [Update(uid, state, {**info, 'reached': task._reached}) for task, _, _ in real if task._stored
                 for uid in uids_of(task)]
-        for first in range(0, len(sent), BULK):
-            self._engine.connection.update_tasks(sent[first:first + BULK])
+        self._report(sent)
         if any(isinstance(task, RaptorMaster) for task, _, _ in real):
             self._fail_orphans()
         self.chunks.feed()
@@ -608,13 +636,6 @@ def _by_state(changes: Sequence[Change]) -> dict[str, list[Task]]:
 def _reason(pilot: Pilot) -> str:
     """Return why a pilot has ended."""
     return pilot.exception or (pilot.log[-1] if pilot.log else f'{pilot.uid} is {pilot.state}')
-
-
-def _restartable(task: Task) -> bool:
-    if not task._common.restartable:
-        return False
-    rules = RetryRules(task._sparse())
-    return task.attempts < rules.most and rules.covers({'kind': PILOT}, None, str)
 
 
 def _is_part(task: Task) -> bool:

@@ -40,6 +40,8 @@ class End(NamedTuple):
     """The file with details, if it is not the agent's log."""
     words: str = ''
     """The batch system's message, in a sentence; empty without one."""
+    announced: bool = False
+    """True if the batch system has ended the job: at its time limit, or because it was cancelled or preempted."""
 
 
 class Reports(NamedTuple):

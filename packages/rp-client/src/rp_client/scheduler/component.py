@@ -35,6 +35,7 @@ class TaskScheduling(ClientComponent):
         self._tasks = tasks
         self._pilots: dict[str, Pilot] = {}   # and partitions
         self._pilots_in_use: set[str] = set()
+        self._ending: set[str] = set()   # partitions that end
         self._places = Places(self._need)
         scheduler.place, scheduler.knows, scheduler.need = self._places.choose, self._places.has, self._need
         self._last_need: tuple[CommonDescription, Need] | None = None
@@ -194,6 +195,18 @@ class TaskScheduling(ClientComponent):
                 self._places.forget(uid)
         self._scheduler.remove_pilots(gone)
 
+    def leave(self, place: Pilot) -> None:
+        """Bind no more tasks to a pilot, or partition, that ends."""
+        if isinstance(place, Partition):
+            self._ending.add(place.uid)
+            self._update_places(place._whole)
+        else:
+            self.remove_pilots([place.uid])
+
+    def has_master(self, task: Task) -> bool:
+        """Return whether a RAPTOR master may run a task of which the pilot has ended."""
+        return self._followers.may_run(task)
+
     def uses(self, pilot: str) -> bool:
         """Return whether tasks are bound to that pilot."""
         return pilot in self._pilots_in_use
@@ -213,7 +226,7 @@ class TaskScheduling(ClientComponent):
         self._bound(self._scheduler.retry())
 
     def _update_places(self, pilot: Pilot) -> None:
-        active = active_places(pilot)
+        active = [place for place in active_places(pilot) if place.uid not in self._ending]
         if pilot._divided:
             self._pilots.update((partition.uid, partition) for partition in pilot.partitions)
             self._places.update(pilot.uid, {place.uid: _place(place) for place in active},

@@ -92,6 +92,11 @@ class Followers:
         task = self._tasks.get(raptor_id)   # a master may not be registered yet
         return task is not None and not isinstance(task, RaptorMaster)
 
+    def may_run(self, task: Task) -> bool:
+        """Return whether a master that the task requests is live, on another pilot or none."""
+        return any(master.state not in states.FINAL and (master._place is None or master._place != task._place)
+                   for master in self._named(task._common.raptor_id))
+
     def wait_of(self, task: Task) -> str:
         """Return what keeps a task from being run by its master; empty if nothing does."""
         raptor_id = task._common.raptor_id

@@ -43,6 +43,7 @@ _AGENT = (
     _agent('partition_ready', 'a partition takes tasks', condition='PILOT', origin=OWN),
     _agent('partition_stop', 'a partition has ended', msg='state', condition='PILOT', origin=OWN),
     _agent('sub_agent_stop', 'a sub-agent has ended', msg='its name', optional=True, origin=IN_USE),
+    _agent('signal', 'the job got a signal that does not end it', msg='its name', optional=True, origin=OWN),
     _agent('node_lost', 'a node of the pilot cannot be used any more', msg='its name', optional=True, origin=OWN),
     _scheduling('task_retry', 'an attempt of the task has failed, and another one will follow', msg='number and kind',
                 optional=True, origin=OWN),

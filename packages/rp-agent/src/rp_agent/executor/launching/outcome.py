@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rp_agent.lookup import not_in_sandbox
+from rp_agent.task import KILLED, AgentTask
 from rp_api.failures.kinds import EXIT, LAUNCH, SIGNAL
 from rp_api.system.disk import no_room
 from rp_api.system.readable import end_of
 from rp_api.system.shell_text import advice
 from rp_api.system.signals import name_of
-
-if TYPE_CHECKING:
-    from rp_agent.task import AgentTask
 
 _NOT_FOUND = 127
 _NOT_EXECUTABLE = 126
@@ -112,6 +110,12 @@ def explain_code(code: int, shell: bool) -> str:
     if shell and code == _NOT_EXECUTABLE:
         return f'exit code: {code} (the shell could not execute a command)'
     return f'exit code: {code}'
+
+
+def note_kills(task: AgentTask, codes: Mapping[int, int]) -> None:
+    """Note on a failed task that a rank of it was killed; the ranks of a program often answer with other exit codes."""
+    if any(map(was_killed, codes.values())):
+        task.extra[KILLED] = True
 
 
 def was_killed(code: int) -> bool:

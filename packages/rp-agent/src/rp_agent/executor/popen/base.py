@@ -17,6 +17,7 @@ from rp_agent.executor.reaper import Reaper
 from rp_agent.executor.run import AnyRun
 from rp_agent.task import AgentTask
 from rp_api.loop.event_loop import Loop
+from rp_api.system.signals import name_of
 from rp_profiling.write.tracer import Tracer
 
 SHORTAGE_LIMIT = 60.0
@@ -44,6 +45,11 @@ class ProcessExecutor(BaseExecutor, Generic[AnyRun]):
 
     def sweep(self, uids: Iterable[str]) -> None:
         self._reaper.sweep(set(uids))
+
+    def forward_signal(self, number: int) -> None:
+        wanted = name_of(number)
+        self._reaper.forward([run for run in self._reaper.running.values() if run.ending is None
+                              and wanted in run.task.description['forward_signals']], number)
 
     def check(self) -> None:
         """Verify all invariants; raise AssertionError."""

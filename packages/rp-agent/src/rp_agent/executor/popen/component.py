@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING, Any
 from rp_agent.executor.base import Ending
 from rp_agent.executor.launching.environment import PilotContext
 from rp_agent.executor.launching.launch_outcome import conclude
-from rp_agent.executor.launching.outcome import code_of, exit_code_of_task, explain, fail, of_codes, of_script
+from rp_agent.executor.launching.outcome import (
+    code_of,
+    exit_code_of_task,
+    explain,
+    fail,
+    note_kills,
+    of_codes,
+    of_script,
+)
 from rp_agent.executor.launching.plan import DIRECT, LAUNCH, plan
 from rp_agent.executor.popen.base import RETRY_AFTER, SHORTAGE_LIMIT, STARTS_PER_TURN, ProcessExecutor
 from rp_agent.executor.popen.deferred import Deferred
@@ -265,6 +273,7 @@ class Executor(ProcessExecutor[Run]):
             shell = run.plan.kind != DIRECT
             task.exit_code = code_of(task.exit_code, shell=shell)
             script = run.plan.output[0] if run.plan.kind == LAUNCH else ''
+            note_kills(task, run.codes)
             record = of_codes(run.codes, shell=shell)
             fail(task, explain(run.codes, shell), {**record, **(of_script(script) if script else {})}, output=script)
         if run.plan.launch is not None and task.target_state != states.DONE:

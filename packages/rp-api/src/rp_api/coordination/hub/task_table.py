@@ -160,7 +160,7 @@ class TaskTable:
         revisions = self._db.take(len(ids))
         self._db.write_many(
             f"UPDATE tasks SET rev = ?1, pilot = ?2, attempts = attempts + 1, state = '{_BOUND}', "
-            f'value = {_BOUND_VALUE}, {keep_told("tasks")}, changed = -?1, info = NULL WHERE id = ?3',
+            f'value = {_BOUND_VALUE}, {keep_told("tasks")}, changed = -?1 WHERE id = ?3',
             [(rev, pilot, task) for rev, task in zip(revisions, ids, strict=True)])
         for _, run in groupby(zip(revisions, ids, strict=True), lambda pair: pair[0] - pair[1]):
             (first, task), *rest = run

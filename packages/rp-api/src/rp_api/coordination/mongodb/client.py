@@ -77,7 +77,7 @@ class MongoClientConnection(MongoConnection, ClientConnection):
     def _bind_tasks(self, parcel: int, pilot: str, uids: list[str]) -> None:
         wanted: Document = {'_id': {'$in': uids}, 'type': 'task'}
         change = documents.moved(states.TASK, Update('', documents.BOUND), -parcel)
-        change['$set'] |= {'pilot': pilot, 'parcel': parcel, 'info': None}
+        change['$set'] |= {'pilot': pilot, 'parcel': parcel}
         bound = self._collection.update_many(
             {**wanted, 'pilot': {'$ne': pilot}, 'value': {'$lt': documents.LEFT_AGENT}},
             {**change, '$inc': {'attempts': 1}})

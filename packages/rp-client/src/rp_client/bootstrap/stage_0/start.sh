@@ -14,7 +14,9 @@ sys.exit(main())
 rp_run_stage_1() {
     rp_doing='running the agent'
     export RP_PILOT_SANDBOX="$rp_sandbox"
+    rp_warned=yes
     rp_run "$rp_python" -c "$rp_stage_1"
+    trap '' $rp_warnings
     if test "$rp_code" -eq 99; then
         rp_words=$("$rp_python" -c "$rp_stage_1" 2>&1 | tail -n 1)
         rp_fail "$rp_exit_agent" "rp-agent cannot be imported in the Python of the pilot: ${rp_words#*: }; install it \
@@ -39,7 +41,7 @@ rp_main() {
     trap rp_at_exit EXIT
     trap 'rp_on_signal TERM 15' TERM
     trap 'rp_on_signal INT 2' INT
-    trap 'rp_on_signal HUP 1' HUP
+    trap '' $rp_warnings   # programs that it starts ignore them, too
     rp_enter_sandbox
     rp_read_settings
     test -z "$rp_profile" || rp_begin_profile

@@ -4,7 +4,7 @@
 rp_guard_with() {
     rp_guard_file=$rp_sandbox/bootstrap_0.late
     (
-        trap - EXIT TERM INT HUP
+        trap - EXIT TERM INT
         rp_index=0
         while test "$rp_index" -lt "$1"; do
             sleep 1   # not longer, as it survives the guard
@@ -45,6 +45,9 @@ rp_kill_below() {
 rp_run() {
     "$@" < /dev/null 4>&- 5>&- &
     rp_child=$!
+    for rp_warning in ${rp_warned:+$rp_warnings}; do
+        trap "kill -$rp_warning $rp_child 2> /dev/null" "$rp_warning"
+    done
     # a signal interrupts `wait`
     while :; do
         wait "$rp_child"

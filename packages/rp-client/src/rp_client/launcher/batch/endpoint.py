@@ -47,6 +47,10 @@ class _UnreachableError(Exception):
     """The batch system could not be reached; the text is its output, or that of its program."""
 
 
+class _FullError(_UnreachableError):
+    """The batch system takes no more jobs for the moment."""
+
+
 class _Job:
     __slots__ = ('changed', 'key', 'missed', 'name', 'sandbox', 'status')
 
@@ -182,20 +186,20 @@ class Endpoint:
         self.busy_since = time.monotonic()
 
     def _submit_all(self, jobs: Iterable[Mapping[str, Any]]) -> None:
-        """Submit jobs; if the batch system cannot be reached for one, postpone it and the rest."""
-        unreachable = ''
+        """Submit jobs; if the batch system cannot be reached for one, or is full, postpone it and the rest."""
+        before: _UnreachableError | None = None
         for job in jobs:
             self._goes_on()
             if job['key'] in self._cancelled and not job.get('earlier'):
                 self._refuse(job['key'], 'it was cancelled before it was submitted')
                 continue
             try:
-                if unreachable:
-                    raise _UnreachableError(unreachable)
+                if before is not None:
+                    raise before
                 name = self._submitted(job)
             except _UnreachableError as error:
-                unreachable = str(error)
-                self._postpone(job, unreachable)
+                before = error
+                self._postpone(job, error)
             except PlatformError as error:
                 self._refuse(job['key'], str(error))
             else:
@@ -229,6 +233,8 @@ class Endpoint:
             # it may be in the queue, and must not be submitted twice
             raise _UnreachableError(str(error)) from None
         said = _said(result.output)
+        if result.code and system.is_full(said):
+            raise _FullError(said)
         if result.code and system.is_unreachable(said):
             raise _UnreachableError(said)
         name = system.submitted(result.output)
@@ -265,8 +271,12 @@ class Endpoint:
             raise PlatformError('it was cancelled before it was submitted')
         self._place([job])
 
-    def _postpone(self, job: Mapping[str, Any], said: str) -> None:
-        if self._postponed.add(job, time.monotonic()):
+    def _postpone(self, job: Mapping[str, Any], said: _UnreachableError) -> None:
+        if isinstance(said, _FullError):
+            self._postponed.add(job, time.monotonic(), full=True)
+            self._tell({'event': 'delayed', 'key': job['key'], 'reason':
+                        f'{self._system.name} takes no more jobs for now, the job is submitted again later: {said}'})
+        elif self._postponed.add(job, time.monotonic()):
             self._tell({'event': 'delayed', 'key': job['key'], 'reason':
                         f'{self._system.name} cannot be reached, the job is submitted again for up to '
                         f'{RETRY_TIME / 60:g} minutes: {said}'})

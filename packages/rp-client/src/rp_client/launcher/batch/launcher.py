@@ -7,6 +7,7 @@ events into reports on pilots. The batch system reports the state of jobs, agent
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,9 @@ from rp_client.launcher.batch.systems.registry import batch_system, is_known
 
 REAP_TIMEOUT = 2.0
 """Seconds to wait for the end of the process."""
+
+_ANNOUNCED = re.compile(r'time.?(limit|out)|walltime|preempt|deadline|runlimit|revoked', re.IGNORECASE)
+"""What batch systems say of jobs that they have ended by themselves, besides those that were cancelled."""
 
 LOG = 'batch.log'
 """The file in the session's directory with the messages of the process."""
@@ -274,12 +278,13 @@ def _end(pilot: _Pilot, event: Mapping[str, Any]) -> End:
     failure = read_failure(files[FAILED].encode()) if FAILED in files else None
     how = {'CANCELED': 'was cancelled', 'GONE': 'is gone', 'DONE': 'is done'}.get(event['state'], 'failed')
     words = f'job {pilot.job} of {pilot.uid} on {pilot.url} {how}: {event["words"]}'
+    announced = event['state'] == 'CANCELED' or bool(_ANNOUNCED.search(event['words']))
     if failure is not None:
         where = failure.file or f'{pilot.sandbox}/bootstrap_0.err'
-        return End(pilot.uid, f'{pilot.uid}: {failure.sentence}', out, failure.tail or err, where, words)
+        return End(pilot.uid, f'{pilot.uid}: {failure.sentence}', out, failure.tail or err, where, words, announced)
     if event['state'] == 'DONE':
         return End(pilot.uid, None, out, err)
-    return End(pilot.uid, words, out, err, f'{pilot.sandbox}/bootstrap_0.err', words)
+    return End(pilot.uid, words, out, err, f'{pilot.sandbox}/bootstrap_0.err', words, announced)
 
 
 def _expandable(path: str) -> str:

@@ -1,4 +1,4 @@
-"""The retry schedule of jobs that could not be submitted because the batch system cannot be reached.
+"""The retry schedule of jobs that could not be submitted because the batch system cannot be reached, or is full.
 
 No I/O and no clocks: the caller passes the time.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 RETRY_TIME = 600.0
-"""Seconds after the first submission in which it is retried."""
+"""Seconds after the first submission in which it is retried if the batch system cannot be reached."""
 
 FIRST_DELAY = 5.0
 """Seconds before the first retry; each further delay is twice as long."""
@@ -27,9 +27,14 @@ class Postponed:
     def __contains__(self, key: object) -> bool:
         return key in self._jobs
 
-    def add(self, job: Mapping[str, Any], now: float) -> bool:
-        """Schedule the next retry of a job; return False if its time is over."""
+    def add(self, job: Mapping[str, Any], now: float, *, full: bool = False) -> bool:
+        """Schedule the next retry of a job; return False if its time is over.
+
+        If the batch system takes no more jobs for now (`full`), there is no limit: others may take days to end.
+        """
         known = self._jobs.setdefault(job['key'], _Job(job, now))
+        if full:
+            known.since = now
         if now - known.since >= RETRY_TIME:
             return False
         known.due = min(now + known.delay, known.since + RETRY_TIME)

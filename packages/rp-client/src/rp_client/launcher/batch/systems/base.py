@@ -71,6 +71,8 @@ class BatchSystem(ABC):
     """Reasons for which a waiting job cannot start without a change: regular expressions, and their meanings."""
     unreachable: ClassVar[Mapping[str, str]] = {}
     """Messages of the submitter if the batch system cannot be reached: regular expressions, and their meanings."""
+    full: ClassVar[Mapping[str, str]] = {}
+    """Messages of the submitter if it takes no more jobs until others have ended: regular expressions, and meanings."""
 
     @classmethod
     def is_never(cls, reason: str) -> bool:
@@ -89,6 +91,15 @@ class BatchSystem(ABC):
             output: Output of the submission script.
         """
         return any(re.search(pattern, output) for pattern in cls.unreachable)
+
+    @classmethod
+    def is_full(cls, output: str) -> bool:
+        """Return whether a submission failed because there are too many jobs for the moment.
+
+        Args:
+            output: Output of the submission script.
+        """
+        return any(re.search(pattern, output) for pattern in cls.full)
 
     @abstractmethod
     def ask(self, jobs: Mapping[str, str]) -> str:

@@ -45,6 +45,9 @@ class LSF(Scripted):
         r'never satisf': 'the job waits for something that cannot happen',
         r'suspended by (LSF )?(admin|root)': 'the job is held by an administrator',
     }
+    full: ClassVar[Mapping[str, str]] = {
+        r'[Pp]ending job (slot )?threshold reached': 'the user has as many waiting jobs as it may have at once',
+    }
     unreachable: ClassVar[Mapping[str, str]] = {
         r'LSF is down|(LIM|mbatchd) is down|Slave LIM configuration': 'the daemons of LSF do not run',
         r'Cannot connect to LSF|[Cc]onnection (refused|timed out)': 'LSF cannot be reached',

@@ -54,6 +54,10 @@ class PBSPro(Scripted):
         r'comment = .*violates (queue|server) (resource )?limits': 'the job is outside of the limits of the queue',
         r'Hold_Types = \w*[osp]': 'the job is held by an operator, or by PBS after failed starts',
     }
+    full: ClassVar[Mapping[str, str]] = {
+        r'[Ww]ould exceed .*(limit|max_queued)|Maximum number of jobs already in queue':
+            'the user or group has as many jobs as it may have at once',
+    }
     unreachable: ClassVar[Mapping[str, str]] = {
         r'[Cc]annot connect to server': 'the server does not run, or cannot be reached',
         r'Connection (refused|timed out)|Communication failure': 'the server does not run, or cannot be reached',

@@ -59,6 +59,9 @@ class GridEngine(Scripted):
         r'no suitable queues': 'no queue has what the job asks for, even if it were empty',
         r'all instances of the queue are stopped': 'the queue is disabled, suspended, or in error',
     }
+    full: ClassVar[Mapping[str, str]] = {
+        r'[Oo]nly \d+ jobs are allowed': 'the user, or the cluster, has as many jobs as it may have at once',
+    }
     unreachable: ClassVar[Mapping[str, str]] = {
         r'unable to contact qmaster|unable to send message to qmaster': 'qmaster does not run, or cannot be reached',
         r'got select error|failed receiving gdi request': 'qmaster cannot be reached, or did not answer',

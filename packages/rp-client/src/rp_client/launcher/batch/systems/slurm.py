@@ -69,6 +69,9 @@ class Slurm(Scripted):
         r'^(JobHeldAdmin|JobHoldMaxRequeue|launch_failed_requeued_held|job_requeued_in_held_state)$':
             'the job is held by an administrator, or by Slurm after a failed start',
     }
+    full: ClassVar[Mapping[str, str]] = {
+        r'(Assoc|QOS)\w*Submit\w*Limit': 'the user, account or QOS has as many jobs as it may have at once',
+    }
     unreachable: ClassVar[Mapping[str, str]] = {
         r'Unable to contact slurm controller': 'slurmctld does not run, or cannot be reached',
         r'Socket timed out on send/recv': 'slurmctld did not answer in time',
