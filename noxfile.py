@@ -311,7 +311,7 @@ def more_tests(session: nox.Session) -> None:
     if not programs.exists():
         session.error('`nox -s tests` has to run first: it makes the environment')
     os.environ['PATH'] = os.pathsep.join([str(programs), os.environ['PATH']])
-    install_debian(session, SSH, SLURM, SGE, QUOTAS, MPI, CONTAINERS)
+    install_debian(session, SSH, SLURM, SGE, QUOTAS, MPI, CONTAINERS, TRACE)
     wheels, others = install_wheels(session), [*(f'smoke({version})' for version in OTHERS), 'compat']
     install_others = ['nice', sys.executable, '-m', 'nox', '--install-only', '--session', *others]
     with meanwhile(lambda: run_dragon(session),

@@ -37,11 +37,11 @@ def main(base: str) -> None:
         with rp.raptor.Executor(master) as executor:
             values = np.ones(1_000_000)
             futures = [executor.submit(total, each) for each in (values, master.put_object(values))]
-            assert [future.result(60) for future in futures] == [1e6] * 2
+            assert [future.result(150) for future in futures] == [1e6] * 2
             rest = tmgr.submit_tasks([rp.TaskDescription({'executable': 'true', **more}) for more in (
                 {}, {'pre_exec': ['true']}, {'cache': True}, {'services': ['serves']}, {'named_env': 'kept'},
                 {'named_env': 'named'})])
-            tmgr.wait_tasks([task.uid for task in rest], timeout=60)
+            tmgr.wait_tasks([task.uid for task in rest], timeout=150)
             assert [task.state for task in rest] == [rp.DONE] * len(rest), [str(task.exception) for task in rest]
             print(json.dumps([session.path, pilot.pilot_sandbox]), flush=True)
             sys.stdin.readline()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -17,6 +18,8 @@ import pytest
 from rp_api.errors import OwnershipError
 from rp_api.system import private
 from rp_api.system.shared_directory import shared_memory
+
+pytestmark = pytest.mark.timeout(360)   # all system calls with a path are traced
 
 TIMEOUT = 120.0
 
@@ -74,6 +77,8 @@ def is_shared(directory: str) -> bool:
 @pytest.fixture(scope='module')
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[Call]]]:
     """A session at work, and the calls so far; the base directory is one in which all users can make entries."""
+    if shutil.which('strace') is None:
+        (pytest.fail if 'CI' in os.environ else pytest.skip)('not installed: strace')
     tmp_path = tmp_path_factory.mktemp('outside')
     base = tmp_path / 'shared'
     for name in (base, tmp_path / 'tmp'):
