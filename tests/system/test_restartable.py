@@ -141,3 +141,36 @@ def test_files_are_brought_to_the_other_pilot(site: Site) -> None:
     assert set(site.tmgr.wait_tasks(timeout=30)) == {rp.DONE}
     assert {task.pilot for task in tasks} == {second.uid}
     assert [(site.base / f'out.{number}').read_text() for number in range(2)] == ['data', 'data']
+
+
+def _process_of(sandbox: str, name: str) -> int:
+    """The sub-agent of that name, whose output goes to a file in the sandbox; its guard comes after it."""
+    found = []
+    for link in Path('/proc').glob('[0-9]*/fd/[12]'):
+        try:
+            if os.readlink(link).startswith(f'{sandbox}/{name}.'):
+                found.append(int(link.parts[2]))
+        except OSError:   # it has ended, or is not ours
+            continue
+    return min(found)
+
+
+def test_tasks_of_a_lost_executor_run_again_in_another(session: rp.Session, base: Path) -> None:
+    """The process of one of two executors is killed: restartable tasks run again, others fail with the cause."""
+    pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
+    pilot = pmgr.submit_pilots(pilot_description(base, cores=4, _config={
+        'components': {'agent_executing': {'count': 2, 'target': 'process'}}}))
+    tmgr.add_pilots(pilot)
+    tasks = tmgr.submit_tasks([rp.TaskDescription({
+        'executable': '/bin/sh', 'restartable': number < 3, 'arguments': ['-c', (
+            f'echo $RP_TASK_ID >>{base}/ran; until test -e {base}/go; do sleep 0.05; done')]})
+        for number in range(4)])
+    wait_until(lambda: (base / 'ran').exists() and len((base / 'ran').read_text().split()) == 4)
+    os.kill(_process_of(str(pilot.pilot_sandbox).removeprefix('file://localhost'), 'agent_executing.0001'),
+            signal.SIGKILL)
+    wait_until(lambda: len((base / 'ran').read_text().split()) > 4)
+    (base / 'go').touch()
+    tmgr.wait_tasks(timeout=60)
+    assert [task.state for task in tasks[:3]] == [rp.DONE] * 3
+    assert tasks[3].state in (rp.DONE, rp.FAILED)
+    assert pilot.state == rp.PMGR_ACTIVE

@@ -13,10 +13,11 @@ from pipeline_support import Agent
 from rp_agent.components.layout import read
 from rp_agent.components.names import EXECUTING, STAGING_OUTPUT
 from rp_agent.pipeline import task_copies as clones
-from rp_agent.pipeline.task_copies import STAGES, TaskCopy
+from rp_agent.pipeline.task_copies import TaskCopy
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.errors import DescriptionError
+from rp_api.platforms.agent_config import STAGES
 from rp_profiling.read.profile import Row, read_profile
 
 DOWN_TO_EXECUTION = {'ExecWorker': 0, 'watch_queue': 0, 'Watcher': 0}

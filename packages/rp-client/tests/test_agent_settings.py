@@ -60,3 +60,16 @@ def test_file_that_does_not_exist() -> None:
 def test_what_cannot_travel() -> None:
     with pytest.raises(DescriptionError, match=r"PilotDescription\._config is .*'x': \{1\}.* JSON"):
         settings({'x': {1}})
+
+
+@pytest.mark.parametrize(('own', 'words'), [
+    ({'blowup_factor': {'Watcher': 4}}, 'blowup_factor.Watcher is 4, allowed: 1: a running task cannot be cloned'),
+    ({'blowup_factor': {'update_queue': 2}}, 'blowup_factor.update_queue is 2, allowed: 1: clones do not pass'),
+    ({'number_of_workers': {'UpdateWorker': 2}}, 'number_of_workers.UpdateWorker is 2, allowed: 1: updates are sent'),
+])
+def test_what_no_agent_accepts(own: dict[str, Any], words: str) -> None:
+    """It is refused at the submission, whoever asks for it."""
+    with pytest.raises(DescriptionError, match=words):
+        settings(own)
+    with pytest.raises(DescriptionError, match=words):
+        settings(agent_config=own)

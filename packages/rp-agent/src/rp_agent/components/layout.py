@@ -44,12 +44,9 @@ from rp_agent.components.names import (
     sub_agent_on,
 )
 from rp_api.errors import DescriptionError
-
-MOST = 1024
-"""Most instances of a component in one place."""
+from rp_api.platforms.agent_config import check_keys, checked_count, mapping, worker_counts, wrong
 
 _WORKERS = {'StageinWorker': STAGING_INPUT, 'ExecWorker': EXECUTING, 'StageoutWorker': STAGING_OUTPUT}
-_UPDATE_WORKER = 'UpdateWorker'
 _KEYS = ('components', 'agents', 'target', 'number_of_workers', 'heartbeat', 'node_local_envs',
          'spawner', 'blowup_factor', 'drop_clones')   # the last ones are for executors and `task_copies`
 _INLINE_OR_PROCESS = "'inline' (in the agent's process) or 'process' (its own)"
@@ -187,7 +184,7 @@ def _of_agent_0(settings: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
         target = options.get('target', 'inline')
         if target not in ('inline', 'process') and (component, target) != (EXECUTING, 'node'):
             raise wrong(f'{where}.target', target, _TARGETS[component == EXECUTING])
-        count = _count(f'{where}.count', options.get('count', 1), 0)
+        count = checked_count(f'{where}.count', options.get('count', 1), 0)
         if target == 'node' and count != 1:
             raise wrong(f'{where}.count', count, "1 with the target 'node'")
         if component == SCHEDULING and (count, target) != (1, 'inline'):
@@ -197,11 +194,7 @@ def _of_agent_0(settings: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
 
 
 def _of_workers(settings: Mapping[str, Any], found: Mapping[str, tuple[int, str]]) -> dict[str, tuple[int, str]]:
-    workers = mapping('number_of_workers', settings.get('number_of_workers', {}))
-    check_keys('number_of_workers.', workers, (*_WORKERS, _UPDATE_WORKER))
-    counts = {name: _count(f'number_of_workers.{name}', value, 1) for name, value in workers.items()}
-    if counts.pop(_UPDATE_WORKER, 1) != 1:
-        raise wrong(f'number_of_workers.{_UPDATE_WORKER}', workers[_UPDATE_WORKER], '1: updates are sent in order')
+    counts = worker_counts(settings)
     both = [_WORKERS[name] for name in counts if _WORKERS[name] in found]
     if both:
         raise DescriptionError(f'agent configuration: the number of {both[0]} is set twice, in components and in '
@@ -239,7 +232,7 @@ def _count_in(where: str, component: str, options: Any) -> int:
         raise DescriptionError(f'agent configuration: {where} has {component}, but the scheduler runs in Agent_0')
     options = mapping(f'{where}.{component}', options)
     check_keys(f'{where}.{component}.', options, ('count',))
-    return _count(f'{where}.{component}.count', options.get('count', 1), 1)
+    return checked_count(f'{where}.{component}.count', options.get('count', 1), 1)
 
 
 def _check_names(agents: Iterable[str], instances: Iterable[Instance]) -> None:
@@ -254,28 +247,3 @@ def _check_names(agents: Iterable[str], instances: Iterable[Instance]) -> None:
 def _check_component(where: str, component: str) -> None:
     if component not in COMPONENTS:
         raise wrong(where, component, ', '.join(COMPONENTS))
-
-
-def check_keys(where: str, values: Mapping[str, Any], allowed: tuple[str, ...]) -> None:
-    """Raise DescriptionError if a mapping in an agent's configuration has other keys than these."""
-    for key in values:
-        if key not in allowed:
-            raise DescriptionError(f'agent configuration: {where}{key} is not known, allowed are: {", ".join(allowed)}')
-
-
-def mapping(where: str, value: Any) -> Mapping[str, Any]:
-    """Return a value of an agent's configuration; raise DescriptionError if it is not a mapping."""
-    if not isinstance(value, Mapping):
-        raise wrong(where, value, 'a dict')
-    return value
-
-
-def _count(where: str, value: Any, least: int) -> int:
-    if type(value) is not int or not least <= value <= MOST:
-        raise wrong(where, value, f'a whole number from {least} to {MOST}')
-    return value
-
-
-def wrong(where: str, value: Any, allowed: str) -> DescriptionError:
-    """Return the error for a value in an agent's configuration."""
-    return DescriptionError(f'agent configuration: {where} is {value!r}, allowed: {allowed}')

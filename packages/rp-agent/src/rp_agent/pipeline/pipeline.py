@@ -624,6 +624,11 @@ class Pipeline:
             # first, so that no task is placed on resources that become free now
             self._ports.broken(f'has lost its last {remote.component}: {reason}')
             tasks, pool.unassigned = tasks + pool.unassigned, []
+        if remote.component == EXECUTING and not pool.lost and not self._stopping:   # others can run them
+            again = [task for task in tasks if may_run_again(task, remote.came)]
+            tasks = [task for task in tasks if task not in again]
+            self._executors.left(again)
+            self._restart(again, reason)
         _end(tasks, reason, LOST)
         if remote.component == EXECUTING:
             self._executed(tasks)

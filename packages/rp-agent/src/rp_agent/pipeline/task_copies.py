@@ -16,28 +16,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from rp_agent.components.layout import check_keys, mapping, wrong
 from rp_agent.components.names import EXECUTING, SCHEDULING, STAGING_INPUT, STAGING_OUTPUT
 from rp_agent.raptor.task_kind import concerns_raptor
 from rp_agent.task import AgentTask
-from rp_api.errors import DescriptionError
+from rp_api.platforms.agent_config import CLONING, clone_numbers
 from rp_profiling.write.tracer import Tracer
 
-MOST = 1024
-"""Largest product of all factors: the number of tasks that one task becomes."""
-
-LEAVING = 'update_queue'
-"""The stage at which tasks leave the agent."""
-
-_WATCHING = ('watch_queue', 'Watcher')
-_LAST = (LEAVING, 'UpdateWorker')
-_ENTRANCES = {STAGING_INPUT: ('Agent', 'stagein_queue', 'StageinWorker'),
-              SCHEDULING: ('schedule_queue', 'Scheduler'),
-              EXECUTING: ('execution_queue', 'ExecWorker'),
-              STAGING_OUTPUT: ('stageout_queue', 'StageoutWorker')}
-
-STAGES = (*(stage for stages in list(_ENTRANCES.values())[:3] for stage in stages), *_WATCHING,
-          *_ENTRANCES[STAGING_OUTPUT], *_LAST)
+_ENTRANCES = dict(zip((STAGING_INPUT, SCHEDULING, EXECUTING, STAGING_OUTPUT), CLONING, strict=True))
 
 _log = logging.getLogger('radical.pilot.agent')
 
@@ -49,17 +34,7 @@ Plan = dict[str, list[tuple[int, int]]]
 
 def plan(settings: Mapping[str, Any]) -> Plan:
     """Return the plan that an agent's configuration asks for; raise DescriptionError if it is invalid."""
-    factors = _stages('blowup_factor', settings.get('blowup_factor', {}), 1, MOST)
-    drops = _stages('drop_clones', settings.get('drop_clones', {}), 0, 1)
-    for stage in (*_WATCHING, *_LAST):
-        if factors.get(stage, 1) != 1:
-            why = 'clones do not pass this stage' if stage in _LAST else 'a running task cannot be cloned'
-            raise wrong(f'blowup_factor.{stage}', factors[stage], f'1: {why}')
-    if not drops.get(LEAVING, 1):
-        raise wrong(f'drop_clones.{LEAVING}', 0, '1: clones do not leave the agent')
-    if prod(factors.values()) > MOST:
-        raise DescriptionError(f'agent configuration: blowup_factor makes {prod(factors.values())} tasks of one, '
-                               f'allowed: at most {MOST}')
+    factors, drops = clone_numbers(settings)
     if prod(factors.values()) == 1:
         return {}
     return {component: [(drops.get(stage, 1), factors.get(stage, 1)) for stage in stages]
@@ -158,12 +133,3 @@ def _renamed(value: Any, old: str, new: str) -> Any:
     if isinstance(value, Mapping):
         return {_renamed(key, old, new): _renamed(each, old, new) for key, each in value.items()}
     return [_renamed(each, old, new) for each in value] if isinstance(value, list | tuple) else value
-
-
-def _stages(name: str, values: Any, least: int, most: int) -> dict[str, int]:
-    check_keys(f'{name}.', mapping(name, values), STAGES)
-    for stage, value in values.items():
-        if type(value) is not int or not least <= value <= most:
-            more = '; an application would wait for ever for a dropped task' if value in (0, 2) else ''
-            raise wrong(f'{name}.{stage}', value, f'a whole number from {least} to {most}{more}')
-    return dict(values)

@@ -7,6 +7,7 @@ from typing import Any
 
 from rp_api.description.pilot import PilotDescription
 from rp_api.errors import DescriptionError
+from rp_api.platforms.agent_config import check
 from rp_api.platforms.definition import ResourceConfig
 from rp_api.platforms.jsonfile import merge
 from rp_api.platforms.load import load_config
@@ -15,7 +16,7 @@ from rp_api.platforms.load import load_config
 def agent_settings(platform: ResourceConfig, description: PilotDescription) -> dict[str, Any]:
     """Return the platform's `agent_config`, possibly from a file `agent_<name>.json`, merged with `_config`.
 
-    The agent checks the result when it starts.
+    The agent checks the result when it starts; numbers of clones and workers are checked here.
     """
     named = platform.agent_config
     settings = merge(load_config('agent', named) if isinstance(named, str) else named, description['_config'])
@@ -24,4 +25,5 @@ def agent_settings(platform: ResourceConfig, description: PilotDescription) -> d
     except (TypeError, ValueError) as error:
         raise DescriptionError(f'PilotDescription._config is {description["_config"]!r}, it must be valid JSON: '
                                f'{error}') from None
+    check(settings)
     return settings
