@@ -95,6 +95,25 @@ def test_the_node_of_the_agent_is_lost(managers: Managers, slurm: SlurmCluster, 
         find_node(slurm, node)
 
 
+def test_a_job_that_is_cancelled_in_slurm(managers: Managers, slurm: SlurmCluster, base: Path) -> None:
+    """Its tasks have not failed: those that may run again, or have not started, run on another pilot."""
+    first = managers.active(cores=0, nodes=1, exit_on_error=False)
+    job = job_of(slurm)
+    runs_once = f'test $(grep -cx $RP_TASK_ID {base}/ran) = 2 || exec sleep 600'
+    again, plain = managers.tmgr.submit_tasks([
+        marking(base, runs_once, cores_per_rank=4, restartable=True, literal_arguments=True),
+        marking(base, 'exec sleep 600', cores_per_rank=4)])
+    wait_until(lambda: len(runs(base / 'ran')) == 2)
+    (waiting,) = managers.tmgr.submit_tasks([marking(base, ':', cores_per_rank=8)])
+    second = managers.active(cores=0, nodes=1, exit_on_error=False)
+    slurm.run('scancel', job)
+    managers.tmgr.wait_tasks(timeout=TIMEOUT)
+    assert [(task.state, task.pilot, task.attempts, task.losses) for task in (again, plain, waiting)] == [
+        (rp.DONE, second.uid, 2, 1), (rp.FAILED, first.uid, 1, 0), (rp.DONE, second.uid, 1, 0)]
+    assert plain.error is not None
+    assert plain.error.kind == 'pilot'
+
+
 def test_a_job_that_is_started_again_goes_on(managers: Managers, slurm: SlurmCluster, base: Path) -> None:
     pilot = managers.active(cores=0, nodes=1, requeue=True)
     (done,) = managers.tmgr.submit_tasks([marking(base, ':')])
