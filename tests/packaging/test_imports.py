@@ -34,7 +34,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
     'rp_api': (
         {'errors', 'deprecated', 'constants', 'task_modes', 'logger', 'record', 'component', 'uid_set',
          'trace_entities', 'balancing'},
-        {'system', 'distributions', 'extensions', 'pickles'},
+        {'system', 'distributions', 'extensions', 'pickles', 'by_value'},
         {'states', 'resources', 'functions', 'partitions', 'blobs', 'simulation'},
         {'values', 'staging', 'version_1', 'failures'},
         {'description'},
@@ -79,7 +79,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'cli', '__main__'},
     ),
     'rp_raptor': (
-        {'errors', 'communicators', 'loading', 'own_profile', 'worker_methods'},
+        {'errors', 'communicators', 'loading', 'own_profile', 'worker_methods', 'unchanged'},
         {'wire'},
         {'objects'},
         {'definitions', 'functions', 'worker'},

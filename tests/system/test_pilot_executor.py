@@ -128,10 +128,61 @@ def test_futures_deep_inside_of_arguments_and_executors_are_refused(ex: rp.Execu
         with pytest.raises(TypeError, match='a future cannot be pickled'):
             pickle.dumps(future)
         with pytest.raises(SerializationError, match='passes the values of futures that are arguments, or items'):
-            ex.submit(len, [[future]])
+            ex.submit(len, [[future]]).result(LONG)
     with pytest.raises(SerializationError, match='functions that run on workers cannot use it'):
-        ex.submit(lambda: ex.submit(add, 1))
+        ex.submit(lambda: ex.submit(add, 1)).result(LONG)
     assert deferred.result(LONG) == 1
+
+
+VERSION, LOCK = 0, threading.Lock()
+
+
+def version(_: object = None) -> int:
+    return helper()
+
+
+def helper() -> int:
+    return VERSION
+
+
+def locked(_: object = None) -> object:
+    return LOCK
+
+
+def test_functions_are_called_as_they_are_at_the_call(ex: rp.Executor, tmp_path: Path) -> None:
+    """Through every door, however late the call is made."""
+    global VERSION
+    calls: list[futures.Future[int]] = []
+    mapped, expected = [], [1, 1, 1, 2, 2, 2, 1, 1, 1]
+    gate = ex.submit(wait_for_file, str(tmp_path / 'go'))
+    for now in expected:
+        VERSION = now
+        calls += [ex.submit(version), ex.options(timeout=LONG).submit(version), ex.options(retries=1).submit(version),
+                  ex.submit(version, gate), ex.options(retries=1).submit(again, str(tmp_path / f'file.{len(calls)}'))]
+        mapped += [*ex.map(version, [0]), *ex.map(version, [0, 1], chunksize=2)]
+    VERSION = 7
+    (tmp_path / 'go').touch()
+    assert [call.result(LONG) for call in calls] == [number for number in expected for _ in range(5)]
+    assert mapped == [number for number in expected for _ in range(3)]
+
+
+def again(path: str) -> int:
+    """Fail at the first call."""
+    if not os.path.exists(path):
+        Path(path).touch()
+        raise OSError
+    return helper()
+
+
+def test_what_cannot_be_sent_is_the_error_of_the_future(ex: rp.Executor) -> None:
+    first = ex.submit(add, 1)
+    for call in (ex.submit(locked), ex.submit(locked, first), ex.options(retries=3).submit(locked),
+                 ex.options(retries=3).submit(add, LOCK), ex.submit(add, LOCK, first)):
+        assert isinstance(call.exception(LONG), SerializationError)
+    for chunksize in (1, 2):
+        with pytest.raises(SerializationError, match=r'function locked: global variable LOCK \(_thread.lock\)'):
+            next(ex.map(locked, [1, 2, 3], chunksize=chunksize))
+    assert first.result(LONG) == 1
 
 
 def test_failed_dependencies(ex: rp.Executor) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from standin_master import StandinMaster
 
-from rp_api.errors import SerializationError
+from rp_api.errors import DeserializationError, SerializationError
 from rp_raptor.client.futures import Executor
-from rp_raptor.errors import CallLost
+from rp_raptor.errors import CallLost, RemoteError
 from rp_raptor.wire.payload import kind_of
 
 LONG = 20.0
@@ -101,13 +101,110 @@ def test_lambdas_do_not_pile_up(executor: Executor, master: StandinMaster) -> No
     assert len(master._functions) == 2
 
 
-def test_what_cannot_travel_is_an_error_at_once(executor: Executor) -> None:
-    with pytest.raises(SerializationError):
-        executor.submit(power, threading.Lock())
-    with pytest.raises(SerializationError):
-        executor.submit(threading.Lock().acquire)
+def script(text: str) -> dict[str, Any]:
+    """The global variables of a script with this text, whose functions travel by value."""
+    variables: dict[str, Any] = {'__name__': '__main__'}
+    exec(text, variables)
+    return variables
+
+
+@pytest.mark.parametrize('value', ['{}', '[{}]', 'bytearray([{}])'])
+def test_functions_are_sent_as_they_are_now(executor: Executor, value: str) -> None:
+    """However often they were called before, and whether a snapshot of the variable can be made or not."""
+    variables = script('K = 0\ndef helper(): return K\ndef f(x=0): return helper()')
+    futures, expected = [], []
+    for number in (1, 1, 1, 2, 2, 2, 1, 1, 1, 3, 4, 4, 3, 3):
+        variables['K'] = eval(value.format(number))
+        futures += [executor.submit(variables['f']), executor.submit(variables['f'], 1)]
+        results = list(executor.map(variables['f'], [0, 1], chunksize=2))
+        assert results == [variables['K']] * 2
+        expected += [variables['K']] * 2
+    assert [future.result(LONG) for future in futures] == expected
+
+
+@pytest.mark.parametrize('value', ['1', '[1, {2: "x"}]', 'bytearray(b"x")'])
+def test_a_function_that_does_not_change_is_defined_once(executor: Executor, master: StandinMaster, value: str) -> None:
+    variables = script(f'K = {value}\ndef f(): return K')
+    for _ in range(20):
+        assert executor.submit(variables['f']).result(LONG) == variables['K']
+    assert len(master._functions) == 2   # with that which calls functions that are sent along
+
+
+def test_versions_of_a_function_do_not_pile_up(executor: Executor, master: StandinMaster) -> None:
+    variables = script('K = 0\ndef f(): return K')
+    for number in range(100):
+        variables['K'] = number
+        assert [executor.submit(variables['f']).result(LONG) for _ in range(3)] == [number] * 3
+    assert len(master._functions) < 20
+
+
+def test_a_prepared_function_is_called_as_it_was(executor: Executor) -> None:
+    variables = script('K = 0\ndef f(x): return K, x')
+    prepared = []
+    for number in (1, 1, 1, 2, 3, 3, 3):
+        variables['K'] = number
+        prepared.append((number, executor.prepare(variables['f'])))
+    for number, function in prepared:
+        assert executor.submit(function, 'x').result(LONG) == (number, 'x')
+
+
+def test_what_cannot_travel_is_the_error_of_its_future(executor: Executor) -> None:
+    futures = [executor.submit(power, threading.Lock()), executor.submit(threading.Lock().acquire),
+               executor.submit(script('import threading\nLOCK = threading.Lock()\ndef f(): return LOCK')['f'])]
+    errors = [future.exception(LONG) for future in futures]
+    assert all(isinstance(error, SerializationError) for error in errors)
+    assert 'global variable LOCK (_thread.lock)' in str(errors[2])
     with pytest.raises(TypeError, match='only a callable can be sent'):
         executor.submit(3)   # type: ignore[arg-type]
+    assert executor.submit(power, 3).result(LONG) == 9
+
+
+@pytest.mark.parametrize('chunksize', [1, 2])
+def test_what_cannot_travel_ends_a_map_when_it_is_there(executor: Executor, chunksize: int) -> None:
+    results = executor.map(power, [1, 2, threading.Lock(), 4], chunksize=chunksize)
+    assert [next(results), next(results)] == [1, 4]
+    with pytest.raises(SerializationError):
+        next(results)
+    results = executor.map(threading.Lock().acquire, [1])
+    with pytest.raises(SerializationError):
+        next(results)
+
+
+class Raises:
+    """Raises an exception where it is unpickled, as a module that calls `sys.exit` when it is imported."""
+
+    def __init__(self, kind: type[BaseException]) -> None:
+        self.kind = kind
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return raise_it, (self.kind,)
+
+
+class RaisesAsError(Exception):
+    def __init__(self, kind: type[BaseException]) -> None:
+        super().__init__(kind)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return raise_it, self.args
+
+
+def raise_it(kind: type[BaseException]) -> Any:
+    raise kind
+
+
+def fail_with(error: Exception) -> None:
+    raise error
+
+
+@pytest.mark.parametrize('kind', [SystemExit, KeyboardInterrupt, GeneratorExit, BaseException, OSError])
+def test_what_raises_when_it_is_unpickled_ends_its_own_call(executor: Executor, kind: type[BaseException]) -> None:
+    value = executor.submit(Raises, kind)
+    assert isinstance(value.exception(LONG), DeserializationError | KeyboardInterrupt)
+    assert isinstance(executor.submit(lambda: fail_with(RaisesAsError(kind))).exception(LONG), RemoteError)
+    if kind is not KeyboardInterrupt:   # which may be a Ctrl-C in the main thread, where a map has its results
+        with pytest.raises(DeserializationError):
+            list(executor.map(Raises, [kind]))
+    assert executor.submit(power, 3).result(LONG) == 9
 
 
 @pytest.mark.parametrize('chunksize', [1, 3, 1000])

@@ -194,7 +194,7 @@ def test_a_call_keeps_its_object(scene: Scene, array: Any, tmp_path: Path) -> No
         ref.release()
         assert os.path.exists(path)
         with pytest.raises(SerializationError, match='was released'):
-            executor.submit(look, ref)
+            executor.submit(look, ref).result(TIMEOUT)
         gate.write_text('')
         assert future.result(TIMEOUT)[0] == SIZE * (SIZE - 1) / 2
         wait_removed({path})

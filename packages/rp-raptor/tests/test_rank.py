@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from rank_support import Manager, a_manager, worker_file
 
 from rp_api.errors import DeserializationError, SerializationError
+from rp_api.functions import PythonTask
 from rp_api.system.shared_directory import place
 from rp_profiling.read.calls import read_file
 from rp_profiling.read.profile import read_profile
@@ -80,6 +82,116 @@ def test_what_a_function_does_to_the_rank(manager: Manager) -> None:
     with pytest.raises(DeserializationError, match='unknown'):
         manager.outcome(manager.give([b'X'])[0])
     assert manager.call(os.getpid) == manager.ready[0]
+
+
+@pytest.mark.parametrize('kind', [SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_arguments_that_raise_when_they_are_unpickled(manager: Manager, kind: type[BaseException]) -> None:
+    class Raises:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return _raise, (kind,)
+
+    def _raise(kind: type[BaseException]) -> None:
+        raise kind
+
+    with pytest.raises(DeserializationError):
+        manager.call(len, Raises())
+    assert manager.call(len, [1]) == 1
+
+
+@pytest.mark.parametrize('ends', ['return 1', 'raise ValueError', 'raise SystemExit(3)'])
+def test_a_fork_of_a_function_ends_with_the_function(manager: Manager, ends: str) -> None:
+    """In calls, chunks, asynchronous calls and described tasks: the result is that of the rank."""
+    source = f'''
+import os
+def f(n=0):
+    child = os.fork()
+    if not child:
+        {ends}
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+async def g():
+    return f()
+'''
+    variables: dict[str, Any] = {'__name__': '__main__'}
+    exec(source, variables)
+    code = {'return 1': 0, 'raise ValueError': 1, 'raise SystemExit(3)': 3}[ends]
+    f, g = variables['f'], variables['g']
+    assert manager.call(f) == code
+    (id,) = manager.give([payload.encode_chunk(manager.define(f), [((n,), None) for n in range(3)])])
+    manager.wait(lambda: id in manager.results)
+    assert list(map(payload.decode_result, payload.outcomes_of(manager.results[id], 3))) == [code] * 3
+    assert manager.call(g) == code
+    assert manager.task(mode='task.function', function=PythonTask(f))['return_value'] == code
+    assert manager.task(mode='task.function', function=PythonTask(g))['return_value'] == code
+    assert manager.call(os.getpid) == manager.ready[0]
+
+
+def test_threads_and_processes_that_functions_leave_end_with_the_rank(manager: Manager) -> None:
+    """The rank goes on, and ends without them, also if it fails."""
+    def leave() -> int:
+        import multiprocessing
+        import threading
+
+        threading.Thread(target=threading.Event().wait).start()
+        process = multiprocessing.get_context('fork').Process(target=threading.Event().wait)
+        process.start()
+        return process.pid or 0
+
+    left = manager.call(leave)
+    assert manager.call(len, [1]) == 1
+    manager.send(0, ['stop'])
+    assert manager.processes[0].wait(20) == 0
+    assert not os.path.exists(f'/proc/{left}')
+
+
+def test_a_rank_that_fails_ends_in_spite_of_threads(manager: Manager) -> None:
+    def leave() -> None:
+        import threading
+
+        from rp_raptor.rank.rank import Rank
+
+        threading.Thread(target=threading.Event().wait).start()
+        Rank._next = None   # type: ignore[assignment,method-assign]
+
+    manager.give([payload.encode_call(manager.define(leave))])
+    assert manager.processes[0].wait(20) == 1
+
+
+@pytest.mark.parametrize('method', ['fork', 'spawn'])
+def test_pools_run_functions_that_have_come_by_value(manager: Manager, method: str) -> None:
+    variables: dict[str, Any] = {'__name__': '__main__', 'method': method}
+    exec('''
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+K = 3
+class Made:
+    def __init__(self, n): self.n = n
+    def more(self, by): return self.n + by
+def make(n): return Made(n * K)
+def f():
+    context = multiprocessing.get_context(method)
+    with context.Pool(1) as pool:
+        made = pool.map(make, [1, 2])
+        more = pool.map(made[0].more, [1])
+    with ProcessPoolExecutor(1, context) as executor:
+        made += executor.map(make, [3])
+    return [each.n for each in made], more, {type(each) for each in made} == {Made}
+''', variables)
+    assert manager.call(variables['f']) == ([3, 6, 9], [4], True)
+
+
+def test_classes_are_those_of_the_call(manager: Manager) -> None:
+    """Whatever other functions with the same class have come meanwhile, as calls or as tasks."""
+    variables: dict[str, Any] = {'__name__': '__main__'}
+    exec('class C:\n    k = 0\ndef f(): return C.k\ndef g(): return C.k', variables)
+    calls, tasks = [], []
+    for k, function in (1, 'f'), (2, 'g'), (3, 'f'):
+        variables['C'].k = k
+        calls.append((k, payload.encode_call(manager.define(variables[function]))))
+        tasks.append((k, PythonTask(variables[function])))
+    for k, call in calls * 2:
+        assert manager.outcome(manager.give([call])[0]) == k
+    for k, task in tasks * 2:
+        assert manager.task(mode='task.function', function=task)['return_value'] == k
 
 
 def test_large_results_come_as_files(manager: Manager, tmp_path: Path) -> None:

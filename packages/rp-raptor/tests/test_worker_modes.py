@@ -205,7 +205,7 @@ def test_values_that_are_no_plain_data(mine: Manager, tmp_path: Path) -> None:
     assert len(list(tmp_path.glob('*.value'))) == 1
     failed = mine.task(mode='task.eval', code='(x for x in [1])')
     assert failed['target_state'] == 'FAILED'
-    assert 'generator cannot be serialised' in failed['exception']
+    assert 'cannot serialise generator' in failed['exception']
 
 
 def test_tasks_of_tasks(mine: Manager) -> None:

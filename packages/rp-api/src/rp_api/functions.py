@@ -2,8 +2,8 @@
 
 A `PythonTask` is text that holds a function with its arguments: base64 of a pickled dict with `func` (bytes), `args`
 and `kwargs`. Functions are serialised by value with cloudpickle, including lambdas and functions of the application's
-main script; objects that cannot be serialised by value are serialised by reference. Reading such data executes code of
-its author: read only data of the application itself.
+main script; those of modules that the receiver can import are serialised by reference. Reading such data executes code
+of its author: read only data of the application itself.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import binascii
 import os
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -78,16 +77,10 @@ def is_python_task(text: str) -> bool:
 
 
 def serialize_obj(obj: Any) -> bytes:
-    """Return the pickled object, by value if possible, else by reference; raise SerializationError if neither works."""
-    import cloudpickle
+    """Return the pickled object; raise SerializationError, which names the part that cannot be pickled, on failure."""
+    from rp_api.by_value.pickler import dumps
 
-    try:
-        return pickles.stamped(cloudpickle.dumps(obj))
-    except Exception as by_value:
-        try:
-            return pickle.dumps(obj)
-        except Exception:
-            raise SerializationError(f'cannot serialise {type(obj).__name__}: {by_value}') from by_value
+    return pickles.stamped(dumps(obj))
 
 
 def deserialize_obj(data: bytes) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+import threading
 from collections.abc import Iterable
 from typing import NoReturn
 
@@ -45,8 +46,15 @@ def restore(data: bytes | memoryview, what: str, buffers: Iterable[object] = ())
         return pickle.loads(data, buffers=buffers)
     except DeserializationError:
         raise
-    except Exception as error:
+    except BaseException as error:   # modules that are imported may raise anything, such as SystemExit
+        if is_interrupt(error):
+            raise
         raise failure(what, error)   # noqa: B904  # it decides whether the cause is shown
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Return whether an exception may be a Ctrl-C of the user, which Python raises in the main thread only."""
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread()
 
 
 def check_version(data: bytes | memoryview, what: str) -> None:
@@ -60,7 +68,7 @@ def check_version(data: bytes | memoryview, what: str) -> None:
             'both sides')
 
 
-def failure(what: str, error: Exception) -> DeserializationError:
+def failure(what: str, error: BaseException) -> DeserializationError:
     """Return the error for an object that cannot be restored because of this exception."""
     reason = missing_module(error)
     made = DeserializationError(f'cannot restore {what}: {reason or repr(error)}', error)

@@ -37,14 +37,11 @@ def dump(value: Any, buffers: list[pickle.PickleBuffer] | None = None, smallest:
     if b'__main__' not in data:
         return data
     # objects of the main script are pickled by value, because the receiver has another main script
-    import cloudpickle
+    from rp_api.by_value.pickler import dumps
 
     if buffers is not None:
         buffers.clear()
-    try:
-        return pickles.stamped(cloudpickle.dumps(value, _PROTOCOL, buffer_callback=left_in))
-    except Exception as error:
-        raise SerializationError(f'{type(value).__name__} cannot be serialised: {error}') from error
+    return pickles.stamped(dumps(value, left_in))
 
 
 def size_of(data: bytes, buffers: list[pickle.PickleBuffer]) -> int:

@@ -1,22 +1,50 @@
 """Functions of an executor, and how they are sent to workers.
 
-A function that is called again is defined at the masters once, and calls refer to it. A definition lives as long as the
-executor. Lambdas made in a loop must not pile up, and a closure or a callable object may have changed since: these are
+A function travels as it is at the call. One that is called again, and has not changed, is defined at the masters once,
+and calls refer to it. A definition lives as long as the executor. Lambdas made in a loop must not pile up, nor the
+versions of a function that changes all the time, and a closure or a callable object may have changed since: these are
 sent with each call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import blake2b
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from rp_api import pickles
+from rp_api.by_value.snapshot import Snapshot
 from rp_raptor import communicators
-from rp_raptor.wire.payload import define, encode_call, pickled_apart
+from rp_raptor.objects.reference import Owned
+from rp_raptor.unchanged import unchanged
+from rp_raptor.wire.payload import define, encode_call, pickled_apart, pickled_function
 from rp_raptor.wire.store import Store
 from rp_raptor.worker_methods import WorkerMethod
+
+_MOST_VERSIONS = 16
+"""Definitions of one function; it is sent with each call when it has changed more often."""
+
+
+class Prepared(NamedTuple):
+    """A function as it was at some time, for calls that are made later."""
+
+    fid: bytes | None   # if it is defined
+    function: bytes
+    objects: tuple[Owned, ...] = ()   # that the function refers to
+
+
+class _Defined:
+    """A function that was called before."""
+
+    __slots__ = ('content', 'fid', 'snapshot', 'versions')
+
+    def __init__(self) -> None:
+        self.fid: bytes | None = None   # of the latest definition, None if the function has changed since
+        self.snapshot: Snapshot | None = None
+        self.content = b''   # the digest of the pickle at that time
+        self.versions = 0
 
 
 class Definitions:
@@ -26,25 +54,22 @@ class Definitions:
         self._tell = tell
         self._store = store
         self._told: set[bytes] = set()
-        self._seen: WeakKeyDictionary[FunctionType, bytes | None] = WeakKeyDictionary()
+        self._seen: WeakKeyDictionary[FunctionType, _Defined] = WeakKeyDictionary()
         self._methods: dict[WorkerMethod, bytes] = {}
 
-    def encode(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    def encode(self, func: Callable[..., Any] | Prepared, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """Return the payload of a call; SerializationError if the function or an argument cannot be serialized."""
-        if isinstance(func, WorkerMethod):
-            fid = self._methods.get(func)
-            if fid is None:
-                fid = self._methods[func] = self.define(func)
+        fid = func.fid if isinstance(func, Prepared) else self._known(func)
+        if fid is not None:
             return encode_call(fid, args, kwargs or None, self._store)
-        if not isinstance(func, FunctionType) or func.__closure__:
-            return self._along(func, args, kwargs)
-        if func not in self._seen:
-            self._seen[func] = None
-            return self._along(func, args, kwargs)
-        fid = self._seen[func]
-        if fid is None:
-            fid = self._seen[func] = self.define(func)
-        return encode_call(fid, args, kwargs or None, self._store)
+        if isinstance(func, Prepared):
+            return self._along(func.function, [], args, kwargs)
+        return self._along(*pickled_apart(func), args, kwargs)
+
+    def prepare(self, func: Callable[..., Any]) -> Prepared:
+        """Return the function as it is now, to be given to `encode`; SerializationError if it cannot be serialized."""
+        fid = self._known(func)
+        return Prepared(fid, b'' if fid is not None else pickled_function(func))
 
     def define(self, func: Callable[..., Any]) -> bytes:
         """Define a function at the masters if needed, and return its identifier."""
@@ -54,9 +79,49 @@ class Definitions:
             self._tell(fid, blob)
         return fid
 
-    def _along(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        function, buffers = pickled_apart(func)
+    def _known(self, func: Callable[..., Any]) -> bytes | None:
+        """Return the identifier of a function that is defined as it is now; None if it has to be sent with the call."""
+        if isinstance(func, WorkerMethod):
+            fid = self._methods.get(func)
+            if fid is None:
+                fid = self._methods[func] = self.define(func)
+            return fid
+        if not isinstance(func, FunctionType) or func.__closure__:
+            return None
+        defined = self._seen.get(func)
+        if defined is None:
+            self._seen[func] = _Defined()
+            return None
+        if defined.fid is not None and defined.snapshot is not None and unchanged(defined.snapshot, func):
+            return defined.fid
+        return self._renewed(defined, func)
+
+    def _renewed(self, defined: _Defined, func: FunctionType) -> bytes | None:
+        """Define a function that was called before; None if it has changed since it was defined."""
+        snapshot = Snapshot(func)   # before it is pickled: another thread may change it meanwhile
+        content = _digest(func)
+        if defined.fid is not None and content != defined.content:
+            defined.fid = None
+            return None
+        if defined.fid is None:
+            if defined.versions == _MOST_VERSIONS:
+                return None
+            defined.versions += 1
+            defined.fid = self.define(func)
+        defined.snapshot, defined.content = snapshot, content
+        return defined.fid
+
+    def _along(self, function: bytes, buffers: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         return encode_call(self.define(call_along), (function, buffers, args, kwargs), None, self._store)
+
+
+def _digest(func: FunctionType) -> bytes:
+    """Return a digest of the pickled function, which is not copied for it."""
+    data, buffers = pickled_apart(func)
+    digest = blake2b(data, digest_size=32)
+    for buffer in buffers:
+        digest.update(buffer.raw())
+    return digest.digest()
 
 
 def call_along(*given: Any) -> Any:

@@ -55,11 +55,18 @@ class Calls:
 
     def make(self, requirements: Requirements, fn: Callable[..., Any], args: tuple[Any, ...],
              kwargs: dict[str, Any]) -> Future[Any]:
-        """Make a call; SerializationError if the function or an argument cannot travel."""
+        """Make a call, whose future fails with a SerializationError if the function or an argument cannot travel.
+
+        `fn` may be what `prepare` returns.
+        """
         executor = self._open.get(requirements) or self._connect(requirements)
         future: Future[Any] = executor.submit(fn, *args, **kwargs)
         future.task = self.master   # type: ignore[attr-defined]
         return future
+
+    def prepare(self, requirements: Requirements, fn: Callable[..., Any]) -> Any:
+        """Return a function as it is now, for calls that are made later; SerializationError if it cannot travel."""
+        return (self._open.get(requirements) or self._connect(requirements)).prepare(fn)
 
     def hold(self, idle: Callable[[], object]) -> None:
         """Let no call start until `release`; `idle` is called, in another thread, when none runs any more."""

@@ -8,7 +8,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any
 
-from rp_api.errors import sentence
+from rp_api.errors import SerializationError, sentence
 from rp_api.failures.kinds import DEPENDENCY
 from rp_api.failures.task_error import TaskError
 from rp_api.functions import serialize_obj
@@ -20,6 +20,8 @@ from rp_client.executor.manager import Manager
 from rp_client.executor.programs import Program, texts
 from rp_client.executor.requirements import Requirements
 
+Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+
 
 class Initializer:
     """A function that each rank calls before its first call."""
@@ -30,10 +32,10 @@ class Initializer:
         functions = on_workers()
         self._call, self._error = functions.call_initialized, functions.InitializerFailed
 
-    def before(self, fn: Callable[..., Any], args: tuple[Any, ...],
-               kwargs: dict[str, Any]) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-        """Return a call that runs the initializer if needed, and then makes the given one."""
-        return self._call, (self.name, self._pickled, serialize_obj(fn), args, kwargs), {}
+    def before(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that prepares calls of `fn`, as it is now: each runs the initializer if needed."""
+        pickled = serialize_obj(fn)
+        return lambda args, kwargs: (self._call, (self.name, self._pickled, pickled, args, kwargs), {})
 
     def failed(self, error: BaseException | None) -> bool:
         """Return whether a call was not made, as the initializer has failed."""
@@ -41,7 +43,10 @@ class Initializer:
 
 
 class DeferredCall:
-    """A call that is made by the manager: when its dependencies are done, and again if it fails and may be retried."""
+    """A call that is made by the manager: when its dependencies are done, and again if it fails and may be retried.
+
+    Its function is called as it was when the call was requested.
+    """
 
     def __init__(self, manager: Manager, requirements: Requirements, fn: Callable[..., Any], args: tuple[Any, ...],
                  kwargs: dict[str, Any], initializer: Initializer | None, cached: CachedCall | None) -> None:
@@ -49,7 +54,9 @@ class DeferredCall:
         self._manager = manager
         self._requirements = requirements._replace(retries=0, cache=False)
         self._retries = requirements.retries
-        self._call: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]] | None = fn, args, kwargs
+        self._call: Call | None = fn, args, kwargs
+        self._prepared: Callable[[tuple[Any, ...], dict[str, Any]], Call] | None = None
+        self._requested = b''   # the function at the request, if a cached result is looked for later
         self._initializer = initializer
         self._cached = cached
         self._inner: Future[Any] | None = None
@@ -62,14 +69,30 @@ class DeferredCall:
 
     def start(self, dependencies: Sequence[Future[Any]]) -> None:
         """Make the call when these futures are done."""
-        if dependencies:
-            Waiting(dependencies, self._manager.post, self._ready, lambda other: fail(self.future, self._name, other))
-            return
         try:
-            self._make()
+            self._prepare(bool(dependencies))
+            if not dependencies:
+                self._make()
+        except SerializationError as error:
+            self.future.set_exception(error)
         except BaseException:   # the caller gets the error, but never the future
             self.future.drop()
             raise
+        else:
+            if dependencies:
+                Waiting(dependencies, self._manager.post, self._ready, lambda done: fail(self.future, self._name, done))
+
+    def _prepare(self, waits: bool) -> None:
+        """Keep the function as it is now, if it is called later."""
+        assert self._call
+        fn = self._call[0]
+        if self._initializer:
+            self._prepared = self._initializer.before(fn)
+        elif waits or self._retries:
+            prepared = self._manager.open_calls().prepare(self._requirements, fn)
+            self._prepared = lambda args, kwargs: (prepared, args, kwargs)
+        if waits and self._cached:
+            self._requested = serialize_obj(fn)
 
     @property
     def _name(self) -> str:
@@ -86,6 +109,8 @@ class DeferredCall:
         if self._call:
             fn, args, kwargs = self._call
             fn, args, kwargs = self._call = fn, *with_values(args, kwargs)
+            if self._cached and serialize_obj(fn) != self._requested:   # its identity is not that of the request
+                self._cached = None
             found = self._cached.find(fn, args, kwargs) if self._cached else None
             if found is not None:
                 self._call = None
@@ -102,12 +127,12 @@ class DeferredCall:
     def _make(self) -> None:
         if self._call is None:   # cancelled
             return
-        call = self._initializer.before(*self._call) if self._initializer else self._call
+        call = self._prepared(*self._call[1:]) if self._prepared else self._call
         inner = self._inner = self._manager.open_calls().make(self._requirements, *call)
         if self._cached:
             self._cached.sent(*self._call)
         if not self._retries:
-            self._call = None
+            self._call = self._prepared = None
         self.future.task = inner.task   # type: ignore[attr-defined]
         self._manager.called()
         if self.future.cancelled():
@@ -119,17 +144,18 @@ class DeferredCall:
         if self._initializer and self._initializer.failed(error):
             self._manager.fail(f'the initializer has failed:\n{error}')   # with this call
             return
-        if isinstance(error, Exception) and self._retries and not (self._manager.broken or self._manager.leaving):
+        again = isinstance(error, Exception) and not isinstance(error, SerializationError)
+        if again and self._retries and not (self._manager.broken or self._manager.leaving):
             self._retries -= 1
             self._manager.post(self._again)
             return
-        self._call = self._inner = None
+        self._call = self._prepared = self._inner = None
         if self._cached and error is None and not inner.cancelled():
             self._cached.keep(inner.result())
         self.future.copy(inner)
 
     def _dropped(self) -> None:
-        self._call = None
+        self._call = self._prepared = None
         if self._inner is not None:
             self._inner.cancel()
 

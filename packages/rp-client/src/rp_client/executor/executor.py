@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 from weakref import WeakSet, finalize
 
+from rp_api.errors import SerializationError
 from rp_api.functions import serialize_obj
 from rp_client.executor.allocation import Allocation, describe
 from rp_client.executor.cached import CallCache
@@ -78,16 +79,17 @@ class Requests(futures.Executor):
         cancelled, and fails with a `TaskError` of the kind `dependency` if one has failed.
 
         Args:
-            fn: The function; it travels by reference or by value, as cloudpickle decides.
+            fn: The function, as it is now; it travels by reference or by value, as cloudpickle decides.
             *args: Its arguments.
             **kwargs: Its keyword arguments.
 
         Returns:
             The future of the result. It can be cancelled while the call runs. Its `task` is the RAPTOR master that has
-            the call, None while it waits for others.
+            the call, None while it waits for others. It fails with a `SerializationError` if the function or an
+            argument cannot be serialized.
 
         Raises:
-            SerializationError: The function or an argument cannot be serialized.
+            TypeError: `fn` is not callable.
             BrokenPilotExecutor: The pilot, its workers or the initializer have failed.
             RuntimeError: The executor was shut down.
         """
@@ -151,6 +153,7 @@ class Requests(futures.Executor):
 
         Raises:
             TimeoutError: By the iterator, if a result is missing at the end of `timeout`.
+            SerializationError: By the iterator, if the function or an argument cannot be serialized.
             TypeError, ValueError: `chunksize` or `buffersize` is not a positive number.
         """
         if buffersize is not None and not isinstance(buffersize, int):
@@ -165,7 +168,12 @@ class Requests(futures.Executor):
         if chunksize == 1:
             made = (self.submit(fn, *each) for each in items)
         else:
-            call = partial(self.submit, on_workers().call_chunk, serialize_obj(fn), len(iterables))
+            try:
+                call = partial(self.submit, on_workers().call_chunk, serialize_obj(fn), len(iterables))
+            except SerializationError as error:
+                failed: futures.Future[Any] = futures.Future()
+                failed.set_exception(error)
+                return _in_order(iter(()), deque([failed]), None)
             made = (call(*chain.from_iterable(chunk)) for chunk in _batched(items, chunksize))
         waiting = deque(islice(made, sys.maxsize if buffersize is None else buffersize))
         results = _in_order(made if buffersize else iter(()), waiting, deadline)

@@ -8,14 +8,16 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
+from functools import partial
 from itertools import count, islice
 from typing import Any, NoReturn
 
 from rp_api import pickles
+from rp_api.errors import SerializationError
 from rp_raptor.client.application_link import Master
 from rp_raptor.client.caller import WINDOW, Caller, checked, open_caller
 from rp_raptor.client.stream import checked_attributes, checked_masters
-from rp_raptor.definitions import Definitions
+from rp_raptor.definitions import Definitions, Prepared
 from rp_raptor.errors import CallLost
 from rp_raptor.objects.reference import Owned, pending, taken
 from rp_raptor.wire.large_calls import lease_of
@@ -73,26 +75,39 @@ class Executor(futures.Executor):
         self._objects: list[Owned] = []   # that defined functions refer to
         self._definitions = Definitions(self._define, self._caller.store)
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
+    def submit(self, fn: Callable[..., Any] | Prepared, /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
         """Schedule `fn(*args, **kwargs)` on a worker.
 
         Args:
-            fn: The function; it travels by reference or by value, as cloudpickle decides.
+            fn: The function, as it is now; it travels by reference or by value, as cloudpickle decides.
             *args: Positional arguments of the function.
             **kwargs: Keyword arguments of the function.
 
         Returns:
-            The future of the result. It can be cancelled while the call runs.
+            The future of the result. It can be cancelled while the call runs. It fails with a `SerializationError` if
+            the function or an argument cannot be serialized, or is too large.
 
         Raises:
-            SerializationError: If the function or an argument cannot be serialized, or is too large.
+            TypeError: If `fn` is not callable.
             RuntimeError: After `shutdown`, and in a fork of the process that made the executor.
         """
         self._caller.process.check()   # before anything is locked: another thread may have had it locked at the fork
+        try:
+            with self._lock:
+                self._check_open()
+                payload = self._definitions.encode(fn, args, kwargs)
+            future = self._start(payload, decode_result)
+        except SerializationError as error:
+            return self._failed(error)
+        if isinstance(fn, Prepared) and fn.objects:
+            future.objects += fn.objects
+            self._caller.show(future.objects)
+        return future
+
+    def prepare(self, fn: Callable[..., Any]) -> Prepared:
+        """Return a function as it is now, for `submit` at a later time; SerializationError if it has no such form."""
         with self._lock:
-            self._check_open()
-            payload = self._definitions.encode(fn, args, kwargs)
-        return self._start(payload, decode_result)
+            return self._definitions.prepare(fn)._replace(objects=taken())
 
     def map(self, fn: Callable[..., Any], *iterables: Iterable[Any], timeout: float | None = None,
             chunksize: int = 1, buffersize: int | None = None) -> Iterator[Any]:
@@ -113,6 +128,7 @@ class Executor(futures.Executor):
 
         Raises:
             TimeoutError: By the iterator, if a result is missing at the end of `timeout`.
+            SerializationError: By the iterator, if the function or an argument cannot be serialized, or is too large.
             ValueError: If `chunksize` or `buffersize` is not a positive number.
             RuntimeError: As for `submit`.
         """
@@ -121,8 +137,11 @@ class Executor(futures.Executor):
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f'{name} must be a whole number of at least 1, not {value!r}')
         self._caller.process.check()
-        with self._lock:
-            fid = self._definitions.define(fn)
+        try:
+            with self._lock:
+                fid = self._definitions.define(fn)
+        except SerializationError as error:
+            return _in_order(iter(()), deque([self._failed(error)]), None)
         items = zip(*iterables, strict=False)
         if self._wide:
             chunksize = 1
@@ -216,14 +235,27 @@ class Executor(futures.Executor):
         while chunk := [(args, None) for args in islice(items, chunksize)]:
             def decode(payload: bytes, number: int = len(chunk)) -> list[bytes]:
                 return outcomes_of(payload, number)
-            self._check_open()
-            yield self._start(encode_chunk(fid, chunk, self._caller.store), decode)
+            yield self._start_encoded(partial(encode_chunk, fid, chunk, self._caller.store), decode)
 
     def _start_each(self, fid: bytes, items: Iterator[tuple[Any, ...]]) -> Iterator[_Future]:
         """Make the calls of a map over several ranks, which run no chunks, with results as those of chunks of one."""
         for args in items:
-            self._check_open()
-            yield self._start(encode_call(fid, args, None, self._caller.store), lambda payload: [payload])
+            encode = partial(encode_call, fid, args, None, self._caller.store)
+            yield self._start_encoded(encode, lambda payload: [payload])
+
+    def _start_encoded(self, encode: Callable[[], bytes], decode: Callable[[bytes], Any]) -> _Future:
+        """Make a call, whose future fails if it cannot be encoded."""
+        self._check_open()
+        try:
+            return self._start(encode(), decode)
+        except SerializationError as error:
+            return self._failed(error)
+
+    def _failed(self, error: BaseException) -> _Future:
+        """Return the future of a call that cannot be made."""
+        future = _Future(next(self._numbers), decode_result, self._drop, None)
+        future.set_exception(error)
+        return future
 
     def _define(self, fid: bytes, blob: bytes) -> None:
         objects = taken()
@@ -257,7 +289,7 @@ class Executor(futures.Executor):
             future.lease = None
             try:
                 value = future.decode(payload)
-            except Exception as error:
+            except BaseException as error:
                 future.set_exception(error)
             else:
                 future.set_result(value)

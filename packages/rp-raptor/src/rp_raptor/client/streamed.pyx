@@ -10,6 +10,7 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memcmp, memcpy
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
+from rp_api.pickles import is_interrupt
 from rp_raptor.client.caller import checked
 from rp_raptor.objects import reference
 from rp_raptor.wire cimport scalars
@@ -217,8 +218,10 @@ cdef object _decoded(result):
     if data[0] == VALUE and size < SHORT and data[size - 1] == END:   # the usual case
         try:
             return _loads((<bytes>result)[1:])
-        except Exception:
-            pass   # `decode_result` fails too, with a better message
+        except BaseException as error:
+            if is_interrupt(error):
+                raise
+            # `decode_result` fails too, with a better message
     return decode_result(result)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import zmq
 
+from rp_raptor.rank.process_end import end_if_forked
 from rp_raptor.rank.trace import FLUSH
 from rp_raptor.wire.payload import encode_error
 from rp_raptor.wire.rank_protocol import TIMEOUT
@@ -89,6 +90,7 @@ class AsyncCalls:
         self._loop.close()
 
     def _done(self, id: int, task: asyncio.Task[bytes]) -> None:
+        end_if_forked()
         if self._closed:
             return
         self._news = True

@@ -16,6 +16,7 @@ from rp_raptor.errors import CallCanceled, CallTimeout
 from rp_raptor.rank import modes
 from rp_raptor.rank.failures import encode_error
 from rp_raptor.rank.prepared import DECISIVE, Prepared
+from rp_raptor.rank.process_end import end_if_forked
 from rp_raptor.rank.recorder import CallRecorder
 from rp_raptor.rank.running import Functions, arguments
 from rp_raptor.wire import payload
@@ -121,6 +122,7 @@ class Calls:
                 lap(INTERRUPTED)
                 raise
             except BaseException as error:
+                end_if_forked(error)
                 outcome = encode_error(error)
                 lap(FAILED)
             else:
@@ -145,11 +147,14 @@ class Calls:
         start = self._recorder.now()
         outcome = DONE
         try:
-            return payload.encode_value(await call, files)
+            value = await call
+            end_if_forked()
+            return payload.encode_value(value, files)
         except CancelledError:
             outcome = INTERRUPTED
             raise
         except BaseException as error:
+            end_if_forked(error)
             outcome = FAILED
             return encode_error(error)
         finally:

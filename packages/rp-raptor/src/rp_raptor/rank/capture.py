@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TextIO
 
 from rp_api.pickles import missing_module
 from rp_raptor.errors import CallCanceled, CallTimeout
+from rp_raptor.rank.process_end import end_if_forked
 
 KEPT = 64 << 10
 """Characters of each stream that a result keeps, from its end. During the call all are kept."""
@@ -67,6 +68,7 @@ def captured(func: Callable[..., Any], args: Sequence[Any],
     except (CallTimeout, CallCanceled):
         raise
     except BaseException as error:   # includes SystemExit, which ends the call and not the rank
+        end_if_forked(error)
         return failure(error, texts)
     finally:
         _texts.reset(token)
@@ -89,6 +91,7 @@ async def _captured_later(call: Awaitable[Any], texts: _Texts) -> Outcome:
     except CancelledError:
         raise
     except BaseException as error:
+        end_if_forked(error)
         return failure(error, texts)
     finally:
         _texts.reset(token)

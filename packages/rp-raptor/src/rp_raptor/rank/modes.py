@@ -16,6 +16,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from rp_api import states
+from rp_api.by_value.classes import restored
 from rp_api.functions import deserialize_obj
 from rp_api.pickles import is_pickle
 from rp_api.values import to_plain
@@ -23,6 +24,7 @@ from rp_profiling.write.calls import ASYNC, DONE, FAILED, INTERRUPTED, TASK
 from rp_raptor.errors import CallCanceled, CallTimeout
 from rp_raptor.rank.capture import failure, tail, task_environment
 from rp_raptor.rank.prepared import Prepared
+from rp_raptor.rank.process_end import end_if_forked
 from rp_raptor.rank.variable import Variable
 from rp_raptor.wire.described import write_success
 from rp_raptor.wire.payload import encode_result, encode_success, has_failed
@@ -44,6 +46,8 @@ ENDED = 'rank_stop', 'exec_stop', 'task_run_stop'
 """Events of each task, at the start and at the end of its work on a rank."""
 
 _id, _name, _sandbox = map(Variable, OF_TASK)
+
+_changes = [0]   # see `rp_api.by_value.classes`, at the last task
 
 _PARTS = {'func', 'args', 'kwargs'}
 _SCALARS = frozenset({int, float, bool, str, bytes, type(None)})   # immutable arguments
@@ -77,7 +81,9 @@ def run(worker: Worker, prepared: Prepared, own: Mapping[str, Any], uid: str, sa
         profile.record_many(uid, ENDED)
         raise
     except BaseException as error:
+        end_if_forked(error)
         outcome = failure(error)
+    end_if_forked()
     if not isinstance(outcome, tuple) and hasattr(type(outcome), '__await__'):
         return _later(worker, prepared, task, outcome, around, directory)
     result = _result(prepared, task, outcome)
@@ -110,7 +116,10 @@ async def _outcome(call: Awaitable[Any], around: Mapping[str, str], directory: s
     except asyncio.CancelledError:
         raise
     except BaseException as error:
+        end_if_forked(error)
         return failure(error)
+    finally:
+        end_if_forked()
 
 
 @cache
@@ -183,6 +192,10 @@ def python_task(text: str) -> tuple[Function, list[Any], dict[str, Any]] | None:
     The function is unpickled once for all tasks that have it, as are immutable arguments. DeserializationError if that
     fails, TypeError if the text holds no function.
     """
+    if restored.changes != _changes[0]:   # of classes that the functions may use
+        _changes[0] = restored.changes
+        _pickle_in.cache_clear()
+        _restored.cache_clear()
     found = _pickle_in(text) if len(text) < _LONGEST_KEPT else _pickle_in.__wrapped__(text)
     if found is None:
         return None

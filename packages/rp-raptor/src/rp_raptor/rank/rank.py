@@ -42,7 +42,9 @@ from rp_raptor.rank.manager_watch import ManagerWatch
 from rp_raptor.rank.modes import OF_TASK
 from rp_raptor.rank.objects import Objects
 from rp_raptor.rank.priority import give_way, threads
+from rp_raptor.rank.process_end import end_processes, end_with_threads, exit_code
 from rp_raptor.rank.running import NOTHING, Runner
+from rp_raptor.rank.subprocesses import send_by_value
 from rp_raptor.rank.trace import FLUSH, RankTrace
 from rp_raptor.wire import payload
 from rp_raptor.wire.batch import Payloads, pack_message
@@ -410,10 +412,20 @@ def connect() -> Rank:
 
 
 def main() -> int:
-    """Run a rank of the worker that the environment describes; return the exit code."""
+    """Run a rank of the worker that the environment describes; return the exit code, or end with it."""
+    signals.set_defaults()
+    try:
+        code = _run()
+    except BaseException as error:
+        code = exit_code(error)
+    end_processes()
+    end_with_threads(code)
+    return code
+
+
+def _run() -> int:
     from rp_raptor.rank.worker import Worker
 
-    signals.set_defaults()
     rank = connect()
     try:
         kind = load_class(rank.run.file, rank.run.class_name, Worker)
@@ -425,5 +437,6 @@ def main() -> int:
     except Exception as error:
         rank.fail(f'{rank.run.class_name} cannot be made: {error!r}\n{traceback_of(error)}')
         return 1
+    send_by_value()
     worker.join()
     return 0

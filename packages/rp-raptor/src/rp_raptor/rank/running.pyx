@@ -10,6 +10,7 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from rp_api import pickles
+from rp_api.by_value.classes import restored
 from rp_api.errors import DeserializationError
 from rp_api.functions import deserialize_obj
 from rp_raptor.wire import payload
@@ -18,14 +19,18 @@ from rp_raptor.wire import store
 from rp_profiling.write import calls as records
 from rp_raptor.rank.capture import goes_on
 from rp_raptor.rank.failures import encode_error
+from rp_raptor.rank.process_end import end_fork
 from rp_raptor.rank.recorder cimport CallRecorder
 from rp_raptor.wire cimport scalars
 from rp_raptor.wire.batch cimport Builder, Payloads
 from rp_raptor.wire.cursor cimport Cursors
 
+cdef extern from "pthread.h":
+    int pthread_atfork(void (*prepare)() noexcept nogil, void (*parent)() noexcept nogil, void (*child)() noexcept nogil)
+
 NOTHING = -1   # instead of a position
 
-cdef object _loads = pickle.loads, _dumps = pickle.dumps
+cdef object _loads = pickle.loads, _dumps = pickle.dumps, _restored = restored
 cdef frozenset _SCALARS = frozenset({int, float, bool, type(None)})
 cdef frozenset _TEXTS = frozenset({str, bytes})
 cdef Py_ssize_t _LARGE = store.LARGE
@@ -50,6 +55,17 @@ cdef const char *ONE_ARGUMENT = b'\x85N\x86.'     # the end of the pickle ((item
 cdef const char *VALUE_START = b'R\x80\x05'
 
 
+cdef bint _forked = False   # whether this process is a fork of the rank
+
+
+cdef void _note_fork() noexcept nogil:
+    global _forked
+    _forked = True
+
+
+pthread_atfork(NULL, NULL, _note_fork)
+
+
 @cython.final
 @cython.auto_pickle(False)
 cdef class Functions:
@@ -57,10 +73,12 @@ cdef class Functions:
 
     `later(coroutine, files)` makes a coroutine that returns the result of an asynchronous function. While a function is
     unpickled (`restoring`), modules are imported, and an `interruption` is delayed: some modules cannot be imported
-    again after an interrupted import.
+    again after an interrupted import. A function with classes by value is unpickled again if another pickle has changed
+    a class since.
     """
 
     cdef dict _blobs, _functions
+    cdef dict _changes              # of classes, when functions with classes by value were unpickled
     cdef tuple _recent              # the function of the last call, see `find`
     cdef bytes _recent_fid
     cdef object _directory, _later
@@ -68,7 +86,7 @@ cdef class Functions:
     cdef public object interruption
 
     def __init__(self, directory, later):
-        self._blobs, self._functions = {}, {}
+        self._blobs, self._functions, self._changes = {}, {}, {}
         self._directory = directory
         self._later = later
 
@@ -81,20 +99,24 @@ cdef class Functions:
         """Drop a function that is not called any more."""
         self._blobs.pop(fid, None)
         self._functions.pop(fid, None)
+        self._changes.pop(fid, None)
         self._recent = None
 
     cpdef tuple find(self, bytes fid):
         """Return the function and the files for its results; DeserializationError if it cannot be unpickled."""
         cdef tuple found = self._functions.get(fid)
-        if found is None:
+        if found is None or self._changes and self._changes.get(fid, _restored.changes) != _restored.changes:
             blob, results = payload.opened_definition(self.definition(fid))
             self.interruption = None
             self.restoring = True
+            met = _restored.met
             try:
                 found = deserialize_obj(blob), ResultFiles(results, self._directory)
             finally:
                 self.restoring = False
             self._functions[fid] = found
+            if _restored.met != met:
+                self._changes[fid] = _restored.changes
             if self.interruption is not None:
                 raise self.interruption
         return found
@@ -119,6 +141,8 @@ cdef class Functions:
             fid = <bytes>data[1:ARGUMENTS]
             self._recent, self._recent_fid = self.find(fid), fid
         func, files = self._recent
+        if self._changes:
+            func, files = self._recent = self.find(self._recent_fid)
         if size > ITEM + TAIL and memcmp(data + ARGUMENTS, START, ITEM - ARGUMENTS) == 0:
             end = ITEM + scalars.length(data + ITEM, size - ITEM - TAIL)
             if end > ITEM and end + TAIL == size and memcmp(data + end, ONE_ARGUMENT, TAIL) == 0:
@@ -133,6 +157,8 @@ cdef class Functions:
 
     cpdef outcome(self, value, files):
         """Return the result for a call's value, or a coroutine that returns it; a large one in one of the files."""
+        if _forked:
+            end_fork(None)
         cdef Py_ssize_t size = scalars.size_of(value)
         cdef bytes result
         if size:   # the usual case
@@ -158,7 +184,7 @@ cpdef tuple arguments(bytes call):
         return args, kwargs
     except DeserializationError:
         raise
-    except Exception as error:
+    except BaseException as error:
         raise pickles.failure('the arguments', error)
 
 
@@ -249,7 +275,11 @@ cdef class Runner:
             finally:
                 self.running = NOTHING
         except BaseException as error:
+            if _forked:
+                end_fork(error)
             result = encode_error(error)
+        if _forked:   # calls belong to the rank, not to what functions have forked
+            end_fork(None)
         if self.raised is not None:
             raised, self.raised = self.raised, None
             if type(result) is bytes and payload.has_failed(result):   # the function may have changed the exception

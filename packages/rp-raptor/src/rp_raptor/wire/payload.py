@@ -50,22 +50,18 @@ _SHORT = 16 << 10   # bytes of a payload that is cheap to copy
 
 
 def pickled_function(func: Callable[..., Any]) -> bytes:
-    """Return the bytes of a function, by value where possible; SerializationError if it has no such form."""
+    """Return the bytes of a function; SerializationError if it cannot be pickled."""
     _check_callable(func)
     return serialize_obj(func)
 
 
 def pickled_apart(func: Callable[..., Any]) -> tuple[bytes, list[pickle.PickleBuffer]]:
     """Return the bytes of a function, as `pickled_function` does, and the large buffers that it refers to."""
-    import cloudpickle
+    from rp_api.by_value.pickler import dumps
 
     _check_callable(func)
     buffers: list[pickle.PickleBuffer] = []
-    try:
-        data = cloudpickle.dumps(func, _PROTOCOL, buffer_callback=Sieve(buffers).leaves_in)
-    except Exception:   # it may have a form by reference
-        return pickled_function(func), []
-    return pickles.stamped(data), buffers
+    return pickles.stamped(dumps(func, Sieve(buffers).leaves_in)), buffers
 
 
 def define(func: Callable[..., Any] | bytes, results: str = '') -> tuple[bytes, bytes]:
@@ -370,8 +366,9 @@ def _restored(pickled: bytes | None, represented: str, text: str) -> BaseExcepti
     if pickled is not None:
         try:
             error = pickle.loads(pickled)
-        except Exception:   # its module is missing here, its __init__ takes other arguments, ...
-            error = None
+        except BaseException as reason:   # its module is missing here, its __init__ takes other arguments, ...
+            if pickles.is_interrupt(reason):
+                raise
     if not isinstance(error, Exception):   # a SystemExit must not end the caller's program
         error = RemoteError(represented)
     error.__cause__ = RemoteTraceback(text)
@@ -386,5 +383,5 @@ def _check_callable(func: Any) -> None:
 def _represented(error: BaseException) -> str:
     try:
         return repr(error)
-    except Exception:
+    except BaseException:   # a `__repr__` of the application
         return f'{type(error).__name__} (it cannot be shown)'

@@ -1,0 +1,97 @@
+"""Pickles objects by value where the receiver cannot import them: cloudpickle, and what `functools` makes of functions.
+
+Objects of C that `functools` wraps around a function, with caches and locks inside, are restored from that function.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import cloudpickle
+
+from rp_api.by_value.classes import reduced_class
+from rp_api.by_value.references import by_reference
+from rp_api.errors import SerializationError
+
+_PROTOCOL = 5
+_BY_VALUE = 6   # parts of the reduction of a class that travels by value
+
+_CACHED: type = functools._lru_cache_wrapper
+_DISPATCHING = functools.singledispatch(lambda value: value).__code__   # type: ignore[attr-defined]
+"""The code of all functions that `functools.singledispatch` makes."""
+
+_OF_CACHED = frozenset({'__wrapped__', 'cache_parameters'})
+_OF_DISPATCHING = frozenset({'__wrapped__', 'register', 'dispatch', 'registry', '_clear_cache'})
+"""Attributes that `functools` sets on each such object."""
+
+Buffers = Callable[[Any], object] | None
+
+
+def dumps(value: Any, buffer_callback: Buffers = None) -> bytes:
+    """Return the pickled object; raise SerializationError, which names the part that cannot be pickled, on failure."""
+    try:
+        return _dumps(value, buffer_callback)
+    except Exception as error:   # the type of exception depends on the object
+        from rp_api.by_value.cause import cause
+
+        raise SerializationError(f'cannot serialise {cause(value, error, _dumps)}') from error
+
+
+def _dumps(value: Any, buffer_callback: Buffers = None) -> bytes:
+    with io.BytesIO() as file:
+        _Pickler(file, _PROTOCOL, buffer_callback).dump(value)
+        return file.getvalue()
+
+
+class _Pickler(cloudpickle.Pickler):   # type: ignore[misc]
+    def reducer_override(self, value: Any) -> Any:
+        """Reduce objects of `functools` to functions, and others as cloudpickle does."""
+        kind = type(value)
+        if kind is _CACHED:
+            return NotImplemented if by_reference(value) else _reduced_cached(value)
+        if kind is FunctionType and value.__code__ is _DISPATCHING:
+            return NotImplemented if by_reference(value) else _reduced_dispatching(value)
+        if isinstance(value, functools.cached_property):
+            return _restored_property, (kind,), {name: each for name, each in vars(value).items() if name != 'lock'}
+        reduced = super().reducer_override(value)
+        by_value = isinstance(value, type) and reduced is not NotImplemented and len(reduced) == _BY_VALUE
+        return reduced_class(value, reduced) if by_value else reduced
+
+
+def _reduced_cached(value: Any) -> tuple[Any, ...]:
+    parameters = value.cache_parameters()
+    return (_restored_cached, (value.__wrapped__, parameters['maxsize'], parameters['typed']),
+            _own(value, _OF_CACHED))
+
+
+def _restored_cached(function: Any, maxsize: int | None, typed: bool) -> Any:
+    return functools.lru_cache(maxsize, typed)(function)
+
+
+def _reduced_dispatching(value: Any) -> tuple[Any, ...]:
+    state = _own(value, _OF_DISPATCHING), list(value.registry.items())
+    return functools.singledispatch, (value.__wrapped__,), state, None, None, _set_dispatching
+
+
+def _set_dispatching(function: Any, state: tuple[dict[str, Any], list[tuple[type, Any]]]) -> None:
+    attributes, registry = state
+    vars(function).update(attributes)
+    for kind, implementation in registry:
+        function.register(kind, implementation)
+
+
+def _restored_property(kind: type[functools.cached_property[Any]]) -> Any:
+    made = kind.__new__(kind)
+    fresh = vars(functools.cached_property(_restored_property))
+    if 'lock' in fresh:   # until Python 3.11
+        vars(made)['lock'] = fresh['lock']
+    return made
+
+
+def _own(value: Any, others: frozenset[str]) -> dict[str, Any]:
+    """Return the attributes of an object but for these others."""
+    return {name: each for name, each in vars(value).items() if name not in others}
