@@ -13,9 +13,12 @@ from resource_manager_support import MadeUp, allocate
 from rp_agent.executor.backends.flux import executor
 from rp_agent.executor.backends.flux.instance import EnclosingFlux, Flux, NestedFlux
 from rp_agent.executor.backends.launcher import InstanceLauncher, Node
+from rp_agent.resource_manager.base import Allocation
 from rp_agent.resource_manager.granted import Node as Granted
+from rp_agent.resource_manager.pilot import platform_of
 from rp_agent.resource_manager.systems.enclosing import enclosing, hint
-from rp_agent.resource_manager.systems.flux import of_resources
+from rp_agent.resource_manager.systems.flux import SIZE, of_resources
+from rp_agent.resource_manager.systems.flux import URI as FACT
 from rp_api.errors import PlatformError, ResourceError
 
 URI = 'local:///tmp/flux-x/local-0'
@@ -121,5 +124,17 @@ def test_an_instance_is_used_whose_nodes_are_those_of_the_pilot(
     ([Node('a', 8), Node('b', 4)], 1, '--nodes=2 --ntasks=2 --exclusive')], ids=str)
 def test_nested_instances_get_what_their_nodes_have(nodes: list[Node], threads: int, options: str) -> None:
     startup = NestedFlux(URI, threads).startup(0, nodes)
-    assert f'{options} --requires=hosts:a,b flux start ' in ' '.join(startup.argv)
+    assert f'{options} --requires=hosts:a,b sh -c ' in ' '.join(startup.argv)
     assert startup.environment == {'FLUX_URI': URI}
+
+
+@pytest.mark.parametrize(('manager', 'facts', 'elsewhere', 'spawner'), [
+    ('ALLOCATION', {FACT: URI, SIZE: '2'}, (1,), 'FLUX'), ('ALLOCATION', {FACT: URI}, (), 'POPEN'),
+    ('ALLOCATION', {}, (1,), 'POPEN'), ('FLUX', {FACT: URI}, (1,), 'POPEN')])
+def test_the_executor_of_an_allocation(manager: str, facts: dict[str, str], elsewhere: tuple[int, ...],
+                                       spawner: str) -> None:
+    """Nothing but Flux starts tasks on other nodes of its jobs; a platform of the user's own says how itself."""
+    platform = {'resource_manager': manager, 'agent_spawner': 'POPEN', 'agent_scheduler': 'CONTINUOUS'}
+    found = platform_of(platform, Allocation(('a', 'b'), 2, 0, 0, 0, facts=facts, elsewhere=elsewhere))
+    assert found['agent_spawner'] == spawner
+    assert (found['agent_scheduler'] == 'FLUX') == (spawner == 'FLUX')

@@ -29,7 +29,7 @@ from rp_agent.pipeline.runs import Runs
 from rp_agent.raptor.task_kind import is_call
 from rp_agent.reporting.coordinator_link import CoordinatorLink
 from rp_agent.reporting.task_intake import Intake
-from rp_agent.resource_manager.pilot import allocation_of
+from rp_agent.resource_manager.pilot import allocation_of, platform_of
 from rp_agent.task import DEFAULTS, HISTORY, AgentTask, Description
 from rp_api import states
 from rp_api.constants import AGENT_SERVICE, TASK_SERVICE
@@ -92,6 +92,7 @@ class Agent:
         whole = allocation_of(config)
         self._allocation = whole.reserve(layout.reserved_nodes(config['agent'], len(whole.names)))
         self._tracer.record('resources', self.pilot, msg=self._allocation.trace())
+        config = {**config, 'platform': platform_of(config['platform'], self._allocation)}
         self._notices: list[str] = []
         if self._runs is not None and self._runs.earlier is not None:
             self._notices.append(self._runs.told)

@@ -8,6 +8,7 @@ from typing import Any
 
 from rp_agent.resource_manager.base import Allocation, Request
 from rp_agent.resource_manager.systems.find import allocate
+from rp_agent.resource_manager.systems.flux import URI
 
 
 def allocation_of(config: Mapping[str, Any]) -> Allocation:
@@ -19,6 +20,14 @@ def allocation_of(config: Mapping[str, Any]) -> Allocation:
         return from_plain(config['allocation'])
     request = Request(config['nodes'], config['cores'], config['gpus'], config.get('backup_nodes', 0))
     return allocate(request, config['platform'])
+
+
+def platform_of(platform: Mapping[str, Any], allocation: Allocation) -> Mapping[str, Any]:
+    """Return the platform of a pilot: with the executor FLUX for `local.allocation` on several nodes of a Flux job."""
+    if platform.get('resource_manager') != 'ALLOCATION' or URI not in allocation.facts or not allocation.elsewhere:
+        return platform
+    return {**platform, 'agent_spawner': 'FLUX', 'agent_scheduler': 'FLUX',
+            'launch_methods': {'order': ['FLUX'], 'FLUX': {}}}
 
 
 def as_plain(allocation: Allocation) -> dict[str, Any]:
