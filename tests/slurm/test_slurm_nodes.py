@@ -172,7 +172,7 @@ def test_a_sub_agent_that_cannot_start_costs_its_node(slurm: SlurmCluster, base:
         assert {(task.slots or [])[0]['node_name'] for task in tasks} == {'n1', 'n2', 'n4'}
         assert pilot.state == rp.PMGR_ACTIVE
         log = (sandbox(pilot) / 'agent_0.log').read_text()
-        assert ('sub-agent agent_n.0002 launched by SRUN has ended before it was connected, with exit code: 3; see '
+        assert ('sub-agent agent_n.0002 launched by SRUN has ended before it was connected: exit code: 3; see '
                 f'{sandbox(pilot)}/agent_n.err, its last lines:\nno luck today\n') in log
 
 

@@ -394,7 +394,7 @@ def test_one_of_many_that_dies_before_it_connects(make: Callable[..., Agent], tm
     agent.run(*tasks)
     assert {task.target_state for task in tasks} == {states.DONE}
     assert {where(task) for task in tasks} == {0, 2}
-    said = fr'agent_n\.0001 launched by {one_launcher} has ended before it was connected, with {how}'
+    said = fr'agent_n\.0001 launched by {one_launcher} has ended before it was connected: {how}'
     assert re.search(fr'{said}(.|\n)*no luck today', caplog.text)
     assert 'RP_SUB_AGENT_ENDED' not in (tmp_path / 'agent_n.err').read_text()
 
