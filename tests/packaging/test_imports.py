@@ -56,7 +56,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'cache'},
         {'flow', 'simulation', 'recorded'},
         {'pilot_manager', 'task_manager'},
-        {'progress', 'restore', 'session', 'joined'},
+        {'progress', 'restore', 'session', 'joined', 'successor'},
         {'executor'},
         {'cli'},
     ),

@@ -19,6 +19,7 @@ from rp_api.errors import StagingError
 from rp_api.loop.offload import Helpers
 from rp_api.staging.directive import expand
 from rp_api.staging.location import Sandboxes
+from rp_client.cache.claims import Claims
 from rp_client.cache.store import Result, ResultStore
 from rp_client.cache.tasks import Hit, TaskCache
 from rp_client.engine.tracker import Change
@@ -32,7 +33,9 @@ class Lookups(TaskCache):
     def __init__(self, base: Path) -> None:
         self.store = ResultStore(base / 'cache')
         self.later = Later()
-        super().__init__(str(base), str(base), cast(Helpers, self.later), lambda: self.store, tuple)
+        self.claims = Claims(base)
+        super().__init__(str(base), str(base), cast(Helpers, self.later), lambda: self.store, tuple,
+                         lambda: self.claims)
         self.found: list[Hit] = []
         self.others: list[Task] = []
         self.hit = self.found.extend
@@ -43,6 +46,7 @@ class Lookups(TaskCache):
 def lookups(tmp_path: Path) -> Iterator[Lookups]:
     made = Lookups(tmp_path)
     yield made
+    made.claims.close()
     made.store.close()
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -16,6 +17,7 @@ from rp_api.constants import RAPTOR_MASTER, RAPTOR_WORKER, TASK_FUNCTION, TASK_S
 from rp_api.coordination.contract import BULK, KnownTask, Update
 from rp_api.errors import NoPilot
 from rp_api.failures.retry_rules import RESTARTS
+from rp_client.cache.claims import Claims
 from rp_client.cache.store import ResultStore
 from rp_client.cache.tasks import TaskCache
 from rp_client.completion.task_future import TaskFuture
@@ -53,6 +55,8 @@ class Site:
         registry = Registry({TASK_STATE: told('task')})
         registry.add(self._told, TASK_STATE)
         self.states: dict[str, list[str]] = {}
+        self.opened = ExitStack()
+        self._claims: list[Claims] = []
         tracker = Tracker(states.TASK, TASK_STATE, registry, self)   # type: ignore[arg-type]
         self.board = tracker.board
         scheduling = TaskScheduling('0000', self.events, scheduler or RoundRobin(), self.tasks, self.waiting.append)
@@ -60,9 +64,14 @@ class Site:
             'tmgr.0000', self.engine, tracker, self.events, scheduling,   # type: ignore[arg-type]
             TaskStagingInput('0000', self.events, self.later), TaskStagingOutput('0000', self.events, self.later),
             TaskCache(str(base), str(base), self.lookups,   # type: ignore[arg-type]
-                      lambda: ResultStore(base / 'cache'), tuple),
+                      lambda: ResultStore(base / 'cache'), tuple, self.claims),
             PilotWatch('tmgr.0000', self.engine.loop, self.board, scheduling,   # type: ignore[arg-type]
                        lambda uid: self.tasks[uid]._pilot is None, 60.0))
+
+    def claims(self) -> Claims:
+        if not self._claims:
+            self._claims.append(self.opened.enter_context(closing(Claims(self.base))))
+        return self._claims[0]
 
     def pilot(self, uid: str = 'pilot.0000', state: str = states.PMGR_ACTIVE, *, add: bool = True) -> Pilot:
         """A pilot in that state, which tasks can be bound to."""
@@ -131,8 +140,10 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(tmp_path)
+def site(tmp_path: Path) -> Iterator[Site]:
+    made = Site(tmp_path)
+    with made.opened:
+        yield made
 
 
 @pytest.fixture
@@ -1062,7 +1073,7 @@ def test_chunks_are_opened_while_few_are_looked_up(site: Site, monkeypatch: pyte
     opened: list[Task] = []
 
     def open_chunk(_: ChunkTask) -> list[Task]:
-        tasks = site.make(f'b.{len(opened)}', cache=True, arguments=[] if hit else ['b'])
+        tasks = site.make(f'b.{len(opened)}', cache=True, arguments=[] if hit else [f'{len(opened)}'])
         opened.extend(tasks)
         return tasks
 

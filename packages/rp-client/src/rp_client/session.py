@@ -40,6 +40,7 @@ from rp_profiling.write.tracer import Tracer
 
 if TYPE_CHECKING:
     from rp_api.platforms.definition import ResourceConfig
+    from rp_client.cache.claims import Claims
     from rp_client.cache.store import ResultStore
     from rp_client.pilot import Pilot
     from rp_client.pilot_manager import PilotManager
@@ -140,6 +141,7 @@ class Session(OldMethods):
         self._engine = Engine(self.uid, coordinator(self.uid, Path(self.path), settings))
         self._calls = Calls(self._engine, self._uids)
         self._results: ResultStore | None = None
+        self._claimed: Claims | None = None
         self._tunnels = Tunnels()
         self._traces = Traces(self.uid, self.path, self._engine)
         self._tracer = self._traces.own
@@ -277,6 +279,8 @@ class Session(OldMethods):
                 self._close_managers()
         finally:
             self._engine.close(leave=leave)
+            if self._claimed is not None:
+                self._claimed.close(leave=leave)
             if self._results is not None:
                 self._results.close()
         self._tracer.record('session_stop', uid=self.uid)
@@ -289,6 +293,18 @@ class Session(OldMethods):
             if self._results is None:
                 self._results = ResultStore(Path(self.base, NAME))
             return self._results
+
+    def _claims(self) -> Claims:
+        """Return the session's claims on cached requests; raise OSError if the cache cannot be used."""
+        from rp_client.cache.claims import Claims
+        from rp_client.successor import SessionSuccessors
+
+        directory = self._result_store().directory
+        with self._config_lock:
+            if self._claimed is None:
+                self._claimed = Claims(directory, self.path, SessionSuccessors(), uid=self.uid,
+                                       client_sandbox=self.client_sandbox)
+            return self._claimed
 
     def as_dict(self) -> dict[str, Any]:
         """Return the session as plain data."""

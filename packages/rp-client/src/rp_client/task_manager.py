@@ -655,6 +655,10 @@ class TaskManager(OldMethods):
         if pilot.uid in self._pilots:
             self._flow.places_changed(pilot)
 
+    def _store_results(self) -> None:
+        """Store the results of cached tasks that have ended."""
+        self._flow.store_results()
+
     def _find_master(self, uid: str) -> RaptorMaster | None:
         """Return the RAPTOR master of that uid; None if it is unknown, or another task."""
         task = self._tasks.find(uid)
@@ -836,7 +840,7 @@ class TaskManager(OldMethods):
         staging_input = TaskStagingInput(index, tracer(f'tmgr_staging_input.{index}'), offload)
         staging_output = TaskStagingOutput(index, tracer(f'tmgr_staging_output.{index}'), offload)
         cache = TaskCache(session.client_sandbox, session.path, Helpers(self._engine.loop), session._result_store,
-                          lambda: list(self._pilots.values()))
+                          lambda: list(self._pilots.values()), session._claims)
         pilot_watch = PilotWatch(self.uid, self._engine.loop, self._board, scheduling, self._is_unbound,
                                  self._no_pilot_timeout)
         flow = TaskFlow(self.uid, self._engine, self._tracker, self._tracer, scheduling, staging_input, staging_output,

@@ -25,6 +25,7 @@ from rp_api.staging.location import Sandboxes, other_task, resolve
 from rp_api.values import with_files
 from rp_api.wire import codec
 from rp_client.cache.files import Seen, at_once
+from rp_client.cache.in_flight import InFlight
 from rp_client.cache.notes import DECIDES, PARTS, Identity, note, read
 from rp_client.cache.output import Packing, directory_of, elsewhere, put_in_place, remove_output, write_error
 from rp_client.engine.tracker import Change
@@ -35,6 +36,7 @@ from rp_client.task import Task
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rp_client.cache.claims import Claims
     from rp_client.cache.store import Result, ResultStore
 
 _log = logging.getLogger('radical.pilot.cache')
@@ -62,7 +64,8 @@ class TaskCache:
     """
 
     def __init__(self, client_sandbox: str, session_directory: str, helpers: Helpers,
-                 store: Callable[[], ResultStore], pilots: Callable[[], Iterable[Pilot]]) -> None:
+                 store: Callable[[], ResultStore], pilots: Callable[[], Iterable[Pilot]],
+                 claims: Callable[[], Claims]) -> None:
         self._client_sandbox = client_sandbox
         self._session_directory = session_directory
         self._helpers = helpers   # its own, as transfers of files may take hours
@@ -75,14 +78,16 @@ class TaskCache:
         self._results: list[tuple[Task, Identity, Path | None]] = []   # that are not stored yet
         self._said: set[str] = set()   # reasons why tasks are not cached
         self._writing = threading.Lock()
+        self._in_flight = InFlight(claims, self._look_up_again)
+        self._freed: list[Task] = []
         self._size = 0
         self.missed: Callable[[list[Task]], object]
         self.hit: Callable[[list[Hit]], object]
 
     @property
     def size(self) -> int:
-        """The number of tasks that are being looked up."""
-        return self._size
+        """The number of tasks that are being looked up, or wait for equal ones."""
+        return self._size + self._in_flight.waiting
 
     def started(self, tasks: Iterable[Task]) -> None:
         """Forget the identities of tasks that start if something that they depend on has changed."""
@@ -131,14 +136,23 @@ class TaskCache:
         if task.uid in self._noted:
             if task.state not in states.FINAL:
                 self._identities[task.uid] = self._noted[task.uid]
+                self._in_flight.restored(task.uid, self._noted[task.uid].value)
             elif task.state == states.DONE and not task._common.stages_output:   # else the application had its output
                 self._results.append((task, self._noted[task.uid], None))
 
+    def resume(self, *, active: bool) -> None:
+        """Claim restored tasks; `active`: a pilot can run tasks of the manager, which claim nothing otherwise."""
+        self._in_flight.active = active
+        if self._in_flight.any_restored:
+            self._helpers.run(self._in_flight.resume, lambda _: None, self._not_written)
+
     def _look_up(self, tasks: list[Task], needed: set[str]) -> None:
-        def found(answer: tuple[list[Hit], dict[str, Identity]]) -> None:
-            hits, identities = answer
+        def found(answer: tuple[list[Hit], dict[str, Identity], set[str]]) -> None:
+            hits, identities, waiting = answer
             self._identities.update(identities)
-            self._pass_on(tasks, hits)
+            self._size -= len(waiting)
+            self._pass_on([task for task in tasks if task.uid not in waiting], hits)
+            self.ended([task for task in tasks if task.state in states.FINAL], states.CANCELED)
 
         def failed(error: BaseException) -> None:
             _log.warning('the cache cannot be used, so tasks run without it: %s', sentence(error))
@@ -153,8 +167,19 @@ class TaskCache:
         self.hit([hit for hit in hits if hit[0].state not in states.FINAL])
         self.missed([task for task in tasks if task.uid not in done])
 
-    def _find(self, tasks: list[Task], needed: set[str]) -> tuple[list[Hit], dict[str, Identity]]:
-        """Return the tasks that have a result, with their output in place, and the identities of the others.
+    def _look_up_again(self, task: Task) -> None:
+        """Look a task up that has waited for an equal one, soon; called in any thread."""
+        self._freed.append(task)
+        if len(self._freed) == 1:
+            self._helpers.run(lambda: None, self._look_up_freed, self._not_written)
+
+    def _look_up_freed(self, _: None) -> None:
+        freed, self._freed = self._freed, []
+        for first in range(0, len(freed), BULK):
+            self._look_up(freed[first:first + BULK], set())
+
+    def _find(self, tasks: list[Task], needed: set[str]) -> tuple[list[Hit], dict[str, Identity], set[str]]:
+        """Return the tasks that have a result, with their output in place, the identities of others, and who waits.
 
         Those are `needed`, and run, from whose sandboxes tasks that run take files: a cached result has no sandbox.
         """
@@ -185,7 +210,11 @@ class TaskCache:
         note(self._session_directory, identities, reasons)
         for task, _ in hits:
             del identities[task.uid]
-        return hits, identities
+        waiting = self._in_flight.claim(
+            [(task, identities[task.uid].value) for task in tasks if task.uid in identities], needed, store.find)
+        for uid in waiting:
+            del identities[uid]
+        return hits, identities, waiting
 
     def _identify(self, task: Task, seen: Seen | None = None) -> Identity:
         from rp_client.cache.identity import identity  # few sessions need these
@@ -265,37 +294,47 @@ class TaskCache:
 
     def ended(self, tasks: Iterable[Task], state: str) -> None:
         """Store the results of tasks that are DONE, soon, and forget the others."""
-        for task in tasks if self._identities else ():
+        ended = list(tasks)
+        self._in_flight.ended(ended)
+        for task in ended if self._identities else ():
             found = self._identities.pop(task.uid, None)
             directory = self._outputs.pop(task.uid, None)
             if found is not None and state == states.DONE:
                 self._results.append((task, found, directory))
             elif directory is not None:
                 remove_output(directory)
-        if self._results:
+        if self._results or self._in_flight.any_ended:
             self._helpers.run(self._write, lambda _: None, self._not_written)
 
     def _write(self) -> None:
         """Store the results that are there; called in any thread."""
         with self._writing, at_once():
+            ended = self._in_flight.take_ended()   # before their results
             results, self._results = self._results, []
-            if not results:
-                return
-            store = self._store()
-            errors = {place: write_error(place) for place in {directory_of(task) for task, _, _ in results}}
-            entries = []
-            for task, noted, directory in results:
-                packing = Packing(task, noted, store, directory)
-                try:
-                    reason = self._doubt(task, noted, errors[directory_of(task)])
-                    if not reason:
-                        entries.append((noted.value, _label(task), *packing.packed()))
-                except (PilotError, OSError) as error:
-                    reason = sentence(error)
-                if reason:
-                    packing.drop()
-                    self._not_cached(_UNCACHED, task, reason)
-            store.add(entries)
+            stored: set[bytes] = set()
+            try:
+                stored = self._write_results(results) if results else stored
+            finally:
+                self._in_flight.release(ended, stored)
+
+    def _write_results(self, results: list[tuple[Task, Identity, Path | None]]) -> set[bytes]:
+        """Store results, and return the identities of those that can be stored."""
+        store = self._store()
+        errors = {place: write_error(place) for place in {directory_of(task) for task, _, _ in results}}
+        entries = []
+        for task, noted, directory in results:
+            packing = Packing(task, noted, store, directory)
+            try:
+                reason = self._doubt(task, noted, errors[directory_of(task)])
+                if not reason:
+                    entries.append((noted.value, _label(task), *packing.packed()))
+            except (PilotError, OSError) as error:
+                reason = sentence(error)
+            if reason:
+                packing.drop()
+                self._not_cached(_UNCACHED, task, reason)
+        store.add(entries)
+        return {entry[0] for entry in entries}
 
     def _doubt(self, task: Task, noted: Identity, error: OSError | None) -> str:
         """Return why a result may be incomplete, or that of another identity; empty if it is certainly neither."""
@@ -328,13 +367,17 @@ class TaskCache:
     def _not_written(error: BaseException) -> None:
         _log.warning('results are not cached: %s', sentence(error))
 
-    def close(self) -> None:
-        """Store the last results."""
-        self._helpers.close(CLOSE_TIMEOUT)
+    def flush(self) -> None:
+        """Store the results that are there; called in any thread."""
         try:
             self._write()
         except (PilotError, OSError) as error:
             self._not_written(error)
+
+    def close(self) -> None:
+        """Store the last results."""
+        self._helpers.close(CLOSE_TIMEOUT)
+        self.flush()
 
 
 def _sources(task: Task) -> Iterator[str]:

@@ -18,6 +18,7 @@ from rp_client.cache.notes import DECIDES, PARTS, Identity
 from rp_client.executor.futures import DroppableFuture
 
 if TYPE_CHECKING:
+    from rp_client.cache.claims import Claims
     from rp_client.cache.store import Result, ResultStore
 
 _log = logging.getLogger('radical.pilot.cache')
@@ -45,6 +46,8 @@ class CallCache:
         self._post = post
         self._lock = threading.Lock()
         self._opened: ResultStore | None = None
+        self._claimed: Claims | None = None
+        self._over: list[bytes] = []   # claims that end when the results are stored
         self._results: list[tuple[Identity, str, bytes]] = []   # that are not stored yet
 
     def call(self, key: bool | str, ranks: int) -> CachedCall:
@@ -79,8 +82,30 @@ class CallCache:
         if first:
             self._post(self._flush)
 
+    def claim(self, identity: bytes) -> bool:
+        """Claim a call; return False if an equal one is in flight."""
+        return bool(self._claims().take([identity]))
+
+    def when_free(self, identity: bytes, freed: Callable[[], bool]) -> None:
+        """Call `freed` when an equal call may have ended; see `Claims.when_free`."""
+        self._claims().when_free(identity, freed)
+
+    def end(self, identity: bytes) -> None:
+        """End a claim, once the value of the call is stored if it has one."""
+        self._over.append(identity)
+        self._post(self._flush)
+
     def flush(self) -> None:
-        """Store the values that are not stored yet."""
+        """Store the values that are not stored yet, and end the claims of calls that are over."""
+        over, self._over = self._over, []
+        stored = {identity.value for identity, *_ in self._results}
+        try:
+            self._flush_values()
+        finally:
+            for identity in over:
+                self._claims().release([identity], stored=identity in stored)
+
+    def _flush_values(self) -> None:
         if not self._results:
             return
         store = self._store()
@@ -91,6 +116,8 @@ class CallCache:
     def close(self) -> None:
         """Store what is left, and close the store."""
         self._flush()
+        if self._claimed is not None:
+            self._claimed.close()
         with self._lock:
             if self._opened is not None:
                 self._opened.close()
@@ -111,6 +138,16 @@ class CallCache:
             return self._opened
 
 
+    def _claims(self) -> Claims:
+        from rp_client.cache.claims import Claims  # few executors need it
+
+        directory = self._store().directory
+        with self._lock:
+            if self._claimed is None:
+                self._claimed = Claims(directory)
+            return self._claimed
+
+
 class CachedCall:
     """A call whose result is cached. `identity` is None if it has none."""
 
@@ -120,19 +157,48 @@ class CachedCall:
         self._others = others   # what the result depends on besides the call
         self.identity: Identity | None = None
         self._label = ''
+        self._claimed: bytes | None = None
+        self.waits = False
+        """True if an equal call is in flight, so that this one is to be looked up again (`when_free`)."""
 
     def find(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Future[Any] | None:
-        """Return a future with the cached value; None if the call has to be made."""
+        """Return a future with the cached value; None if the call has to be made, or `waits`."""
         from rp_client.cache.digest import DigestError  # few executors need it
 
+        self.waits = False
         self._label = getattr(fn, '__qualname__', '') or type(fn).__qualname__
         try:
             self.identity = self._identify(fn, args, kwargs)
-            return self._cache.find(self.identity)
+            found = self._cache.find(self.identity)
+            if found is None and self._claimed is None:
+                found = self._claim(self.identity)
+            return found
         except (DigestError, PilotError, OSError) as error:
             self._cache.say('a call of %s runs without the cache', self._label,
                             f'its result depends on {error}' if isinstance(error, DigestError) else sentence(error))
             return None
+
+    def _claim(self, identity: Identity) -> Future[Any] | None:
+        """Claim the call, and look for a result that was stored meanwhile."""
+        if self._cache.claim(identity.value):
+            self._claimed = identity.value
+            found = self._cache.find(identity)
+            if found is not None:
+                self.end()
+            return found
+        self.waits = True
+        return None
+
+    def when_free(self, freed: Callable[[], bool]) -> None:
+        """Call `freed` when an equal call may have ended; it returns False if it is not interested any more."""
+        assert self.identity is not None
+        self._cache.when_free(self.identity.value, freed)
+
+    def end(self) -> None:
+        """Wake equal calls that wait, as this one is over."""
+        claimed, self._claimed = self._claimed, None
+        if claimed is not None:
+            self._cache.end(claimed)
 
     def sent(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Forget the identity if the call was sent with something that has changed since it was looked up."""

@@ -60,6 +60,8 @@ class DeferredCall:
         self._initializer = initializer
         self._cached = cached
         self._inner: Future[Any] | None = None
+        if cached is not None:
+            self.future.add_done_callback(lambda _: cached.end())
         manager.defer(self)
 
     @property
@@ -70,9 +72,9 @@ class DeferredCall:
     def start(self, dependencies: Sequence[Future[Any]]) -> None:
         """Make the call when these futures are done."""
         try:
-            self._prepare(bool(dependencies))
+            self._prepare(bool(dependencies) or (self._cached is not None and self._cached.waits))
             if not dependencies:
-                self._make()
+                self._make_or_wait()
         except SerializationError as error:
             self.future.set_exception(error)
         except BaseException:   # the caller gets the error, but never the future
@@ -109,13 +111,34 @@ class DeferredCall:
         if self._call:
             fn, args, kwargs = self._call
             fn, args, kwargs = self._call = fn, *with_values(args, kwargs)
-            if self._cached and serialize_obj(fn) != self._requested:   # its identity is not that of the request
-                self._cached = None
-            found = self._cached.find(fn, args, kwargs) if self._cached else None
-            if found is not None:
-                self._call = None
-                self.future.copy(found)
-        self._make()
+            self._look()
+        self._make_or_wait()
+
+    def _look(self) -> None:
+        """Take the cached value, if there is one."""
+        if self._cached and self._call and serialize_obj(self._call[0]) != self._requested:
+            self._cached = None   # its identity is not that of the request
+        found = self._cached.find(*self._call) if self._cached and self._call else None
+        if found is not None:
+            self._call = None
+            self.future.copy(found)
+
+    def _make_or_wait(self) -> None:
+        """Make the call, or wait for an equal one that is in flight."""
+        if self._cached and self._cached.waits and self._call:
+            self._cached.when_free(self._equal_ended)
+        else:
+            self._make()
+
+    def _equal_ended(self) -> bool:
+        if self.future.done():
+            return False
+        self._manager.post(lambda: self._try(self._look_again))
+        return True
+
+    def _look_again(self) -> None:
+        self._look()
+        self._make_or_wait()
 
     def _try(self, make: Callable[[], object]) -> None:
         try:

@@ -179,6 +179,7 @@ class TaskFlow:
         """Bind tasks to these pilots, too."""
         if pilots:
             self._dead_end = None
+            self._cache.resume(active=True)
             for pilot in pilots:
                 self._ask_for_return(pilot)
             self._draining.end(pilots)
@@ -331,6 +332,7 @@ class TaskFlow:
         for first in range(0, len(finished), BULK):
             self._engine.loop.call_soon(self._output.put, finished[first:first + BULK])
         restored, self._restored = self._restored, []
+        self._cache.resume(active=self._scheduling.pilot_count > 0)
         self._draining.places.update(place for place, pilot in self._bound_before.items()
                                      if not self._scheduling.uses(pilot))
         self._look_up([task for task in restored if not isinstance(task, ChunkTask)])
@@ -382,6 +384,10 @@ class TaskFlow:
         for first in range(0, len(uids), BULK):
             self._engine.connection.forget_tasks(uids[first:first + BULK])
         self._pump()
+
+    def store_results(self) -> None:
+        """Store the results of cached tasks that have ended; called in any thread."""
+        self._cache.flush()
 
     def pilot_ended(self, pilot: Pilot, tasks: Iterable[Task], *, dead_end: str | None) -> None:
         """Handle the tasks of a pilot that became final; `dead_end`: why no other pilot will run waiting tasks."""
