@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from conftest import Run, pilot_description, wait_until
 
 import radical.pilot as rp
+from rp_api.coordination.sessions import pilots
 
 CAMPAIGN = """
 import sys
@@ -58,15 +61,14 @@ def test_equal_tasks_of_a_session_run_once(run: Run, base: Path) -> None:
     assert [task.cached for task in tasks].count(False) == 1
 
 
-def noted(path: str, value: Any) -> Any:
-    with open(path, 'a') as file:
-        file.write('\n')
-    if value == 'wrong' and Path(path).read_text() != '\n\n':
-        raise ValueError(value)
-    return value
-
-
 def test_equal_calls_of_executors_run_once(base: Path) -> None:
+    def noted(path: str, value: Any) -> Any:
+        with open(path, 'a') as file:
+            file.write('\n')
+        if value == 'wrong' and os.path.getsize(path) != 2:
+            raise ValueError(value)
+        return value
+
     with rp.Executor(cores=2) as one, rp.Executor(cores=1) as other:
         right = [executor.options(cache=True).submit(noted, str(base / 'right'), 1) for executor in (one, other) * 3]
         wrong = [one.options(cache=True).submit(noted, str(base / 'wrong'), 'wrong') for _ in range(3)]
@@ -75,3 +77,36 @@ def test_equal_calls_of_executors_run_once(base: Path) -> None:
         assert [future.result(timeout=100) for future in wrong[1:]] == ['wrong'] * 2
     assert (base / 'right').read_text() == '\n'
     assert (base / 'wrong').read_text() == '\n\n'   # the second one ran when the first one had failed
+
+
+EXECUTOR = """
+import sys
+import radical.pilot as rp
+
+def noted(path):
+    with open(path, 'a') as file:
+        file.write('called ')
+    return 7
+
+with rp.Executor(cores=2, uid='camp') as ex:
+    futures = [ex.run('sh', '-c', sys.argv[1], number) for number in range(6)]
+    futures += [ex.run('sh', '-c', 'echo twice >> ' + sys.argv[2] + '/log.twice') for _ in range(2)]
+    if len(sys.argv) > 3:
+        print(sum(int(future.result().stdout or 0) for future in futures), ex.submit(noted, sys.argv[3]).result())
+    ex.shutdown()
+"""
+
+
+def test_executor_of_the_same_uid_goes_on_with_its_programs(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('HOME', str(base))   # the sandboxes of `camp` are below it
+    step = STEP.replace('{base}', str(base)).replace('> out', '')
+    words = [sys.executable, '-c', EXECUTOR, step, str(base)]
+    with subprocess.Popen(words) as killed:
+        wait_until(lambda: len(list(base.glob('log.*'))) == 2)
+        killed.kill()
+    (base / 'go').touch()
+    done = subprocess.run([*words, str(base / 'called')], capture_output=True, text=True, timeout=100, check=True)
+    assert done.stdout == '15 7\n'
+    assert [(base / f'log.{number}').read_text() for number in range(6)] == ['started\n'] * 6
+    assert (base / 'log.twice').read_text() == 'twice\n' * 2
+    assert {record['uid'] for record in pilots(base / 'camp')} == {'pilot.0000'}

@@ -29,6 +29,9 @@ OPENING_TIMEOUT = 60.0
 SETTLE_TIMEOUT = 10.0
 """Seconds that the results of pilots that have ended may take to arrive."""
 
+END_TIMEOUT = 10.0
+"""Seconds that the end of a successor may take while the application waits."""
+
 _OTHER_COORDINATORS = ('RADICAL_PILOT_DBURL', 'RADICAL_PILOT_PROXY_URL')
 
 _LOOK = 1.0
@@ -69,11 +72,15 @@ class SessionSuccessors:
                 assert process.stdin
                 process.stdin.close()
             for process in self._started.values():
-                process.wait()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(END_TIMEOUT)
 
 
-def succeed(owner: Mapping[str, str]) -> None:
-    """Attach to the session of an application that has died, and return when its cached tasks are final."""
+def succeed(owner: Mapping[str, str], ended: threading.Event) -> None:
+    """Attach to the session of an application that has died, until its cached tasks are final, or an event is set.
+
+    A session of which all tasks are final is left with its results, but without its pilots.
+    """
     from rp_client.session import Session
 
     directory = Path(owner['session'])
@@ -83,8 +90,8 @@ def succeed(owner: Mapping[str, str]) -> None:
         session.close()
         return
     settled = time.monotonic() + SETTLE_TIMEOUT
-    while _waits(session, settled):
-        time.sleep(_LOOK)
+    while _waits(session, settled) and not ended.wait(_LOOK):
+        pass
     for tmgr in session.get_task_managers():
         tmgr._store_results()
     if not any(task.state not in states.FINAL for tmgr in session.get_task_managers() for task in tmgr.get_tasks()):
@@ -101,15 +108,16 @@ def _waits(session: Session, settled: float) -> bool:
                         for tmgr in session.get_task_managers() for task in tmgr.get_tasks())
 
 
-def _end_with_parent() -> None:
-    """End at once, as in a crash, when the application that has started this process has ended or has closed."""
+def _watch_parent(ended: threading.Event) -> None:
+    """Set the event when the application that has started this process has ended, or has closed its session."""
     sys.stdin.buffer.read()
-    os._exit(0)
+    ended.set()
 
 
 if __name__ == '__main__':
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    over = threading.Event()
+    threading.Thread(target=_watch_parent, args=(over,), daemon=True).start()
     try:
-        succeed(json.loads(sys.argv[1]))
+        succeed(json.loads(sys.argv[1]), over)
     finally:
         os._exit(0)   # without closing the session

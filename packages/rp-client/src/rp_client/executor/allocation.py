@@ -13,6 +13,7 @@ from rp_api.description.task import TaskDescription
 from rp_api.distributions import require
 from rp_api.failures.kinds import CANCELED
 from rp_api.resources import Slot
+from rp_client.executor.earlier import Earlier
 from rp_client.executor.requirements import minutes, size
 from rp_client.executor.sharing import Shape, Size
 from rp_client.pilot import Pilot
@@ -60,8 +61,11 @@ def describe(cores: Any, nodes: Any, gpus: Any, resource: Any, runtime: Any, pro
 class Allocation:
     """What an executor runs on. It closes what it has opened, and leaves a session or a pilot that was given."""
 
-    def __init__(self, description: PilotDescription | None, pilot: Pilot | None, session: Session | None) -> None:
+    def __init__(self, description: PilotDescription | None, pilot: Pilot | None, session: Session | None,
+                 uid: str | None = None) -> None:
         self._description = description
+        self._uid = uid   # of the session to be opened
+        self._earlier: Earlier | None = None
         self._session = pilot.session if pilot else session
         self._owns_session = self._session is None
         self._owns_pilot = pilot is None
@@ -115,7 +119,11 @@ class Allocation:
     def open(self, active: Callable[[Size], object], ended: Ended) -> None:
         """Open the session, and submit the pilot; `active` gets its size when it is there."""
         if self._session is None:
-            self._session = Session()
+            self._session = Session(uid=self._uid)
+            if self._session.attached:
+                assert self._description
+                self._earlier = Earlier(self._session)
+                self._pilot = self._earlier.pilot(self._description)
         if self._pilot is None:
             self._pmgr = PilotManager(self._session)
             assert self._description
@@ -157,6 +165,10 @@ class Allocation:
         for description in descriptions:
             description.pilot = self._pilot.uid
         return self.tmgr.submit_tasks(descriptions)
+
+    def earlier(self, description: TaskDescription) -> Task | None:
+        """Return the task of a program that an earlier executor of the same uid has requested, each once."""
+        return self._earlier.program(description) if self._earlier is not None else None
 
     def close(self) -> None:
         """End what was started here."""

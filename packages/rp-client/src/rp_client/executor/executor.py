@@ -28,6 +28,7 @@ from rp_client.executor.programs import Program, Programs, texts
 from rp_client.executor.requirements import Requirements, checked
 from rp_client.pilot import Pilot
 from rp_client.session import Session
+from rp_client.settings import checked_uid
 
 _managers: WeakSet[Manager] = WeakSet()
 
@@ -259,6 +260,9 @@ class Executor(Requests):
         queue: The queue or partition of the batch system.
         pilot: A pilot to use, which stays when the executor ends, instead of all of the above.
         session: A session to start the pilot in, which stays open.
+        uid: Uid of the session. If an executor of that uid was not shut down, because its process died, this one takes
+            over its pilot, and the same programs, requested again, are those that it has requested: they do not run
+            twice. Calls that ran are ended and made again.
         initializer: A function that each rank of a worker calls before its first call. If it raises, the executor is
             broken.
         initargs: Its arguments.
@@ -271,7 +275,8 @@ class Executor(Requests):
     def __init__(self, cores: int | None = None, *, nodes: int | None = None, gpus: int | None = None,
                  resource: str | None = None, runtime: Any = None, project: str | None = None, queue: str | None = None,
                  pilot: Pilot | None = None, session: Session | None = None,
-                 initializer: Callable[..., Any] | None = None, initargs: Sequence[Any] = ()) -> None:
+                 initializer: Callable[..., Any] | None = None, initargs: Sequence[Any] = (),
+                 uid: str | None = None) -> None:
         if initializer is not None and not callable(initializer):
             raise TypeError(f'initializer is {initializer!r:.80}, it must be callable')
         description = None
@@ -279,10 +284,12 @@ class Executor(Requests):
             description = describe(cores, nodes, gpus, resource, runtime, project, queue)
         else:
             _refuse_beside(pilot, cores=cores, nodes=nodes, gpus=gpus, resource=resource, runtime=runtime,
-                           project=project, queue=queue, session=session)
+                           project=project, queue=queue, session=session, uid=uid)
+        if session is not None and uid is not None:
+            raise TypeError('session is given, and so is uid: a session has its uid')
         if session is not None and not isinstance(session, Session):
             raise TypeError(f'session is {session!r:.80}, it must be an rp.Session')
-        allocation = Allocation(description, pilot, session)
+        allocation = Allocation(description, pilot, session, checked_uid(uid, None))
         manager = Manager(allocation)
         cache = CallCache(lambda: allocation.base, (initializer, tuple(initargs)), manager.post,
                           lambda: allocation.unlike)

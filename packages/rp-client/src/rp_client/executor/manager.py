@@ -23,6 +23,7 @@ from rp_client.executor.inbox import Action, Inbox
 from rp_client.executor.programs import Program
 from rp_client.executor.sharing import TURN, Shape, Size, any_wide, check, fits, most_ranks, ranks_of_workers
 from rp_client.raptor import RaptorWorker
+from rp_client.task import Task
 
 _log = logging.getLogger('radical.pilot.executor')
 
@@ -149,7 +150,11 @@ class Manager:
         if self._ended or self.leaving:
             _end(program.future, self.broken)
         elif not program.future.cancelled():
-            self._queued.append(program)
+            earlier = self._allocation.earlier(program.description)
+            if earlier is not None:
+                self._follow(program, earlier)
+            else:
+                self._queued.append(program)
 
     def defer(self, deferred: Deferred) -> None:
         """Know of a call or a program that waits for others, until its future is done."""
@@ -364,10 +369,14 @@ class Manager:
                     program.future.set_exception(error)
             return
         for program, task in zip(chosen, tasks, strict=True):
-            self._running[id(program)] = program
-            program.submitted(task, lambda program: self.post(lambda: self._program_ended(program)))
-            if program.future.cancelled():
-                task.cancel()
+            self._follow(program, task)
+
+    def _follow(self, program: Program, task: Task) -> None:
+        """Resolve the future of a program when its task is final."""
+        self._running[id(program)] = program
+        program.submitted(task, lambda program: self.post(lambda: self._program_ended(program)))
+        if program.future.cancelled():
+            task.cancel()
 
     def _program_ended(self, program: Program) -> None:
         self._running.pop(id(program), None)
