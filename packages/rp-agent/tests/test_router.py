@@ -19,6 +19,7 @@ from rp_agent.services import haproxy, router
 from rp_agent.services.registry import Instance
 from rp_api.errors import PlatformError
 from rp_api.loop.process_handle import ProcessHandle
+from rp_api.system import shared_directory
 
 pytestmark = pytest.mark.skipif('CI' not in os.environ and not shutil.which(
     router.PROGRAM, path=os.pathsep.join([os.environ.get('PATH', ''), *router.SYSTEM_PATH])), reason='needs HAProxy')
@@ -195,3 +196,13 @@ def test_haproxy_ends_with_a_killed_agent(tmp_path: Path) -> None:
         owner.stdout.close()
         assert handle.wait(30)
         handle.close()
+    left = list(Path(shared_directory.shared_memory()).glob(f'radical.pilot.*.{owner.pid}.*'))
+    assert len(left) == 1
+    shared_directory.sweep()   # as agents do when they start
+    assert not left[0].exists()
+
+
+def test_paths_of_sockets_have_to_be_short(harness: RouterHarness) -> None:
+    harness.routers._directory = f'/tmp/{"long" * 20}'
+    with pytest.raises(PlatformError, match=r'a shorter path than .*: set TMPDIR to one'):
+        harness.routers.open('other', retry_unsafe=False)

@@ -10,7 +10,7 @@ import select
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from rp_agent import limits, logs, sandbox
@@ -23,7 +23,7 @@ from rp_api.errors import PilotError, sentence
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.process_handle import ProcessHandle
 from rp_api.loop.signal_watch import watch
-from rp_api.system import private, signals
+from rp_api.system import private, shared_directory, signals
 from rp_api.system.agent_process import AgentProcess, noted
 from rp_profiling.write.tracer import Tracer
 
@@ -104,6 +104,8 @@ def _bootstrap(config: dict[str, Any]) -> Iterator[None]:
 def _run(config: dict[str, Any]) -> None:
     gc.set_threshold(100_000, 20, 20)   # tasks come and go by the thousand, and none is part of a reference cycle
     limits.prepare(config, 'the agent')
+    with suppress(OSError):
+        shared_directory.sweep()   # what killed agents and workers have left
     loop = Loop()
     with closing(loop), _in_charge(config, loop) as in_charge:
         _on_signal(loop, in_charge)

@@ -12,7 +12,6 @@ import os
 import shutil
 import signal
 import socket
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -29,6 +28,7 @@ from rp_api.errors import PlatformError
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.offload import Offload
 from rp_api.system.network import resolved
+from rp_api.system.shared_directory import SharedDirectory
 
 _log = logging.getLogger(LOG)
 
@@ -79,7 +79,8 @@ class Routers:
         self._resolved: dict[str, str | None] = {}   # None while a name is being resolved
         path = os.pathsep.join([os.environ.get('PATH', os.defpath), *SYSTEM_PATH])
         self._path = path
-        self._directory = _directory()
+        self._private = SharedDirectory()   # removed by the next one of this user if the agent is killed
+        self._directory = self._private.path
         self._processes = Processes(loop, self._directory, {'PATH': path})
         registry.on_change(self._changed)
 
@@ -98,6 +99,9 @@ class Routers:
                 raise PlatformError(f'service {name} has a router, for which {PROGRAM} is needed on '
                                     f'{os.uname().nodename}: install HAProxy (the package haproxy of most '
                                     f'distributions) in a directory of PATH, which is {self._path}')
+            if len(os.fsencode(self._directory)) > _LONGEST_PLACE:
+                raise PlatformError(f'service {name} has a router, whose sockets need a shorter path than '
+                                    f'{self._directory}: set TMPDIR to one, or make /dev/shm usable')
             self._opened += 1
             self._routers[name] = Router(self._loop, self._processes, f'{self._directory}/{self._opened}',
                                          self._host, partial(self._lost, name), retry_unsafe=retry_unsafe)
@@ -115,7 +119,7 @@ class Routers:
         for name in list(self._routers):
             self.remove(name)
         self._processes.close()
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._private.close()
 
     def _lost(self, name: str, reason: str) -> None:
         self.remove(name)
@@ -295,12 +299,6 @@ class _Talk:
         if not data:
             self.close()
             self._answered(self._answer.decode(errors='replace'))
-
-
-def _directory() -> str:
-    """Return a new directory for this user only, whose path is short enough for sockets."""
-    place = tempfile.gettempdir()
-    return tempfile.mkdtemp(prefix='rp-router-', dir=place if len(os.fsencode(place)) <= _LONGEST_PLACE else '/tmp')
 
 
 def _listener(path: str) -> socket.socket:
