@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import pytest
 
+from rp_api.errors import LimitError
 from rp_client.executor.cached import CallCache
 from rp_client.executor.errors import BrokenPilotExecutor
 from rp_client.executor.executor import Requests
@@ -68,6 +69,9 @@ class StandinAllocation:
 
     def __init__(self, size: Size | None) -> None:
         self.size = size
+
+    def earlier(self, _: Any) -> None:
+        """There was no executor before."""
 
     def open(self, active: Callable[[Size], object], _: Callable[[str], object]) -> None:
         if self.size:
@@ -213,3 +217,19 @@ def test_the_end_is_the_end_of_waiting_for_the_size(tmp_path: Path) -> None:
         ex.ends()
         with pytest.raises(RuntimeError, match='after shutdown'):
             size.result(LONG)
+
+
+def test_threads_that_cannot_be_started_are_an_error_of_the_call(ex: Standin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ZeroMQ would abort the process."""
+    def require(who: str, count: int, others: int) -> None:
+        asked.append(count + others)
+        if who == 'calls of an executor':
+            raise LimitError('too few threads')
+
+    asked: list[int] = []
+    monkeypatch.setattr('rp_api.system.limits.require_threads', require)
+    ex.manager.calls = None
+    with pytest.raises(LimitError):
+        ex.manager.open_calls()
+    assert asked[-1] > 15
+    ex.ends()

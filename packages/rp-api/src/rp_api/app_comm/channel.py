@@ -14,7 +14,7 @@ import zmq
 from rp_api.app_comm.protocol import DATA, FROM_QUEUE, HELLO, channels_file, is_queue
 from rp_api.errors import CoordinationError
 from rp_api.raptor_link import Access
-from rp_api.system import private
+from rp_api.system import limits, private
 from rp_api.transport.keys import make_client
 from rp_api.wire import codec, form
 
@@ -42,6 +42,7 @@ class _Channel:
                                     'the pilot')
         self._file = channels_file(directory)
         self._access = self._read(side)
+        limits.require_threads(f'the channel {name}', limits.OF_ZEROMQ)
         self._context: zmq.Context[Any] = zmq.Context()
         self._socket: zmq.Socket[bytes] = self._context.socket(kind)
         make_client(self._socket, self._access.keys, self._access.server_key)

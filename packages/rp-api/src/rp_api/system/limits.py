@@ -18,6 +18,9 @@ MOST = 1 << 16
 """Maximum to which the limit on open files is raised: some programs iterate over all possible descriptors."""
 
 
+OF_ZEROMQ = 2
+"""Threads that ZeroMQ starts with the first socket of a context."""
+
 _MANY = 4096
 """Limit on a user's processes and threads above which it is not checked."""
 

@@ -12,7 +12,7 @@ import zmq
 
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
-from rp_api.system import private
+from rp_api.system import limits, private
 from rp_api.transport.keys import LINGER, Gate, KeyPair, Tally, make_client, make_server
 
 Refused = Callable[[str], object]
@@ -133,6 +133,8 @@ class Connection:
         self._refused = refused
         self._lost = lost
         self._failures = Tally(f'cannot connect to {address} (other keys there, or no gate yet)')
+        if context is None:
+            limits.require_threads('a connection', limits.OF_ZEROMQ)
         self.socket: zmq.Socket[bytes] = (context or zmq.Context.instance()).socket(kind)
         make_client(self.socket, keys, server_public)
         self.socket.reconnect_ivl = 50

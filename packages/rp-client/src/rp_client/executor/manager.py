@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from rp_api.errors import CoordinationError, sentence
+from rp_api.system import limits
 from rp_api.system.owner_process import OwnerProcess
 from rp_client.executor.allocation import Allocation
 from rp_client.executor.calls import Calls
@@ -28,6 +29,13 @@ from rp_client.task import Task
 _log = logging.getLogger('radical.pilot.executor')
 
 RUN, HOLD, END = 'calls may run', 'running calls finish', 'workers end'
+
+
+THREADS, OF_HUB, OF_AGENT = 6, 3, 6
+"""Threads of an executor here, of its hub, and of an agent on the same host, which is of the same user."""
+
+OF_CALLS, OF_RAPTOR = 4, 14
+"""Threads of the connection for calls, and of a master and a worker on the same host."""
 
 
 class Deferred(Protocol):
@@ -100,6 +108,7 @@ class Manager:
             if lost:
                 self._fail_with(lost)
                 self.check_open()
+            limits.require_threads('an executor', THREADS, OF_HUB + (OF_AGENT if self._is_local else 0))
             try:
                 self._allocation.open(lambda size: self.post(lambda: self._active(size)),
                                       lambda reason: self.post(lambda: self._break(reason)))
@@ -127,10 +136,19 @@ class Manager:
         with self._lock:
             self.open()
             if self.calls is None:
+                self._require_threads_of_calls()
                 master = self._allocation.start_master(lambda reason: self.post(
                     lambda: self._break(reason or 'the RAPTOR master was cancelled')))
                 self.calls = Calls(master, self._check, self._idle, lambda: self.post(self._reshape))
             return self.calls
+
+    @property
+    def _is_local(self) -> bool:
+        return self._allocation.size is not None   # it is known before there is a pilot
+
+    def _require_threads_of_calls(self) -> None:
+        starting = OF_AGENT if self._size is None else 0
+        limits.require_threads('calls of an executor', OF_CALLS, OF_RAPTOR + starting if self._is_local else 0)
 
     def called(self) -> None:
         """Note that a call was made."""
