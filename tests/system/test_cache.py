@@ -517,3 +517,27 @@ def test_calls_with_results_of_cached_programs(home: Path) -> None:
             told = cached.run('echo', 'abc')
             assert cached.submit(length, told).result(40) == 4
             assert (told.result().sandbox, runs(home)) == (None, 1)
+
+
+OFFSET = 0
+
+
+def offset() -> int:
+    return OFFSET
+
+
+def through_offset() -> int:
+    return offset()
+
+
+def test_calls_count_by_what_their_functions_use_at_the_call(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    try:
+        for _ in range(2):
+            with rp.Executor(cores=1) as executor:
+                cached = executor.options(cache=True)
+                for number in (1, 2, 3, 4, 1):
+                    monkeypatch.setattr(sys.modules[__name__], 'OFFSET', number)
+                    assert cached.submit(through_offset).result(60) == number
+    finally:
+        cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
