@@ -12,7 +12,7 @@ import pytest
 from conftest import Run, pilot_description, wait_until
 
 import radical.pilot as rp
-from rp_api.coordination.sessions import pilots
+from rp_api.coordination.sessions import OPEN, pilots, state_of
 
 CAMPAIGN = """
 import sys
@@ -40,11 +40,14 @@ def test_killed_campaign_and_its_rerun_share_the_tasks(base: Path) -> None:
     with start(base) as killed:
         wait_until(lambda: len(list(base.glob('log.*'))) == 2)
         killed.kill()
+    left, = base.glob('rp.session.*')
     with start(base) as rerun, start(base) as beside:
         (base / 'go').touch()
         for campaign in (rerun, beside):
             output, _ = campaign.communicate(timeout=100)
             assert output == "{'DONE': 8}\n"
+    wait_until(lambda: state_of(left) != OPEN)   # the process that has attached may be about to end
+    rp.Session(uid=left.name, cfg={'base': str(base)}).close()   # otherwise it waits for an application for a while
     assert [(base / f'log.{number}').read_text() for number in range(8)] == ['started\n'] * 8
     assert [(base / f'out.{number}').read_text() for number in range(8)] == [f'{number}\n' for number in range(8)]
 
