@@ -16,14 +16,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rp_api import distributions, states
-from rp_api.coordination import spool_file
+from rp_api.coordination import session_index, spool_file
 from rp_api.coordination.connect import coordinator
 from rp_api.coordination.contract import Update
 from rp_api.description.html_table import html_table
 from rp_api.errors import CoordinationError, sentence
 from rp_api.platforms.registry import PlatformRegistry
 from rp_api.system import limits
-from rp_client import session_index
 from rp_client.engine import interrupts
 from rp_client.engine.engine import Engine
 from rp_client.flow.calls import Calls

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
+from rp_api.coordination.session_index import state_directory
 from rp_client.cli.run_inputs import Job, UsageError
-from rp_client.session_index import state_directory
 
 HEADER = 'Seq\tEnded\tExitval\tSignal\tCommand\n'
 

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from rp_api.coordination import session_index
 from rp_api.errors import PilotError
-from rp_client import session_index
 
 DBURL = 'RADICAL_PILOT_DBURL'
 

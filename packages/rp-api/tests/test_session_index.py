@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rp_client import session_index
+from rp_api.coordination import session_index
 
 
 @pytest.fixture(autouse=True)
