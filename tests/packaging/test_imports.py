@@ -47,8 +47,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'analytics'},
     ),
     'rp_client': (
-        {'component', 'ids', 'settings', 'old_names', 'common_description', 'engine', 'bootstrap',
-         'session_index'},
+        {'component', 'ids', 'settings', 'old_names', 'common_description', 'engine', 'bootstrap'},
         {'completion', 'launcher', 'traces'},
         {'task', 'pilot', 'partition', 'raptor', 'platform_check', 'report'},
         {'sweep'},

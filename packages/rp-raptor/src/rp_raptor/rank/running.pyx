@@ -26,7 +26,8 @@ from rp_raptor.wire.batch cimport Builder, Payloads
 from rp_raptor.wire.cursor cimport Cursors
 
 cdef extern from "pthread.h":
-    int pthread_atfork(void (*prepare)() noexcept nogil, void (*parent)() noexcept nogil, void (*child)() noexcept nogil)
+    int pthread_atfork(void (*prepare)() noexcept nogil, void (*parent)() noexcept nogil,
+                       void (*child)() noexcept nogil)
 
 NOTHING = -1   # instead of a position
 
