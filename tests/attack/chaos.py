@@ -1,4 +1,4 @@
-"""Chaos: `chaos.py --rounds 125 --kind plain --seed 1`, or `--kind all`.
+"""Chaos: `chaos.py --rounds 112 --kind plain --seed 1`, or `--kind all`.
 
 A round is a session whose application, hub, agents and RAPTOR processes are killed or stopped at random moments. An
 application that was killed is followed by another one, which attaches to the session. In the end no task may be lost,
@@ -25,7 +25,7 @@ from chaos_rounds.table import Size, Table, play_rounds
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
     parser.add_argument('--kind', choices=['all', *KINDS], default='all')
-    parser.add_argument('--rounds', type=int, default=125, help='of each kind (default: 125)')
+    parser.add_argument('--rounds', type=int, default=112, help='of each kind (default: 112)')
     parser.add_argument('--seed', type=int, default=1, help='of the first round (default: 1)')
     parser.add_argument('--tasks', type=int, default=300, help='in each round (default: 300)')
     parser.add_argument('--deadline', type=float, default=240.0, help='seconds after which a round counts as hung')

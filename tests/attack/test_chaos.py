@@ -27,8 +27,8 @@ TASKS = 40
 
 @pytest.mark.parametrize(('kind', 'seed'), [('plain', 4), ('plain', 10), ('staged', 4), ('staged', 7), ('raptor', 3),
                                             ('raptor', 10), ('sweep', 1), ('sweep', 2), ('dependent', 2),
-                                            ('dependent', 3), ('service', 1), ('service', 3), (REATTACHED, 3),
-                                            (REATTACHED, 7)])
+                                            ('dependent', 3), ('service', 1), ('service', 3), ('executor', 2),
+                                            ('executor', 3), (REATTACHED, 3), (REATTACHED, 7)])
 def test_all_promises_hold(kind: str, seed: int) -> None:
     happened, broken = play(make_plan(kind, seed), Size(TASKS, 90.0), SPAN)
     assert not any(broken.values()), f'{happened}: {broken}'

@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 import time
+from concurrent import futures
 from pathlib import Path
 from typing import Any
 
@@ -168,16 +169,41 @@ def work(session: rp.Session, config: dict[str, Any], told: Any) -> None:
     assert told_all.wait(deadline - time.monotonic()), 'callbacks take too long'
 
 
+def outcome_of(future: futures.Future[Any]) -> dict[str, Any]:
+    """How a program of an executor has ended."""
+    result, task = future.result(), future.task   # type: ignore[attr-defined]
+    return {'state': rp.FAILED if result.returncode else rp.DONE, 'exit_code': result.returncode,
+            'stdout': result.stdout, 'pilot': task.pilot, 'attempts': task.attempts, 'losses': task.losses,
+            'exception': str(task.exception)}
+
+
+def execute(config: dict[str, Any], told: Any) -> None:
+    """Do the same with an executor: request all programs, also those that an earlier one has requested."""
+    with rp.Executor(config['cores'], resource=config['resource'], uid=config['uid']) as executor:
+        while (order := sys.stdin.readline().strip()) != 'close':
+            described = [workload.description(number, config) for number in range(int(order))]
+            made = {task.uid: executor.run(task.executable, *task.arguments, check=False) for task in described}
+            futures.wait(made.values(), return_when=futures.FIRST_COMPLETED)[0].pop().result()
+            say('open')   # the executor has opened its session
+            ends = {uid: outcome_of(future) for uid, future in made.items()}
+            told.write(''.join(f'{uid} {end["state"]}\n' for uid, end in ends.items()).encode())
+            Path(config['results']).write_text(json.dumps({'tasks': ends, 'pilots': {}}))
+            say(order)
+
+
 def main() -> None:
     faulthandler.register(signal.SIGUSR1, all_threads=True)   # to see where it hangs
     config = json.loads(Path(sys.argv[1]).read_text())
     if config['hub_command']:
         use_other_hub(config['hub_command'])
     # a kill must not take with it what callbacks have told, so nothing is buffered
-    with (open(f'{config["told"]}.{os.getpid()}', 'ab', buffering=0) as told,
-          open_session(config) as session):
-        say('open', session.path)
-        work(session, config, told)
+    with open(f'{config["told"]}.{os.getpid()}', 'ab', buffering=0) as told:
+        if config['kind'] == workload.EXECUTOR:
+            execute(config, told)
+        else:
+            with open_session(config) as session:
+                say('open', session.path)
+                work(session, config, told)
     say('closed')
 
 

@@ -2,9 +2,9 @@
 
 Times are parts of the time that a round takes when nothing happens.
 
-- `plain`, `staged`, `raptor`, `sweep`, `dependent` and `service` are kinds of tasks. In a quarter of the rounds with
-  plain and staged tasks and sweeps there are two pilots, whose tasks are restartable, and one agent may be killed. A
-  service is killed and stopped.
+- `plain`, `staged`, `raptor`, `sweep`, `dependent`, `service` and `executor` are kinds of tasks. In a quarter of the
+  rounds with plain and staged tasks and sweeps there are two pilots, whose tasks are restartable, and one agent may be
+  killed. A service is killed and stopped.
 - `job` rounds have plain tasks on two pilots that are jobs of a Slurm. Jobs are cancelled and requeued, applications
   are killed while they submit jobs.
 - `reattached` sessions have tasks of either of the first two kinds, and lose their application several times, the first
@@ -21,7 +21,7 @@ from fault_matrix import workload
 REATTACHED = 'reattached'
 JOBS = 'job'
 KINDS = (workload.PLAIN, workload.STAGED, workload.RAPTOR, workload.SWEEP, workload.DEPENDENT, workload.SERVICE,
-         JOBS, REATTACHED)
+         workload.EXECUTOR, JOBS, REATTACHED)
 SEVERAL_PILOTS = (workload.PLAIN, workload.STAGED, workload.SWEEP)
 
 APPLICATION, HUB, AGENT, RANK, ANY_OF_RAPTOR = 'application', 'hub', 'agent', 'rank', 'raptor'

@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
+from fault_matrix import workload
 from fault_matrix.application import HangError, LossError
 from fault_matrix.run import Run
 from fault_matrix.verdict import contradictions, losses, repeated, told, wrongly_stored
@@ -41,11 +42,12 @@ def play(run: Run, plan: Plan, span: float) -> tuple[list[Event], Broken]:
 def judge(run: Run, happened: Sequence[Event] = (), *, stored: bool = True) -> Broken:
     """What did not hold in a round that has come to its end.
 
-    `stored`: whether what is stored is that of the tasks' session, and not of another one after it.
+    `stored`: whether what is stored is that of the tasks' session, and not of another one after it. An executor gives
+    its programs uids of its own.
     """
     killed = {event.victim for event in happened if event.action == KILL}
     lost = losses(run, agent_dies=AGENT in killed or any(event.victim == JOB for event in happened))
-    if stored:
+    if stored and run.config['kind'] != workload.EXECUTOR:
         lost += wrongly_stored(run)
     return {LOST: lost, TWICE: repeated(run, calls=RANK in killed), LEFT: run.left(),
             UNTOLD: [*contradictions(run), *_untold(run)]}
@@ -66,8 +68,8 @@ def _untold(run: Run) -> Iterator[str]:
                 yield f'{name}: {uid} was told to be {state} twice, or too late'
             last[uid] = value
     for uid, result in results.items():
-        # a task that has gone with its pilot has not passed all of them
-        way = _WAY if result['exit_code'] is not None else []
+        # a task that has gone with its pilot has not passed all of them, and an executor tells ends only
+        way = _WAY if result['exit_code'] is not None and run.config['kind'] != workload.EXECUTOR else []
         missing = [state for state in (*way, result['state']) if state not in heard[uid]]
         if missing:
             yield f'{uid}: no callback was told {", ".join(missing)}'

@@ -27,7 +27,7 @@ class Application:
         """Whether it has said everything."""
         with open(errors, 'ab') as file:
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file,
-                                             env=environ, start_new_session=True)
+                                             env=environ, cwd=errors.parent, start_new_session=True)
         self.pid = self._process.pid
 
     def expect(self, word: str, deadline: float) -> None:

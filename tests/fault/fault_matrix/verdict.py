@@ -74,13 +74,17 @@ def _file(uid: str, path: str) -> Iterator[str]:
 
 
 def repeated(run: Run, calls: bool = False) -> list[str]:
-    """One sentence for each task that ran more often than it may; `calls` if they may be made again, as ranks died."""
+    """One sentence for each task that ran more often than it may; `calls` if they may be made again, as ranks died.
+
+    An executor that takes over from one that was killed runs the programs again that have failed.
+    """
     found = []
     for uid, result in _results(run).items():
         number = int(uid.rpartition('.')[2])
+        again = len(told(run)) - 1 if run.config['kind'] == workload.EXECUTOR and result['exit_code'] else 0
         most = result['attempts'] + result['losses'] + calls if workload.restartable(number, run.config) or calls else 1
         runs = workload.runs(run.config['marks'], uid)
-        if runs > most:
+        if runs > most + again:
             found.append(f'{uid} ran {runs} times in {result["attempts"]} attempts')
     return found
 

@@ -2,7 +2,7 @@
 
 Tasks are of one kind: `plain`; `staged`, with a file that the client brings and one that it brings back; `raptor`,
 Python expressions that a worker evaluates; `sweep`, rows of one sweep; `dependent`, chains of tasks, each after the one
-before it; or `service`, tasks that start when a service is ready.
+before it; `service`, tasks that start when a service is ready; or `executor`, programs of an `rp.Executor` with a uid.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import radical.pilot as rp
 
 PLAIN, STAGED, RAPTOR, SWEEP, DEPENDENT, SERVICE = 'plain', 'staged', 'raptor', 'sweep', 'dependent', 'service'
+EXECUTOR = 'executor'
 
 MASTER, WORKER = 'master', 'worker'
 """The tasks that are there besides if tasks are calls of RAPTOR."""
