@@ -114,6 +114,41 @@ def test_a_job_that_is_cancelled_in_slurm(managers: Managers, slurm: SlurmCluste
     assert plain.error.kind == 'pilot'
 
 
+ANSWERS = {
+    'none': 'exec sleep 600',
+    'exit 9': "trap 'exit 9' TERM; sleep 600 & wait",
+    'exit 0': "trap 'exit 0' TERM; sleep 600 & wait",
+    'ignored': "trap '' TERM; exec sleep 600"}
+"""What programs do when the batch system ends their job."""
+
+
+@pytest.mark.parametrize(('how', 'scheduler'), [
+    ('scancel', rp.SCHEDULER_ROUND_ROBIN), ('scancel', rp.SCHEDULER_BACKFILLING),
+    ('walltime', rp.SCHEDULER_ROUND_ROBIN)])
+def test_a_job_ends_beside_an_idle_pilot(managers: Managers, slurm: SlurmCluster, base: Path, how: str,
+                                         scheduler: str) -> None:
+    """Whatever programs answer to the signal, and if the agent is killed before they have ended."""
+    managers.tmgr = rp.TaskManager(managers.session, scheduler=scheduler)
+    first = managers.active(cores=0, nodes=1, exit_on_error=False)
+    job = job_of(slurm)
+    again = [task for then in ANSWERS.values() for task in managers.tmgr.submit_tasks([
+        marking(base, f'test $(grep -cx $RP_TASK_ID {base}/ran) = 2 && exit; {then}', literal_arguments=True, **option)
+        for option in ({'restartable': True}, {'retries': 1})])]
+    wait_until(lambda: len(runs(base / 'ran')) == len(again))
+    waiting = managers.tmgr.submit_tasks([marking(base, ':') for _ in range(4)])
+    second = managers.active(cores=0, nodes=1, exit_on_error=False)
+    if how == 'scancel':
+        slurm.run('scancel', job)
+    else:
+        slurm.run('scontrol', 'update', f'jobid={job}', 'endtime=now+1')
+    managers.tmgr.wait_tasks(timeout=TIMEOUT)
+    assert {(task.state, task.pilot, task.attempts, task.losses) for task in again} == {(rp.DONE, second.uid, 2, 1)}
+    assert {(task.state, task.pilot, task.attempts) for task in waiting} == {(rp.DONE, second.uid, 1)}
+    assert sorted(runs(base / 'ran')) == sorted(task.uid for task in [*again, *again, *waiting])
+    first.wait(FINAL, timeout=40)
+    assert first.state == rp.FAILED
+
+
 def test_a_job_that_is_started_again_goes_on(managers: Managers, slurm: SlurmCluster, base: Path) -> None:
     pilot = managers.active(cores=0, nodes=1, requeue=True)
     (done,) = managers.tmgr.submit_tasks([marking(base, ':')])

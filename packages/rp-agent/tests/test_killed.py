@@ -1,15 +1,19 @@
-"""Tasks that are killed in a batch job, which may be the end of that job: they keep their cores for some time."""
+"""Tasks that end in a batch job, which may be the end of that job: some keep their cores for some time."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from pipeline_support import Agent
 
-from rp_agent.task import AgentTask
+from rp_agent.components.killed import HeldBack
+from rp_agent.pipeline.retry import restarts
+from rp_agent.task import EXITED, AgentTask
 from rp_api import states
+from rp_api.loop.event_loop import Loop
 
 Make = Callable[[str], Agent]
 
@@ -45,5 +49,39 @@ def test_nothing_starts_in_a_job_that_ends_next(make: Make) -> None:
     killed, waits = one_after_the_other(agent)
     agent.loop.call_later(1.0, agent.stop)   # sooner than the core is free again
     agent.run(killed, waits)
+    assert waits.target_state == states.CANCELED
+    assert not (agent.base / 'ran').exists()
+
+
+def test_what_is_held_back() -> None:
+    """In a job, each failure, and each end of a task that may run again: all of them may be answers to a signal."""
+    loop = Loop()
+    for in_job in (True, False):
+        for state in (states.DONE, states.FAILED, states.CANCELED):
+            for description in ({}, {'restartable': True}, {'retries': 1}):
+                task = AgentTask('task', dict(description), 'pilot.0000', '/sandbox')
+                task.target_state = state
+                released: list[AgentTask] = []
+                held_back = HeldBack(loop, in_job=in_job, restarts=restarts)
+                passed = held_back.hold([task], released.extend)
+                held = in_job and (state == states.FAILED or (state == states.DONE and bool(description)))
+                assert passed == ([] if held else [task]), (in_job, state, description)
+                held_back.release()
+                assert released == ([task] if held else [])
+    loop.close()
+
+
+@pytest.mark.parametrize('code', [0, 9])
+@pytest.mark.parametrize('option', [{'restartable': True}, {'retries': 1}])
+def test_an_answer_to_a_signal_that_comes_first(make: Make, option: dict[str, object], code: int,
+                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    """The agent gets its signal a moment later: nothing has started meanwhile, and the end is one of the job."""
+    monkeypatch.setattr('rp_agent.components.killed.MOMENT', 30.0)
+    agent = make('SLURM')
+    ends = agent.task('ends', executable='/bin/sh', arguments=['-c', f'exit {code}'], **option)
+    waits = agent.task('waits', executable='/usr/bin/touch', arguments=[str(agent.base / 'ran')])
+    agent.loop.call_later(1.0, partial(agent.pipeline.stop, 'pilot.0000 ends', lambda: None, job_ends=True))
+    agent.run(ends, waits)
+    assert EXITED in ends.extra
     assert waits.target_state == states.CANCELED
     assert not (agent.base / 'ran').exists()

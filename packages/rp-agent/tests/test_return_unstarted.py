@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 from agent_support import PILOT, real, uids
@@ -29,6 +30,26 @@ def test_tasks_that_have_not_started_are_not_reported(tmp_path: Path) -> None:
         last = application.pilots[-1].info
         assert last is not None
         assert last['kept'] == []
+
+
+def test_an_agent_that_is_killed_while_it_ends_has_told_what_it_keeps(tmp_path: Path) -> None:
+    """As by a batch system whose patience is over: what has ended before is known, and what may have started."""
+    done, started, waiting = uids(1), uids(2, 1), uids(3, 3)
+    stays = {'executable': '/bin/sh', 'arguments': ['-c', 'trap "" TERM; sleep 100']}
+    with real(tmp_path) as (application, agent):
+        application.submit(done, executable='/bin/true')
+        application.until_left(done)
+        application.submit(started, **stays)
+        application.until_state(started, states.AGENT_EXECUTING)
+        application.submit(waiting, **SLEEP)
+        application.until_state(waiting, states.AGENT_SCHEDULING)
+        agent.signal(signal.SIGTERM)
+        application.until(lambda: 'kept' in (application.pilots[-1].info or {}), 'what the agent keeps')
+        agent.signal(signal.SIGKILL)
+        agent.wait()
+        told = [update for update in application.pilots if 'kept' in (update.info or {})]
+        assert [(update.state, sorted(update.info['kept']), update.info['announced'])
+                for update in told if update.info] == [(states.PMGR_ACTIVE, started, True)]
 
 
 def test_tasks_are_returned_at_a_command(tmp_path: Path) -> None:

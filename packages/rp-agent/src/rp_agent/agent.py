@@ -160,6 +160,7 @@ class Agent:
         _log.info('the pilot ends as %s: %s', state, reason)
         if self._returns:
             self._unstarted.update(task.uid for task in self._tasks.values() if _can_return(task))
+            self._tell_kept()
         for task in self._tasks.values():
             task.cancelled = True
         sentence = self._ending.sentence
@@ -168,6 +169,21 @@ class Agent:
         self._calls.cancel_all(sentence)
         self._features.stop(sentence)
         self._pipeline.stop(sentence, lambda: self._drain(deadline), job_ends=not by_user)
+
+    def _tell_kept(self) -> None:
+        """Report which tasks may have started: the batch system may kill this process before its final report."""
+        if self._interrupted or self._link.lost:
+            return
+        self._reporter.flush()   # before, as tasks that are neither final nor kept run elsewhere
+        self._link.report_active({**self._resources(), **self._end_info()})
+
+    def _end_info(self) -> dict[str, Any]:
+        """Return what the application has to know about the end of the pilot and the tasks that it does not return."""
+        assert self._ending is not None
+        info: dict[str, Any] = {'announced': not self._ending.by_death}
+        if self._returns:
+            info['kept'] = [uid for uid in self._tasks if uid not in self._unstarted]
+        return info
 
     def when_known(self, callback: Callable[[], object]) -> None:
         """Call back when the coordinator has acknowledged all updates so far, such as that the pilot is active."""
@@ -589,9 +605,7 @@ class Agent:
             self._notices.append(f'{end.sentence}; it continues if the batch system starts its job again')
             self._link.report_last(states.PMGR_ACTIVE, self._resources(), self._loop.stop)
         else:   # with everything reported before: of several updates at once, the client may get only the last one
-            info = {**self._resources(), 'announced': not end.by_death}
-            if self._returns:
-                info['kept'] = [uid for uid in self._tasks if uid not in self._unstarted]
+            info = {**self._resources(), **self._end_info()}
             self._link.report_end(self._config, end.state, end.reason, info, self._by_signal)
 
     def _flush_traces(self) -> None:

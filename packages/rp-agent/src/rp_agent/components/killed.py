@@ -1,7 +1,7 @@
-"""Holding back the failures of tasks until it is known that the agent outlives them.
+"""Holding back the ends of tasks until it is known that the agent outlives them.
 
 A batch system ends a job, or the processes on a node that it takes down, by signals to all processes in any order. The
-failure of a task may be the first sign of this: then the pilot or the node is lost, and the task has not failed. The
+end of a task may be the first sign of this: then the pilot or the node is lost, and the outcome says nothing. The
 task keeps its cores meanwhile, so that no other task starts in a job that is ending.
 """
 
@@ -20,19 +20,27 @@ OUTLIVE = 2.0
 LATE = 1.0
 """Seconds by which other failures are held back that may be a sign of the end of the job."""
 
+MOMENT = 0.03
+"""Seconds by which other ends are held back that would be lost at the end of the job.
+
+The signal to this process may follow: programs answer theirs with any exit code, shells even with 0.
+"""
+
 PassOn = Callable[[list[AgentTask]], None]
 
 
 class HeldBack:
-    """The tasks that have failed a moment ago, and may be signs of the end of their job.
+    """The tasks that have ended a moment ago, and may be signs of the end of their job.
 
-    `in_job` means that all killed tasks are held back; `is_doubtful(task)` returns whether another failed one is.
+    `in_job` means that killed tasks are held back, and all that have failed or that `restarts(task)` is true of, for a
+    moment. `is_doubtful(task)` returns whether another failed one is held back for longer.
     """
 
-    def __init__(self, loop: Loop, *, in_job: bool = True,
+    def __init__(self, loop: Loop, *, in_job: bool = True, restarts: Callable[[AgentTask], bool] = lambda task: False,
                  is_doubtful: Callable[[AgentTask], bool] = lambda task: False) -> None:
         self._loop = loop
         self._in_job = in_job
+        self._restarts = restarts
         self._is_doubtful = is_doubtful
         self._held: list[tuple[list[AgentTask], PassOn]] = []
         self._released = False
@@ -53,15 +61,23 @@ class HeldBack:
         if self._holds_all:
             self._hold(tasks, OUTLIVE, pass_on)
             return []
-        failed = [task for task in tasks if task.target_state == states.FAILED]
-        if not failed:
-            return tasks
-        killed = [task for task in failed if self._in_job and is_killed(task)]
-        late = [task for task in failed if task not in killed and self._is_doubtful(task)]
-        for held, seconds in ((killed, OUTLIVE), (late, LATE)):
-            if held:
-                self._hold(held, seconds, pass_on)
-        return [task for task in tasks if task not in killed and task not in late] if killed or late else tasks
+        by_delay: dict[float, list[AgentTask]] = {}
+        for task in tasks:
+            by_delay.setdefault(self._delay(task), []).append(task)
+        at_once = by_delay.pop(0.0, [])
+        for seconds, held in by_delay.items():
+            self._hold(held, seconds, pass_on)
+        return at_once
+
+    def _delay(self, task: AgentTask) -> float:
+        """Return the seconds by which a task is held back."""
+        if task.target_state == states.FAILED:
+            if self._in_job and is_killed(task):
+                return OUTLIVE
+            if self._is_doubtful(task):
+                return LATE
+            return MOMENT if self._in_job else 0.0
+        return MOMENT if self._in_job and task.target_state == states.DONE and self._restarts(task) else 0.0
 
     def _hold(self, tasks: list[AgentTask], seconds: float, pass_on: PassOn) -> None:
         self._held.append((tasks, pass_on))

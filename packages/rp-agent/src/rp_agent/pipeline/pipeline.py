@@ -133,7 +133,8 @@ class Pipeline:
         self._stopping = False
         self._told_to_end: set[str] = set()   # executors in sub-agents that got SIGTERM
         self._job_ends = False   # whether runs that end now are parts of the end of the job
-        self._held_back = HeldBack(loop, in_job=in_batch(config['platform']), is_doubtful=self._is_doubtful)
+        self._held_back = HeldBack(loop, in_job=in_batch(config['platform']), restarts=restarts,
+                                   is_doubtful=self._is_doubtful)
         self._wiring: Wiring | None = None   # made for the first task that concerns RAPTOR
         self._raptor: Raptor | None = None
         self._parts: WorkerParts | None = None   # made with `_raptor`
