@@ -124,12 +124,12 @@ ANSWERS = {
 
 @pytest.mark.parametrize(('how', 'scheduler'), [
     ('scancel', rp.SCHEDULER_ROUND_ROBIN), ('scancel', rp.SCHEDULER_BACKFILLING),
-    ('walltime', rp.SCHEDULER_ROUND_ROBIN)])
+    ('scancel, of what may be started again', rp.SCHEDULER_ROUND_ROBIN), ('walltime', rp.SCHEDULER_ROUND_ROBIN)])
 def test_a_job_ends_beside_an_idle_pilot(managers: Managers, slurm: SlurmCluster, base: Path, how: str,
                                          scheduler: str) -> None:
     """Whatever programs answer to the signal, and if the agent is killed before they have ended."""
     managers.tmgr = rp.TaskManager(managers.session, scheduler=scheduler)
-    first = managers.active(cores=0, nodes=1, exit_on_error=False)
+    first = managers.active(cores=0, nodes=1, exit_on_error=False, requeue=how not in ('scancel', 'walltime'))
     job = job_of(slurm)
     again = [task for then in ANSWERS.values() for task in managers.tmgr.submit_tasks([
         marking(base, f'test $(grep -cx $RP_TASK_ID {base}/ran) = 2 && exit; {then}', literal_arguments=True, **option)
@@ -137,10 +137,10 @@ def test_a_job_ends_beside_an_idle_pilot(managers: Managers, slurm: SlurmCluster
     wait_until(lambda: len(runs(base / 'ran')) == len(again))
     waiting = managers.tmgr.submit_tasks([marking(base, ':') for _ in range(4)])
     second = managers.active(cores=0, nodes=1, exit_on_error=False)
-    if how == 'scancel':
-        slurm.run('scancel', job)
-    else:
+    if how == 'walltime':
         slurm.run('scontrol', 'update', f'jobid={job}', 'endtime=now+1')
+    else:
+        slurm.run('scancel', job)
     managers.tmgr.wait_tasks(timeout=TIMEOUT)
     assert {(task.state, task.pilot, task.attempts, task.losses) for task in again} == {(rp.DONE, second.uid, 2, 1)}
     assert {(task.state, task.pilot, task.attempts) for task in waiting} == {(rp.DONE, second.uid, 1)}

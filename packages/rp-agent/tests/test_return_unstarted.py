@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import Any
 
+import pytest
 from agent_support import PILOT, real, uids
 
 from rp_api import states
@@ -50,6 +52,26 @@ def test_an_agent_that_is_killed_while_it_ends_has_told_what_it_keeps(tmp_path: 
         told = [update for update in application.pilots if 'kept' in (update.info or {})]
         assert [(update.state, sorted(update.info['kept']), update.info['announced'])
                 for update in told if update.info] == [(states.PMGR_ACTIVE, started, True)]
+
+
+@pytest.mark.parametrize('earlier', [None, {'host': 'n1', 'time': 1.0}])
+def test_a_job_that_is_started_again_keeps_what_it_gets(tmp_path: Path, earlier: dict[str, Any] | None) -> None:
+    """Its next run withdraws what the last one has told, which is true if there is no next one."""
+    started, waiting = uids(2), uids(3, 2)
+    settings = {'requeue': True, **({'earlier': earlier} if earlier else {})}
+    with real(tmp_path, agent=settings) as (application, agent):
+        first = application.pilots[0].info or {}
+        assert ('kept' in first, first.get('kept')) == (earlier is not None, None)
+        application.submit(started, **SLEEP)
+        application.until_state(started, states.AGENT_EXECUTING)
+        application.submit(waiting, **SLEEP)
+        application.until_state(waiting, states.AGENT_SCHEDULING)
+        agent.signal(signal.SIGTERM)
+        assert agent.wait() == 0
+        application.until(lambda: (application.pilots[-1].info or {}).get('kept') is not None, 'what the agent keeps')
+        last = application.pilots[-1].info
+        assert last is not None
+        assert set(last['kept']) <= set(started)
 
 
 def test_tasks_are_returned_at_a_command(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from rp_agent.raptor.task_kind import is_call
 from rp_agent.reporting.coordinator_link import CoordinatorLink
 from rp_agent.reporting.task_intake import Intake
 from rp_agent.resource_manager.pilot import allocation_of, platform_of
-from rp_agent.task import DEFAULTS, HISTORY, AgentTask, Description
+from rp_agent.task import DEFAULTS, HISTORY, UNSTARTED, AgentTask, Description
 from rp_api import states
 from rp_api.constants import AGENT_SERVICE, TASK_SERVICE
 from rp_api.coordination.contract import BULK, NewTask, Update
@@ -82,6 +82,7 @@ class Agent:
         self._warnings: dict[int, float] = {}   # when each came last
         self._returns = False            # whether a user who ends the pilot wants back what has not started
         self._unstarted: set[str] = set()   # tasks that are returned, or were
+        self._kept: list[str] = []   # at the first sign of the end: other tasks
         self._histories: dict[str, list[dict[str, Any]]] = {}   # failed attempts of tasks that have not come yet
         self._drain_timer: Timer | None = None
         self.on_ending: Callable[[str, str], object] = lambda state, reason: None
@@ -140,7 +141,8 @@ class Agent:
         self._connection.on_command = self._on_command
         self._connection.on_followed = self._on_followed
         self._connection.on_clock = self._read_clock
-        self._link.report_active(self._resources())
+        again = self._runs is not None and self._runs.earlier is not None   # what that run has told is no longer true
+        self._link.report_active(self._resources() | ({'kept': None, 'announced': False} if again else {}))
         self._loop.call_later(self._lifetime.left, self.finish, states.DONE, self._lifetime.over)
         self._loop.call_later(FLUSH, self._flush_traces)
 
@@ -172,17 +174,22 @@ class Agent:
 
     def _tell_kept(self) -> None:
         """Report which tasks may have started: the batch system may kill this process before its final report."""
-        if self._interrupted or self._link.lost:
+        self._kept = [uid for uid in self._tasks if uid not in self._unstarted]
+        if self._link.lost:
             return
         self._reporter.flush()   # before, as tasks that are neither final nor kept run elsewhere
         self._link.report_active({**self._resources(), **self._end_info()})
 
     def _end_info(self) -> dict[str, Any]:
-        """Return what the application has to know about the end of the pilot and the tasks that it does not return."""
+        """Return what the application has to know about the end of the pilot and the tasks that it does not return.
+
+        If the job may be started again, these are all that have started: it may be cancelled instead.
+        """
         assert self._ending is not None
         info: dict[str, Any] = {'announced': not self._ending.by_death}
         if self._returns:
-            info['kept'] = [uid for uid in self._tasks if uid not in self._unstarted]
+            mine = self._kept if self._interrupted else self._tasks
+            info['kept'] = [uid for uid in mine if uid not in self._unstarted]
         return info
 
     def when_known(self, callback: Callable[[], object]) -> None:
@@ -548,6 +555,7 @@ class Agent:
         own, returned = end.settle([task for task in tasks if task not in mine] if mine else tasks)
         own += mine
         if self._interrupted:
+            self._unstarted.update(task.uid for task in returned if UNSTARTED in task.extra)
             self._forget(returned)
         else:
             self._give_back(returned)
@@ -603,7 +611,7 @@ class Agent:
         self._flush_traces()
         if self._interrupted and not self._link.refusal:
             self._notices.append(f'{end.sentence}; it continues if the batch system starts its job again')
-            self._link.report_last(states.PMGR_ACTIVE, self._resources(), self._loop.stop)
+            self._link.report_last(states.PMGR_ACTIVE, {**self._resources(), **self._end_info()}, self._loop.stop)
         else:   # with everything reported before: of several updates at once, the client may get only the last one
             info = {**self._resources(), **self._end_info()}
             self._link.report_end(self._config, end.state, end.reason, info, self._by_signal)
