@@ -101,6 +101,8 @@ class Agent:
 
     def _broken(self, reason: str) -> None:
         self.broken.append(reason)
+        if self.until_broken:
+            self.pipeline.stop(f'pilot.0000 {reason}', lambda: None)
         self._check_end()
 
     def _left(self, tasks: Sequence[AgentTask]) -> None:

@@ -369,7 +369,7 @@ def test_a_worker_that_waits_is_refused_when_its_node_is_lost() -> None:
     worker.beside = bench.placed[-1]
     bench.put(worker)
     assert not bench.failed
-    bench.scheduler.node_down(0)
+    bench.scheduler.nodes_down([0], 'it is lost')
     assert 'hold 0 beside its master master' in bench.reasons()['worker']
     bench.scheduler.check()
 

@@ -77,7 +77,7 @@ def test_what_no_machine_can_hold_is_refused() -> None:
 
 def test_tasks_of_a_lost_machine_go_to_the_others() -> None:
     found = bench()
-    found.scheduler.nodes_down([0, 1])
+    found.scheduler.nodes_down([0, 1], 'it is lost')
     found.put(a_task('a'), a_task('b', ranks=8), a_task('there', partition=0))
     assert found.nodes_of('a') == [2]
     assert 'b' not in found.running()

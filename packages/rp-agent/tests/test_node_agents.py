@@ -27,6 +27,7 @@ from rp_agent.task import HISTORY, AgentTask
 from rp_api import states
 from rp_api.constants import COPY
 from rp_api.errors import PlatformError
+from rp_api.failures.kinds import NODE
 from rp_api.staging import expand
 
 ON_NODES = {'components': {'agent_executing': {'target': 'node'}}}
@@ -280,6 +281,9 @@ def test_a_task_that_needs_more_than_is_left_fails(make: Callable[..., Agent]) -
     assert agent.run(first, second)[0] is second
     assert second.target_state == states.FAILED
     assert 'can never run on pilot.0000: a slot is for node 1 (localhost), which is lost' in str(second.exception)
+    assert re.search(r'; out of use: localhost \(sub-agent agent_n\.000\d .* was killed by signal 9 \(SIGKILL\)\)$',
+                     str(second.exception))
+    assert (second.error or {})['kind'] == NODE
 
 
 def test_without_a_node_the_pilot_fails(make: Callable[..., Agent]) -> None:
@@ -294,7 +298,8 @@ def test_without_a_node_the_pilot_fails(make: Callable[..., Agent]) -> None:
     tasks = [agent.task(f'task.{number}', restartable=True, **SLEEP) for number in range(4)]
     agent.run(*tasks)
     assert agent.broken[0].startswith('has lost its last node: sub-agent agent_n.000')
-    assert {task.target_state for task in tasks} == {states.FAILED}
+    assert {task.target_state for task in tasks} <= {states.FAILED, states.CANCELED}
+    assert not any('can never run' in (task.exception or '') for task in tasks)   # other pilots can run them
 
 
 def test_a_node_that_is_lost_after_it_was_taken_out_of_use_counts_once(make: Callable[..., Agent],

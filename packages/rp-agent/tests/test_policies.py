@@ -20,6 +20,7 @@ from rp_agent.scheduler.slotmap import SlotMap
 from rp_agent.task import BLOCK, RANKS_PER_SLOT
 from rp_api import states
 from rp_api.errors import PlatformError
+from rp_api.failures.kinds import DESCRIPTION, NODE
 
 # which policy it is
 
@@ -105,7 +106,7 @@ def test_nodes_of_a_task_are_neighbours_where_the_platform_is_not_scattered() ->
 def test_without_neighbours_that_are_up_a_task_fails() -> None:
     bench = Bench(nodes=3, scattered=False)
     bench.put(a_task('a', ranks=12), a_task('b', ranks=8), a_task('c', ranks=4))
-    bench.scheduler.node_down(1)
+    bench.scheduler.nodes_down([1], 'it is lost')
     assert list(bench.failed[0].uid) == ['b']
     assert 'no neighbouring nodes are left' in bench.reasons()['b']
     bench.finish('a')
@@ -488,9 +489,23 @@ def test_blocks_cover_the_torus_without_overlap(extents: tuple[int, ...]) -> Non
             break
 
 
+def test_without_any_node_tasks_wait_for_the_end_of_the_pilot() -> None:
+    bench = Bench(nodes=2)
+    bench.put(a_task('all', ranks=8), a_task('before'), a_task('cancelled', slots=[a_slot(1)]))
+    bench.scheduler.nodes_down([0], 'it is lost')
+    bench.scheduler.nodes_down([1], 'it is lost')
+    bench.put(a_task('after'))
+    bench.finish('all')
+    bench.cancel('cancelled')
+    assert bench.running() == []
+    assert [(task.uid, task.target_state) for task in bench.failed] == [('cancelled', states.CANCELED)]
+    bench.scheduler.node_up(1)
+    assert bench.running() == ['before', 'after']
+
+
 def test_a_block_with_a_lost_node_is_not_used() -> None:
     bench = torus(2, 2)
-    bench.scheduler.node_down(0)
+    bench.scheduler.nodes_down([0], 'it is lost')
     bench.put(a_task('two', ranks=8), a_task('four', ranks=16))
     assert 3 in bench.nodes_of('two')
     assert 0 not in bench.nodes_of('two')
@@ -553,11 +568,17 @@ def test_what_a_lost_node_leaves_without_a_place_fails_and_the_rest_goes_on() ->
     bench = Bench(nodes=2)
     bench.put(a_task('all', ranks=8), a_task('pinned', tags={'nodes': [1]}), a_task('large', ranks=5), a_task('small'),
               a_task('given', slots=[a_slot(1)]))
-    bench.scheduler.node_down(1)
+    bench.scheduler.nodes_down([1], 'it is lost')
     assert set(bench.reasons()) == {'pinned', 'large', 'given'}
     assert all(task.target_state == states.FAILED for task in bench.failed)
+    assert {reason.rpartition('; ')[2] for reason in bench.reasons().values()} == {
+        'out of use: localhost (it is lost)'}
+    assert {(task.error or {})['kind'] for task in bench.failed} == {NODE}
     bench.finish('all')
     assert bench.running() == ['small']
+    bench.put(a_task('never', ranks=9), a_task('wrong', slots=[a_slot(0, [9])]))
+    assert [(task.error or {})['kind'] for task in bench.failed[-2:]] == [DESCRIPTION] * 2
+    assert not any('out of use' in bench.reasons()[uid] for uid in ('never', 'wrong'))
     bench.scheduler.node_up(1)
     bench.put(a_task('given again', slots=[a_slot(1)]), a_task('again', ranks=6))
     assert bench.running() == ['small', 'given again', 'again']

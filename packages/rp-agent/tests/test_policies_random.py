@@ -73,7 +73,7 @@ class World:
 
     def lose(self, node: int) -> None:
         self.lost.add(node)
-        self.bench.scheduler.node_down(node)
+        self.bench.scheduler.nodes_down([node], 'it is lost')
 
     def find(self, node: int) -> None:
         self.lost.discard(node)

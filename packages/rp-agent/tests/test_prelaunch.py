@@ -212,17 +212,19 @@ def test_waiting_tasks_are_cancelled(agent: Agent) -> None:
     assert {task.target_state for task in agent.out} == {states.CANCELED}
 
 
-def test_a_prepared_task_can_never_run(agent: Agent) -> None:
+def test_a_prepared_task_can_never_run(tmp_path: Path) -> None:
     """What fails in the scheduler leaves no sandbox."""
-    first, other = agent.task('task.000000', **SLEEP), agent.task('task.000001', **SLEEP)
+    agent = Agent(tmp_path, cores=1, nodes=2)
+    first, other = (agent.task(f'task.00000{number}', tags={'nodes': [0]}, **SLEEP) for number in range(2))
 
     def lose() -> None:
-        agent.pipeline._scheduler.node_down(0)
+        agent.pipeline._scheduler.nodes_down([0], 'it is lost')
         assert sandboxes(agent) == [first.uid]
         agent.pipeline.cancel([first])
 
     when_prepared(agent, 2, lose)
     agent.run(first, other)
+    agent.close()
     assert [task.target_state for task in (first, other)] == [states.CANCELED, states.FAILED]
 
 

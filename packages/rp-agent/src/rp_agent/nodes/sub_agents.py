@@ -57,7 +57,7 @@ BRIDGE = 'agent_0.bridge'
 INSISTENCE = 0.5
 """Seconds between two signals to a child that does not end."""
 
-Dismiss = Callable[[Remote], None]
+Dismiss = Callable[[Remote, str], None]
 Ended = Callable[[Remote, list[AgentTask], str], None]
 
 
@@ -76,8 +76,8 @@ class SubAgent:
 class SubAgents:
     """The sub-agents of a layout: starts and watches them, and connects their components to Agent_0.
 
-    `ports` has the outputs of each kind of component. When a sub-agent dies, `dismiss(remote)` is called at once for
-    each of its components, and `DRAIN` seconds later `ended(remote, tasks, reason)` with the tasks that died with it.
+    `ports` has the outputs of each kind of component. When a sub-agent dies, `dismiss(remote, reason)` is called at
+    once for each of its components, and `DRAIN` seconds later `ended(remote, tasks, reason)` with the tasks that died.
     `on_moment(message, when, name)` is called with clock readings of sub-agents and their time on this host's clock,
     `trace(event, name)` with the starts and stops of the bridge, of components, and of sub-agents.
     """
@@ -289,7 +289,7 @@ class SubAgents:
         self._stopped(sub_agent)
         for remote in sub_agent.remotes:
             remote.leave()
-            self._dismiss(remote)
+            self._dismiss(remote, reason)
         self._loop.call_later(DRAIN, self._lost, sub_agent, reason)
 
     def _stopped(self, sub_agent: SubAgent) -> None:

@@ -607,11 +607,11 @@ class Pipeline:
 
     # loss of a process
 
-    def _dismiss(self, remote: Remote) -> None:
+    def _dismiss(self, remote: Remote, reason: str) -> None:
         self._pools[remote.component].dismiss(remote)
         if remote.node != ANYWHERE:   # place no more tasks there, which executors of other nodes would receive
             self._down.add(remote.node)
-            self._scheduler.node_down(remote.node)
+            self._scheduler.nodes_down([remote.node], reason)
             self._fail_spread_tasks(remote)
 
     def _on_died(self, remote: Remote, tasks: list[AgentTask], reason: str) -> None:
@@ -689,7 +689,7 @@ class Pipeline:
                 self._health.lost(position)
         self._lost_nodes.update(nodes)
         self._down.update(nodes)
-        self._scheduler.nodes_down(nodes)
+        self._scheduler.nodes_down(nodes, reason)
         self._ports.nodes_lost(nodes, reason)
         if len(self._lost_nodes) == len(self._names):
             # later: the executor is about to return the tasks that wait for these nodes

@@ -12,17 +12,21 @@ from rp_agent.scheduler.explicit_slots import ExplicitPlacement, ExplicitRequest
 from rp_agent.scheduler.policies.find import find
 from rp_agent.scheduler.policy import Item
 from rp_agent.scheduler.reservation import Reservation
+from rp_agent.scheduler.shapes import shape_of
 from rp_agent.scheduler.slotmap import Placement, SlotMap
 from rp_agent.scheduler.waitpool import WaitPool
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.component import Component
 from rp_api.errors import DescriptionError, ResourceError
-from rp_api.failures.kinds import DESCRIPTION
+from rp_api.failures.kinds import DESCRIPTION, NODE
 from rp_profiling.write.tracer import Tracer
 
 RESERVATION_DELAY = 60.0
 """Seconds that a task waits before the scheduler reserves nodes for it."""
+
+_MOST = 5
+"""Most names and reasons that a failure lists."""
 
 CallLater = Callable[[float, Callable[[], object]], object]
 
@@ -51,7 +55,11 @@ class Scheduler(Component):
         self._waiting: dict[str, AgentTask] = {}
         """Accepted tasks that are not placed: in the pool, or held back by the policy."""
         self._refused: list[tuple[AgentTask, Exception]] = []
-        self._down: set[int] = set()
+        self._down: dict[int, str] = {}
+        """Positions of the nodes that are out of use, and the reasons."""
+        self._stranded: list[Item] = []
+        """Items that wait while no node is in use: the pilot is about to end."""
+        self._intact: SlotMap | None = None
 
     @property
     def held_back(self) -> int:
@@ -130,22 +138,18 @@ class Scheduler(Component):
         self._give_up(list(self._waiting.values()), reason)
         self._place()
 
-    def node_down(self, index: int) -> None:
-        """Remove a lost node from scheduling; tasks that need it fail."""
-        self.nodes_down((index,))
-
-    def nodes_down(self, indices: Iterable[int]) -> None:
-        """Remove several lost nodes at once."""
+    def nodes_down(self, indices: Iterable[int], reason: str) -> None:
+        """Take nodes out of use; tasks that need them fail for this reason, unless no node is left for any task."""
         for index in indices:
             self._slots.set_down(index)
             self._reservation.node_down(index)
-            self._down.add(index)
+            self._down.setdefault(index, reason)
         self._revalidate()
 
     def node_up(self, index: int) -> None:
         """Add a recovered node."""
         self._slots.set_up(index)
-        self._down.discard(index)
+        self._down.pop(index, None)
         self._revalidate()
 
     def check(self) -> None:
@@ -191,12 +195,21 @@ class Scheduler(Component):
                     refuse_beside(item, item.beside, self._slots, self._allocation)
                 item.ticket = self._pool.add(item, request, self._policy.priority(item), now)
             except Exception as error:   # fails this item only
-                self._refuse(item, error)
+                self._reservation.dropped(item)
+                item.ticket = -1
+                if isinstance(error, ResourceError) and len(self._down) == len(self._allocation.names):
+                    self._stranded.append(item)
+                else:
+                    self._refuse(item, error)
 
     def _revalidate(self) -> None:
         """Validate all waiting items against the nodes that are up."""
         self._explicit.down = frozenset(self._down)
-        self._policy.nodes_changed(self._down)
+        self._policy.nodes_changed(frozenset(self._down))
+        stranded, self._stranded = self._stranded, []
+        for item in stranded:
+            if any(task.uid in self._waiting for task in self._policy.tasks([item])):
+                self._enter([item], self._clock())
         self._enter_again()
         self._place()
 
@@ -280,12 +293,32 @@ class Scheduler(Component):
         for task, error in refused:
             if not isinstance(error, ResourceError | DescriptionError):
                 task.broke(error, 'scheduling')
-            resources = f'the pilot has {self._allocation}'
-            task.fail(f'{task.uid} can never run on {task.pilot}: {error}', resources, DESCRIPTION,
-                      sentence=f'it can never run on {task.pilot}: {error}; {resources}')
+            lost = isinstance(error, ResourceError) and self._needs_lost_nodes(task)
+            resources, reason = f'the pilot has {self._allocation}', f'{error}; {self._losses()}' if lost else error
+            task.fail(f'{task.uid} can never run on {task.pilot}: {reason}', resources, NODE if lost else DESCRIPTION,
+                      sentence=f'it can never run on {task.pilot}: {reason}; {resources}')
             self._withdraw(task, now)
         if refused:
             self._failed([task for task, _ in refused])
+
+    def _needs_lost_nodes(self, task: AgentTask) -> bool:
+        """Return whether a refused task could run if all nodes of the pilot were in use."""
+        if not self._down:
+            return False
+        if type(task.request) is ExplicitRequest:
+            return any(slot[0] in self._down for slot in task.request.slots)
+        if task.description['slots']:
+            return False
+        self._intact = self._intact or SlotMap(self._allocation.node_list(), self._allocation.domains)
+        shape = shape_of(task.description)
+        return bool(self._intact.most(shape) == shape.ranks)
+
+    def _losses(self) -> str:
+        """Return which nodes are out of use, and the reasons."""
+        names: dict[str, list[str]] = {}
+        for index, reason in sorted(self._down.items()):
+            names.setdefault(reason.partition('; see ')[0], []).append(self._allocation.names[index])
+        return f'out of use: {_some([f"{_some(each)} ({why})" for why, each in names.items()])}'
 
     def _give_up(self, tasks: list[AgentTask], reason: str) -> None:
         now = self._clock()
@@ -302,3 +335,7 @@ class Scheduler(Component):
             self._reservation.dropped(item)
             item.ticket = -1
         self._enter(self._policy.withdraw(task), now)
+
+
+def _some(texts: Sequence[str]) -> str:
+    return ', '.join(texts[:_MOST]) + (f' and {len(texts) - _MOST} more' if len(texts) > _MOST else '')

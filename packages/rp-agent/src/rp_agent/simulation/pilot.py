@@ -252,6 +252,6 @@ class Pilot:
         """Remove lost nodes from scheduling; fail the pilot with the last one."""
         assert self._scheduler is not None
         self._lost_nodes += len(nodes)
-        self._scheduler.nodes_down(nodes)
+        self._scheduler.nodes_down(nodes, reason)
         if self._lost_nodes == self._plan.nodes:
             self._clock.call_later(MOMENT, self._finish, states.FAILED, f'has lost its last node: {reason}')
