@@ -64,6 +64,26 @@ def test_partitions_of_several_nodes(managers: Managers) -> None:
     assert sorted(seen) == [['0'], ['1']]
 
 
+def test_agents_of_partitions_on_their_own_nodes(managers: Managers) -> None:
+    """Those of partitions that are not on the node on which the job has started are launched by srun."""
+    pilot = managers.active(cores=0, nodes=2, partitions=2, _config={'target': 'node'}, exit_on_error=False)
+    names = [(partition.resource_details or {})['node_list'][0]['name'] for partition in pilot.partitions]
+    assert len(set(names)) == 2
+    agents = [[pid for pid, line in processes_with(f'{partition.agent_sandbox}/agent_0.cfg').items()
+               if 'rp_agent' in line] for partition in pilot.partitions]
+    assert [Path(f'/proc/{pid}/environ').read_bytes().partition(b'SLURMD_NODENAME=')[2].partition(b'\0')[0].decode()
+            for (pid,) in agents] == names
+    for number, name in enumerate(names):
+        assert set(managers.outputs(4, 'echo $SLURMD_NODENAME', partition=number)) == {name}
+    (pid,) = agents[1]
+    os.kill(pid, signal.SIGKILL)
+    assert pilot.partitions[1].wait(timeout=40) == rp.FAILED
+    assert set(managers.outputs(2, 'echo $SLURMD_NODENAME')) == {names[0]}
+    pilot.cancel()
+    assert pilot.partitions[0].wait(timeout=40) == rp.CANCELED
+    wait_until(lambda: not processes_with(str(pilot.pilot_sandbox).removeprefix('file://localhost')))
+
+
 def test_more_than_the_job_has(managers: Managers) -> None:
     said = managers.failed(managers.submitted(cores=0, nodes=1, partitions=[{'cores': 6}, {'cores': 6}]))
     assert 'cores=6 of the partition is more than the pilot has free on one node (2 cores, 2 GPUs, ' in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 from agent_support import PILOT, Application, RealAgent, wait_until
+from pipeline_support import processes_of
 
 from rp_api import states
 from rp_api.coordination import spool_file
@@ -117,3 +119,96 @@ def test_a_hub_that_is_gone_for_good(tmp_path: Path) -> None:
         assert update.info is not None
         assert (update.uid, update.info['stdout']) == ('task.0', '1\n')
         assert not (supervisor.sandbox / FIRST / 'agent_0.cfg').exists()
+
+
+# agents of partitions on their own nodes
+
+SSH = '''#!/bin/sh
+echo "$@" >>"${0%/*}/ssh-calls"
+test ! -e "${0%/*}/no-ssh" || { echo 'no route to host' >&2; exit 255; }
+echo 'Welcome'
+for last; do :; done
+exec sh -c "$last"
+'''
+ON_NODES: dict[str, Any] = {
+    'agent': {'target': 'node'}, 'cores': 4, 'environment': {'PATH': os.environ['PATH'], 'A': 'b'},
+    'platform': {'resource_manager': 'TORQUE', 'cores_per_node': 2, 'agent_spawner': 'POPEN', 'agent_config': 'default',
+                 'launch_methods': {'order': ['SSH']}, 'system_architecture': {}}}
+
+
+@pytest.fixture
+def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Pretends a job on this host and on h9, which a stand-in for ssh reaches."""
+    (tmp_path / 'ssh').write_text(SSH)
+    (tmp_path / 'ssh').chmod(0o755)
+    (tmp_path / 'nodes').write_text(f'{os.uname().nodename}\n' * 2 + 'h9\n' * 2)
+    monkeypatch.setenv('PATH', f'{tmp_path}:{os.environ["PATH"]}')
+    monkeypatch.setenv('PBS_JOBID', '1')
+    monkeypatch.setenv('PBS_NODEFILE', str(tmp_path / 'nodes'))
+    yield
+    wait_until(lambda: not processes_of(str(tmp_path / 'pilot')), 'the end of all processes')
+
+
+def agents_of(uid: str, sandbox: Path) -> list[int]:
+    """The processes that are the agent of a partition."""
+    return [pid for pid in processes_of(f'{sandbox}/{uid}/agent_0.cfg') if b'rp_agent' in
+            Path(f'/proc/{pid}/cmdline').read_bytes() and b'ssh' not in Path(f'/proc/{pid}/cmdline').read_bytes()]
+
+
+@pytest.mark.usefixtures('job')
+def test_the_agent_of_a_partition_runs_on_its_first_node(tmp_path: Path) -> None:
+    with kept(tmp_path, **ON_NODES) as (application, supervisor):
+        application.until_pilot(PILOT, states.PMGR_ACTIVE)
+        assert {update.uid for update in application.pilots[:2]} == {FIRST, SECOND}
+        (call,) = (tmp_path / 'ssh-calls').read_text().splitlines()
+        assert f'{SECOND}/agent_0' in call
+        assert 'h9' in call
+        assert (supervisor.sandbox / SECOND / 'agent_0.out').read_text() == 'Welcome\n'
+        application.command(cmd='remove_partition', number=1, reason='was removed')
+        assert application.until_pilot(SECOND, states.CANCELED) == f'{SECOND} was removed'
+        application.command(cmd='add_partition', number=2, size={})
+        application.until(lambda: len((tmp_path / 'ssh-calls').read_text().splitlines()) == 2, 'another partition')
+        supervisor.signal(signal.SIGTERM)
+        application.until_pilot(PILOT, states.FAILED)
+        assert supervisor.wait() == 0
+        assert not list(supervisor.sandbox.glob('**/*.cfg'))   # with keys
+
+
+@pytest.mark.usefixtures('job')
+def test_the_death_of_an_agent_on_its_node(tmp_path: Path) -> None:
+    with kept(tmp_path, **ON_NODES) as (application, supervisor):
+        application.until_pilot(PILOT, states.PMGR_ACTIVE)
+        supervisor.signal(signal.SIGUSR1)
+        log = supervisor.sandbox / SECOND / 'agent_0.log'
+        wait_until(lambda: 'the job got a signal: SIGUSR1' in log.read_text(), 'the warning')
+        for pid in agents_of(SECOND, supervisor.sandbox):
+            os.kill(pid, signal.SIGKILL)
+        assert f'{SECOND}: its agent ended with exit code 137' in application.until_pilot(SECOND, states.FAILED)
+        assert FIRST not in {update.uid for update in application.pilots if update.state in states.FINAL}
+
+
+@pytest.mark.usefixtures('job')
+def test_agents_on_nodes_end_with_their_supervisor(tmp_path: Path) -> None:
+    with kept(tmp_path, **ON_NODES) as (application, supervisor):
+        application.until_pilot(PILOT, states.PMGR_ACTIVE)
+        supervisor.signal(signal.SIGKILL)
+        assert supervisor.wait() == -signal.SIGKILL
+        assert application.until_pilot(SECOND, states.FAILED).startswith(f'{SECOND} was told to end by a signal')
+
+
+@pytest.mark.usefixtures('job')
+def test_a_node_that_cannot_be_reached(tmp_path: Path) -> None:
+    (tmp_path / 'no-ssh').touch()
+    with kept(tmp_path, **ON_NODES) as (application, _):
+        said = application.until_pilot(SECOND, states.FAILED)
+        assert said == f'{SECOND}: its agent ended with exit code 255: no route to host'
+        application.until_pilot(PILOT, states.PMGR_ACTIVE)
+
+
+@pytest.mark.usefixtures('job')
+def test_no_launch_method_reaches_the_node(tmp_path: Path) -> None:
+    platform = ON_NODES['platform'] | {'launch_methods': {'order': ['FORK']}}
+    with kept(tmp_path, **ON_NODES | {'platform': platform}) as (application, supervisor):
+        assert 'could not be started: the pilot has nodes on other hosts (h9), and no launch method' in (
+            application.until_pilot(SECOND, states.FAILED))
+        assert not (supervisor.sandbox / SECOND / 'agent_0.cfg').exists()

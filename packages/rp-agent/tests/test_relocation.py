@@ -76,7 +76,7 @@ def test_a_tunnel_ends_on_the_host_of_the_job(job: Callable[..., None], monkeypa
     job('h9')
     monkeypatch.setenv('RP_TUNNEL', '/tmp/socket')
     with pytest.raises(PlatformError, match="target is 'node', allowed: 'local' on this platform, because the tunnel"):
-        relocation.RelocatedAgent(JOB, loop, allocation_of(JOB))
+        relocation.RelocatedAgent(JOB | {'pilot_sandbox': '.'}, loop, allocation_of(JOB))
 
 
 @pytest.mark.parametrize(('said', 'ended'), [(b'\n', True), (b'', False)])

@@ -129,8 +129,14 @@ def _in_charge(config: dict[str, Any], loop: Loop) -> Iterator[Agent | PilotSupe
 
         if config.get('relocated'):
             config = relocation.arrive(config)
+            of_partition = 'keeper' in config
+            if of_partition:
+                from rp_agent.partitions.control_channel import of_launcher
+
+                config['keeper'] = of_launcher()
             with _on_the_spot(config, loop) as in_charge:
-                relocation.Watch(loop, in_charge.told_to_end)
+                if not of_partition:
+                    relocation.Watch(loop, in_charge.told_to_end)
                 yield in_charge
             return
         allocation = relocation.elsewhere(config)

@@ -75,7 +75,11 @@ def launch_of_agent(platform: Mapping[str, Any], allocation: Allocation, name: s
 
     Raises `PlatformError`, with all reasons, if no launch method can start it.
     """
-    job = Job(name, sandbox, (Rank(allocation.names[0], 0),), cores_per_rank=allocation.cores_per_node)
+    if os.environ.get('RP_TUNNEL'):
+        raise PlatformError("agent configuration: target is 'node', allowed: 'local' on this platform, because the "
+                            f'tunnel to the application (forward_tunnel_endpoint) ends on {os.uname().nodename}')
+    directory, own = os.path.split(os.path.join(sandbox, name))
+    job = Job(own, directory, (Rank(allocation.names[0], 0),), cores_per_rank=allocation.cores_per_node)
     method, _ = _choose(platform, _setting(platform, allocation), job, [job])
     return _launch(method, method.NAME, job, ('/bin/sh', _script(sandbox), name))
 
@@ -85,17 +89,19 @@ def write_config(config: Mapping[str, Any], sandbox: str) -> None:
     private.write_file(os.path.join(sandbox, f'{NAME}.cfg'), json.dumps(config).encode())
 
 
-def start(launch: Launch, sandbox: str, output: str = OUTPUT, stdin: int = subprocess.DEVNULL) -> Child:
+def start(launch: Launch, sandbox: str, output: str = OUTPUT, stdin: int = subprocess.DEVNULL,
+          stdout: int | None = None) -> Child:
     """Start a launcher; raise `PlatformError` if it cannot be started.
 
-    Its output goes to a file, or, with several sub-agents, to a `node_ends.Reader`. The launcher stays in the agent's
-    session, by which the executor recognises children that are not its own.
+    Its output goes to a file, standard output to `stdout` if it is given, or, with several sub-agents, to a
+    `node_ends.Reader`. The launcher stays in the agent's session, by which the executor recognises children that are
+    not its own.
     """
     output = os.path.join(sandbox, output)
     with open(output, 'ab') as file:
-        stdout = subprocess.PIPE if len(launch.positions) > 1 else file
+        out = stdout or (subprocess.PIPE if len(launch.positions) > 1 else file)
         try:
-            process = subprocess.Popen(launch.argv, stdin=stdin, stdout=stdout, stderr=file, cwd=sandbox,
+            process = subprocess.Popen(launch.argv, stdin=stdin, stdout=out, stderr=file, cwd=sandbox,
                                        env=launch.environment, preexec_fn=signals.ignore_warnings)
         except OSError as error:
             raise PlatformError(f'sub-agents cannot be started by {launch.argv[0]}: {error.strerror}') from error

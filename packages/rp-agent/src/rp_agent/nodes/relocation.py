@@ -2,7 +2,8 @@
 
 The agent's configuration asks for it (`target: node`). The process that the bootstrap has started then determines the
 nodes of the job, and launches the agent on the first one as it would launch a sub-agent. It keeps no connection to the
-coordinator.
+coordinator. The supervisor of a pilot with partitions launches the agents of partitions in the same way, if all nodes
+of a partition are other hosts.
 
 The agent on the node ends its pilot when its standard input ends, which most launchers forward: at a signal to the
 first process, or when that process dies. The first line tells the agent that its input is forwarded.
@@ -24,7 +25,7 @@ from rp_agent.lifetime import job_age
 from rp_agent.nodes import node_launch
 from rp_agent.nodes.child import how_it_ended, tail
 from rp_agent.nodes.node_agent import environment_on_node
-from rp_agent.resource_manager import shape
+from rp_agent.resource_manager import binding, shape
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.resource_manager.pilot import allocation_of, as_plain, from_plain
 from rp_api.errors import PlatformError
@@ -52,13 +53,26 @@ def elsewhere(config: dict[str, Any]) -> Allocation | None:
         return None
     found = allocation_of(config)
     config['allocation'] = as_plain(found)
-    return found if len(found.elsewhere) == len(found.names) else None
+    return found if moves(config, found) else None
+
+
+def moves(config: Mapping[str, Any], allocation: Allocation) -> bool:
+    """Return whether the agent with this allocation has to be launched on its first node."""
+    return config['agent'].get('target') == 'node' and len(allocation.elsewhere) == len(allocation.names)
+
+
+def config_on_node(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration of an agent that this process launches on its node."""
+    return {**config, 'relocated': True, 'job_age': job_age() + config.get('job_age', 0.0),
+            'environment': config.get('environment') or dict(os.environ)}
 
 
 def arrive(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration of an agent that was launched on its node: with the devices of this host."""
     allocation = from_plain(config['allocation'])
     here = shape.bound(replace(allocation, elsewhere=allocation.elsewhere[1:]), 0, os.environ)
+    if 'gpus_of_node' in config:   # a partition may have only some of the GPUs
+        here = replace(here, gpu_ids=binding.some_gpu_ids(os.environ, config['gpus_of_node']))
     found = {name: value for name, value in config.items() if name != 'relocated'}
     return found | {'allocation': as_plain(here), 'environment': environment_on_node(config['environment'], os.environ)}
 
@@ -86,17 +100,12 @@ class RelocatedAgent:
     """The agent of a pilot on the first node, as the process that launches it sees it."""
 
     def __init__(self, config: Mapping[str, Any], loop: Loop, allocation: Allocation) -> None:
-        if os.environ.get('RP_TUNNEL'):
-            raise PlatformError("agent configuration: target is 'node', allowed: 'local' on this platform, because the "
-                                f'tunnel to the application (forward_tunnel_endpoint) ends on {os.uname().nodename}')
         self._loop = loop
         self._node = allocation.names[0]
         self._path = os.path.join(config['pilot_sandbox'], f'{NAME}.cfg')
         self._code: int | None = None
         launch = node_launch.launch_of_agent(config['platform'], allocation, NAME, config['pilot_sandbox'])
-        private.write_file(self._path, json.dumps({
-            **config, 'relocated': True, 'job_age': job_age(), 'environment': config.get('environment') or dict(
-                os.environ)}).encode())
+        private.write_file(self._path, json.dumps(config_on_node(config)).encode())
         self._child = node_launch.start(launch, config['pilot_sandbox'], f'{NAME}.err', stdin=subprocess.PIPE)
         self._write(_FORWARDED)
         self._child.handle.watch(loop, self._ended)

@@ -30,7 +30,7 @@ from rp_agent.resource_manager.pilot import allocation_of as pilot_allocation
 from rp_agent.resource_manager.pilot import as_plain
 from rp_api import states
 from rp_api.coordination.contract import Update
-from rp_api.errors import ResourceError
+from rp_api.errors import PlatformError, ResourceError
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.partitions import partition_uid
 from rp_api.system.processes import sweep
@@ -180,7 +180,7 @@ class PilotSupervisor:
         self._tracer.record('partition_start', uid)
         try:
             self._partitions[number] = Partition(self._loop, number, parts, config, self._said, self._agent_ended)
-        except OSError as error:
+        except (OSError, PlatformError) as error:
             self._divider.give_back(parts)
             self._speak(number, states.FAILED, f'could not be started: {error}')
             self._loop.call_soon(self._lost, number, states.FAILED, f'could not start partition {number}: {error}')
