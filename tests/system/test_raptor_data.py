@@ -35,16 +35,17 @@ def master(shared: Run) -> Any:
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
-    """No test leaves a directory of this process in shared memory, or one of a dead process."""
+    """No test leaves a file of this process in shared memory, or a directory of a dead process."""
     yield
     shared_directory.sweep()
     assert _of(os.getpid()) == []
 
 
 def _of(pid: int) -> list[str]:
-    """The directories of a process in shared memory."""
+    """The directories of a process in shared memory, but empty ones, which processes keep."""
     base, start = shared_directory.shared_memory(), f'radical.pilot.{os.geteuid()}.{pid}.'
-    return [f'{base}/{name}' for name in os.listdir(base) if name.startswith(start)]
+    found = (f'{base}/{name}' for name in os.listdir(base) if name.startswith(start))
+    return [directory for directory in found if os.path.isdir(directory) and os.listdir(directory)]
 
 
 def _started(run: Run, ranks: int = 2, **worker: Any) -> Any:

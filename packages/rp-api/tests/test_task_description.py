@@ -33,7 +33,8 @@ DEFAULTS = {
     'use_mpi': None, 'ranks': 1, 'ranks_per_node': None, 'cores_per_rank': 1, 'gpus_per_rank': 0.0,
     'threading_type': '', 'gpu_type': '', 'lfs_per_rank': 0, 'mem_per_rank': 0, 'restartable': False, 'tags': {},
     'raptor_id': '', 'raptor_class': '', 'raptor_file': '', 'metadata': {}, 'service': {}, 'services': [], 'after': [],
-    'timeout': 0.0, 'startup_timeout': 0.0, 'cleanup': False, 'pilot': '', 'slots': [], 'partition': None,
+    'timeout': 0.0, 'startup_timeout': 0.0, 'forward_signals': [], 'cleanup': False, 'pilot': '', 'slots': [],
+    'partition': None,
     'cache': False, 'literal_arguments': False, 'retries': 0, 'retry_on': [], 'retry_delay': 1.0, 'retry_with': {},
     'expect': [], 'cpu_process_type': '', 'gpu_threads': 0, 'gpu_thread_type': '',
 }

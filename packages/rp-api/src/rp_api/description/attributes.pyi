@@ -61,10 +61,10 @@ class TaskAttributes(TypedDict, total=False):
     timeout: _Number
     startup_timeout: _Number
     restartable: bool | int | str | None
+    forward_signals: Any
     cleanup: bool | int | str | None
     cache: Any
     retries: _Number
-    forward_signals: Any
     retry_on: Any
     retry_delay: _Number
     retry_with: Any
