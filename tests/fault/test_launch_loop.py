@@ -93,12 +93,15 @@ def test_agent_killed_with_ten_thousand_tasks(wide: Run) -> None:
 
 @pytest.mark.parametrize('count', [200, 2000])
 def test_agent_ends_in_order_under_load(wide: Run, count: int) -> None:
-    """SIGTERM, as batch systems send it: everything that runs or waits is cancelled, with the reason."""
+    """SIGTERM, as batch systems send it: all that runs fails with the pilot, all that waits goes back."""
     tasks = submit_many(wide, count)
     os.kill(agent_pid(wide), signal.SIGTERM)
     assert wide.pilot.wait(timeout=30) == rp.CANCELED
-    wide.tmgr.wait_tasks(timeout=30)
-    assert {task.state for task in tasks} == {rp.CANCELED}
+    wait_until(lambda: sum(task.state == rp.FAILED for task in tasks) == 200, 30, 'end of the tasks that ran')
+    assert {task.error.kind for task in tasks if task.state == rp.FAILED} == {'pilot'}
+    waiting = [task for task in tasks if task.state not in rp.FINAL]
+    wait_until(lambda: all('another pilot' in str(task.waits_for) for task in waiting), 30, 'reasons of those that wait')
+    assert len(waiting) == count - 200
     wait_until(lambda: not sleepers(wide), what='end of the processes of tasks')
     assert 'signal' in wide.pilot.log[-1]
 
@@ -111,7 +114,7 @@ def test_agent_ends_although_its_tasks_do_not_want_to(wide: Run) -> None:
     os.kill(agent_pid(wide), signal.SIGTERM)
     assert wide.pilot.wait(timeout=30) == rp.CANCELED
     wide.tmgr.wait_tasks(timeout=30)
-    assert {task.state for task in tasks} == {rp.CANCELED}
+    assert {task.state for task in tasks} == {rp.FAILED}, {(task.state, str(task.exception)) for task in tasks}
     wait_until(lambda: not sleepers(wide), 30, 'end of the processes of tasks')
 
 

@@ -10,7 +10,7 @@ import pytest
 from rp_api.description.task import TaskDescription
 from rp_api.errors import DescriptionError
 from rp_api.failures.kinds import KINDS
-from rp_api.failures.retry_rules import BY_DEFAULT, LONGEST_DELAY, NEVER, RESTARTS, RetryRules
+from rp_api.failures.retry_rules import BY_DEFAULT, LONGEST_DELAY, NEVER, RetryRules
 
 
 def rules(**description: Any) -> RetryRules:
@@ -51,7 +51,7 @@ def test_standard_error_is_read_only_if_a_rule_needs_it() -> None:
 
 
 def test_restartable_tasks_and_retries_count_together() -> None:
-    assert (RetryRules({}).most, rules(retries=5).most, RetryRules({'restartable': True}).most) == (1, 6, RESTARTS)
+    assert (RetryRules({}).most, rules(retries=5).most, RetryRules({'restartable': True}).most) == (1, 6, 1)
     assert RetryRules({'restartable': True, 'retries': 1}).most == 2
     for kind, expected in (('node', True), ('pilot', True), ('exit', False)):
         assert RetryRules({'restartable': True}).covers({'kind': kind}, None, str) == expected

@@ -217,8 +217,9 @@ class Run:
         return sum(path.read_bytes().count(b'\n') for path in self.directory.glob('told.*'))
 
     def processes(self) -> dict[int, str]:
-        """Command lines of all processes of the run, which all have its directory in their environment."""
-        return processes_with(str(self.directory))
+        """Command lines of all processes of the run, which have its directory in their environment, but its database."""
+        found = processes_with(str(self.directory))
+        return {pid: line for pid, line in found.items() if f'{self.directory}/database/' not in line}
 
     def left(self) -> list[str]:
         """What is there after the end of the session that should not be."""

@@ -35,7 +35,7 @@ def fate(task: Task, pilot: Pilot, *, moves: bool, unstarted: bool) -> Fate:
         return Fate.ENDED
     if unstarted:
         return Fate.AGAIN
-    if pilot.state == states.CANCELED or not _is_restartable(task):
+    if is_ended_by_user(pilot) or not _is_restartable(task):
         return Fate.ENDED
     if not pilot._announced and is_suspect(task._failures):
         return Fate.SUSPECT

@@ -435,7 +435,7 @@ class TaskFlow:
             sentence = suspicion(task.uid, task._failures, reason)
             self._end([task], states.FAILED, {'exception': sentence, 'exception_detail': pilot.exception_detail,
                                               'error': {'kind': PILOT, 'sentence': sentence, LOST: DEATH}})
-        state = states.CANCELED if pilot.state == states.CANCELED else states.FAILED
+        state = states.CANCELED if is_ended_by_user(pilot) else states.FAILED
         self._end(ended, state, {'exception': f'{pilot.uid} ended before the task did: {reason}',
                                  'exception_detail': pilot.exception_detail,
                                  'error': {'kind': CANCELED if state == states.CANCELED else PILOT}})
