@@ -98,9 +98,9 @@ def test_agent_ends_in_order_under_load(wide: Run, count: int) -> None:
     os.kill(agent_pid(wide), signal.SIGTERM)
     assert wide.pilot.wait(timeout=30) == rp.CANCELED
     wait_until(lambda: sum(task.state == rp.FAILED for task in tasks) == 200, 30, 'end of the tasks that ran')
-    assert {task.error.kind for task in tasks if task.state == rp.FAILED} == {'pilot'}
+    assert {task.error and task.error.kind for task in tasks if task.state == rp.FAILED} == {'pilot'}
     waiting = [task for task in tasks if task.state not in rp.FINAL]
-    wait_until(lambda: all('another pilot' in str(task.waits_for) for task in waiting), 30, 'reasons of those that wait')
+    wait_until(lambda: all('another pilot' in str(task.waits_for) for task in waiting), 30, 'reasons of the others')
     assert len(waiting) == count - 200
     wait_until(lambda: not sleepers(wide), what='end of the processes of tasks')
     assert 'signal' in wide.pilot.log[-1]

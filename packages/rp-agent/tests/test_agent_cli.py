@@ -278,7 +278,13 @@ from rp_agent.cli import _on_signal
 from rp_api.loop.event_loop import Loop
 
 loop = Loop()
-_on_signal(loop, lambda: (print('told'), loop.stop()))
+
+class InCharge:
+    def told_to_end(self):
+        print('told')
+        loop.stop()
+
+_on_signal(loop, InCharge())
 
 def work():
     os.kill(os.getpid(), int(sys.argv[1]))

@@ -28,7 +28,11 @@ class Agent:
         self._number = 0
         LocalTasks('pilot.0000', LocalPorts(
             self._run, self.running.get, self.seen.__contains__, self.cancelled.extend,
-            lambda state, reason: self.ended.append((state, reason)))).register(self.calls)
+            self._finish)).register(self.calls)
+
+    def _finish(self, state: str, reason: str, *, by_user: bool = False) -> None:
+        assert by_user
+        self.ended.append((state, reason))
 
     def _run(self, descriptions: list[dict[str, Any]], ended: Callable[[AgentTask], object]) -> None:
         for description in descriptions:

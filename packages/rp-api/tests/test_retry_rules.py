@@ -54,8 +54,8 @@ def test_restartable_tasks_and_retries_count_together() -> None:
     assert (RetryRules({}).most, rules(retries=5).most, RetryRules({'restartable': True}).most) == (1, 6, 1)
     assert RetryRules({'restartable': True, 'retries': 1}).most == 2
     for kind, expected in (('node', True), ('pilot', True), ('exit', False)):
-        assert RetryRules({'restartable': True}).covers({'kind': kind}, None, str) == expected
-        assert not RetryRules({}).covers({'kind': kind}, None, str)
+        assert RetryRules({'restartable': True}).restarts(kind) == expected
+        assert not RetryRules({}).restarts(kind)
     assert RetryRules({'restartable': True, 'retries': 1, 'retry_on': [3]}).covers({'kind': 'pilot'}, None, str)
     assert not rules(retry_on=[3]).covers({'kind': 'pilot'}, None, str)
 

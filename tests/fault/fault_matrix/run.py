@@ -217,7 +217,7 @@ class Run:
         return sum(path.read_bytes().count(b'\n') for path in self.directory.glob('told.*'))
 
     def processes(self) -> dict[int, str]:
-        """Command lines of all processes of the run, which have its directory in their environment, but its database."""
+        """Command lines of all processes of the run, which have its directory in their environment, but databases."""
         found = processes_with(str(self.directory))
         return {pid: line for pid, line in found.items() if f'{self.directory}/database/' not in line}
 
