@@ -243,7 +243,8 @@ def test_node_on_which_tasks_fail(session: rp.Session, base: Path) -> None:
     late = tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true', 'tags': {'nodes': [0]}}))
     assert late.wait(timeout=30) == rp.FAILED
     assert late.error is not None
-    assert late.error.kind == 'description'
+    assert late.error.kind == 'node'
+    assert 'not used any more' in str(late.exception), late.exception
 
 
 def test_program_that_needs_more_memory(run: Run) -> None:

@@ -206,6 +206,8 @@ class TaskCache:
                 hits.append((task, info))
             else:
                 needed.update(_sources(task))
+                if result:   # which cannot be used: looked up again, it would be found again
+                    needed.add(task.uid)
         hits.reverse()
         note(self._session_directory, identities, reasons)
         for task, _ in hits:
