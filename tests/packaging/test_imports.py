@@ -33,7 +33,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
     ),
     'rp_api': (
         {'errors', 'deprecated', 'constants', 'task_modes', 'logger', 'record', 'component', 'uid_set',
-         'trace_entities', 'balancing'},
+         'balancing', 'backoff'},
         {'system', 'distributions', 'extensions', 'pickles', 'by_value'},
         {'states', 'resources', 'functions', 'partitions', 'blobs', 'simulation'},
         {'values', 'staging', 'version_1', 'failures'},

@@ -236,8 +236,7 @@ def test_a_launcher_that_hangs_is_ended_and_the_task_launched_again(make: Make) 
 
 
 def test_a_launcher_that_does_not_return(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dvms, '_LOOKS', (0.1,))
-    monkeypatch.setattr(dvms, '_LATER', 0.1)
+    monkeypatch.setattr(dvms, '_POLL_S', (0.1, 0.1))
     harness = make()
     (harness.bin / 'stays').write_text('once')
     fails = harness.task('fails', **sh('exit $RP_RANK'))

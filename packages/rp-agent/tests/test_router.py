@@ -135,7 +135,7 @@ def test_haproxy_is_started_again_when_it_dies(harness: RouterHarness) -> None:
 
 def test_a_router_that_cannot_be_started_fails_with_the_last_lines(
         harness: RouterHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(router, 'DELAY', 0.001)
+    monkeypatch.setattr(router, 'BACKOFF_S', (0.001, 5.0))
     monkeypatch.setattr(haproxy, '_TEXT', 'no such keyword\n')
     harness.open()
     harness.until(lambda: harness.failures, 'the router fails')

@@ -26,7 +26,7 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service
     for name in list(os.environ):
         if name.startswith('GLOBUS_'):
             monkeypatch.delenv(name)
-    monkeypatch.setattr(globus, 'FIRST_POLL', 0.01)
+    monkeypatch.setattr(globus, 'POLL_S', (0.01, 30.0))
     (tmp_path / 'there').mkdir()
     with globus_service(tmp_path / 'there') as found:
         for name, value in found.environ.items():

@@ -11,7 +11,7 @@ import pytest
 
 from rp_client.launcher.batch import retry
 from rp_client.launcher.batch.endpoint import Endpoint
-from rp_client.launcher.batch.retry import MOST_DELAY, RETRY_TIME, Postponed
+from rp_client.launcher.batch.retry import BACKOFF_S, RETRY_TIME, Postponed
 
 TIMEOUT = 45.0
 URL = 'slurm://localhost/'
@@ -136,7 +136,7 @@ def test_a_full_batch_system_is_asked_for_ever() -> None:
     for _ in range(100):
         assert postponed.add({'key': 'a'}, now, full=True)
         assert postponed.next is not None
-        assert now < postponed.next <= now + MOST_DELAY
+        assert now < postponed.next <= now + BACKOFF_S[1]
         now = postponed.next
     assert postponed.add({'key': 'a'}, now)
     assert not postponed.add({'key': 'a'}, now + RETRY_TIME)

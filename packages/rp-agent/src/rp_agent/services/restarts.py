@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rp_api.backoff import backoff
 from rp_api.description.service import RESTART
 
 
@@ -23,10 +24,10 @@ class Restarts:
 
     def next(self, ready: float) -> float | None:
         """Return the seconds until the next start, after a run that was ready for some seconds; None for no restart."""
-        if ready >= self._policy['limit']:
+        limit = self._policy['limit']
+        if ready >= limit:
             self.count = 0
         if self.count >= self.most:
             return None
-        delay = self._policy['delay'] * self._policy['factor'] ** self.count
         self.count += 1
-        return float(min(delay, self._policy['limit']))
+        return backoff(self.count, min(self._policy['delay'], limit), limit, self._policy['factor'])

@@ -24,6 +24,7 @@ from rp_agent.logs import LOG
 from rp_agent.services import haproxy
 from rp_agent.services.haproxy import Address
 from rp_agent.services.registry import Registry
+from rp_api.backoff import backoff
 from rp_api.errors import PlatformError
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.offload import Offload
@@ -40,8 +41,8 @@ SYSTEM_PATH = ('/usr/local/sbin', '/usr/sbin')
 BACKLOG = 1024
 """Number of new connections that wait while HAProxy is started again."""
 
-DELAY, LONGEST_DELAY = 0.1, 5.0
-"""Seconds before the first and between later attempts to start HAProxy again; each waits twice as long."""
+BACKOFF_S = 0.1, 5.0
+"""The first and the longest delay before HAProxy is started again."""
 
 STEADY = 10.0
 """Seconds after which a start of HAProxy counts as successful."""
@@ -243,8 +244,7 @@ class Router:
             self._failed(f'{reason}; it was started {self._failures} times')
             return
         _log.warning('a router %s; it is started again', reason)
-        delay = min(LONGEST_DELAY, DELAY * 2 ** (self._failures - 1))
-        self._timer = self._loop.call_later(delay, self._start)
+        self._timer = self._loop.call_later(backoff(self._failures, *BACKOFF_S), self._start)
 
     def _hang_up(self) -> None:
         """Close all connections to HAProxy."""

@@ -10,14 +10,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from rp_agent.services.probes import Look, Seen
+from rp_api.backoff import backoff
 from rp_api.errors import sentence
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.offload import Offload
 
 FIRST = 0.05
 """Seconds before the first look."""
-
-_GROWTH = 2.0
 
 ALIVE = 5
 """Intervals between two looks at an instance that is ready."""
@@ -58,13 +57,14 @@ class Watch:
         self._limit = limit
         self._liveness = liveness
         self._ports = ports
-        self._delay = min(FIRST, self._interval)
+        self._first = min(FIRST, self._interval)
+        self._looks = 0
         self._ready = False
         self._failures = 0
         self._last = 'no look has ended'
         self._stopped = False
         self._deadline = loop.call_later(limit, self._too_late) if limit > 0 else None
-        self._timer: Timer = loop.call_later(self._delay, self._begin)
+        self._timer: Timer = loop.call_later(self._first, self._begin)
 
     def signalled(self, text: str) -> None:
         """Take a report of the instance itself that it is ready, with its information; it counts at any time."""
@@ -92,8 +92,8 @@ class Watch:
             self._is_ready(seen.text)
         else:
             self._last = seen.text
-            self._again(self._delay)
-            self._delay = min(self._delay * _GROWTH, self._interval)
+            self._looks += 1
+            self._again(backoff(self._looks, self._first, self._interval))
 
     def _is_ready(self, text: str) -> None:
         self._ready = True

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rp_api import states, trace_entities
+from rp_api import states
+from rp_api.analytics import trace_entities
 from rp_api.analytics.completion import Event, complete
 from rp_api.coordination import sessions
 from rp_api.partitions import WHOLE

@@ -13,6 +13,7 @@ import signal
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rp_api.backoff import backoff
 from rp_api.failures.kinds import (
     CANCELED,
     DEPENDENCY,
@@ -158,7 +159,7 @@ class RetryRules:
 
     def delay(self, failed: int) -> float:
         """Return the seconds before the next attempt after so many failed ones, without jitter."""
-        return max(self._delay, min(self._delay * 2.0 ** min(failed - 1, 32), LONGEST_DELAY))
+        return backoff(failed, self._delay, LONGEST_DELAY)
 
     def changes(self, description: Mapping[str, Any], limits: Mapping[str, float]) -> dict[str, Any]:
         """Return the attributes that the next attempt changes.

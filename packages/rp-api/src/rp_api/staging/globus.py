@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import errno
 import importlib.util
+import itertools
 import os
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from rp_api.backoff import backoff
 from rp_api.errors import DescriptionError
 from rp_api.staging.files import fault, is_directory_name
 from rp_api.staging.interruption import check_interruption, transferring
@@ -30,8 +32,8 @@ if TYPE_CHECKING:
 ENDPOINT = 'RADICAL_PILOT_GLOBUS_ENDPOINT'
 """The environment variable with the UUID of the collection that this host's files belong to."""
 
-FIRST_POLL, LAST_POLL = 1.0, 30.0
-"""Seconds between two looks at a transfer, at its beginning and at most."""
+POLL_S = 1.0, 30.0
+"""The first and the longest interval between two looks at a transfer."""
 
 FAULT_TIMEOUT = 300.0
 """Seconds without progress after which a transfer with faults is given up; Globus itself retries for days."""
@@ -221,8 +223,8 @@ def _copy(client: TransferClient, source: Place, target: Place, url: str, is_dir
 
 def _wait(client: TransferClient, task: str, url: str) -> None:
     """Wait for the end of a transfer; raise an OSError with Globus' explanation if it fails."""
-    pause, moved, since = FIRST_POLL, -1, time.monotonic()
-    while True:
+    moved, since = -1, time.monotonic()
+    for looks in itertools.count(1):
         found = client.get_task(task)
         status = found['status']
         if status == 'SUCCEEDED':
@@ -233,8 +235,7 @@ def _wait(client: TransferClient, task: str, url: str) -> None:
             moved, since = found['bytes_transferred'], time.monotonic()
         elif time.monotonic() - since > FAULT_TIMEOUT:
             raise fault(errno.EREMOTEIO, url, f'Globus transfer {task} makes no progress: {_reason(client, found)}')
-        _sleep(pause, url)
-        pause = min(LAST_POLL, 1.5 * pause)
+        _sleep(backoff(looks, *POLL_S, factor=1.5), url)
 
 
 def _reason(client: TransferClient, found: GlobusHTTPResponse) -> str:

@@ -10,6 +10,7 @@ from rp_agent.executor.launching.launchers import Launchers, leads_job, needs_la
 from rp_agent.executor.launching.plan import LAUNCHED
 from rp_agent.instance_nodes import DVM_METHODS
 from rp_agent.task import AgentTask
+from rp_api.backoff import backoff
 from rp_api.errors import PlatformError
 from rp_api.loop.event_loop import Loop
 
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 LAUNCH_ATTEMPTS = 3
 """Maximum number of attempts of a launcher that fails before it has started a rank, as some do under load."""
 
-_RELAUNCH_AFTER = 0.25
-"""Seconds before the second attempt; the back-off grows with the number of attempts."""
+_BACKOFF_S = 0.25, 0.5
+"""The first and the longest delay before another attempt."""
 
 MakeDvms = Callable[['LaunchMethod'], 'Dvms']
 
@@ -101,7 +102,7 @@ class Deferred:
             return False
         run.task.extra[ATTEMPTS] = attempts + 1
         self._failed[run.task.uid] = run.task
-        self._loop.call_later(_RELAUNCH_AFTER * attempts, self._launch_again, run.task.uid)
+        self._loop.call_later(backoff(attempts, *_BACKOFF_S), self._launch_again, run.task.uid)
         return True
 
     def stop(self, stopped: Callable[[], object]) -> None:

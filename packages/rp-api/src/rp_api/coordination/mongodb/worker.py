@@ -16,12 +16,13 @@ from typing import Any
 
 from pymongo.errors import PyMongoError
 
+from rp_api.backoff import backoff
 from rp_api.coordination.mongodb import server
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
 
-PAUSES = (0.05, 1.0)
-"""Seconds between attempts: the first pause, and the longest one."""
+BACKOFF_S = 0.05, 1.0
+"""The first and the longest delay between attempts."""
 
 QUICK = 0.2
 """Seconds between polls that suffice when changes are expected."""
@@ -133,14 +134,14 @@ class Writer(LinkThread):
     def _run(self) -> None:
         while (job := self._next()) is not None:
             work, done = job
-            pause, longest = PAUSES
+            failures = 0
             while not self._link.closing.is_set():
                 succeeded, result = self._link.attempt(self, work)
                 if succeeded:
                     self._link.loop.call_soon(done, result)
                     break
-                self._link.closing.wait(pause)
-                pause = min(2 * pause, longest)
+                failures += 1
+                self._link.closing.wait(backoff(failures, *BACKOFF_S))
         self._link.closing.set()   # other threads must not use the closed client
         self._at_end()
 
@@ -184,19 +185,19 @@ class Watcher(LinkThread):
             self._longest = longest
 
     def _run(self) -> None:
-        called = True
+        called, failures = True, 0
         while not self._link.closing.is_set():
             self._called.clear()
             succeeded, found = self._link.attempt(self, self._look)
             if found and not called and self._pause > self._usual:
                 self._missed = True   # there were changes without a call
                 self._longest = self._usual
+            failures = 0 if succeeded else failures + 1
+            if failures:
+                self._link.closing.wait(backoff(failures, *BACKOFF_S))
+                continue
             if found:
                 self._pause = self._shortest
-            elif not succeeded:
-                self._pause = min(max(2 * self._pause, PAUSES[0]), PAUSES[1])
-                self._link.closing.wait(self._pause)
-                continue
             called = self._called.wait(self._pause)
             longest = QUICK if self.expecting() else self._longest
             self._pause = self._shortest if called else min(1.5 * self._pause, longest)

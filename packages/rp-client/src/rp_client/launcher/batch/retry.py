@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rp_api.backoff import backoff
+
 RETRY_TIME = 600.0
 """Seconds after the first submission in which it is retried if the batch system cannot be reached."""
 
-FIRST_DELAY = 5.0
-"""Seconds before the first retry; each further delay is twice as long."""
-
-MOST_DELAY = 60.0
-"""Seconds between retries at most."""
+BACKOFF_S = 5.0, 60.0
+"""The first and the longest delay before a retry."""
 
 
 class Postponed:
@@ -37,8 +36,8 @@ class Postponed:
             known.since = now
         if now - known.since >= RETRY_TIME:
             return False
-        known.due = min(now + known.delay, known.since + RETRY_TIME)
-        known.delay = min(2 * known.delay, MOST_DELAY)
+        known.failures += 1
+        known.due = min(now + backoff(known.failures, *BACKOFF_S), known.since + RETRY_TIME)
         return True
 
     def remove(self, key: str) -> None:
@@ -56,9 +55,9 @@ class Postponed:
 
 
 class _Job:
-    __slots__ = ('delay', 'due', 'job', 'since')
+    __slots__ = ('due', 'failures', 'job', 'since')
 
     def __init__(self, job: Mapping[str, Any], now: float) -> None:
         self.job = job
         self.since = self.due = now
-        self.delay = FIRST_DELAY
+        self.failures = 0

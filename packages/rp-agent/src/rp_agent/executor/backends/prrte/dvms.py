@@ -30,6 +30,7 @@ from rp_agent.instance_nodes import parts
 from rp_agent.launch_method.dvm import DVM_URI
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import DVM, AgentTask
+from rp_api.backoff import backoff
 from rp_api.loop.event_loop import Loop, Timer
 from rp_profiling.write.tracer import Tracer
 
@@ -42,10 +43,8 @@ _MAKERS = {'ORTE': OrteDvm, 'ORTE_LIB': OrteDvm, 'PRTE': Prrte}
 
 START_LIMIT = 60.0
 """Seconds within which a launcher must start a rank (`launch_timeout` of the launch method)."""
-_LOOKS = (5.0, 10.0, 20.0, 40.0)
-"""Seconds between the first polls of a launcher."""
-_LATER = 60.0
-"""Seconds between later polls."""
+_POLL_S = 5.0, 60.0
+"""The first and the longest interval between polls of a launcher."""
 
 
 class Hung(Ending):
@@ -220,7 +219,7 @@ class Dvms:
         self.supervisor.failed(task.uid, reason)
 
     def _look_later(self, run: Run, looks: int, since: float, *, ended: bool = False) -> None:
-        delay = _LOOKS[looks] if looks < len(_LOOKS) else _LATER
+        delay = backoff(looks + 1, *_POLL_S)
         if not ended:
             delay = min(delay, max(0.0, since + self._limit - time.monotonic()) or delay)
         self._timers[run.task.uid] = self._loop.call_later(delay, self._look, run, looks, since, ended)
