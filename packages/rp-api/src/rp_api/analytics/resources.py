@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any
 
 from rp_api.analytics.durations import EVENT, MSG, PILOT_DURATIONS, STATE, TASK_DURATIONS_DEFAULT, Stretch
+from rp_profiling.analyse.intervals import union
 
 Box = list[float]
 """Start and end time, first and last device."""
@@ -175,7 +176,7 @@ def _purposes(pilot: Any, kind: str, busy: Mapping[int, Spans]) -> Iterator[tupl
     yield 'term', agents, [(told, stop)]
     alike: dict[tuple[tuple[float, float], ...], list[int]] = {}
     for device in own:
-        alike.setdefault(tuple(_union(busy.get(device, ()))), []).append(device)
+        alike.setdefault(tuple(union(busy.get(device, ()))), []).append(device)
     for spans, devices in alike.items():
         last = min(max(told, spans[-1][1]), stop) if spans else told
         yield 'term', devices, [(last, stop)]
@@ -185,20 +186,6 @@ def _purposes(pilot: Any, kind: str, busy: Mapping[int, Spans]) -> Iterator[tupl
             yield 'idle', devices, [(one[1], other[0]) for one, other in pairwise(spans)]
         else:
             yield 'idle', devices, [(active[0], told)]
-
-
-def _union(spans: Spans) -> Iterator[tuple[float, float]]:
-    """Yield the times that are in any of the spans, in order."""
-    start = stop = None
-    for first, last in sorted(spans):
-        if stop is None or first > stop:
-            if start is not None and stop is not None:
-                yield start, stop
-            start, stop = first, last
-        else:
-            stop = max(stop, last)
-    if start is not None and stop is not None:
-        yield start, stop
 
 
 def _without(spans: Spans, taken: Spans) -> Iterator[tuple[float, float]]:
