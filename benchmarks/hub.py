@@ -27,13 +27,13 @@ from common import MEMORY, Strangers, cpu_ticks, number, print_table, progress, 
 
 from rp_api import states
 from rp_api.coordination.connections.embedded import HubAgentConnection
-from rp_api.coordination.connections.hub_connection import HubAddress
 from rp_api.coordination.contract import NewTask, Submission, Update
 from rp_api.coordination.coordinator import Settings
 from rp_api.coordination.hub import task_table
 from rp_api.coordination.hub.store import Store
 from rp_api.coordination.hub_process import HubProcess
 from rp_api.loop.event_loop import Loop
+from rp_api.transport.access import Access
 
 PILOT = 'pilot.0000'
 DESCRIPTION = {'executable': '/bin/true', 'ranks': 1, 'cores_per_rank': 1, 'environment': {'A': 'b'}}
@@ -53,7 +53,7 @@ def agent_main() -> None:
     """Get tasks; tell the end of each when told to."""
     orders = json.loads(sys.stdin.readline())
     loop = Loop()
-    connection = HubAgentConnection(loop, HubAddress(**orders['address']), PILOT)
+    connection = HubAgentConnection(loop, Access(**orders['address']), PILOT)
     uids: list[str] = []
     trips: list[float] = []
     waiting: list[list[Update]] = []
@@ -99,7 +99,7 @@ def agent_main() -> None:
 class Agent:
     """The agent's process."""
 
-    def __init__(self, address: HubAddress, tasks: int, bulk: int) -> None:
+    def __init__(self, address: Access, tasks: int, bulk: int) -> None:
         self._process = subprocess.Popen([sys.executable, __file__, '--agent'], stdin=subprocess.PIPE,
                                          stdout=subprocess.PIPE, text=True)
         self.pid = self._process.pid

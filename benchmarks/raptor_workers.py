@@ -23,7 +23,7 @@ from typing import Any
 import zmq
 
 from rp_api.loop.event_loop import Loop
-from rp_api.raptor_link import Access
+from rp_api.transport.access import Access
 from rp_api.transport.connection import Connection, arrivals
 from rp_raptor.wire.batch import Payloads, pack_message
 from rp_raptor.wire.payload import encode_value

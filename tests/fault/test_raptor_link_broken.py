@@ -15,7 +15,8 @@ import zmq
 
 from rp_agent.raptor.link import Link
 from rp_api.loop.event_loop import Loop
-from rp_api.raptor_link import Access, link_file
+from rp_api.raptor_link import link_file
+from rp_api.transport.access import Access
 from rp_raptor.master.agent_link import AgentLink
 
 pytestmark = pytest.mark.fault

@@ -206,7 +206,7 @@ class HubListener(Listener):
         self.server = agent.server.encode()
         self.admitted = KeyPair(agent.public.encode(), agent.secret.encode())
         self.client_keys = KeyPair(self.hub.address.public.encode(), self.hub.address.secret.encode())
-        self.sockets = {agent.endpoint: zmq.DEALER}
+        self.sockets = {agent.address: zmq.DEALER}
         self._pilots = 0
         self._waiting: dict[str, Callable[[int], object]] = {}
         self._owner = Peers(self._client)
@@ -274,7 +274,7 @@ class Asker:
 
     stays = False
 
-    def __init__(self, access: hub_access.Access) -> None:
+    def __init__(self, access: hub_access.HubAccess) -> None:
         self._access = access
 
     def exchange(self) -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import zmq
 from listeners import Listener, Peers, ServedListener
 
-from rp_api.raptor_link import Access
 from rp_api.system.host import host_id
+from rp_api.transport.access import Access
 from rp_api.transport.connection import Connection, arrivals
 from rp_api.wire import codec
 from rp_raptor.wire.batch import Payloads, pack_message

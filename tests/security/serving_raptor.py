@@ -25,7 +25,8 @@ from rp_agent.task import AgentTask
 from rp_api.constants import RAPTOR_MASTER
 from rp_api.endpoint.visitor import endpoint_file
 from rp_api.loop.event_loop import Loop
-from rp_api.raptor_link import Access, link_file
+from rp_api.raptor_link import link_file
+from rp_api.transport.access import Access
 from rp_profiling.write.tracer import Tracer
 from rp_raptor.master.connections import Peers
 from rp_raptor.objects.transfer import ObjectServer
@@ -77,7 +78,7 @@ class Agent:
         """Accepted is who is up, and all that has come of what masters said."""
         up = [master.uid for master in self.raptor._registry.masters.values() if master.up]
         return {'accepted': [up, len(self.got)], 'malformed': self.link._malformed.count,
-                'strangers': self.link._listener.strangers, 'refused': self.link._gate.refused}
+                'strangers': self.link._listener.strangers, 'refused': self.link._point.gate.refused}
 
 
 def agent(loop: Loop, directory: str, address: str | None) -> Served:
@@ -101,7 +102,7 @@ def master(loop: Loop, directory: str, address: str | None) -> Served:
         return {'accepted': [[peer.uid for peer in peers._peers.values()], len(peers.router.workers),
                              peers.router.waiting, len(peers.router._functions)],
                 'malformed': peers._malformed.count, 'strangers': peers._listener.strangers,
-                'refused': peers._gate.refused}
+                'refused': peers._point.gate.refused}
 
     return ({'worker': peers.workers_access, 'application': peers.applications_access}, figures,
             lambda: peers.close(0))
@@ -115,7 +116,7 @@ def endpoint(loop: Loop, directory: str, address: str | None) -> Served:
 
     def figures() -> dict[str, Any]:
         return {'accepted': [len(calls._procedures), len(calls._open)], 'malformed': made.dropped,
-                'strangers': made._listener.strangers, 'refused': made._gate.refused}
+                'strangers': made._listener.strangers, 'refused': made._point.gate.refused}
 
     return {'visitor': Access.load(endpoint_file(directory))}, figures, made.close
 
@@ -129,7 +130,7 @@ def objects(loop: Loop, directory: str, address: str | None) -> Served:
 
     def figures() -> dict[str, Any]:
         return {'accepted': [], 'malformed': made._malformed.count, 'strangers': made._listener.strangers,
-                'refused': made._gate.refused}
+                'refused': made._point.gate.refused}
 
     def close() -> None:
         made.close()

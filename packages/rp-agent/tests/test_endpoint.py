@@ -20,7 +20,7 @@ from rp_agent.endpoint import Endpoint
 from rp_api.endpoint.visitor import PilotEndpoint, endpoint_file
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
-from rp_api.raptor_link import Access
+from rp_api.transport.access import Access
 from rp_api.transport.keys import generate, make_client
 from rp_api.wire import codec
 
@@ -207,7 +207,7 @@ def test_visitor_with_other_keys_is_not_heard(agent: Agent, visitor: PilotEndpoi
         stranger.connect(access.address)
         stranger.send(codec.pack(['hello', '']))
         stranger.send(codec.pack(['call', 1, 'hold', [], {}, '']))
-        while not agent.endpoint._gate.refused:
+        while not agent.endpoint._point.gate.refused:
             agent.do(lambda: None)
         assert visitor.call('echo', rpc_timeout=TIMEOUT) == [[], {}]
     assert agent.held == []

@@ -18,7 +18,8 @@ from rp_agent.raptor.start import find_program
 from rp_agent.task import AgentTask, Description
 from rp_api import constants as c
 from rp_api import distributions, states
-from rp_api.raptor_link import Access, from_agent, link_file, master_file
+from rp_api.raptor_link import from_agent, link_file, master_file
+from rp_api.transport.access import Access
 from rp_api.transport.connection import Connection, arrivals
 from rp_api.transport.keys import generate
 from rp_api.wire import codec

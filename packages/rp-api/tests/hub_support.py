@@ -16,11 +16,11 @@ from parties import TIMEOUT, Party
 from rp_api import states
 from rp_api.coordination.connections import hub_file
 from rp_api.coordination.connections.embedded import HubAgentConnection, HubClientConnection
-from rp_api.coordination.connections.hub_connection import HubAddress
 from rp_api.coordination.contract import BULK, NewTask, Submission, Update
 from rp_api.coordination.coordinator import Settings
 from rp_api.coordination.hub import main
 from rp_api.coordination.hub_process import HubProcess
+from rp_api.transport.access import Access
 
 P = TypeVar('P', bound=Party)
 
@@ -28,13 +28,13 @@ P = TypeVar('P', bound=Party)
 class Client(Party):
     """A client that keeps all updates it gets."""
 
-    def __init__(self, address: HubAddress) -> None:
+    def __init__(self, address: Access) -> None:
         super().__init__()
         self.tasks: list[Update] = []
         self.pilots: list[Update] = []
         self.do(self._connect, address)
 
-    def _connect(self, address: HubAddress) -> None:
+    def _connect(self, address: Access) -> None:
         connection = HubClientConnection(self.loop, address, 'session')
         self.attach(connection)
         connection.on_tasks = self._on_tasks
@@ -62,7 +62,7 @@ class Client(Party):
 class Agent(Party):
     """An agent that keeps what it gets, in order: descriptions by `tasks`, uids and command names by `order`."""
 
-    def __init__(self, address: HubAddress, pilot: str, agent: str = 'agent_0') -> None:
+    def __init__(self, address: Access, pilot: str, agent: str = 'agent_0') -> None:
         super().__init__()
         self.pilot = pilot
         self.agent = agent
@@ -71,7 +71,7 @@ class Agent(Party):
         self.on_tasks: Callable[[list[str]], None] = lambda uids: None
         self.do(self._connect, address)
 
-    def _connect(self, address: HubAddress) -> None:
+    def _connect(self, address: Access) -> None:
         connection = HubAgentConnection(self.loop, address, self.pilot, self.agent)
         self.attach(connection)
         connection.on_tasks = self._on_tasks
@@ -110,7 +110,7 @@ class Site:
     def __init__(self, directory: Path, **settings: Any) -> None:
         self.directory = directory
         self.hub = HubProcess('session', directory, Settings(**settings))
-        self.runtime_dir = Path(self.hub.address.endpoint.removeprefix('ipc://')).parent
+        self.runtime_dir = Path(self.hub.address.address.removeprefix('ipc://')).parent
         self._parties: list[Party] = []
 
     def start(self) -> Site:
@@ -119,10 +119,10 @@ class Site:
         hub_file.save(self.directory, self.hub._config)
         return self
 
-    def client(self, address: HubAddress | None = None) -> Client:
+    def client(self, address: Access | None = None) -> Client:
         return self._add(Client(address or self.hub.address))
 
-    def agent(self, pilot: str, address: HubAddress | None = None, agent: str = 'agent_0') -> Agent:
+    def agent(self, pilot: str, address: Access | None = None, agent: str = 'agent_0') -> Agent:
         return self._add(Agent(address or self.hub.agent_address, pilot, agent))
 
     def _add(self, party: P) -> P:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rp_api.coordination.service import access as hub_access
-from rp_api.coordination.service.access import Access
+from rp_api.coordination.service.access import HubAccess
 from rp_api.errors import CoordinationError
 from rp_api.transport import keys
 
@@ -20,9 +20,10 @@ def own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('RADICAL_BASE', str(tmp_path))
 
 
-def an_access(url: str, host: str = HERE) -> Access:
+def an_access(url: str, host: str = HERE) -> HubAccess:
     pair = keys.generate()
-    return Access(url, host, '/sessions', keys.generate().public.decode(), pair.public.decode(), pair.secret.decode())
+    return HubAccess(url, host, '/sessions', keys.generate().public.decode(), pair.public.decode(),
+                     pair.secret.decode())
 
 
 @pytest.mark.parametrize('url', ['tcp://127.0.0.1:4242', 'tcp://localhost:4242', f'tcp://{HERE}:4242',

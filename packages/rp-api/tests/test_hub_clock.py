@@ -11,6 +11,7 @@ from hub_support import Agent, Site
 
 from rp_api.coordination.connections import hub_connection
 from rp_api.transport import clocks
+from rp_api.transport.access import Access
 from rp_profiling.read.profile import read_profile
 from rp_profiling.write.host_clock import SAME, HostClock, Reading
 
@@ -30,7 +31,7 @@ def readings(monkeypatch: pytest.MonkeyPatch) -> list[Reading]:
     found: list[Reading] = []
     connect = Agent._connect
 
-    def connected(agent: Agent, address: hub_connection.HubAddress) -> None:
+    def connected(agent: Agent, address: Access) -> None:
         def on_clock(reading: Reading) -> None:
             found.append(reading)
             agent.note('clock')

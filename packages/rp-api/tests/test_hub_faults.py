@@ -22,11 +22,11 @@ from parties import TIMEOUT
 from rp_api import states
 from rp_api.coordination import sessions
 from rp_api.coordination.connections import hub_connection
-from rp_api.coordination.connections.hub_connection import HubAddress
 from rp_api.coordination.contract import PROTOCOL, Submission, Update
 from rp_api.coordination.hub import watch
 from rp_api.coordination.hub.store import Store
 from rp_api.transport import keys
+from rp_api.transport.access import Access
 from rp_api.wire import codec
 
 pytestmark = pytest.mark.fault
@@ -37,9 +37,10 @@ import json, sys
 from rp_api.coordination.connections import embedded
 from rp_api.coordination.contract import Submission, Update
 from rp_api.loop.event_loop import Loop
+from rp_api.transport.access import Access
 
 orders = json.loads(sys.stdin.readline())
-address = embedded.HubAddress(**orders['address'])
+address = Access(**orders['address'])
 loop = Loop()
 if orders['role'] == 'client':
     connection = embedded.HubClientConnection(loop, address, 'session')
@@ -60,7 +61,7 @@ loop.run()
 class Victim:
     """A peer in a process of its own."""
 
-    def __init__(self, address: HubAddress, **orders: Any) -> None:
+    def __init__(self, address: Access, **orders: Any) -> None:
         self._process = subprocess.Popen([sys.executable, '-c', PEER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                          text=True)
         assert self._process.stdin is not None
@@ -223,8 +224,8 @@ def proxy(site: Site, tmp_path: Path) -> Iterator[Proxy]:
     proxy.close()
 
 
-def through(proxy_of: Site, address: HubAddress) -> HubAddress:
-    return HubAddress(**address.as_dict() | {'endpoint': f'ipc://{proxy_of.runtime_dir}/proxy'})
+def through(proxy_of: Site, address: Access) -> Access:
+    return Access(**address.as_dict() | {'address': f'ipc://{proxy_of.runtime_dir}/proxy'})
 
 
 def test_what_was_on_its_way_when_a_connection_broke_is_sent_again(site: Site, proxy: Proxy) -> None:
@@ -292,7 +293,7 @@ def test_another_version_of_the_protocol_is_refused(site: Site, monkeypatch: pyt
 def test_who_has_not_the_keys_of_the_session_is_refused(site: Site) -> None:
     stranger = keys.generate()
     address = site.hub.address
-    client = site.client(HubAddress(address.endpoint, address.server, stranger.public.decode(),
+    client = site.client(Access(address.address, address.server, stranger.public.decode(),
                                     stranger.secret.decode()))
     client.until(lambda: any('does not accept the key' in news for news in client.news))
     client.do(client.connection.insert_pilots, {'stolen': {}})
@@ -310,7 +311,7 @@ def test_who_cannot_prove_itself_gets_no_connection(site: Site, pretence: str) -
     monitor = socket.get_monitor_socket(zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED
                                         | zmq.Event.HANDSHAKE_FAILED_PROTOCOL | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL)
     try:
-        socket.connect(site.hub.address.endpoint)
+        socket.connect(site.hub.address.address)
         socket.send(codec.pack([1, 'pilots', [['stolen', b'']]]))
         assert monitor.poll(int(TIMEOUT * 1000))
         event = int.from_bytes(monitor.recv_multipart()[0][:2], sys.byteorder)
@@ -371,7 +372,7 @@ def test_malformed_messages_of_a_peer_with_good_keys_do_no_harm(site: Site) -> N
     socket = context.socket(zmq.DEALER)
     address = site.hub.agent_address
     keys.make_client(socket, keys.KeyPair(address.public.encode(), address.secret.encode()), address.server.encode())
-    socket.connect(address.endpoint)
+    socket.connect(address.address)
 
     def receive() -> list[Any]:
         assert socket.poll(int(TIMEOUT * 1000)), 'no answer'

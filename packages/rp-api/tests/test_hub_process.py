@@ -205,7 +205,7 @@ def test_hub_on_a_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     hub = HubProcess('session', tmp_path, Settings())
     with full_disk(monkeypatch), pytest.raises(CoordinationError, match=r'start: .*/hub.db cannot be written: '):
         hub.start()
-    assert not Path(hub.address.endpoint.removeprefix('ipc://')).parent.exists()
+    assert not Path(hub.address.address.removeprefix('ipc://')).parent.exists()
 
 
 def test_session_on_a_full_disk_is_not_attached(tmp_path: Path, owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -442,7 +442,7 @@ def test_a_new_process_takes_the_place_of_an_agent(site: Site, client: Client) -
 def test_agents_can_come_through_the_network(make_site: MakeSite) -> None:
     site = make_site(listen='tcp://127.0.0.1:*').start()
     address = site.hub.agent_address
-    assert address.endpoint.startswith('tcp://127.0.0.1:')
+    assert address.address.startswith('tcp://127.0.0.1:')
     client, agent = site.client(), site.agent('p0', address)
     client.do(client.connection.insert_pilots, {'p0': {}})
     client.submit('p0', ['a'])

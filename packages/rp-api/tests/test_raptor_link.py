@@ -10,7 +10,8 @@ import pytest
 
 from rp_api import states
 from rp_api.errors import CoordinationError
-from rp_api.raptor_link import Access, from_agent, from_master, link_file, master_file, target_state
+from rp_api.raptor_link import from_agent, from_master, link_file, master_file, target_state
+from rp_api.transport.access import Access
 from rp_api.transport.keys import generate
 from rp_api.wire import codec
 

@@ -20,7 +20,6 @@ from hub_support import Agent, Client, P
 from parties import TIMEOUT, Party
 
 from rp_api.coordination import sessions
-from rp_api.coordination.connections.hub_connection import HubAddress
 from rp_api.coordination.coordinator import Settings
 from rp_api.coordination.service import access as hub_access
 from rp_api.coordination.service import main
@@ -29,6 +28,7 @@ from rp_api.coordination.service.client import ServedHub
 from rp_api.coordination.service.request import ask
 from rp_api.errors import CoordinationError
 from rp_api.transport import keys
+from rp_api.transport.access import Access
 from rp_api.wire import codec
 
 pytestmark = pytest.mark.fault
@@ -63,7 +63,7 @@ class Hub:
         return self
 
     @property
-    def access(self) -> hub_access.Access:
+    def access(self) -> hub_access.HubAccess:
         return hub_access.find(self.url)[0]
 
     def ask(self, operation: str, **arguments: Any) -> Any:
@@ -110,15 +110,15 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     hub.close()
 
 
-def client_of(served: ServedHub) -> HubAddress:
+def client_of(served: ServedHub) -> Access:
     """What the client of the session uses."""
     assert served._address is not None
     return served._address
 
 
-def address_of(served: ServedHub) -> HubAddress:
+def address_of(served: ServedHub) -> Access:
     """What an agent of the session is told."""
-    return HubAddress(**{name: value for name, value in served.agent_access.items() if name != 'backend'})
+    return Access(*(served.agent_access[name] for name in ('endpoint', 'server', 'public', 'secret')))
 
 
 def run_task(client: Client, agent: Agent, uid: str) -> None:
@@ -170,7 +170,7 @@ def test_the_key_of_one_session_does_not_open_another(hub: Hub) -> None:
     hub.start()
     one, two = hub.session('one'), hub.session('two')
     key = client_of(one)
-    stranger = hub._add(Client(HubAddress(two.endpoint, client_of(two).server, key.public, key.secret)))
+    stranger = hub._add(Client(Access(two.endpoint, client_of(two).server, key.public, key.secret)))
     stranger.until(lambda: any(news.startswith('refused: ') for news in stranger.news))
 
 

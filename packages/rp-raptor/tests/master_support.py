@@ -16,9 +16,10 @@ import zmq
 
 from rp_api.functions import deserialize_obj
 from rp_api.loop.event_loop import Loop
-from rp_api.raptor_link import Access, from_master, link_file, master_file
+from rp_api.raptor_link import from_master, link_file, master_file
 from rp_api.system.host import host_id
 from rp_api.transport import keys
+from rp_api.transport.access import Access
 from rp_api.transport.connection import Connection, Listener, arrivals
 from rp_api.wire import codec
 from rp_raptor.master.master import Master

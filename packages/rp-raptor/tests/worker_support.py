@@ -14,8 +14,9 @@ from typing import Any
 import zmq
 
 from rp_api.loop.event_loop import Loop
-from rp_api.raptor_link import Access, master_file
+from rp_api.raptor_link import master_file
 from rp_api.system.host import host_id
+from rp_api.transport.access import Access
 from rp_api.transport.connection import Listener, arrivals
 from rp_api.transport.keys import Gate, generate
 from rp_api.wire.codec import pack, unpack

@@ -20,9 +20,9 @@ from rp_agent.resource_manager.base import Allocation
 from rp_api.endpoint.visitor import endpoint_file, from_visitor
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
-from rp_api.raptor_link import Access
-from rp_api.transport.connection import Listener, arrivals, send_to
-from rp_api.transport.keys import DOMAIN, Gate, Tally, generate
+from rp_api.transport.access import AccessPoint
+from rp_api.transport.connection import arrivals, send_to
+from rp_api.transport.keys import Tally
 from rp_api.wire import codec
 
 _log = logging.getLogger('radical.pilot.agent.endpoint')
@@ -61,14 +61,10 @@ class Endpoint:
         self._handlers: Mapping[str, Callable[..., object]] = {
             'call': self._on_call, 'cancel': self._on_cancel, 'register': self._on_register,
             'result': self._on_result}
-        self._context: zmq.Context[Any] = zmq.Context()
-        self._gate = Gate(self._context, loop)
-        keys, visitor = generate(), generate()
-        self._gate.allow(visitor.public)
-        self._listener = Listener(loop, zmq.ROUTER, keys, self._gate, address, DOMAIN, MOST_MESSAGES, self._arrived,
-                                  gone=self._connection_lost)
-        Access(self._listener.address, keys.public.decode(), visitor.public.decode(),
-               visitor.secret.decode()).save(file)
+        self._point = AccessPoint(loop)
+        self._listener = self._point.listen(zmq.ROUTER, address, MOST_MESSAGES, self._arrived,
+                                            gone=self._connection_lost)
+        self._point.admit(self._listener.address).save(file)
         _log.info('listening at %s', self.address)
 
     @property
@@ -89,8 +85,7 @@ class Endpoint:
         with suppress(FileNotFoundError):
             os.unlink(self._file)
         self._listener.close(0.5)
-        self._gate.close()
-        self._context.term()
+        self._point.close()
 
     def _arrived(self) -> None:
         for sender, *frames in arrivals(self._listener.socket):

@@ -61,17 +61,13 @@ and the `signals` that end the command; or only `refused`, why there is none.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from rp_api import states
 from rp_api.errors import CoordinationError
-from rp_api.system import private
 from rp_api.task_modes import MASTER_RPC
-from rp_api.transport.keys import KeyPair, read_private
 from rp_api.wire import form
 
 ANY = '*'
@@ -105,56 +101,6 @@ RPC = MASTER_RPC
 
 RESULT = ('exit_code', 'stdout', 'stderr', 'return_value', 'exception', 'exception_detail', 'error', 'target_state')
 """The keys of a result. Without a target state, it is DONE if the exit code is 0 or absent, else FAILED."""
-
-_LARGEST_FILE = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Access:
-    """The address of a listener, its public key, and the key pair for connecting (all CURVE keys as z85)."""
-
-    address: str
-    server: str
-    public: str
-    secret: str = field(repr=False)
-
-    def __post_init__(self) -> None:
-        for name in ('address', 'server', 'public', 'secret'):
-            if not isinstance(getattr(self, name), str):
-                raise CoordinationError(f'{name} of an access must be a string')
-
-    @classmethod
-    def read(cls, data: object) -> Access:
-        """Return the access from the data of `as_dict`; raise CoordinationError if it is malformed."""
-        if not isinstance(data, Mapping) or set(data) != {'address', 'server', 'public', 'secret'}:
-            raise CoordinationError('an access is a dict of address, server, public and secret')
-        return cls(**data)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Access:
-        """Return the access in a file; raise CoordinationError if it is not private or malformed."""
-        try:
-            return cls.read(json.loads(read_private(path, _LARGEST_FILE)))
-        except ValueError as error:
-            raise CoordinationError(f'refusing the key file {os.fspath(path)}: {error}') from error
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the access to a file that only its owner can read, replacing it atomically."""
-        private.write_file(path, json.dumps(self.as_dict()).encode())
-
-    def as_dict(self) -> dict[str, str]:
-        """Return the access as plain data, including the secret."""
-        return {'address': self.address, 'server': self.server, 'public': self.public, 'secret': self.secret}
-
-    @property
-    def keys(self) -> KeyPair:
-        """The key pair for connecting."""
-        return KeyPair(self.public.encode(), self.secret.encode())
-
-    @property
-    def server_key(self) -> bytes:
-        """The public key of the listener."""
-        return self.server.encode()
 
 
 def link_file(pilot_sandbox: str, partition: str = '') -> str:

@@ -12,6 +12,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -22,13 +23,16 @@ from rp_agent.nodes.child import address_beside
 from rp_api.app_comm.protocol import DATA, HELLO, TO_QUEUE, is_queue
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
-from rp_api.raptor_link import Access
 from rp_api.system import private, signals
+from rp_api.transport.access import AccessPoint
 from rp_api.transport.connection import Listener, arrivals
-from rp_api.transport.keys import DOMAIN, Gate, KeyPair, Tally, generate
+from rp_api.transport.keys import Tally
 from rp_api.wire import codec, form
 
 _log = logging.getLogger('radical.pilot.app_comm')
+
+Listen = Callable[..., Listener]
+"""Makes a socket: its kind, the messages that wait for a peer at most, and the receiver."""
 
 BACKLOG = 4096
 """Messages that wait for a subscriber at most; more are dropped for that subscriber."""
@@ -37,31 +41,15 @@ PROBE_DELAY = 0.05
 """Seconds from the loss of a connection until the peers are looked for that were lost."""
 
 
-class Sockets:
-    """Makes the sockets of all channels; they share an address (a host, or None for this host alone) and keys."""
-
-    def __init__(self, loop: Loop, gate: Gate, keys: KeyPair, address: str | None, hub: str) -> None:
-        self._loop = loop
-        self._gate = gate
-        self._keys = keys
-        self._address = address
-        self._hub = hub
-
-    def listen(self, kind: int, receive: Any, high_water: int = 0, gone: Any = None) -> Listener:
-        """Return a new socket."""
-        return Listener(self._loop, kind, self._keys, self._gate, self._address or address_beside(self._hub), DOMAIN,
-                        high_water, receive, gone=gone)
-
-
 class QueueServer:
     """A queue and its socket (ROUTER)."""
 
-    def __init__(self, loop: Loop, sockets: Sockets, malformed: Tally) -> None:
+    def __init__(self, loop: Loop, listen: Listen, malformed: Tally) -> None:
         self._loop = loop
         self._malformed = malformed
         self._queue = MessageQueue()
         self._probing = False
-        self._listener = sockets.listen(zmq.ROUTER, self._arrived, gone=self._gone)
+        self._listener = listen(zmq.ROUTER, 0, self._arrived, gone=self._gone)
         self.addresses = {'in': self._listener.address, 'out': self._listener.address}
 
     def close(self) -> None:
@@ -124,9 +112,9 @@ class QueueServer:
 class TopicServer:
     """A publish/subscribe channel: a socket for publishers (PULL) and one for subscribers (XPUB)."""
 
-    def __init__(self, sockets: Sockets) -> None:
-        self._publishers = sockets.listen(zmq.PULL, self._published)
-        self._subscribers = sockets.listen(zmq.XPUB, self._subscribed, BACKLOG)
+    def __init__(self, listen: Listen) -> None:
+        self._publishers = listen(zmq.PULL, 0, self._published)
+        self._subscribers = listen(zmq.XPUB, BACKLOG, self._subscribed)
         self.addresses = {'in': self._publishers.address, 'out': self._subscribers.address}
 
     def close(self) -> None:
@@ -163,20 +151,17 @@ def main() -> int:
 
 
 def _serve(config: dict[str, Any], loop: Loop, stack: ExitStack) -> None:
-    context: zmq.Context[Any] = zmq.Context()
-    stack.callback(context.term)
-    gate = Gate(context, loop)
-    stack.callback(gate.close)
-    keys, visitor = generate(), generate()
-    gate.allow(visitor.public)
-    sockets = Sockets(loop, gate, keys, config['address'], config['hub'])
+    def listen(kind: int, *arguments: Any, **more: Any) -> Listener:
+        return point.listen(kind, config['address'] or address_beside(config['hub']), *arguments, **more)
+
+    point = AccessPoint(loop)
+    stack.callback(point.close)
     malformed = Tally('dropped what a task has sent to a queue')
     found = {}
     for name in config['names']:
-        server = QueueServer(loop, sockets, malformed) if is_queue(name) else TopicServer(sockets)
+        server = QueueServer(loop, listen, malformed) if is_queue(name) else TopicServer(listen)
         stack.callback(server.close)
-        found[name] = {side: Access(address, keys.public.decode(), visitor.public.decode(),
-                                    visitor.secret.decode()).as_dict() for side, address in server.addresses.items()}
+        found[name] = {side: point.admit(address).as_dict() for side, address in server.addresses.items()}
     stack.callback(_remove, config['file'])
     private.write_file(config['file'], json.dumps(found).encode())
 

@@ -16,9 +16,9 @@ from rp_agent.resource_manager.base import Allocation
 from rp_api.app_comm.protocol import channels_file, variables
 from rp_api.errors import PlatformError
 from rp_api.loop.event_loop import Loop
-from rp_api.raptor_link import Access
 from rp_api.system import private
 from rp_api.system.host import python_program
+from rp_api.transport.access import Access
 
 START_TIMEOUT = 30.0
 """Seconds that the broker has to open the channels."""

@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import zmq
-
 from rp_agent import network
 from rp_agent.components import layout
 from rp_agent.components.build import HOST_CLOCK, ComponentPorts, belongs
@@ -34,7 +32,7 @@ from rp_agent.task import AgentTask
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.system import processes
 from rp_api.system.host import host_id
-from rp_api.transport.keys import Gate, KeyPair, generate
+from rp_api.transport.access import AccessPoint
 from rp_api.tree.root import Root, relays_for
 
 if TYPE_CHECKING:
@@ -97,10 +95,8 @@ class SubAgents:
         self._trace = trace
         self._heartbeat = layout.heartbeat(config['agent'])
         self._relays = relays_for(len(on_nodes))
-        self._context: zmq.Context[Any] = zmq.Context()
-        self._gate = Gate(self._context, loop)
-        self._keys = generate()
-        self._root = Root(loop, self._keys, self._gate, self._address(), self._receive, self._silent,
+        self._point = AccessPoint(loop)
+        self._root = Root(loop, self._point.keys, self._point.gate, self._address(), self._receive, self._silent,
                           nodes=len(on_nodes), relays=self._relays, interval=self._heartbeat.interval,
                           timeout=self._heartbeat.timeout, greeted=self._came, clock=HOST_CLOCK.reference,
                           moment=self._moment)
@@ -117,9 +113,7 @@ class SubAgents:
 
     def start(self, name: str, instances: Sequence[Instance]) -> list[Remote]:
         """Start a sub-agent on this host and return the proxies of its components."""
-        keys = generate()
-        self._gate.allow(keys.public)
-        config = dict(self._config) | {'coordination': {}, 'sub_agent': self._access(keys) | {
+        config = dict(self._config) | {'coordination': {}, 'sub_agent': self._access() | {
             'name': name, 'instances': [(each.component, each.uid) for each in instances], 'relay': False}}
         child = start_sub_agent(config, os.path.join(self._sandbox, f'{name}.err'))
         self._watch(child)
@@ -133,9 +127,7 @@ class SubAgents:
         hosts = {each.position: each for each in self._on_nodes}
         launches = node_launch.launches(self._config['platform'], self._allocation, self._on_nodes, self._sandbox)
         names = [self._allocation.names[position] for position in hosts]
-        keys = generate()
-        self._gate.allow(keys.public)
-        node_launch.write_config(node_agent.shared_config(self._config, self._access(keys) | {
+        node_launch.write_config(node_agent.shared_config(self._config, self._access() | {
             'positions': list(hosts), 'names': names, 'spread': bool(self._allocation.elsewhere),
             'hosted': [(each.name, [(one.component, one.uid) for one in each.instances]) for each in self._on_nodes],
             'relays': self._relays, 'rank_variables': launches[0].rank_variables,
@@ -192,8 +184,7 @@ class SubAgents:
         self._running.clear()
         self._root.close(0)
         self._trace('bridge_stop', BRIDGE)
-        self._gate.close()
-        self._context.term()
+        self._point.close()
 
     # start
 
@@ -204,12 +195,10 @@ class SubAgents:
             return network.listen_address(self._config['platform'], self._allocation.names[elsewhere[-1]])
         return 'tcp://127.0.0.1' if self._relays else address_beside(self._config['registry_address'])
 
-    def _access(self, keys: KeyPair) -> dict[str, Any]:
+    def _access(self) -> dict[str, Any]:
         """Return the part of a sub-agent's configuration that it needs to connect."""
-        return {'host': host_id(), 'parent': os.getpid(), 'address': self._root.address,
-                'server': self._keys.public.decode(),
-                'public': keys.public.decode(), 'secret': keys.secret.decode(), 'heartbeat': self._heartbeat,
-                'let_in': START_TIMEOUT}
+        return {**self._point.admit(self._root.address).as_dict(), 'host': host_id(), 'parent': os.getpid(),
+                'heartbeat': self._heartbeat, 'let_in': START_TIMEOUT}
 
     def _add(self, name: str, instances: Sequence[Instance], child: Child, *, on_node: bool = False) -> list[Remote]:
         remotes = [Remote(each.uid, each.component, partial(self._root.put, name), self._ports[each.component],

@@ -29,8 +29,9 @@ from rp_api.component import Component
 from rp_api.constants import RAPTOR_MASTER, RAPTOR_WORKER, TASK_EXECUTABLE
 from rp_api.errors import CoordinationError, sentence
 from rp_api.failures.kinds import DESCRIPTION, LAUNCH
-from rp_api.raptor_link import ANY, RPC, Access
+from rp_api.raptor_link import ANY, RPC
 from rp_api.system.shared_directory import sweep
+from rp_api.transport.access import Access
 from rp_api.wire import codec
 from rp_profiling.write.tracer import Tracer
 

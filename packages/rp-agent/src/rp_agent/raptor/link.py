@@ -13,9 +13,9 @@ import zmq
 from rp_api import raptor_link
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
-from rp_api.raptor_link import Access
-from rp_api.transport.connection import Listener, arrivals
-from rp_api.transport.keys import DOMAIN, Gate, Tally, generate
+from rp_api.transport.access import AccessPoint
+from rp_api.transport.connection import arrivals
+from rp_api.transport.keys import Tally
 from rp_api.transport.resend import Resender
 from rp_api.wire import codec
 
@@ -34,15 +34,11 @@ class Link:
         self._receive = receive
         self._masters: dict[bytes, Resender] = {}
         self._malformed = Tally('dropped what a RAPTOR master has sent')
-        self._context: zmq.Context[Any] = zmq.Context()
-        self._gate = Gate(self._context, loop)
-        keys, visitor = generate(), generate()
-        self._gate.allow(visitor.public)
+        self._point = AccessPoint(loop)
         # no limit of messages: the credit of a master limits its tasks
-        self._listener = Listener(loop, zmq.ROUTER, keys, self._gate, address, DOMAIN, 0, self._arrived)
+        self._listener = self._point.listen(zmq.ROUTER, address, 0, self._arrived)
         self._file = file
-        Access(self._listener.address, keys.public.decode(), visitor.public.decode(),
-               visitor.secret.decode()).save(self._file)
+        self._point.admit(self._listener.address).save(self._file)
 
     def send(self, master: bytes, *message: Any) -> None:
         """Send a message to a master that has sent `hello`; it is resent if the connection breaks.
@@ -67,8 +63,7 @@ class Link:
         with suppress(FileNotFoundError):
             os.unlink(self._file)
         self._listener.close(0)
-        self._gate.close()
-        self._context.term()
+        self._point.close()
 
     def _arrived(self) -> None:
         for sender, *frames in arrivals(self._listener.socket):

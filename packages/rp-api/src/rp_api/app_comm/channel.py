@@ -13,8 +13,8 @@ import zmq
 
 from rp_api.app_comm.protocol import DATA, FROM_QUEUE, HELLO, channels_file, is_queue
 from rp_api.errors import CoordinationError
-from rp_api.raptor_link import Access
 from rp_api.system import limits, private
+from rp_api.transport.access import Access
 from rp_api.transport.keys import make_client
 from rp_api.wire import codec, form
 

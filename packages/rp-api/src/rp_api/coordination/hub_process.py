@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from rp_api.coordination.connections import hub_file
-from rp_api.coordination.connections.embedded import HubClientConnection
+from rp_api.coordination.connections.embedded import HubClientConnection, agent_access
 from rp_api.coordination.coordinator import Coordinator, Settings
 from rp_api.coordination.hub.store import claim, release
 from rp_api.errors import CoordinationError
@@ -73,8 +73,8 @@ class HubProcess(Coordinator):
     def _read_config(self) -> None:
         self.address = hub_file.address(self._config, 'client')
         self.agent_address = hub_file.address(self._config, 'agent')
-        self.agent_access = {'backend': 'hub', **self.agent_address.as_dict()}
-        self.endpoint = self.address.endpoint
+        self.agent_access = agent_access(self.agent_address)
+        self.endpoint = self.address.address
 
     @property
     def pid(self) -> int:

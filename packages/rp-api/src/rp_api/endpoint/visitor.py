@@ -35,8 +35,8 @@ import zmq
 
 from rp_api.errors import CoordinationError, sentence
 from rp_api.loop.event_loop import Loop
-from rp_api.raptor_link import Access
 from rp_api.system.owner_process import OwnerProcess
+from rp_api.transport.access import Access
 from rp_api.transport.connection import Connection, arrivals
 from rp_api.transport.keys import Tally
 from rp_api.wire import codec, form

@@ -12,7 +12,7 @@ from rp_api.errors import CoordinationError
 from rp_api.system.network import interfaces, resolved
 
 if TYPE_CHECKING:
-    from rp_api.coordination.service.access import Access
+    from rp_api.coordination.service.access import HubAccess
 
 STATUS_TIMEOUT = 5.0
 """Seconds to wait for the status of a hub."""
@@ -86,7 +86,7 @@ def _told(answer: dict[str, Any]) -> None:
         print(f'rp hub: {answer["error"]}', file=sys.stderr)
 
 
-def _chosen(url: str | None) -> tuple[Access, str]:
+def _chosen(url: str | None) -> tuple[HubAccess, str]:
     """Return the access file and URL of the hub that the arguments name."""
     from rp_api.coordination.service import access as hub_access
 

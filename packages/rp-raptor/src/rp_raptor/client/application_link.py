@@ -19,11 +19,11 @@ import zmq
 
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
-from rp_api.raptor_link import Access
 from rp_api.states import FINAL
 from rp_api.system.host import host_id
 from rp_api.system.processes import start_time
 from rp_api.system.shared_directory import place
+from rp_api.transport.access import Access
 from rp_api.transport.connection import Connection, arrivals
 from rp_api.transport.keys import Tally
 from rp_raptor.client.shown_objects import ShownObjects

@@ -12,7 +12,8 @@ import zmq
 from rp_api import raptor_link
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
-from rp_api.raptor_link import BULK, Access
+from rp_api.raptor_link import BULK
+from rp_api.transport.access import Access
 from rp_api.transport.connection import Connection, arrivals
 from rp_api.transport.keys import Tally
 from rp_api.transport.resend import Resender

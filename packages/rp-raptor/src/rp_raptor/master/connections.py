@@ -13,12 +13,12 @@ import zmq
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.soon import Soon
-from rp_api.raptor_link import Access
 from rp_api.system.host import host_id
 from rp_api.system.processes import start_time
 from rp_api.system.shared_directory import place, sweep
-from rp_api.transport.connection import Listener, send_to
-from rp_api.transport.keys import Gate, KeyPair, Tally, generate
+from rp_api.transport.access import Access, AccessPoint
+from rp_api.transport.connection import send_to
+from rp_api.transport.keys import Tally
 from rp_api.wire import codec
 from rp_raptor.master.objects import Objects
 from rp_raptor.master.peers import ApplicationPeer, Peer, PeerProcess, SharingPeer, WorkerPeer
@@ -96,11 +96,9 @@ class Peers:
         self._malformed = Tally('malformed message dropped')
         self._roles: dict[str, str] = {}
         self._stopped: set[str] = set()   # workers of which parts may still connect
-        self.context: zmq.Context[Any] = zmq.Context()
-        self._gate = Gate(self.context, loop)
-        own = generate()
-        self._listener = Listener(loop, zmq.ROUTER, own, self._gate, interface, _DOMAIN, 0, self._receive, base)
-        self._public = own.public
+        self._point = AccessPoint(loop, domain=_DOMAIN)
+        self.context = self._point.context
+        self._listener = self._point.listen(zmq.ROUTER, interface, 0, self._receive, base)
         self.objects = Objects(loop, uid, interface, base)
         self.workers_access = self._admit(WORKER)
         self.applications_access = self._admit(APPLICATION)
@@ -176,8 +174,7 @@ class Peers:
         self._workers.clear()
         self.objects.close()
         self._listener.close(linger)
-        self._gate.close()
-        self.context.term()
+        self._point.close()
 
     def _flush(self) -> None:
         for peer in self._applications.values():
@@ -208,10 +205,9 @@ class Peers:
         self.deal_soon()
 
     def _admit(self, role: str) -> Access:
-        keys: KeyPair = generate()
-        self._gate.allow(keys.public, _DOMAIN)
-        self._roles[keys.public.decode()] = role
-        return Access(self._listener.address, self._public.decode(), keys.public.decode(), keys.secret.decode())
+        access = self._point.admit(self._listener.address)
+        self._roles[access.public] = role
+        return access
 
     # messages
 

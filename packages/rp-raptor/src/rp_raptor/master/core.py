@@ -17,9 +17,10 @@ from rp_api import states
 from rp_api.errors import CoordinationError, PilotError
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.soon import Soon
-from rp_api.raptor_link import Access, beside, link_file, master_file
+from rp_api.raptor_link import beside, link_file, master_file
 from rp_api.system.network import address_towards
 from rp_api.system.owner_process import OwnerProcess
+from rp_api.transport.access import Access
 from rp_raptor.client.call_intake import Failed, Results
 from rp_raptor.master.agent_link import AgentLink
 from rp_raptor.master.connections import Peers

@@ -16,9 +16,9 @@ import zmq
 
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
-from rp_api.raptor_link import Access
-from rp_api.transport.connection import Connection, Listener, arrivals, send_to
-from rp_api.transport.keys import Gate, Tally, generate
+from rp_api.transport.access import Access, AccessPoint
+from rp_api.transport.connection import Connection, arrivals, send_to
+from rp_api.transport.keys import Tally
 from rp_api.wire import codec, form
 from rp_raptor.objects.download import AHEAD, Download, read_piece
 
@@ -41,18 +41,14 @@ class ObjectServer:
         self._loop = loop
         self._path = path
         self._malformed = Tally('malformed request for an object')
-        keys, theirs = generate(), generate()
-        self._gate = Gate(context, loop)
-        self._gate.allow(theirs.public, _DOMAIN)
-        self._listener = Listener(loop, zmq.ROUTER, keys, self._gate, interface, _DOMAIN, _WAITING, self._receive,
-                                  base)
-        self.access = Access(self._listener.address, keys.public.decode(), theirs.public.decode(),
-                             theirs.secret.decode())
+        self._point = AccessPoint(loop, context, _DOMAIN)
+        self._listener = self._point.listen(zmq.ROUTER, interface, _WAITING, self._receive, base)
+        self.access = self._point.admit(self._listener.address)
 
     def close(self) -> None:
         """Stop listening."""
         self._listener.close(0)
-        self._gate.close()
+        self._point.close()
 
     def _receive(self) -> None:
         for frames in arrivals(self._listener.socket):

@@ -12,8 +12,8 @@ import zmq
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.soon import Soon
-from rp_api.raptor_link import Access
 from rp_api.system.host import host_id
+from rp_api.transport.access import Access
 from rp_api.transport.connection import Connection, arrivals
 from rp_api.transport.peer_watch import PeerWatch
 from rp_raptor.wire.batch import pack_message

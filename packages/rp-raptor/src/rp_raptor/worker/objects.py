@@ -10,9 +10,9 @@ import zmq
 
 from rp_api.errors import CoordinationError, sentence
 from rp_api.loop.event_loop import Loop
-from rp_api.raptor_link import Access
 from rp_api.system.network import address_towards
 from rp_api.system.shared_directory import place
+from rp_api.transport.access import Access
 from rp_raptor.objects.download import Download
 from rp_raptor.objects.store import Store
 from rp_raptor.objects.transfer import ObjectServer, Transfer

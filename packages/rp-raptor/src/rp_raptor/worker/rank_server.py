@@ -14,8 +14,9 @@ from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
 from rp_api.system.processes import start_time
 from rp_api.system.shared_directory import SharedDirectory
-from rp_api.transport.connection import Listener, arrivals, make_private_directory, send_to
-from rp_api.transport.keys import Gate, Tally, generate
+from rp_api.transport.access import AccessPoint
+from rp_api.transport.connection import arrivals, make_private_directory, send_to
+from rp_api.transport.keys import Tally
 from rp_raptor.wire import cursor
 from rp_raptor.wire.batch import pack_message
 from rp_raptor.wire.rank_protocol import FROM_RANK, Run, parse
@@ -36,14 +37,11 @@ class RankServer:
         self._ranks: dict[bytes, int] = {}
         self._peers: dict[int, bytes] = {}
         self._malformed = Tally('malformed message of a rank')
-        self._keys, self._rank_keys = generate(), generate()
-        self._gate = Gate(zmq.Context.instance(), loop)
-        self._gate.allow(self._rank_keys.public, _DOMAIN)
+        self._point = AccessPoint(loop, zmq.Context.instance(), _DOMAIN)
         # a later sweep finds a shared directory, if this process is killed; the agent removes those in `base`
         self._shared = None if base else SharedDirectory()
         self.directory = self._shared.path if self._shared else make_private_directory(base)
-        self._listener = Listener(loop, zmq.ROUTER, self._keys, self._gate, f'ipc://{self.directory}/s', _DOMAIN,
-                                  _WAITING, self.receive)
+        self._listener = self._point.listen(zmq.ROUTER, f'ipc://{self.directory}/s', _WAITING, self.receive)
         self.run_file = ''
         self.end_file = os.path.join(self.directory, 'ends')
         self._cursor_file = os.path.join(self.directory, 'cursors')
@@ -57,8 +55,8 @@ class RankServer:
         """
         path = (mpi and worker.run_path) or os.path.join(self.directory, 'ranks.json')
         cursor.create(self._cursor_file, worker.ranks)
-        Run(address=self._listener.address, server=self._keys.public.decode(),
-            public=self._rank_keys.public.decode(), secret=self._rank_keys.secret.decode(), pid=os.getpid(),
+        access = self._point.admit(self._listener.address)
+        Run(address=access.address, server=access.server, public=access.public, secret=access.secret, pid=os.getpid(),
             started=start_time(os.getpid()), worker=worker.uid, master=worker.master, file=file, class_name=class_name,
             ranks=worker.part.total, numbers=list(worker.part.numbers), cores_per_rank=worker.cores_per_rank,
             mpi=mpi, rank_variable=rank_variable, device_variable=worker.device_variable,
@@ -93,7 +91,7 @@ class RankServer:
     def close(self) -> None:
         """Stop listening, and remove the files."""
         self._listener.close(0)
-        self._gate.close()
+        self._point.close()
         if self.run_file:
             with suppress(FileNotFoundError):
                 os.unlink(self.run_file)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rp_api.errors import CoordinationError
-from rp_api.raptor_link import GPUS, PART, SLOTS, Access, beside, job_file, link_file, master_file, run_file
+from rp_api.raptor_link import GPUS, PART, SLOTS, beside, job_file, link_file, master_file, run_file
 from rp_api.system.gpus import NO_GPUS, VISIBLE_GPUS
+from rp_api.transport.access import Access
 from rp_raptor.wire.parts import Part
 
 

@@ -7,18 +7,19 @@ from typing import Any, cast
 
 from rp_api.coordination import rows
 from rp_api.coordination.chunk import Chunk
-from rp_api.coordination.connections.hub_connection import HubAddress, HubConnection
+from rp_api.coordination.connections.hub_connection import HubConnection
 from rp_api.coordination.contract import BULK, AgentConnection, ClientConnection, Mark, Page, Submission, Update
 from rp_api.coordination.outcome import FOLLOWED
 from rp_api.loop.event_loop import Loop
+from rp_api.transport.access import Access
 from rp_api.wire import codec
 
 
 class HubClientConnection(HubConnection, ClientConnection):
     """The client's connection to its hub; after a takeover, it receives nothing before `recover`."""
 
-    def __init__(self, loop: Loop, address: HubAddress, session: str, *, takes_over: bool = False) -> None:
-        super().__init__(loop, address, 'client', session)
+    def __init__(self, loop: Loop, access: Access, session: str, *, takes_over: bool = False) -> None:
+        super().__init__(loop, access, 'client', session)
         self._hello['recover'] = takes_over
         self._on_known: Callable[[Page], None] | None = None
         self._known_upto = 0
@@ -159,8 +160,8 @@ class HubClientConnection(HubConnection, ClientConnection):
 class HubAgentConnection(HubConnection, AgentConnection):
     """An agent's connection to the hub of its session."""
 
-    def __init__(self, loop: Loop, address: HubAddress, pilot: str, agent: str = 'agent_0') -> None:
-        super().__init__(loop, address, 'agent', pilot, agent)
+    def __init__(self, loop: Loop, access: Access, pilot: str, agent: str = 'agent_0') -> None:
+        super().__init__(loop, access, 'agent', pilot, agent)
         self._followed: set[str] = set()
         self._shared = b'', dict[str, Any]()   # the last shared part of descriptions, packed and unpacked
 
@@ -207,7 +208,14 @@ class HubAgentConnection(HubConnection, AgentConnection):
         self.on_followed(outcomes)
 
 
+_FIELDS = 'endpoint', 'server', 'public', 'secret'
+
+
+def agent_access(access: Access) -> dict[str, str]:
+    """Return an access to a hub as plain data for `agent_connection`."""
+    return {'backend': 'hub', **dict(zip(_FIELDS, access.as_dict().values(), strict=True))}
+
+
 def agent_connection(loop: Loop, access: Mapping[str, Any], pilot: str, agent: str) -> HubAgentConnection:
     """Return the connection of an agent to the hub that `access` describes."""
-    address = HubAddress(**{name: access[name] for name in HubAddress.__slots__})
-    return HubAgentConnection(loop, address, pilot, agent)
+    return HubAgentConnection(loop, Access(*(access[name] for name in _FIELDS)), pilot, agent)

@@ -18,7 +18,7 @@ from rp_api.loop.event_loop import Loop
 from rp_api.system.host import host_id
 from rp_api.system.processes import start_time
 from rp_api.transport import connection as link
-from rp_api.transport import keys
+from rp_api.transport.access import Access
 from rp_api.transport.clocks import ClockReader
 from rp_api.transport.peer_watch import PeerWatch
 from rp_api.transport.resend import ResendQueue
@@ -43,32 +43,16 @@ SILENCE = 60.0
 _log = logging.getLogger('radical.pilot.coordination')
 
 
-class HubAddress:
-    """The address and keys of a hub; plain data for private configuration files."""
-
-    __slots__ = ('endpoint', 'public', 'secret', 'server')
-
-    def __init__(self, endpoint: str, server: str, public: str, secret: str) -> None:
-        self.endpoint = endpoint
-        self.server = server
-        self.public = public
-        self.secret = secret
-
-    def as_dict(self) -> dict[str, str]:
-        """Return the address as plain data."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
 class HubConnection(Connection):
     """A DEALER socket to the hub that resends unacknowledged messages after each reconnect.
 
     It sends a hello on each new connection, and nothing else until the welcome.
     """
 
-    def __init__(self, loop: Loop, address: HubAddress, role: str, uid: str, agent: str = '') -> None:
+    def __init__(self, loop: Loop, access: Access, role: str, uid: str, agent: str = '') -> None:
         super().__init__()
         self._loop = loop
-        self._endpoint = address.endpoint
+        self._endpoint = access.address
         instance = os.urandom(8).hex()
         self._hello = {'protocol': PROTOCOL, 'role': role, 'uid': uid, 'agent': agent, 'host': host_id(),
                        'host_name': os.uname().nodename, 'pid': os.getpid(), 'started': start_time(os.getpid()),
@@ -89,8 +73,7 @@ class HubConnection(Connection):
             'who': self._on_who, 'pong': self._on_pong, 'welcome': self._on_welcome, 'time': self._clock.answer,
             'refused': self._on_refused, 'ack': self._on_ack, 'feed': self._on_feed}
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        own = keys.KeyPair(address.public.encode(), address.secret.encode())
-        self._link = link.Connection(loop, zmq.DEALER, address.endpoint, own, address.server.encode(), self._context,
+        self._link = link.Connection(loop, zmq.DEALER, access.address, access.keys, access.server_key, self._context,
                                      self._receive, self._say_hello, self._on_refused)
         self._socket = self._link.socket
         self._socket.setsockopt(zmq.IDENTITY, instance.encode())

@@ -12,13 +12,13 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
-from rp_api.coordination.connections.hub_connection import HubAddress
 from rp_api.coordination.contract import PROTOCOL
 from rp_api.coordination.coordinator import Settings
 from rp_api.errors import CoordinationError
 from rp_api.system import private
 from rp_api.system.host import host_id
 from rp_api.transport import keys
+from rp_api.transport.access import Access
 from rp_api.transport.connection import new_directory_path
 
 _NAME = 'hub.json'
@@ -75,9 +75,9 @@ def remove(directory: Path) -> None:
     (directory / _NAME).unlink(missing_ok=True)
 
 
-def address(config: dict[str, Any], role: str) -> HubAddress:
-    """Return the address of the hub for a role, with the role's keys."""
-    return HubAddress(_endpoint(config, role), config['public'], config['peers'][role], config['secrets'][role])
+def address(config: dict[str, Any], role: str) -> Access:
+    """Return the access to the hub for a role."""
+    return Access(_endpoint(config, role), config['public'], config['peers'][role], config['secrets'][role])
 
 
 def _endpoint(config: dict[str, Any], role: str) -> str:

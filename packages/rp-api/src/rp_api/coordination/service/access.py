@@ -25,7 +25,7 @@ _LOCAL = ('localhost', '127.0.0.1', '[::1]')
 
 
 @dataclass(frozen=True)
-class Access:
+class HubAccess:
     """The address and keys of a hub; `repr` omits the keys.
 
     The hub listens at `url`, `server` is its public key; `public` and `secret` are its owner's key pair; `directory`
@@ -40,7 +40,7 @@ class Access:
     secret: str
 
     def __repr__(self) -> str:
-        return f'Access(url={self.url!r}, host={self.host!r}, directory={self.directory!r})'
+        return f'HubAccess(url={self.url!r}, host={self.host!r}, directory={self.directory!r})'
 
     @property
     def keys(self) -> KeyPair:
@@ -71,7 +71,7 @@ def path_of(host: str, port: int) -> Path:
     return access_directory() / f'{host}-{port}.json'
 
 
-def find(url: str) -> tuple[Access, str]:
+def find(url: str) -> tuple[HubAccess, str]:
     """Return the access to the hub at `url`, and the URL to connect to; raise `CoordinationError` without access file.
 
     On the hub's own host, the host's name and `localhost` stand for the address at which the hub listens.
@@ -89,7 +89,7 @@ def find(url: str) -> tuple[Access, str]:
     return access, access.url if here else url
 
 
-def all_known() -> Iterator[Access]:
+def all_known() -> Iterator[HubAccess]:
     """Yield the hubs with readable access files on this host."""
     for path in sorted(access_directory().glob('*-*.json')):
         try:
@@ -98,11 +98,11 @@ def all_known() -> Iterator[Access]:
             continue
 
 
-def read(path: Path) -> Access:
+def read(path: Path) -> HubAccess:
     """Return the content of an access file; raise `CoordinationError` if it is invalid, or others can read it."""
     try:
         found = json.loads(read_private(path, _LARGEST))
-        access = Access(**{name: str(found[name]) for name in Access.__dataclass_fields__})
+        access = HubAccess(**{name: str(found[name]) for name in HubAccess.__dataclass_fields__})
         _ = access.keys
         split_url(access.url)
     except (ValueError, TypeError, KeyError) as error:
@@ -110,7 +110,7 @@ def read(path: Path) -> Access:
     return access
 
 
-def write(access: Access) -> Path:
+def write(access: HubAccess) -> Path:
     """Write an access file for its owner's programs, and return its path."""
     path = path_of(access.host, split_url(access.url)[1])
     private.make_directory(path.parent)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import zmq
 
-from rp_api.coordination.connections.embedded import HubClientConnection
-from rp_api.coordination.connections.hub_connection import HubAddress
+from rp_api.coordination.connections.embedded import HubClientConnection, agent_access
 from rp_api.coordination.contract import PROTOCOL, ClientConnection
 from rp_api.coordination.coordinator import Coordinator
 from rp_api.coordination.service import access as hub_access
-from rp_api.coordination.service.access import Access, split_url
+from rp_api.coordination.service.access import HubAccess, split_url
 from rp_api.coordination.service.request import ask
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
+from rp_api.transport.access import Access
 from rp_api.transport.connection import Connection, arrivals, refuse_loudly
 from rp_api.wire import codec
 
@@ -38,7 +38,7 @@ class ServedHub(Coordinator):
         self._session = session
         self._settings = settings
         self._access, self._url = hub_access.find(settings.hub_url)
-        self._address: HubAddress | None = None
+        self._address: Access | None = None
         self._watcher: _Watcher | None = None
         self._watched = False
 
@@ -49,9 +49,9 @@ class ServedHub(Coordinator):
         served = answer['endpoint']
         self.endpoint = served if self._url == self._access.url else _at(split_url(self._url)[0], served)
         self.attached = answer['attached']
-        self._address = HubAddress(self.endpoint, answer['server'], **answer['client'])
-        agents = HubAddress(_for_agents(self._settings.address, served), answer['server'], **answer['agent'])
-        self.agent_access = {'backend': 'hub', **agents.as_dict()}
+        self._address = Access(self.endpoint, answer['server'], **answer['client'])
+        self.agent_access = agent_access(Access(
+            _for_agents(self._settings.address, served), answer['server'], **answer['agent']))
 
     def connect(self, loop: Loop) -> ClientConnection:
         assert self._address is not None
@@ -81,7 +81,7 @@ class _Watcher:
     The session does not need the stand-alone hub, which may end and return meanwhile.
     """
 
-    def __init__(self, loop: Loop, access: Access, url: str, session: str) -> None:
+    def __init__(self, loop: Loop, access: HubAccess, url: str, session: str) -> None:
         self._request = codec.pack([1, PROTOCOL, 'await', {'session': session}])
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._link = Connection(loop, zmq.DEALER, url, access.keys, access.server.encode(), self._context,

@@ -31,7 +31,7 @@ from rp_api.coordination import sessions
 from rp_api.coordination.contract import PROTOCOL
 from rp_api.coordination.hub.main import DESCRIPTORS, THREADS
 from rp_api.coordination.service import access as hub_access
-from rp_api.coordination.service.access import Access, split_url
+from rp_api.coordination.service.access import HubAccess, split_url
 from rp_api.coordination.service.request import DOMAIN, mismatch, parse
 from rp_api.coordination.service.served import FAILED, SERVING, STARTING, ServedSession
 from rp_api.errors import CoordinationError, PilotError
@@ -216,8 +216,8 @@ def serve(config: dict[str, Any], ready: Callable[[dict[str, Any]], object]) -> 
     try:
         url = service.listen(server, gate, address)
         _write_state(directory, url, server, owner)
-        access = Access(url, hub_access.short_name(), str(directory), server.public.decode(), owner.public.decode(),
-                        owner.secret.decode())
+        access = HubAccess(url, hub_access.short_name(), str(directory), server.public.decode(),
+                           owner.public.decode(), owner.secret.decode())
         path = hub_access.write(access)
         service.resume()
         _stop_on_signal(loop)

@@ -14,7 +14,7 @@ from typing import Any
 import zmq
 
 from rp_api.coordination.contract import PROTOCOL
-from rp_api.coordination.service.access import Access
+from rp_api.coordination.service.access import HubAccess
 from rp_api.errors import CoordinationError
 from rp_api.transport import keys
 from rp_api.wire import codec
@@ -30,7 +30,7 @@ _BROKEN = (zmq.Event.HANDSHAKE_FAILED_NO_DETAIL | zmq.Event.HANDSHAKE_FAILED_PRO
 _WATCHED = zmq.Event.CONNECTED | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.HANDSHAKE_FAILED_AUTH | _BROKEN
 
 
-def ask(access: Access, url: str, operation: str, arguments: dict[str, Any] | None = None,
+def ask(access: HubAccess, url: str, operation: str, arguments: dict[str, Any] | None = None,
         timeout: float = ANSWER) -> Any:
     """Return the hub's answer to a request; raise `CoordinationError` for a refusal, or without an answer in time."""
     asker = _Asker(access, url)
@@ -61,7 +61,7 @@ def mismatch(theirs: Any) -> str:
 class _Asker:
     """A single request on a socket of its own."""
 
-    def __init__(self, access: Access, url: str) -> None:
+    def __init__(self, access: HubAccess, url: str) -> None:
         self._url = url
         self._seen = 0
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()

@@ -16,7 +16,8 @@ from rp_agent.executor.backends.dragon import dragon_runner
 from rp_agent.executor.backends.launcher import InstanceLauncher, Node, Startup
 from rp_agent.executor.backends.runner import News
 from rp_api.loop.event_loop import Loop
-from rp_api.transport.keys import Gate, generate, make_server
+from rp_api.transport.access import AccessPoint
+from rp_api.transport.keys import make_server
 
 _CONNECTED = 'rp dragon runner '
 """Prefix of the line that reports a connected runner to the supervisor."""
@@ -30,11 +31,9 @@ class Link:
 
     def __init__(self, loop: Loop, address: str) -> None:
         self._loop = loop
-        self._context: zmq.Context[Any] = zmq.Context()
-        self._gate = Gate(self._context, loop)
-        self._keys = generate()
-        self._socket: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
-        make_server(self._socket, self._keys)
+        self._point = AccessPoint(loop)
+        self._socket: zmq.Socket[bytes] = self._point.context.socket(zmq.ROUTER)
+        make_server(self._socket, self._point.keys)
         self._socket.sndhwm = 0
         self._socket.bind(address)
         self._address = str(self._socket.getsockopt_string(zmq.LAST_ENDPOINT))
@@ -45,11 +44,7 @@ class Link:
 
     def invitation(self, number: int) -> str:
         """Return the address and the keys with which a runner of that number connects; they are secret."""
-        keys = generate()
-        self._gate.allow(keys.public)
-        return json.dumps({'number': number, 'address': self._address,
-                           'server': self._keys.public.decode(), 'public': keys.public.decode(),
-                           'secret': keys.secret.decode()})
+        return json.dumps({'number': number, **self._point.admit(self._address).as_dict()})
 
     def listen(self, number: int, news: News) -> None:
         """Call `news` with all messages of that runner."""
@@ -67,8 +62,7 @@ class Link:
         """Close the socket, and release all resources."""
         self._loop.remove_socket(self._socket)
         self._socket.close(500)
-        self._gate.close()
-        self._context.term()
+        self._point.close()
 
     def _receive(self) -> None:
         while self._socket.poll(0):
