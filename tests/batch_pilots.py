@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import wait_until
 
 import radical.pilot as rp
 
@@ -74,3 +75,44 @@ class Managers:
 def sandbox(pilot: rp.Pilot) -> Path:
     """The directory of a pilot on this machine."""
     return Path(os.fspath(pilot.pilot_sandbox).partition('://localhost')[2] or os.fspath(pilot.pilot_sandbox))
+
+
+def runs(script: Path) -> list[str]:
+    """The tasks that have begun, each time they did."""
+    return script.read_text().splitlines() if script.exists() else []
+
+
+def marking(base: Path, then: str, **description: object) -> rp.TaskDescription:
+    """A task that leaves a mark each time it runs."""
+    return rp.TaskDescription({'executable': '/bin/sh', 'arguments': [
+        '-c', f'echo $RP_TASK_ID >>{base}/ran; {then}'], **description})
+
+
+ANSWERS = {
+    'none': 'exec sleep 600',
+    'exit 9': "trap 'exit 9' TERM; sleep 600 & wait",
+    'exit 0': "trap 'exit 0' TERM; sleep 600 & wait",
+    'ignored': "trap '' TERM; exec sleep 600"}
+"""What programs do when the batch system ends their job."""
+
+
+def ends_beside_an_idle_pilot(managers: Managers, base: Path, end: Callable[[rp.Pilot], object],
+                              first: Mapping[str, object], second: Mapping[str, object]) -> None:
+    """Check that the job of a pilot of eight cores, which `end` ends, costs its tasks nothing but a run.
+
+    Whatever programs answer to the signal, and if the agent is killed before they have ended.
+    """
+    loser = managers.active(exit_on_error=False, **first)
+    again = [task for then in ANSWERS.values() for task in managers.tmgr.submit_tasks([
+        marking(base, f'test $(grep -cx $RP_TASK_ID {base}/ran) = 2 && exit; {then}', literal_arguments=True, **option)
+        for option in ({'restartable': True}, {'retries': 1})])]
+    wait_until(lambda: len(runs(base / 'ran')) == len(again))
+    waiting = managers.tmgr.submit_tasks([marking(base, ':') for _ in range(4)])
+    other = managers.active(exit_on_error=False, **second)
+    end(loser)
+    managers.tmgr.wait_tasks(timeout=60)
+    assert {(task.state, task.pilot, task.attempts, task.losses) for task in again} == {(rp.DONE, other.uid, 2, 1)}
+    assert [(task.state, task.pilot, task.attempts) for task in waiting] == [(rp.DONE, other.uid, 1)] * 4
+    assert sorted(runs(base / 'ran')) == sorted(task.uid for task in [*again, *again, *waiting])
+    loser.wait(FINAL, timeout=40)
+    assert loser.state == rp.FAILED

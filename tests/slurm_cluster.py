@@ -56,11 +56,14 @@ KillWait=2
 SchedulerType=sched/backfill
 SchedulerParameters=bf_interval=1,sched_min_interval=0,batch_sched_delay=0,defer_batch,sched_interval=1
 MessageTimeout=30
+PreemptType=preempt/partition_prio
+PreemptMode=CANCEL
 GresTypes=gpu
 NodeName={nodes} {where} CPUs={cores} Boards=1 \
 SocketsPerBoard=1 CoresPerSocket={cores} ThreadsPerCore=1 RealMemory=16000 Gres=gpu:{gpus} State=UNKNOWN
 PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 PartitionName=short Nodes=ALL MaxTime=30 State=UP
+PartitionName=urgent Nodes=ALL MaxTime=30 State=UP PriorityTier=10
 PartitionName=closed Nodes=ALL MaxTime=30 State=DOWN
 '''
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from batch_pilots import Managers, platform, use
+from batch_pilots import Managers, ends_beside_an_idle_pilot, platform, use
 from conftest import wait_until
 from grid_engine import GridEngine
 
@@ -33,6 +33,13 @@ def test_a_job_that_is_deleted_while_it_runs(managers: Managers, cluster: GridEn
     pilot = managers.active()
     cluster.run('qdel', '-u', 'root')
     assert pilot.uid in managers.failed(pilot)
+
+
+def test_a_deleted_job_costs_its_tasks_nothing(managers: Managers, cluster: GridEngine, base: Path) -> None:
+    def end(pilot: rp.Pilot) -> None:
+        cluster.run('qdel', min(line.split()[0] for line in cluster.run('qstat').splitlines()[2:]))
+
+    ends_beside_an_idle_pilot(managers, base, end, {}, {})
 
 
 def test_a_job_that_grid_engine_refuses(managers: Managers) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from batch_pilots import FINAL, Managers, platform, sandbox, use
+from batch_pilots import FINAL, Managers, ends_beside_an_idle_pilot, marking, platform, runs, sandbox, use
 from conftest import processes_with, wait_until
 from slurm_cluster import SlurmCluster, slurm_cluster
 
@@ -37,15 +37,15 @@ def job_of(slurm: SlurmCluster) -> str:
     return job
 
 
-def runs(script: Path) -> list[str]:
-    """The tasks that have begun, each time they did."""
-    return script.read_text().splitlines() if script.exists() else []
+def node_of(pilot: rp.Pilot) -> str:
+    """The only node of a pilot."""
+    (node,) = [node['name'] for node in (pilot.resource_details or {})['node_list']]
+    return str(node)
 
 
-def marking(base: Path, then: str, **description: object) -> rp.TaskDescription:
-    """A task that leaves a mark each time it runs."""
-    return rp.TaskDescription({'executable': '/bin/sh', 'arguments': [
-        '-c', f'echo $RP_TASK_ID >>{base}/ran; {then}'], **description})
+def job_of_pilot(slurm: SlurmCluster, pilot: rp.Pilot) -> str:
+    """The job of a pilot of one node."""
+    return slurm.run('squeue', '-h', '-t', 'running', '-w', node_of(pilot), '-o', '%i').strip()
 
 
 def busy(managers: Managers, base: Path) -> list[rp.Task]:
@@ -82,7 +82,7 @@ def test_the_node_of_the_agent_is_lost(managers: Managers, slurm: SlurmCluster, 
     task = managers.tmgr.submit_tasks(marking(base, 'exec sleep 600'))
     task.wait(rp.AGENT_EXECUTING, timeout=40)
     job = job_of(slurm)
-    (node,) = [node['name'] for node in (pilot.resource_details or {})['node_list']]
+    node = node_of(pilot)
     lose_node(slurm, node)
     try:
         said = managers.failed(pilot)
@@ -114,39 +114,27 @@ def test_a_job_that_is_cancelled_in_slurm(managers: Managers, slurm: SlurmCluste
     assert plain.error.kind == 'pilot'
 
 
-ANSWERS = {
-    'none': 'exec sleep 600',
-    'exit 9': "trap 'exit 9' TERM; sleep 600 & wait",
-    'exit 0': "trap 'exit 0' TERM; sleep 600 & wait",
-    'ignored': "trap '' TERM; exec sleep 600"}
-"""What programs do when the batch system ends their job."""
-
-
 @pytest.mark.parametrize(('how', 'scheduler'), [
     ('scancel', rp.SCHEDULER_ROUND_ROBIN), ('scancel', rp.SCHEDULER_BACKFILLING),
-    ('scancel, of what may be started again', rp.SCHEDULER_ROUND_ROBIN), ('walltime', rp.SCHEDULER_ROUND_ROBIN)])
+    ('scancel, of what may be started again', rp.SCHEDULER_ROUND_ROBIN), ('walltime', rp.SCHEDULER_ROUND_ROBIN),
+    ('preemption', rp.SCHEDULER_BACKFILLING)])
 def test_a_job_ends_beside_an_idle_pilot(managers: Managers, slurm: SlurmCluster, base: Path, how: str,
                                          scheduler: str) -> None:
-    """Whatever programs answer to the signal, and if the agent is killed before they have ended."""
     managers.tmgr = rp.TaskManager(managers.session, scheduler=scheduler)
-    first = managers.active(cores=0, nodes=1, exit_on_error=False, requeue=how not in ('scancel', 'walltime'))
-    job = job_of(slurm)
-    again = [task for then in ANSWERS.values() for task in managers.tmgr.submit_tasks([
-        marking(base, f'test $(grep -cx $RP_TASK_ID {base}/ran) = 2 && exit; {then}', literal_arguments=True, **option)
-        for option in ({'restartable': True}, {'retries': 1})])]
-    wait_until(lambda: len(runs(base / 'ran')) == len(again))
-    waiting = managers.tmgr.submit_tasks([marking(base, ':') for _ in range(4)])
-    second = managers.active(cores=0, nodes=1, exit_on_error=False)
-    if how == 'walltime':
-        slurm.run('scontrol', 'update', f'jobid={job}', 'endtime=now+1')
-    else:
-        slurm.run('scancel', job)
-    managers.tmgr.wait_tasks(timeout=TIMEOUT)
-    assert {(task.state, task.pilot, task.attempts, task.losses) for task in again} == {(rp.DONE, second.uid, 2, 1)}
-    assert {(task.state, task.pilot, task.attempts) for task in waiting} == {(rp.DONE, second.uid, 1)}
-    assert sorted(runs(base / 'ran')) == sorted(task.uid for task in [*again, *again, *waiting])
-    first.wait(FINAL, timeout=40)
-    assert first.state == rp.FAILED
+    size: dict[str, object] = {'cores': 0, 'nodes': 1}
+
+    def end(first: rp.Pilot) -> None:
+        job = job_of_pilot(slurm, first)
+        if how == 'walltime':
+            slurm.run('scontrol', 'update', f'jobid={job}', 'endtime=now+1')
+        elif how == 'preemption':
+            slurm.run('sbatch', '--partition=urgent', '--exclusive', f'--nodelist={node_of(first)}',
+                      '--output=/dev/null', '--wrap=:')
+        else:
+            slurm.run('scancel', job)
+
+    ends_beside_an_idle_pilot(managers, base, end, size | {'requeue': how not in ('scancel', 'walltime', 'preemption')},
+                              size)
 
 
 def test_a_job_that_is_started_again_goes_on(managers: Managers, slurm: SlurmCluster, base: Path) -> None:

@@ -108,7 +108,7 @@ def _run(config: dict[str, Any]) -> None:
         shared_directory.sweep()   # what killed agents and workers have left
     loop = Loop()
     with closing(loop), _in_charge(config, loop) as in_charge:
-        _on_signal(loop, in_charge)
+        _on_signal(config, loop, in_charge)
         try:
             loop.run()
         except PilotError:
@@ -173,8 +173,11 @@ def _on_the_spot(config: dict[str, Any], loop: Loop) -> Iterator[Agent | PilotSu
             yield agent
 
 
-def _on_signal(loop: Loop, in_charge: Agent | PilotSupervisor | RelocatedAgent) -> None:
-    """End the pilot when SIGTERM or SIGINT arrives, and note warnings: in the event loop, between two events."""
+def _on_signal(config: dict[str, Any], loop: Loop, in_charge: Agent | PilotSupervisor | RelocatedAgent) -> None:
+    """End the pilot when SIGTERM or SIGINT arrives, and note warnings: in the event loop, between two events.
+
+    Grid Engine announces SIGKILL by SIGUSR2 to jobs that were submitted with `-notify`, and sends no SIGTERM.
+    """
     def received(number: int) -> None:
         if number in ending:
             in_charge.told_to_end()
@@ -182,6 +185,8 @@ def _on_signal(loop: Loop, in_charge: Agent | PilotSupervisor | RelocatedAgent) 
             in_charge.warned(number)
 
     ending = {signal.SIGTERM, signal.SIGINT}
+    if config['platform'].get('resource_manager') == 'SGE':
+        ending.add(signal.SIGUSR2)
     for number in ending:
         signal.signal(number, signals.survive)
     watch(loop, {*ending, *signals.WARNINGS}, received)

@@ -14,6 +14,7 @@
 #$ -l exclusive=true
 #$ -pe MPI 128
 #$ -r y
+#$ -notify
 
 cd /scratch/me/pilot.0000 || exit 1
 export RP_PILOT_SANDBOX=/scratch/me/pilot.0000

@@ -9,6 +9,7 @@
 #$ -q normal
 #$ -pe MPI 12
 #$ -r n
+#$ -notify
 
 cd /scratch/me/pilot.0000 || exit 1
 export RP_PILOT_SANDBOX=/scratch/me/pilot.0000

@@ -86,6 +86,7 @@ class GridEngine(Scripted):
             yield '-l exclusive=true'
         yield f'-pe {value(request.parallel_environment)} {request.cores}'
         yield f'-r {"y" if request.requeue else "n"}'
+        yield '-notify'   # with SIGUSR2, before SIGKILL: the agent ends in order
 
     def find(self, request: JobRequest) -> str:
         return _FIND
