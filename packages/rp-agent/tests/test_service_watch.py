@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from rp_agent.services import watch as module
+from rp_agent.services.instance import restarts_of
 from rp_agent.services.probes import Seen
-from rp_agent.services.restarts import Restarts
 from rp_agent.services.watch import Watch, WatchPorts
+from rp_api.description.service import RESTART
 from rp_api.loop.event_loop import Loop
 
 BAD = Seen(False, 'not there')
@@ -88,5 +89,5 @@ def test_an_instance_can_report_that_it_is_ready(liveness: bool) -> None:
     ({'attempts': 4, 'delay': 1.0, 'factor': 10.0, 'limit': 30.0}, [0, 0, 0, 0], [1.0, 10.0, 30.0, 30.0]),
     ({'attempts': 1, 'delay': 0.5, 'factor': 2.0, 'limit': 30.0}, [0, 31, 30, 29], [0.5, 0.5, 0.5, None])])
 def test_restarts(policy: dict[str, Any] | None, ready: list[float], expected: list[float | None]) -> None:
-    restarts = Restarts(policy)
+    restarts = restarts_of(policy or RESTART)
     assert [restarts.next(each) for each in ready] == expected

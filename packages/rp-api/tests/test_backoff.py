@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rp_api.backoff import backoff
+from rp_api.backoff import Restarts, backoff
 
 
 @pytest.mark.parametrize(('first', 'longest', 'factor', 'expected'), [
@@ -20,3 +20,9 @@ def test_delays_grow_up_to_a_limit(first: float, longest: float, factor: float, 
 
 def test_many_failures() -> None:
     assert backoff(10 ** 6, 0.1, 60.0) == 60
+
+
+def test_a_steady_run_ends_the_row_of_restarts() -> None:
+    restarts = Restarts(2, 10.0, 0.5, 0.75)
+    assert [restarts.next(ran) for ran in (0, 1, 10, 9, 0)] == [0.5, 0.75, 0.5, 0.75, None]
+    assert (restarts.count, restarts.most) == (2, 2)

@@ -288,7 +288,7 @@ def test_process_hangs(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_process_that_dies_again_and_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owner, 'RESTARTS', 1)
+    monkeypatch.setattr(site.launcher._process._restarts, 'most', 1)
     site.launch('sleep 1000')
     site.wait(lambda: site.handles)
     for _ in range(2):

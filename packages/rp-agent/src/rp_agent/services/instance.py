@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from typing import Any
 
 from rp_agent.executor.launching.rank_script import host_of
 from rp_agent.services.probes import Look, Seen, Target, can_repeat, look_of
-from rp_agent.services.restarts import Restarts
 from rp_agent.services.watch import Watch
 from rp_agent.task import AgentTask
 from rp_api import states
-from rp_api.description.service import probe_of
+from rp_api.backoff import Restarts
+from rp_api.description.service import RESTART, probe_of
 from rp_api.failures.kinds import EXIT
 from rp_api.loop.event_loop import Timer
 from rp_api.system.readable import end_of
@@ -32,7 +33,7 @@ class ServiceTask:
         self.probe = probe_of(settings, description['info_pattern'])
         self.limit: float = description.pop('startup_timeout', 0.0)   # of the service, not of the processes
         self.liveness: bool = settings.get('liveness', True)
-        self.restarts = Restarts(settings.get('restart'))
+        self.restarts = restarts_of(settings.get('restart') or RESTART)
         self.router: dict[str, Any] | None = settings.get('router')
         self.wanted_port: int | None = settings.get('port')
         self.port = self.wanted_port or 0
@@ -122,3 +123,9 @@ class ServiceTask:
     def _last_lines(self) -> list[str]:
         found = [(path, end_of(path, _SHOWN).decode(errors='replace')) for path in self.target[3:]]
         return [f'{path} ends with:\n{text}' for path, text in found if text]
+
+
+def restarts_of(policy: Mapping[str, Any]) -> Restarts:
+    """Return the count of restarts by the policy of a service, in which `limit` is also that of the delays."""
+    limit = policy['limit']
+    return Restarts(policy['attempts'], limit, min(policy['delay'], limit), limit, policy['factor'])

@@ -24,7 +24,7 @@ from rp_agent.logs import LOG
 from rp_agent.services import haproxy
 from rp_agent.services.haproxy import Address
 from rp_agent.services.registry import Registry
-from rp_api.backoff import backoff
+from rp_api.backoff import Restarts
 from rp_api.errors import PlatformError
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.offload import Offload
@@ -177,7 +177,7 @@ class Router:
         self._held: socket.socket | None = None
         self._process: InstanceProcess | None = None
         self._since = 0.0
-        self._failures = 0
+        self._restarts = Restarts(ATTEMPTS, STEADY, *BACKOFF_S)
         self._timer: Timer | None = loop.call_later(0, self._start)   # with the instances that are known by then
 
     @property
@@ -238,13 +238,13 @@ class Router:
             return
         self._process = None
         self._hang_up()
-        self._failures = 1 if time.monotonic() - self._since > STEADY else self._failures + 1
+        delay = self._restarts.next(time.monotonic() - self._since)
         reason = f'({PROGRAM}) {how}'
-        if self._failures > ATTEMPTS:
-            self._failed(f'{reason}; it was started {self._failures} times')
+        if delay is None:
+            self._failed(f'{reason}; it was started {self._restarts.count + 1} times')
             return
         _log.warning('a router %s; it is started again', reason)
-        self._timer = self._loop.call_later(backoff(self._failures, *BACKOFF_S), self._start)
+        self._timer = self._loop.call_later(delay, self._start)
 
     def _hang_up(self) -> None:
         """Close all connections to HAProxy."""

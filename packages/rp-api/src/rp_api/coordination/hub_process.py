@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rp_api.backoff import Restarts
 from rp_api.coordination.connections import hub_file
 from rp_api.coordination.connections.embedded import HubClientConnection, agent_access
 from rp_api.coordination.coordinator import Coordinator, Settings
@@ -65,7 +66,7 @@ class HubProcess(Coordinator):
         self._loop: Loop | None = None
         self._connection: HubClientConnection | None = None
         self._timer: Timer | None = None
-        self._restarts = 0
+        self._restarts = Restarts(RESTARTS, STEADY)
         self._started = 0.0
         self._ending = False
         self._read_config()
@@ -259,12 +260,7 @@ class HubProcess(Coordinator):
         self._forget()
         code = self.ended()
         reason = 'the hub of the session died' + ('' if code is None else f' (exit code {code})')
-        if time.monotonic() - self._started > STEADY:
-            self._restarts = 0
-        while True:
-            self._restarts += 1
-            if self._restarts > RESTARTS:
-                raise CoordinationError(f'{reason}, {self._restarts} times; end of its log: {self.last_words()}')
+        while self._restarts.next(time.monotonic() - self._started) is not None:
             _log.warning('%s, restarting it', reason)
             try:
                 self._start_process(fresh=False, patient=True)
@@ -272,6 +268,7 @@ class HubProcess(Coordinator):
                 reason = f'the hub of the session died: {error}'
             else:
                 return
+        raise CoordinationError(f'{reason}, {self._restarts.count + 1} times; end of its log: {self.last_words()}')
 
     def _await_end(self, patience: float) -> bool:
         """Wait at most `patience` seconds, and return whether the process has ended; False if it is unknown."""

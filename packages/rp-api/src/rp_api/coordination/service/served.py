@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from rp_api.backoff import Restarts
 from rp_api.coordination import sessions
 from rp_api.coordination.connections import hub_file
 from rp_api.coordination.coordinator import Settings
@@ -40,8 +41,11 @@ START = 30.0
 RESTARTS = 5
 """Maximum number of consecutive restarts of a hub."""
 
-STABLE = 60.0
+STEADY_S = 60.0
 """Seconds of operation after which the count of restarts begins again."""
+
+BACKOFF_S = 0.05, 0.4
+"""The first and the longest delay before a restart."""
 
 _log = logging.getLogger('radical.pilot.service')
 
@@ -68,7 +72,7 @@ class ServedSession:
         self._started = 0.0
         self._fresh = False
         self._has_served = False
-        self._restarts = 0
+        self._restarts = Restarts(RESTARTS, STEADY_S, *BACKOFF_S)
         self._deadline: Timer | None = None
 
     @property
@@ -196,14 +200,14 @@ class ServedSession:
             self._tell_watchers()
             self._on_end(self)
             return
-        self._restarts = self._restarts + 1 if time.monotonic() - self._started < STABLE else 1
+        delay = self._restarts.next(time.monotonic() - self._started)
         reason = self.reason or f'its hub died (exit code {code})'
         _log.warning('%s: %s', self.uid, reason)
-        if self._restarts > RESTARTS or self._fresh:
+        if delay is None or self._fresh:
             self._give_up(reason)
         else:
             self.state = STARTING
-            self._loop.call_later(0.1 * (self._restarts - 1), self._start_again)
+            self._loop.call_later(delay, self._start_again)
 
     def _start_again(self) -> None:
         if self.state == STARTING:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from rp_api.backoff import Restarts
 from rp_api.errors import PlatformError
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.system.host import python_program, with_home
@@ -55,7 +56,7 @@ class BatchProcess:
         self._timer: Timer | None = None
         self._writing: Timer | None = None
         self._heard = self._started = 0.0
-        self._restarts = 0
+        self._restarts = Restarts(RESTARTS, STEADY)
 
     @property
     def pid(self) -> int | None:
@@ -157,16 +158,15 @@ class BatchProcess:
         self._timer = self._loop.call_later(PING, self._ping)
 
     def _died(self) -> None:
-        steady = time.monotonic() - self._started > STEADY
+        restarts = self._restarts.next(time.monotonic() - self._started) is not None
         process = self._forget()
         code = None
         if process is not None:
             process.kill()
             code = process.wait()
-        self._restarts = 1 if steady else self._restarts + 1
         reason = f"the launcher's process ended with exit code {code} (see {self._log})"
-        if self._restarts > RESTARTS:
-            self._on_given_up(f'{reason}, {self._restarts} times now')
+        if not restarts:
+            self._on_given_up(f'{reason}, {self._restarts.count + 1} times now')
             return
         try:
             self._start()
