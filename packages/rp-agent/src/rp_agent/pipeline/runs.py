@@ -21,8 +21,7 @@ from rp_agent.task import HISTORY, AgentTask
 from rp_api import states
 from rp_api.constants import AGENT_SERVICE, TASK_SERVICE
 from rp_api.coordination import spool_file
-from rp_api.coordination.contract import Update
-from rp_api.coordination.outcome import ENDED
+from rp_api.coordination.contract import LEFT_AGENT, Update
 from rp_api.failures.kinds import PILOT
 from rp_api.failures.losses import DEATH, END, LOST, is_suspect, suspicion
 from rp_api.system import private
@@ -46,7 +45,7 @@ class Runs:
         self._fd = private.open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self._write(_RUN, 'deaths of this pilot may be counted wrongly')
         undelivered = _undelivered(config) if self.earlier is not None else []
-        self.results = [update for update in undelivered if states.TASK.value(update.state) >= ENDED]
+        self.results = [update for update in undelivered if states.TASK.value(update.state) >= LEFT_AGENT]
         """Results of earlier runs that the coordinator has not acknowledged."""
         self.histories: dict[str, list[dict[str, Any]]] = {
             uid: info['history'] for uid, _, info in undelivered if info and 'history' in info}

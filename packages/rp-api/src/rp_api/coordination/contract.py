@@ -21,10 +21,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from reprlib import repr as short  # handles long and deeply nested values
 from typing import Any, NamedTuple
 
+from rp_api import states
 from rp_api.coordination.chunk import Chunk, tasks
 from rp_api.errors import CoordinationError
 from rp_api.wire import codec
@@ -38,6 +39,15 @@ BULK = 1024
 
 UNBOUND = ''
 """The pilot of a task that is not bound yet."""
+
+UNBOUND_STATE, BOUND_STATE = states.TMGR_SCHEDULING_PENDING, states.AGENT_STAGING_INPUT_PENDING
+"""The states of a task without and with a pilot, until an agent has taken it."""
+
+LEFT_AGENT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
+"""Value of the first state in which the outcome of a task is known: what the application stages is not waited for."""
+
+WINDOW = 8
+"""Messages that the coordinator has not accepted yet at which `room` turns False."""
 
 LEASE = 60.0
 """Seconds after which an agent that does not answer is declared lost; a session may set another value."""
@@ -156,6 +166,7 @@ class Connection(ABC):
     """The common part of client and agent connections."""
 
     def __init__(self) -> None:
+        self._unsettled: Sized = ()
         self.on_lost: Callable[[str], None] = _ignore
         self.on_found: Callable[[], None] = _ignore
         self.on_refused: Callable[[str], None] = _ignore
@@ -164,14 +175,14 @@ class Connection(ABC):
         """Called with the offset of this clock to the coordinator's when it is known, possibly several times."""
 
     @property
-    @abstractmethod
     def room(self) -> bool:
         """True if more can be sent now."""
+        return len(self._unsettled) < WINDOW
 
     @property
-    @abstractmethod
     def settled(self) -> bool:
         """True if everything sent has been accepted (and will survive a restart)."""
+        return not self._unsettled
 
     @abstractmethod
     def when_settled(self, callback: Callable[[], object]) -> None:

@@ -11,9 +11,6 @@ from rp_api.coordination.contract import Update
 FOLLOWED = 'followed'
 """The command by which a coordinator tells an agent how tasks have ended."""
 
-ENDED = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
-"""Value of the first state in which the outcome of a task is known: what the application stages is not waited for."""
-
 PILOT = 'pilot'
 """Key in the information of an outcome: uid of the pilot that the task was bound to."""
 

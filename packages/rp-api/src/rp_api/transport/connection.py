@@ -33,17 +33,29 @@ _JUDGED = zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.HANDSHAKE_FAILED_AUTH   # de
 
 def arrivals(socket: zmq.Socket[Any]) -> Iterator[list[bytes]]:
     """Yield the messages that have arrived, in limited number, so that other callbacks have a turn."""
+    for frames in _arrivals(socket):
+        yield [frame.bytes for frame in frames]
+
+
+def signed_arrivals(socket: zmq.Socket[Any], malformed: Tally) -> Iterator[tuple[bytes, bytes, str]]:
+    """Yield sender, content and public key of the sender of such messages; `malformed` counts those of other forms."""
+    for frames in _arrivals(socket):
+        if len(frames) == 2:
+            yield frames[0].bytes, frames[1].bytes, str(frames[1].get('User-Id'))
+        else:
+            malformed.add('not two frames')
+
+
+def _arrivals(socket: zmq.Socket[Any]) -> Iterator[list[zmq.Frame]]:
     for _ in range(_BURST):
         if socket.closed:
             return
         try:
-            frame = socket.recv(_AT_ONCE, copy=False)
+            frames = [socket.recv(_AT_ONCE, copy=False)]
         except zmq.Again:
             return
-        frames = [frame.bytes]
-        while frame.more:
-            frame = socket.recv(_AT_ONCE, copy=False)
-            frames.append(frame.bytes)
+        while frames[-1].more:
+            frames.append(socket.recv(_AT_ONCE, copy=False))
         yield frames
 
 

@@ -17,7 +17,7 @@ from rp_api.system.host import host_id
 from rp_api.system.processes import start_time
 from rp_api.system.shared_directory import place, sweep
 from rp_api.transport.access import Access, AccessPoint
-from rp_api.transport.connection import send_to
+from rp_api.transport.connection import send_to, signed_arrivals
 from rp_api.transport.keys import Tally
 from rp_api.wire import codec
 from rp_raptor.master.objects import Objects
@@ -36,9 +36,7 @@ DRAIN = 0.25
 REPORT_DELAY = 3.0
 """Seconds after which a wait for workers that may never come is reported."""
 
-_BURST = 64   # messages handled before calls are distributed
 _DOMAIN = 'raptor'
-_AT_ONCE = int(zmq.NOBLOCK)   # a plain int is much faster
 
 _log = logging.getLogger('radical.pilot.raptor')
 
@@ -212,20 +210,8 @@ class Peers:
     # messages
 
     def _receive(self) -> None:
-        socket = self._listener.socket
-        for _ in range(_BURST):
-            try:
-                frame = socket.recv(_AT_ONCE, copy=False)
-            except zmq.Again:
-                break
-            frames = [frame]
-            while frame.more:
-                frame = socket.recv(_AT_ONCE, copy=False)
-                frames.append(frame)
-            if len(frames) != 2:
-                self._malformed.add('not two frames')
-            else:
-                self._handle(frames[0].bytes, frame.bytes, self._roles[str(frame.get('User-Id'))])
+        for address, data, key in signed_arrivals(self._listener.socket, self._malformed):
+            self._handle(address, data, self._roles[key])
         self.deal_soon()
 
     def _handle(self, address: bytes, data: bytes, role: str) -> None:

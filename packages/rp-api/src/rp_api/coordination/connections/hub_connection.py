@@ -25,9 +25,6 @@ from rp_api.transport.resend import ResendQueue
 from rp_api.wire import codec
 from rp_profiling.write.host_clock import SAME, Moment
 
-WINDOW = 8
-"""Maximum number of messages in flight to the hub before `room` turns False."""
-
 PING = 2.0
 """Seconds between heartbeats."""
 
@@ -57,7 +54,7 @@ class HubConnection(Connection):
         self._hello = {'protocol': PROTOCOL, 'role': role, 'uid': uid, 'agent': agent, 'host': host_id(),
                        'host_name': os.uname().nodename, 'pid': os.getpid(), 'started': start_time(os.getpid()),
                        'instance': instance, 'hold': False, 'recover': False}
-        self._unsettled = ResendQueue[bytes]()
+        self._unsettled: ResendQueue[bytes] = ResendQueue()
         self._cursors = 0, 0   # revisions of tasks and of other data
         self._greeting = False
         self._welcome = False
@@ -81,14 +78,6 @@ class HubConnection(Connection):
         self._socket.reconnect_ivl, self._socket.reconnect_ivl_max = RETRY
         self._link.open()
         self._timer = loop.call_later(PING, self._ping)
-
-    @property
-    def room(self) -> bool:
-        return len(self._unsettled) < WINDOW
-
-    @property
-    def settled(self) -> bool:
-        return not self._unsettled
 
     def when_settled(self, callback: Callable[[], object]) -> None:
         if self._unsettled:
@@ -158,11 +147,7 @@ class HubConnection(Connection):
                                                'settled': self._unsettled.acknowledged}])
 
     def _receive(self) -> None:
-        while not self._closed:
-            try:
-                data = self._socket.recv(zmq.NOBLOCK)
-            except zmq.Again:
-                return
+        for (data,) in link.arrivals(self._socket):
             self._hub.hear()
             kind, *arguments = codec.unpack(data)
             self._handlers[kind](*arguments)

@@ -14,7 +14,7 @@ from typing import Any
 
 from rp_api import states
 from rp_api.coordination.chunk import Chunk, unpacked
-from rp_api.coordination.contract import BULK, UNBOUND
+from rp_api.coordination.contract import BOUND_STATE, BULK, UNBOUND, UNBOUND_STATE
 from rp_api.coordination.hub.database import Database, Row
 from rp_api.errors import CoordinationError
 from rp_api.wire import codec
@@ -37,8 +37,6 @@ _WITH = ('id = (SELECT id FROM chunks WHERE sweep = ? AND first <= ? ORDER BY fi
          'AND ? < first + count')
 """The chunk with a task of this number, found by one look into the index: the chunks of a sweep do not overlap."""
 
-_KEPT = states.TMGR_SCHEDULING_PENDING
-_BOUND = states.AGENT_STAGING_INPUT_PENDING
 _BACK = states.AGENT_SCHEDULING
 _TAKEN = states.AGENT_STAGING_INPUT
 _DONE = states.TASK.value(states.DONE)
@@ -68,7 +66,7 @@ class ChunkTable:
         own, *revisions = self._db.take(count + 1)
         shared_id = self._db.write('INSERT INTO shared (description) VALUES (?)', (shared,)).lastrowid
         bound = pilot != UNBOUND
-        state = _BOUND if bound else _KEPT
+        state = BOUND_STATE if bound else UNBOUND_STATE
         self._db.write('INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?, ?, ?, ?, ?, 0)', (
             own, uid, owner, pilot, int(bound), own + 1, state, states.TASK.value(state), -own, shared_id, rows,
             chunk.sweep, chunk.first, count))
@@ -91,7 +89,7 @@ class ChunkTable:
             rev = self._db.take(size)[0]
             self._db.write('UPDATE chunks SET rev = ?1, pilot = ?2, attempts = attempts + 1, state = ?3, value = ?4, '
                            'changed = -?1, info = NULL WHERE id = ?5',
-                           (rev, pilot, _BOUND, states.TASK.value(_BOUND), own))
+                           (rev, pilot, BOUND_STATE, states.TASK.value(BOUND_STATE), own))
             self._add_binding(pilot, rev, size, own)
         return []
 
@@ -159,7 +157,7 @@ class ChunkTable:
         own, owner, pilot, attempts, rev, state, value, changed, info, shared, *packed = found
         answer = _TAKEN, codec.pack({'returned': ''})
         if state == _BACK:   # the client may not have got this answer yet
-            answer, state, info = (state, info), _KEPT, None
+            answer, state, info = (state, info), UNBOUND_STATE, None
             value = states.TASK.value(state)
         chunk = _read(*packed)
         descriptions = _own(chunk)

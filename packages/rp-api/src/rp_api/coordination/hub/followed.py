@@ -10,7 +10,7 @@ from itertools import islice
 
 from rp_api import states
 from rp_api.coordination import outcome, wire
-from rp_api.coordination.contract import BULK, Update
+from rp_api.coordination.contract import BULK, LEFT_AGENT, Update
 from rp_api.coordination.hub.store import Store
 from rp_api.wire import codec
 
@@ -90,6 +90,6 @@ class Followed:
         if known is None:
             return outcome.lost(uid) if orphaned else None
         state, pilot, info = known
-        if states.TASK.value(state) < outcome.ENDED:
+        if states.TASK.value(state) < LEFT_AGENT:
             return None
         return outcome.outcome(uid, state, pilot, wire.unpack_info(info))

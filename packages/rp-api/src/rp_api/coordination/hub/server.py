@@ -43,11 +43,9 @@ from rp_api.loop.event_loop import Loop
 from rp_api.system.host import host_id
 from rp_api.system.processes import start_time
 from rp_api.transport import keys
+from rp_api.transport.connection import signed_arrivals
 from rp_api.wire import codec
 from rp_profiling.write.tracer import Tracer
-
-BURST = 64
-"""Maximum number of messages in one commit: a late acknowledgement delays the sender."""
 
 TURN = 0.01
 """Seconds after which a commit takes no further message, so that the senders of the others can continue."""
@@ -113,17 +111,10 @@ class HubServer:
         """Process waiting messages; their effects are handled together at the end of the turn."""
         self._turn_soon()
         end = time.monotonic() + TURN
-        for _ in range(BURST):
-            try:
-                frames = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
+        for address, data, key in signed_arrivals(self._socket, self._malformed):
+            self._handle(address, data, self._roles[key])
+            if time.monotonic() > end:
                 return
-            if len(frames) != 2:
-                self._malformed.add('not two frames')
-            else:
-                self._handle(frames[0].bytes, frames[1].bytes, self._roles[str(frames[1].get('User-Id'))])
-                if time.monotonic() > end:
-                    return
 
     def _handle(self, address: bytes, data: bytes, role: str) -> None:
         try:

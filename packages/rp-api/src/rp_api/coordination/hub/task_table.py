@@ -17,7 +17,7 @@ from operator import itemgetter
 from typing import Any
 
 from rp_api import states
-from rp_api.coordination.contract import UNBOUND
+from rp_api.coordination.contract import BOUND_STATE, LEFT_AGENT, UNBOUND, UNBOUND_STATE
 from rp_api.coordination.hub.acknowledged import keep_told
 from rp_api.coordination.hub.chunk_table import ChunkTable
 from rp_api.coordination.hub.database import MANY_BYTES, Batch, Database, Row, batch
@@ -37,26 +37,23 @@ CREATE TABLE IF NOT EXISTS bindings (
     PRIMARY KEY (pilot, last)) WITHOUT ROWID;
 """
 
-_KEPT = states.TMGR_SCHEDULING_PENDING
-_BOUND = states.AGENT_STAGING_INPUT_PENDING
-_BOUND_VALUE = states.TASK.value(_BOUND)
-_LEFT_AGENT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
+_BOUND_VALUE = states.TASK.value(BOUND_STATE)
 
 # Parameters of a statement take as long per row as the rest of it, so values that many rows share are in its text.
 
 _INSERT = """
 INSERT OR IGNORE INTO tasks VALUES (?1, ?2, ?3, ?4, {attempts}, ?1, '{state}', {value}, -?1, 0, NULL, ?5, ?6)
 """
-INSERT_KEPT = _INSERT.format(attempts=0, state=_KEPT, value=states.TASK.value(_KEPT))
-INSERT_BOUND = _INSERT.format(attempts=1, state=_BOUND, value=_BOUND_VALUE)
+INSERT_KEPT = _INSERT.format(attempts=0, state=UNBOUND_STATE, value=states.TASK.value(UNBOUND_STATE))
+INSERT_BOUND = _INSERT.format(attempts=1, state=BOUND_STATE, value=_BOUND_VALUE)
 """Parameters: revision, uid, owner, pilot, id of the shared part, description."""
 
 _INSERT_ALIKE = """
 INSERT OR IGNORE INTO tasks SELECT ?1 + key, value, ?3, ?4, {attempts}, ?1 + key, '{state}', {value}, -(?1 + key), 0,
 NULL, ?5, ?6 FROM json_each(?2)
 """
-INSERT_KEPT_ALIKE = _INSERT_ALIKE.format(attempts=0, state=_KEPT, value=states.TASK.value(_KEPT))
-INSERT_BOUND_ALIKE = _INSERT_ALIKE.format(attempts=1, state=_BOUND, value=_BOUND_VALUE)
+INSERT_KEPT_ALIKE = _INSERT_ALIKE.format(attempts=0, state=UNBOUND_STATE, value=states.TASK.value(UNBOUND_STATE))
+INSERT_BOUND_ALIKE = _INSERT_ALIKE.format(attempts=1, state=BOUND_STATE, value=_BOUND_VALUE)
 """The same for tasks with equal descriptions; parameters: first revision, a JSON list of uids, and as above."""
 
 
@@ -156,10 +153,10 @@ class TaskTable:
             uids = [each for uid in uids for each in self._chunks.bind(pilot, uid)]
             self._chunks.open_with(uids)
         ids = [row[0] for uid in uids for row in self._db.query(
-            f'SELECT id FROM tasks WHERE uid = ? AND pilot != ? AND value < {_LEFT_AGENT}', (uid, pilot))]
+            f'SELECT id FROM tasks WHERE uid = ? AND pilot != ? AND value < {LEFT_AGENT}', (uid, pilot))]
         revisions = self._db.take(len(ids))
         self._db.write_many(
-            f"UPDATE tasks SET rev = ?1, pilot = ?2, attempts = attempts + 1, state = '{_BOUND}', "
+            f"UPDATE tasks SET rev = ?1, pilot = ?2, attempts = attempts + 1, state = '{BOUND_STATE}', "
             f'value = {_BOUND_VALUE}, {keep_told("tasks")}, changed = -?1 WHERE id = ?3',
             [(rev, pilot, task) for rev, task in zip(revisions, ids, strict=True)])
         for _, run in groupby(zip(revisions, ids, strict=True), lambda pair: pair[0] - pair[1]):
@@ -175,8 +172,8 @@ class TaskTable:
         ends: dict[str, int] = {}
         for uid in uids:
             for task, pilot, rev in self._db.query(
-                    f"SELECT id, pilot, rev FROM tasks WHERE uid = ? AND state = '{_BOUND}' AND pilot != '{UNBOUND}'",
-                    (uid,)).fetchall():
+                    "SELECT id, pilot, rev FROM tasks WHERE uid = ? AND state = ? AND pilot != ?",
+                    (uid, BOUND_STATE, UNBOUND)).fetchall():
                 if pilot not in ends:
                     ends[pilot] = claimed(pilot)
                 if rev > ends[pilot]:
@@ -247,7 +244,7 @@ class TaskTable:
             shift = first - task
             yield from self._db.query(
                 f'SELECT rev, uid, shared, description FROM tasks WHERE id BETWEEN ? AND ? AND rev - id = {shift} '
-                f'AND value < {_LEFT_AGENT} AND pilot = ? ORDER BY id',
+                f'AND value < {LEFT_AGENT} AND pilot = ? ORDER BY id',
                 (max(first, since + 1) - shift, min(last, end) - shift, pilot))
 
     def shared(self, shared_id: int) -> bytes:
@@ -297,7 +294,7 @@ class TaskTable:
         found = self._db.query(
             'SELECT tasks.pilot, shared.description, tasks.description FROM tasks '
             'JOIN shared ON shared.id = tasks.shared '
-            f'JOIN pilots ON pilots.uid = tasks.pilot WHERE tasks.value < {_LEFT_AGENT} AND pilots.value < ?',
+            f'JOIN pilots ON pilots.uid = tasks.pilot WHERE tasks.value < {LEFT_AGENT} AND pilots.value < ?',
             (states.PILOT.value(states.DONE),))
         return any(pilot not in stuck and _mode(shared, own) not in SERVICE_MODES for pilot, shared, own in found)
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from rp_api import states
-from rp_api.coordination.contract import BULK, PROTOCOL, AgentConnection, Update
+from rp_api.coordination.contract import BULK, LEFT_AGENT, PROTOCOL, AgentConnection, Update
 from rp_api.coordination.mongodb import documents, presence, server
 from rp_api.coordination.mongodb.connection import MongoConnection, insert_new
 from rp_api.coordination.mongodb.followed import Followed
@@ -78,7 +78,7 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
 
     def update_tasks(self, updates: Sequence[Update]) -> None:
         self._mine.difference_update(update.uid for update in updates
-                                     if states.TASK.value(update.state) >= documents.LEFT_AGENT)
+                                     if states.TASK.value(update.state) >= LEFT_AGENT)
         for first in range(0, len(updates), BULK):
             part = updates[first:first + BULK]
             self._report('tasks', part, part)
@@ -153,7 +153,7 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
                                           {'$set': {'type': 'claim', 'agent': self._instance}})
         if won.matched_count:
             found = {task['_id']: task for task in self._collection.find(
-                {'_id': {'$in': parcel['uids']}, 'parcel': parcel['number'], 'value': {'$lt': documents.LEFT_AGENT}},
+                {'_id': {'$in': parcel['uids']}, 'parcel': parcel['number'], 'value': {'$lt': LEFT_AGENT}},
                 {'description': 1})}
             self._on_way += 1
             self._loop.call_soon(self._on_parcel, [found[uid] for uid in parcel['uids'] if uid in found])

@@ -8,9 +8,10 @@ from functools import partial
 from typing import Any
 
 from rp_api import states
+from rp_api.coordination import contract
 from rp_api.coordination.contract import ClientConnection, Mark, Page, Submission, Update
 from rp_api.coordination.mongodb import acknowledged, documents
-from rp_api.coordination.mongodb.connection import WINDOW, MongoConnection, insert_new, move
+from rp_api.coordination.mongodb.connection import MongoConnection, insert_new, move
 from rp_api.coordination.mongodb.news import Outcome, apply
 from rp_api.coordination.mongodb.presence import has_died
 from rp_api.coordination.mongodb.recovery import Recovery, repair
@@ -76,15 +77,15 @@ class MongoClientConnection(MongoConnection, ClientConnection):
 
     def _bind_tasks(self, parcel: int, pilot: str, uids: list[str]) -> None:
         wanted: Document = {'_id': {'$in': uids}, 'type': 'task'}
-        change = documents.moved(states.TASK, Update('', documents.BOUND), -parcel)
+        change = documents.moved(states.TASK, Update('', contract.BOUND_STATE), -parcel)
         change['$set'] |= {'pilot': pilot, 'parcel': parcel}
         bound = self._collection.update_many(
-            {**wanted, 'pilot': {'$ne': pilot}, 'value': {'$lt': documents.LEFT_AGENT}},
+            {**wanted, 'pilot': {'$ne': pilot}, 'value': {'$lt': contract.LEFT_AGENT}},
             {**change, '$inc': {'attempts': 1}})
         insert_new(self._collection, [documents.parcel_document(parcel, pilot, uids)])
         if bound.matched_count < len(uids):   # some were bound to it before, perhaps incompletely by another client
             repair(self._collection, self._numbers, list(self._collection.find(
-                {**wanted, 'pilot': pilot, 'state': documents.BOUND}, {'parcel': 1, 'pilot': 1, 'state': 1})))
+                {**wanted, 'pilot': pilot, 'state': contract.BOUND_STATE}, {'parcel': 1, 'pilot': 1, 'state': 1})))
 
     def forget_tasks(self, uids: Sequence[str]) -> None:
         self._send(partial(self._collection.update_many, documents.final(uids), {'$set': documents.forgotten()}))
@@ -158,7 +159,7 @@ class MongoClientConnection(MongoConnection, ClientConnection):
                 self._beat()
             self._look_at_agents(now)
         in_hand = list(self._in_hand)
-        free = WINDOW - len(in_hand)
+        free = contract.WINDOW - len(in_hand)
         if self._recovering or free <= 0:
             return False
         news = list(self._collection.find(documents.unread(in_hand)).sort('number', 1).limit(free))
@@ -184,7 +185,7 @@ class MongoClientConnection(MongoConnection, ClientConnection):
             self._writer.ask(lambda: self._collection.delete_one({'_id': news}), lambda _: self._on_confirmed(news))
 
     def _on_confirmed(self, news: str) -> None:
-        full = len(self._in_hand) >= WINDOW
+        full = len(self._in_hand) >= contract.WINDOW
         del self._in_hand[news]
         if full:
             self._watcher.call()

@@ -21,9 +21,6 @@ from rp_api.coordination.mongodb.worker import Link, LinkThread, Watcher, Writer
 from rp_api.loop.event_loop import Loop
 from rp_profiling.write.host_clock import Moment
 
-WINDOW = 8
-"""Number of waiting jobs at which `room` turns False, and maximum number of news in progress."""
-
 POLL = (0.02, 1.0)
 """Seconds between polls of the database: while there are changes, and after a long time without."""
 
@@ -67,14 +64,6 @@ class MongoConnection(Connection):
     def _lives(self) -> bool:
         """True if the loop still runs; otherwise heartbeats of the threads would hide that it hangs."""
         return time.monotonic() - self._pulsed < self._lease
-
-    @property
-    def room(self) -> bool:
-        return len(self._unsettled) < WINDOW
-
-    @property
-    def settled(self) -> bool:
-        return not self._unsettled
 
     def when_settled(self, callback: Callable[[], object]) -> None:
         if self._unsettled:

@@ -31,7 +31,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from rp_api import states
-from rp_api.coordination.contract import KnownPilot, KnownTask, NewTask, Update
+from rp_api.coordination.contract import BOUND_STATE, UNBOUND_STATE, KnownPilot, KnownTask, NewTask, Update
 from rp_api.coordination.rows import with_reached
 from rp_api.errors import CoordinationError
 from rp_api.wire import codec
@@ -41,10 +41,7 @@ Document = dict[str, Any]
 INDEXES = [('type', 1)], [('type', 1), ('number', 1)]
 """All queries without an `_id` use one of them; not every server can use the prefix of an index."""
 
-BOUND = states.AGENT_STAGING_INPUT_PENDING
 FINAL_VALUE = states.TASK.value(states.DONE)
-KEPT = states.TMGR_SCHEDULING_PENDING
-LEFT_AGENT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
 
 LARGEST = 12 << 20
 """Maximum size of a description or of an update's information in bytes; a document may have 16 MiB."""
@@ -80,7 +77,7 @@ def pilot_document(uid: str, number: int, owner: str, record: Mapping[str, Any])
 
 def task_document(uid: str, number: int, owner: str, pilot: str, parcel: int, description: bytes) -> Document:
     """Return the document of a new task."""
-    state = BOUND if pilot else KEPT
+    state = BOUND_STATE if pilot else UNBOUND_STATE
     return {'_id': uid, 'type': 'task', 'number': number, 'owner': owner, 'pilot': pilot, 'parcel': parcel,
             'attempts': int(bool(pilot)), 'description': description, 'state': state,
             'value': states.TASK.value(state), 'reached': {state: -number}}

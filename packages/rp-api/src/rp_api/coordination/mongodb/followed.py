@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from rp_api import states
 from rp_api.coordination import outcome
-from rp_api.coordination.contract import Update
+from rp_api.coordination.contract import LEFT_AGENT, Update
 from rp_api.coordination.mongodb import documents
 from rp_api.coordination.mongodb.server import Collection, Document
 
@@ -59,7 +59,7 @@ class Followed:
         read = self._read   # `add` replaces it
         for news in self._collection.find({**documents.unread(read), 'kind': 'tasks'}):
             ends = [update for update in documents.unpacked_updates(news['updates'])
-                    if update.uid in self._uids and states.TASK.value(update.state) >= outcome.ENDED]
+                    if update.uid in self._uids and states.TASK.value(update.state) >= LEFT_AGENT]
             for update in ends:
                 found.setdefault(update.uid, []).append((news['pilot'], update))
             if not ends:
@@ -69,7 +69,7 @@ class Followed:
     def _outcome(self, uid: str, task: Document | None, news: _News) -> Update | None:
         if task is None:
             return outcome.lost(uid) if self.unattended else None
-        if task['value'] >= outcome.ENDED:
+        if task['value'] >= LEFT_AGENT:
             return outcome.outcome(uid, task['state'], task['pilot'], documents.known_info(task))
         for pilot, update in news.get(uid, ()):
             if pilot == task['pilot']:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rp_api import states
-from rp_api.coordination.contract import BULK, Page
+from rp_api.coordination.contract import BOUND_STATE, BULK, Page
 from rp_api.coordination.mongodb import acknowledged, documents
 from rp_api.coordination.mongodb.connection import insert_new
 from rp_api.coordination.mongodb.news import absorb
@@ -49,7 +49,7 @@ def repair(collection: Collection, numbers: documents.Numbers, tasks: list[Docum
     """
     waiting: dict[tuple[int, str], list[str]] = {}
     for task in tasks:
-        if task['parcel'] and task['state'] == documents.BOUND:
+        if task['parcel'] and task['state'] == BOUND_STATE:
             waiting.setdefault((task['parcel'], task['pilot']), []).append(task['_id'])
     ids = [documents.parcel_id(parcel) for parcel, _ in waiting]
     known = {found['_id'] for found in collection.find({'_id': {'$in': ids}}, {'_id': 1})} if ids else set()
