@@ -14,7 +14,7 @@ from batch_samples import FAILED, SAMPLES, WAITS, Sample
 
 from rp_api.platforms.systems import SCHEMES
 from rp_client.launcher.batch import launcher
-from rp_client.launcher.batch.retry import RETRY_TIME
+from rp_client.launcher.batch.retry import RETRY_TIMEOUT_S
 from rp_client.launcher.batch.systems.base import FINAL, BatchSystem, Delegated, Status
 from rp_client.launcher.batch.systems.registry import batch_system
 
@@ -92,7 +92,7 @@ def test_the_page_says_what_the_code_does() -> None:
     if os.environ.get('RP_WRITE_PAGES'):
         PAGE.write_text(text)
     assert text == PAGE.read_text()
-    assert f'{RETRY_TIME / 60:g} minutes' in parts[2] + parts[3]
+    assert f'{RETRY_TIMEOUT_S / 60:g} minutes' in parts[2] + parts[3]
 
 
 @pytest.mark.parametrize('name', NAMES)

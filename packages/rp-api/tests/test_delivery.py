@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rp_api import states
 from rp_api.coordination.contract import BULK
 from rp_api.coordination.hub import delivery
-from rp_api.coordination.hub.database import MANY_BYTES
+from rp_api.coordination.hub.database import BATCH_BYTES
 from rp_api.coordination.hub.delivery import News, next_delivery
 from rp_api.coordination.hub.peers import Peer
 from rp_api.coordination.hub.store import Store
@@ -84,13 +84,13 @@ def test_a_client_that_cannot_be_told_now_is_told_later(store: Store, flaw: str)
 
 def test_news_wait_for_a_client_that_has_too_much_on_its_way(store: Store) -> None:
     news, client = News(store.rev), a_client(store.rev)
-    client.in_flight = delivery.WINDOW
+    client.in_flight = delivery.MAX_IN_FLIGHT
     assert report(store, news, client, ('t0', RUNS, None))
     assert report(store, news, client, ('t1', RUNS, None))
     assert passed(news) == []
     client.in_flight -= 1
     assert passed(news) == [[('t0', RUNS, None), ('t1', RUNS, None)]]
-    assert client.in_flight == delivery.WINDOW
+    assert client.in_flight == delivery.MAX_IN_FLIGHT
     assert next_delivery(store, client, 1) is None
 
 
@@ -98,7 +98,7 @@ def test_news_wait_for_a_client_that_has_too_much_on_its_way(store: Store) -> No
 def test_news_that_wait_in_vain_are_read_from_the_file(store: Store, flaw: str) -> None:
     news, client = News(store.rev), a_client(store.rev)
     since = client.cursors
-    client.in_flight = delivery.WINDOW
+    client.in_flight = delivery.MAX_IN_FLIGHT
     assert report(store, news, client, ('t0', RUNS, None))
     client.in_flight, client.has_pending = 0, False
     if flaw == 'elsewhere':
@@ -116,7 +116,7 @@ def test_news_that_wait_in_vain_are_read_from_the_file(store: Store, flaw: str) 
 
 
 def test_more_news_than_are_to_wait_are_read_from_the_file(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery, 'MOST_BYTES', 400)
+    monkeypatch.setattr(delivery, 'MAX_WAITING_BYTES', 400)
     news, client = News(store.rev), a_client(store.rev)
     assert report(store, news, client, ('t0', RUNS, None))
     assert not report(store, news, client, ('t1', RUNS, None))
@@ -135,7 +135,7 @@ def test_old_news_are_not_passed_on(store: Store) -> None:
 
 def test_messages_stay_of_a_decent_size(store: Store) -> None:
     news, client = News(store.rev), a_client(store.rev)
-    big = b'x' * (MANY_BYTES // 2 + 1)
+    big = b'x' * (BATCH_BYTES // 2 + 1)
     for number in range(2):
         assert report(store, news, client, (f't{number}', LEFT, big))
     assert report(store, news, client, *[('t2', LEFT, None)] * 1) is True

@@ -197,8 +197,8 @@ def test_a_peer_is_fed_from_where_it_was_after_a_restart(site: Site) -> None:
 def test_a_hub_on_another_host_is_lost_when_it_is_silent_and_found_when_it_speaks(
         site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hub_connection, 'host_id', lambda: 'elsewhere')
-    monkeypatch.setattr(hub_connection, 'PING', 0.05)
-    monkeypatch.setattr(hub_connection, 'SILENCE', 0.3)
+    monkeypatch.setattr(hub_connection, 'PING_INTERVAL_S', 0.05)
+    monkeypatch.setattr(hub_connection, 'SILENCE_TIMEOUT_S', 0.3)
     client = site.client()
     client.do(client.connection.insert_pilots, {'p0': {}})
     client.until_settled()
@@ -499,7 +499,7 @@ def test_a_client_that_comes_in_time_takes_over(make_site: MakeSite, victims: li
 def test_a_hub_does_not_wait_for_agents_that_were_never_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                                tasks: int) -> None:
     """The application dies between the submission of a pilot and the start of its agent."""
-    monkeypatch.setattr(watch, 'ARRIVAL', 0.2)
+    monkeypatch.setattr(watch, 'ARRIVAL_TIMEOUT_S', 0.2)
     with lost_client(tmp_path, monkeypatch, orphan_timeout=0.1) as client:
         client.do(client.connection.insert_pilots, {'p0': {}})
         client.submit('p0', uids(tasks))
@@ -515,7 +515,7 @@ def test_a_silent_client_on_another_host_is_lost(tmp_path: Path, monkeypatch: py
 
 
 def test_a_hub_whose_client_never_comes_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, 'ARRIVAL', 0.2)
+    monkeypatch.setattr(watch, 'ARRIVAL_TIMEOUT_S', 0.2)
     with HubHere(tmp_path, orphan_timeout=0.1):
         pass   # which waits for its end
     assert sessions.summary(tmp_path).state == sessions.RESTING
@@ -525,13 +525,13 @@ def test_a_hub_whose_client_never_comes_ends(tmp_path: Path, monkeypatch: pytest
 def lost_client(directory: Path, monkeypatch: pytest.MonkeyPatch, orphan_timeout: float) -> Iterator[Client]:
     """A client elsewhere of a hub in this process; at the end, it is not heard any more, and the hub has ended."""
     monkeypatch.setattr(hub_connection, 'host_id', lambda: 'elsewhere')
-    monkeypatch.setattr(hub_connection, 'PING', 0.05)
+    monkeypatch.setattr(hub_connection, 'PING_INTERVAL_S', 0.05)
     with HubHere(directory, lease=3.0, orphan_timeout=orphan_timeout) as here:
         client = Client(here.address)
         try:
             yield client
             client.until_settled()
-            monkeypatch.setattr(hub_connection, 'PING', 1000)
+            monkeypatch.setattr(hub_connection, 'PING_INTERVAL_S', 1000)
             here.until_ended()
         finally:
             client.close()

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.fault
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     """A hub whose peers say more often than usual how far they are."""
-    monkeypatch.setattr(hub_connection, 'PING', 0.1)
+    monkeypatch.setattr(hub_connection, 'PING_INTERVAL_S', 0.1)
     with sites(tmp_path) as make:
         yield started(make)
 

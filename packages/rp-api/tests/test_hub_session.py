@@ -382,7 +382,7 @@ def test_the_word_of_the_client_on_how_an_agent_ended_wins(site: Site, client: C
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Peers are on another host than the hub, and tell often that they live."""
     monkeypatch.setattr(hub_connection, 'host_id', lambda: 'elsewhere')
-    monkeypatch.setattr(hub_connection, 'PING', 0.05)
+    monkeypatch.setattr(hub_connection, 'PING_INTERVAL_S', 0.05)
 
 
 @pytest.mark.usefixtures('elsewhere')
@@ -393,7 +393,7 @@ def test_an_agent_that_is_silent_for_longer_than_its_lease_is_lost_and_dismissed
     client.do(client.connection.insert_pilots, {'p0': {}})
     client.submit('p0', ['a'])
     agent.until(lambda: agent.order)
-    monkeypatch.setattr(hub_connection, 'SILENCE', 1000)
+    monkeypatch.setattr(hub_connection, 'SILENCE_TIMEOUT_S', 1000)
     agent.do(lambda: agent.connection._timer.cancel())   # the one that there is by then
     client.until(lambda: client.pilots)
     reason = 'the agent of p0 was silent for longer than its lease of 3 s'

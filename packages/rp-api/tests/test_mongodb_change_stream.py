@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from rp_api.coordination.mongodb import change_stream
-from rp_api.coordination.mongodb.change_stream import EARLY, WAIT, ChangeStream
+from rp_api.coordination.mongodb.change_stream import ANSWER_DELAY_S, MAX_EARLY_ANSWERS, ChangeStream
 from rp_api.coordination.mongodb.server import Collection
 from rp_api.coordination.mongodb.worker import Link
 from rp_api.coordination.mongodb.worker import Watcher as RealWatcher
@@ -78,7 +78,7 @@ def ring(monkeypatch: pytest.MonkeyPatch) -> Ring:
     return listen
 
 
-HELD: Answer = (WAIT, None)
+HELD: Answer = (ANSWER_DELAY_S, None)
 EMPTY: Answer = (0, None)
 NEWS: Answer = (0, {'operationType': 'insert'})
 
@@ -91,13 +91,13 @@ def test_a_server_that_holds_back_its_answers_is_listened_to(ring: Ring) -> None
 
 
 def test_a_server_that_answers_at_once_is_not_asked_for_ever(ring: Ring) -> None:
-    watcher, left = ring([EMPTY] * (EARLY + 1))
+    watcher, left = ring([EMPTY] * (MAX_EARLY_ANSWERS + 1))
     assert left == [EMPTY]
     assert watcher.intervals == [USUAL]
 
 
 def test_a_late_answer_does_not_hide_a_server_that_answers_at_once(ring: Ring) -> None:
-    watcher, left = ring([HELD, *[EMPTY] * EARLY, HELD])
+    watcher, left = ring([HELD, *[EMPTY] * MAX_EARLY_ANSWERS, HELD])
     assert left == [HELD]
     assert watcher.intervals == [SLOW, USUAL]
 

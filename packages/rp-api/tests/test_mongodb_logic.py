@@ -70,7 +70,7 @@ def test_numbers_grow() -> None:
 
 
 def test_large_results_are_replaced_by_a_sentence() -> None:
-    update = Update('a', states.DONE, {'exit_code': 0, 'return_value': 'x' * (documents.LARGEST + 1)})
+    update = Update('a', states.DONE, {'exit_code': 0, 'return_value': 'x' * (documents.MAX_VALUE_BYTES + 1)})
     part, = documents.packed_updates([update])
     (_, state, info), = documents.unpacked_updates(part)
     assert state == states.DONE
@@ -82,13 +82,13 @@ def test_updates_go_in_parts_that_fit() -> None:
     updates = [Update(f'{number}', states.DONE, {'stdout': 'x' * 1_000_000}) for number in range(20)]
     parts = documents.packed_updates(updates)
     assert [update for part in parts for update in documents.unpacked_updates(part)] == updates
-    assert max(map(len, parts)) <= documents.MANY_BYTES + 1000
+    assert max(map(len, parts)) <= documents.NEWS_BYTES + 1000
     assert documents.packed_updates([]) == []
 
 
 def test_large_descriptions_are_refused() -> None:
     with pytest.raises(CoordinationError, match=r'task\.000007'):
-        documents.packed('task.000007', {'code': 'x' * (documents.LARGEST + 1)})
+        documents.packed('task.000007', {'code': 'x' * (documents.MAX_VALUE_BYTES + 1)})
 
 
 @pytest.mark.parametrize('url', [

@@ -71,7 +71,7 @@ def test_entries_of_other_hosts_stay_for_a_while_and_rubbish_goes(tmp_path: Path
 
 
 def test_number_of_entries_is_limited(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_index, 'MOST', 3)
+    monkeypatch.setattr(session_index, 'MAX_ENTRIES', 3)
     made = [session(tmp_path, str(number)) for number in range(5)]
     assert len(list(state.iterdir())) == 3
     assert made[-1] in session_index.directories()

@@ -14,7 +14,7 @@ from rp_api import states
 from rp_api.coordination.hub import watch as module
 from rp_api.coordination.hub.peers import Peer, Peers
 from rp_api.coordination.hub.store import Store
-from rp_api.coordination.hub.watch import ARRIVAL, LAST_WORD, Watch
+from rp_api.coordination.hub.watch import ARRIVAL_TIMEOUT_S, LAST_WORD_TIMEOUT_S, Watch
 from rp_api.loop.event_loop import Timer
 from rp_api.transport import peer_watch
 from rp_api.wire import codec
@@ -145,7 +145,7 @@ def test_a_hub_that_was_stopped_blames_nobody(hub: Hub, clock: Clock) -> None:
 def test_an_attached_client_has_the_first_word_on_an_agent_that_died(hub: Hub, clock: Clock) -> None:
     hub.start().attach('client', 's')
     hub.watch.agent_gone(hub.attach('agent', 'p0', 'agent_0'), died=True)
-    clock.run(LAST_WORD - 0.1)
+    clock.run(LAST_WORD_TIMEOUT_S - 0.1)
     assert not hub.lost
     clock.run(0.1)
     assert hub.lost == {'p0': 'the agent of p0 died'}
@@ -160,7 +160,7 @@ def test_without_a_client_the_end_is_told_at_once(hub: Hub, clock: Clock) -> Non
 def test_an_agent_that_comes_back_in_time_is_not_lost(hub: Hub, clock: Clock) -> None:
     hub.start().attach('client', 's')
     hub.watch.agent_gone(hub.attach('agent', 'p0', 'agent_0'), died=True)
-    clock.run(LAST_WORD / 2)
+    clock.run(LAST_WORD_TIMEOUT_S / 2)
     hub.attach('agent', 'p0', 'agent_0')
     clock.run(LEASE / 2)
     assert not hub.lost
@@ -198,7 +198,7 @@ def test_pilots_whose_agents_never_came_are_lost_with_the_application(hub: Hub, 
     client = hub.attach('client', 's')
     hub.peers.forget(client)
     hub.watch.client_gone(detached=detached)
-    clock.run(ARRIVAL - 1)
+    clock.run(ARRIVAL_TIMEOUT_S - 1)
     assert not hub.lost
     clock.run(1)
     assert set(hub.lost) == ({'not launched'} if detached else {'launched', 'not launched'})
@@ -209,7 +209,7 @@ def test_a_client_that_comes_back_ends_the_wait(hub: Hub, clock: Clock) -> None:
     hub.watch.client_gone()
     clock.run(20)
     hub.attach('client', 's').watch.heard = clock.now + 1000
-    clock.run(2 * ARRIVAL)
+    clock.run(2 * ARRIVAL_TIMEOUT_S)
     assert not hub.lost
     assert not hub.cancelled
     assert not hub.ended
@@ -236,7 +236,7 @@ def test_idle_pilots_of_a_lost_application_are_cancelled_and_the_hub_ends_with_t
 def test_a_hub_without_a_client_from_the_beginning_ends(hub: Hub, clock: Clock) -> None:
     hub.store.update_pilots([('p0', states.DONE, None)], announce=True)
     hub.start()
-    clock.run(ARRIVAL - 1)
+    clock.run(ARRIVAL_TIMEOUT_S - 1)
     assert not hub.ended
     clock.run(32)
     assert hub.ended

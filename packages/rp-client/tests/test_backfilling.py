@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from rp_client.scheduler.backfilling import HIGH_WATER_MARK, OVERSUBSCRIPTION, OVERTAKING, Backfilling, oversubscription
+from rp_client.scheduler.backfilling import (
+    HIGH_WATER_MARK,
+    OVERSUBSCRIPTION,
+    OVERTAKING_TASKS_PER_CORE,
+    Backfilling,
+    oversubscription,
+)
 from rp_client.scheduler.base import Binding, Request
 from rp_client.scheduler.places import Need
 from rp_client.scheduler.room import Node, Room
@@ -238,12 +244,12 @@ def test_an_old_task_gets_a_pilot_to_itself() -> None:
     site.submit(3)
     site.submit(1, Need(cores=2))
     site.submit(200)
-    for _ in range(3 * OVERTAKING * 2):
+    for _ in range(3 * OVERTAKING_TASKS_PER_CORE * 2):
         oldest = next(uid for uid, pilot in site.bound.items() if pilot == 'p0')
         if 't3' in site.leave(oldest):
             break
     assert site.bound['t3'] == 'p0'
-    assert site.count - len(site.waiting) < 3 + 2 * OVERTAKING * 2
+    assert site.count - len(site.waiting) < 3 + 2 * OVERTAKING_TASKS_PER_CORE * 2
     passed = len(site.waiting)
     site.leave('t3')
     assert len(site.waiting) == passed - 2

@@ -11,7 +11,7 @@ import pytest
 
 from rp_client.launcher.batch import retry
 from rp_client.launcher.batch.endpoint import Endpoint
-from rp_client.launcher.batch.retry import BACKOFF_S, RETRY_TIME, Postponed
+from rp_client.launcher.batch.retry import BACKOFF_S, RETRY_TIMEOUT_S, Postponed
 
 TIMEOUT = 45.0
 URL = 'slurm://localhost/'
@@ -26,8 +26,8 @@ def test_delays_grow_up_to_a_minute() -> None:
         delays.append(postponed.next - now)
         now = postponed.next
     assert delays[:6] == [5, 10, 20, 40, 60, 60]
-    assert now == 100 + RETRY_TIME   # the last time, at the very end
-    assert sum(delays) == RETRY_TIME
+    assert now == 100 + RETRY_TIMEOUT_S   # the last time, at the very end
+    assert sum(delays) == RETRY_TIMEOUT_S
 
 
 def test_jobs_are_independent() -> None:
@@ -62,7 +62,7 @@ def job(tmp_path: Path, key: str) -> dict[str, Any]:
 
 def test_in_the_end_it_is_refused(told: queue.Queue[dict[str, Any]], tmp_path: Path,
                                   monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, 'RETRY_TIME', 0.2)
+    monkeypatch.setattr(retry, 'RETRY_TIMEOUT_S', 0.2)
     endpoint = Endpoint(URL, told.put)
     try:
         endpoint.request({'op': 'submit', 'url': URL, 'jobs': [job(tmp_path, 'a')]})
@@ -139,4 +139,4 @@ def test_a_full_batch_system_is_asked_for_ever() -> None:
         assert now < postponed.next <= now + BACKOFF_S[1]
         now = postponed.next
     assert postponed.add({'key': 'a'}, now)
-    assert not postponed.add({'key': 'a'}, now + RETRY_TIME)
+    assert not postponed.add({'key': 'a'}, now + RETRY_TIMEOUT_S)

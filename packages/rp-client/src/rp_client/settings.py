@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from rp_api.coordination.contract import LEASE
+from rp_api.coordination.contract import LEASE_S
 from rp_api.coordination.coordinator import Settings
 from rp_api.deprecated import warn_renamed
 from rp_api.description.casts import SESSION_UID
@@ -106,4 +106,4 @@ def _lease(heartbeat: Mapping[str, Any]) -> float:
     for key, value in heartbeat.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float('inf'):
             raise ValueError(f"cfg['heartbeat'][{key!r}] is {value!r}, it must be a positive number of seconds")
-    return float(heartbeat.get('timeout', LEASE))
+    return float(heartbeat.get('timeout', LEASE_S))

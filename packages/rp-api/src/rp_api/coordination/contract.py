@@ -49,7 +49,7 @@ LEFT_AGENT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
 WINDOW = 8
 """Messages that the coordinator has not accepted yet at which `room` turns False."""
 
-LEASE = 60.0
+LEASE_S = 60.0
 """Seconds after which an agent that does not answer is declared lost; a session may set another value."""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from rp_api.coordination.contract import LEASE, ClientConnection
+from rp_api.coordination.contract import LEASE_S, ClientConnection
 from rp_api.loop.event_loop import Loop
 
 
@@ -26,7 +26,7 @@ class Settings:
     hub_url: str = ''
     listen: str = ''
     address: str = ''
-    lease: float = LEASE
+    lease: float = LEASE_S
     orphan_timeout: float = 60.0
 
 

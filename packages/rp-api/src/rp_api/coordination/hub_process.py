@@ -27,16 +27,16 @@ from rp_api.system.host import python_program
 from rp_api.system.processes import exit_code, reap_left, start_time
 from rp_api.system.processes import leave as leave_process
 
-RESTARTS = 5
+MAX_RESTARTS = 5
 """Number of restarts of a hub before the session fails."""
 
-STEADY = 60.0
+STEADY_S = 60.0
 """Seconds of operation after which the count of restarts begins again."""
 
-ANSWER = 1.0
+CHECK_INTERVAL_S = 1.0
 """Seconds between checks of an existing hub until it reports its process id."""
 
-KILLED = 5.0
+KILL_TIMEOUT_S = 5.0
 """Seconds to wait for the end of a killed process."""
 
 _log = logging.getLogger('radical.pilot.engine')
@@ -66,7 +66,7 @@ class HubProcess(Coordinator):
         self._loop: Loop | None = None
         self._connection: HubClientConnection | None = None
         self._timer: Timer | None = None
-        self._restarts = Restarts(RESTARTS, STEADY)
+        self._restarts = Restarts(MAX_RESTARTS, STEADY_S)
         self._started = 0.0
         self._ending = False
         self._read_config()
@@ -90,7 +90,7 @@ class HubProcess(Coordinator):
             try:
                 self._start_process(fresh=self._process is None and not self.attached)
             except BaseException:
-                self.stop(KILLED)
+                self.stop(KILL_TIMEOUT_S)
                 raise
 
     def connect(self, loop: Loop) -> HubClientConnection:
@@ -120,7 +120,7 @@ class HubProcess(Coordinator):
         if self._handle is not None:
             self._handle.watch(loop, self._died)
         else:
-            self._timer = loop.call_later(ANSWER, self._look)
+            self._timer = loop.call_later(CHECK_INTERVAL_S, self._look)
 
     def ending(self) -> None:
         self._ending = True
@@ -140,7 +140,7 @@ class HubProcess(Coordinator):
         in_order = self._await_end(patience)
         if not in_order and self._handle is not None:
             self._handle.send_signal(signal.SIGKILL)
-            self._await_end(KILLED)
+            self._await_end(KILL_TIMEOUT_S)
         self._forget()
         reap_left()   # the hub may have been our child in an earlier session
         code = self.ended()
@@ -188,7 +188,7 @@ class HubProcess(Coordinator):
         answer = self._tell(self._process, self._config | {
             'fresh': fresh, 'patient': patient, 'starter': (os.getpid(), start_time(os.getpid()))})
         if not answer.get('ok'):
-            if not self._await_end(KILLED):
+            if not self._await_end(KILL_TIMEOUT_S):
                 self._process.kill()
             self._process.wait()
             reason = answer.get('error') or self.last_words()
@@ -249,7 +249,7 @@ class HubProcess(Coordinator):
         """Check an existing hub that has not answered yet."""
         assert self._loop is not None
         if self._is_served():
-            self._timer = self._loop.call_later(ANSWER, self._look)
+            self._timer = self._loop.call_later(CHECK_INTERVAL_S, self._look)
         else:
             self._died()
 

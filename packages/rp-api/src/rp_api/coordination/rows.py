@@ -14,7 +14,7 @@ from rp_api.wire import codec
 
 _new = tuple.__new__   # makes a named tuple in half the time of a call of its class, which counts for many tasks
 
-MANY_BYTES = 16 << 20
+MESSAGE_BYTES = 16 << 20
 """Size of a message in bytes after which no entity is added."""
 
 Row = TypeVar('Row', bound=tuple[Any, ...])
@@ -22,14 +22,14 @@ Row = TypeVar('Row', bound=tuple[Any, ...])
 
 def parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
     """Yield rows, whose last column has variable size, in parts for messages of limited size."""
-    if len(rows) <= BULK and sum([len(row[-1] or b'') for row in rows]) < MANY_BYTES:   # most are
+    if len(rows) <= BULK and sum([len(row[-1] or b'') for row in rows]) < MESSAGE_BYTES:   # most are
         if rows:
             yield rows
         return
     first = size = 0
     for end, row in enumerate(rows, 1):
         size += len(row[-1] or b'')
-        if end - first == BULK or size >= MANY_BYTES:
+        if end - first == BULK or size >= MESSAGE_BYTES:
             yield rows[first:end]
             first, size = end, 0
     if first < len(rows):

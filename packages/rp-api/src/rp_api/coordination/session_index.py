@@ -17,10 +17,10 @@ from pathlib import Path
 from rp_api.errors import OwnershipError
 from rp_api.system import private
 
-MOST = 1000
+MAX_ENTRIES = 1000
 """Entries that are kept; the oldest ones go."""
 
-AGE = 30 * 86400.0
+MAX_AGE_S = 30 * 86400.0
 """Seconds after which an entry of another host, or one that cannot be read, is removed."""
 
 _DATABASE = 'hub.db'   # as `rp_api.coordination.sessions` has it, which takes time to import
@@ -41,9 +41,9 @@ def note(directory: str) -> None:
         entry = json.dumps({'directory': directory, 'host': os.uname().nodename})
         private.write_file(place / hashlib.sha256(os.fsencode(directory)).hexdigest()[:32], entry.encode())
         entries = os.listdir(place)
-        if len(entries) > MOST:
+        if len(entries) > MAX_ENTRIES:
             oldest = sorted(entries, key=lambda name: os.lstat(place / name).st_mtime)
-            for name in oldest[:len(entries) - MOST]:
+            for name in oldest[:len(entries) - MAX_ENTRIES]:
                 os.unlink(place / name)
 
 
@@ -74,6 +74,6 @@ def _directory(entry: Path) -> Path | None:
     except (OSError, ValueError, KeyError, TypeError):
         pass
     with suppress(OSError):
-        if host == os.uname().nodename or time.time() - entry.lstat().st_mtime > AGE:
+        if host == os.uname().nodename or time.time() - entry.lstat().st_mtime > MAX_AGE_S:
             entry.unlink()
     return None

@@ -25,8 +25,8 @@ from rp_api.resources.numa import NumaDomainMap, NumaNode
 from rp_api.resources.pool import bits, ensure
 from rp_api.resources.slots import RankRequirements, Slot
 
-_ENOUGH = 1_000  # maximum number of request shapes whose limits are remembered
-_FEW = 50  # maximum number of shapes whose full nodes are remembered: each release updates all of them
+_MAX_LIMITS = 1_000  # maximum number of request shapes whose limits are remembered
+_MAX_SHAPES = 50  # maximum number of shapes whose full nodes are remembered: each release updates all of them
 _SIZES = ('cores_per_node', 'gpus_per_node', 'lfs_per_node', 'mem_per_node')
 
 
@@ -67,7 +67,7 @@ class Memory:
 
     def close(self, shape: Shape, position: int) -> None:
         """Record that a node has no room for a slot of the shape."""
-        if shape not in self._open and len(self._open) >= _FEW:
+        if shape not in self._open and len(self._open) >= _MAX_SHAPES:
             self._open.clear()
         self._open[shape] = self.open(shape) & ~(1 << position)
 
@@ -215,7 +215,7 @@ class NodeList(Record):
         """Return the maximum number of slots of the shape on one node, and on all nodes."""
         key, limits = (request.shape, request.per_node), self._memory.limits
         if key not in limits:
-            if len(limits) >= _ENOUGH:
+            if len(limits) >= _MAX_LIMITS:
                 limits.clear()
             most = [node.most(*key) for node in self['nodes']]
             limits[key] = max(most, default=0), sum(most)

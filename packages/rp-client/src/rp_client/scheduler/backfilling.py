@@ -20,7 +20,7 @@ from rp_client.scheduler.room import Node, Room
 OVERSUBSCRIPTION = 'RADICAL_PILOT_BF_OVERSUBSCRIPTION'
 HIGH_WATER_MARK = 'RADICAL_PILOT_BACKFILLING_HWM'
 
-OVERTAKING = 10
+OVERTAKING_TASKS_PER_CORE = 10
 """Tasks per core of a place that may pass an older task before the place is reserved for that task."""
 
 
@@ -318,7 +318,7 @@ class Backfilling(TaskScheduler):
         fitting = [place for place in self._eligible(head.kind, self._places) if place.room.capacity(need)]
         if fitting:
             place = max(fitting, key=lambda place: place.room.free_cores)
-            if self._passing > OVERTAKING * place.room.cores:
+            if self._passing > OVERTAKING_TASKS_PER_CORE * place.room.cores:
                 self._reserved = place.uid
 
 

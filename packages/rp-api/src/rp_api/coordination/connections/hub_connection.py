@@ -25,16 +25,16 @@ from rp_api.transport.resend import ResendQueue
 from rp_api.wire import codec
 from rp_profiling.write.host_clock import SAME, Moment
 
-PING = 2.0
+PING_INTERVAL_S = 2.0
 """Seconds between heartbeats."""
 
-RETRY = (10, 20)
+RECONNECT_INTERVALS_MS = (10, 20)
 """Milliseconds between attempts to connect, first and later; most of them occur while the hub starts."""
 
-HASTE = 0.25
+FINAL_PING_INTERVAL_S = 0.25
 """Seconds between heartbeats at the end, when the application waits for the answer."""
 
-SILENCE = 60.0
+SILENCE_TIMEOUT_S = 60.0
 """Seconds after which a hub on another host that does not answer is considered lost."""
 
 _log = logging.getLogger('radical.pilot.coordination')
@@ -75,9 +75,9 @@ class HubConnection(Connection):
         self._socket = self._link.socket
         self._socket.setsockopt(zmq.IDENTITY, instance.encode())
         self._socket.setsockopt(zmq.SNDHWM, 0)
-        self._socket.reconnect_ivl, self._socket.reconnect_ivl_max = RETRY
+        self._socket.reconnect_ivl, self._socket.reconnect_ivl_max = RECONNECT_INTERVALS_MS
         self._link.open()
-        self._timer = loop.call_later(PING, self._ping)
+        self._timer = loop.call_later(PING_INTERVAL_S, self._ping)
 
     def when_settled(self, callback: Callable[[], object]) -> None:
         if self._unsettled:
@@ -228,7 +228,7 @@ class HubConnection(Connection):
         return bool(self._hello['hold'] or self._hello['recover'])
 
     def _ping(self) -> None:
-        if not self._lost and self._hub.silent(SILENCE):
+        if not self._lost and self._hub.silent(SILENCE_TIMEOUT_S):
             self._hub_lost('it does not answer')
         if self._greeting:   # the hello or its answer was lost, or takes long
             self._say_hello()
@@ -236,13 +236,14 @@ class HubConnection(Connection):
             self._post([0, 'ping', self._unsettled.sent, *self._cursors, self._holds])
             if self._welcome and not self._hub.by_process:   # it is on another host
                 self._clock.due()
-        self._timer = self._loop.call_later(min(PING, HASTE) if self._finishing else PING, self._ping)
+        interval = min(PING_INTERVAL_S, FINAL_PING_INTERVAL_S) if self._finishing else PING_INTERVAL_S
+        self._timer = self._loop.call_later(interval, self._ping)
 
     def _make_haste(self) -> None:
         """Shorten the heartbeat, because the application waits for the answer."""
         self._finishing = True
         self._timer.cancel()
-        self._timer = self._loop.call_later(min(PING, HASTE), self._ping)
+        self._timer = self._loop.call_later(min(PING_INTERVAL_S, FINAL_PING_INTERVAL_S), self._ping)
 
     def _hub_died(self) -> None:
         self._hub_lost('it died')

@@ -19,7 +19,7 @@ CREATE TABLE IF NOT EXISTS claims (
     PRIMARY KEY (pilot, last)) WITHOUT ROWID;
 """
 
-_MANY = 256
+_PRUNE_AFTER_CLAIMS = 256
 """Number of new claims after which claims without remaining tasks are pruned."""
 
 
@@ -29,7 +29,7 @@ class Claims:
     def __init__(self, database: Database, tasks: TaskTable) -> None:
         self._db = database
         self._tasks = tasks
-        self._prune_at = _MANY
+        self._prune_at = _PRUNE_AFTER_CLAIMS
         self._made = 0
 
     def own(self, pilot: str, agent: str, since: int, limit: int) -> Batch:
@@ -71,4 +71,4 @@ class Claims:
                 if following[0] == pilot and not self._tasks.new(pilot, first - 1, 1, last).rows]
         self._db.write_many('DELETE FROM claims WHERE pilot = ? AND last = ?', done)
         self._made = 0
-        self._prune_at = max(_MANY, len(rows) - len(done))
+        self._prune_at = max(_PRUNE_AFTER_CLAIMS, len(rows) - len(done))

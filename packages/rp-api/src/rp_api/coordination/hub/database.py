@@ -11,25 +11,25 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-MANY_BYTES = 16 << 20
+BATCH_BYTES = 16 << 20
 """Size of a batch in bytes after which no row is added, so that it fits into a message."""
 
-_PAGE = 1 << 14
+_PAGE_BYTES = 1 << 14
 """Page size of the file in bytes."""
 
-_LOG = 4 << 20
+_LOG_BYTES = 4 << 20
 """Size of the write-ahead log in bytes at which a checkpoint moves it to the file."""
 
-_PROBE = 1 << 20
+_PROBE_BYTES = 1 << 20
 """Free bytes required before writing is resumed to a file that could not grow."""
 
 _PRAGMAS = f"""
-PRAGMA page_size = {_PAGE};
+PRAGMA page_size = {_PAGE_BYTES};
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = NORMAL;
 PRAGMA cache_size = -8192;
-PRAGMA wal_autocheckpoint = {_LOG // _PAGE};
-PRAGMA journal_size_limit = {2 * _LOG};
+PRAGMA wal_autocheckpoint = {_LOG_BYTES // _PAGE_BYTES};
+PRAGMA journal_size_limit = {2 * _LOG_BYTES};
 """
 
 # Texts of SQLite errors whose cause may pass. (Error codes would be better, but Python 3.10 does not provide them.)
@@ -111,7 +111,7 @@ class Database:
         """
         self.rollback()
         self._take_over_log()
-        self.set_meta([('probe', bytes(_PROBE))])
+        self.set_meta([('probe', bytes(_PROBE_BYTES))])
         self.query('COMMIT')
         self.set_meta([('probe', None)])
         self.query('COMMIT')
@@ -145,6 +145,6 @@ def batch(cursor: Iterable[Row], limit: int, end: int) -> Batch:
     for row in cursor:
         rows.append(row)
         size += len(row[-1] or b'')
-        if len(rows) >= limit or size >= MANY_BYTES:
+        if len(rows) >= limit or size >= BATCH_BYTES:
             return Batch(rows, row[0])
     return Batch(rows, end)

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from rp_api.coordination.contract import BULK
-from rp_api.coordination.hub.database import MANY_BYTES, Batch
+from rp_api.coordination.hub.database import BATCH_BYTES, Batch
 from rp_api.coordination.hub.peers import Peer
 from rp_api.coordination.hub.store import Store
 from rp_api.coordination.hub.task_table import Update
 
-WINDOW = 8
+MAX_IN_FLIGHT = 8
 """Maximum number of deliveries in flight to one peer."""
 
-MOST_BYTES = 2 * MANY_BYTES
+MAX_WAITING_BYTES = 2 * BATCH_BYTES
 """Approximate maximum size in bytes of the updates that wait for a client in memory."""
 
-_ROW = 256   # approximate bytes of a row without info
+_ROW_BYTES = 256   # approximate bytes of a row without info
 
 Delivery = tuple[list[Any], list[Any]]
 
@@ -47,8 +47,8 @@ class News:
         if client is None or not client.listens:
             return False
         end = self._waiting[-1].rev if self._waiting else client.cursors[0]
-        size = sum([_ROW + len(info or b'') for _, _, info in updates])
-        if end < self._announced or self._size + size > MOST_BYTES:
+        size = sum([_ROW_BYTES + len(info or b'') for _, _, info in updates])
+        if end < self._announced or self._size + size > MAX_WAITING_BYTES:
             return False
         if not self._waiting or not self._waiting[-1].has_room(len(updates), size):
             self._waiting.append(_Bulk(end))
@@ -66,7 +66,7 @@ class News:
             return messages
         if not client.listens or (self._waiting and client.cursors[0] != self._waiting[0].since):
             self._forget()
-        while self._waiting and client.in_flight < WINDOW:
+        while self._waiting and client.in_flight < MAX_IN_FLIGHT:
             bulk = self._waiting.popleft()
             self._size -= bulk.size
             client.cursors = bulk.rev, bulk.rev
@@ -96,7 +96,7 @@ class _Bulk:
 
     def has_room(self, count: int, size: int) -> bool:
         """Return whether so many more fit in."""
-        return len(self.rows) + count <= BULK and self.size + size <= MANY_BYTES
+        return len(self.rows) + count <= BULK and self.size + size <= BATCH_BYTES
 
     def add(self, updates: Sequence[Update], size: int, rev: int) -> None:
         """Add updates up to that revision."""

@@ -38,10 +38,10 @@ from rp_api.transport.connection import Strangers
 from rp_profiling.write.detail import chosen
 from rp_profiling.write.tracer import Tracer
 
-CLAIM = 5.0
+CLAIM_TIMEOUT_S = 5.0
 """Seconds to wait for the end of another hub in the directory, whose application died."""
 
-RETRY = 1.0
+RETRY_INTERVAL_S = 1.0
 """Seconds between attempts to open the database of an existing session while the disk is full."""
 
 DESCRIPTORS = 48
@@ -50,10 +50,10 @@ DESCRIPTORS = 48
 THREADS = 2
 """Threads of ZeroMQ."""
 
-FILE_SIZE = 64 << 20
+FILE_BYTES = 64 << 20
 """Bytes needed for the database of a session and its log: those of some ten thousand tasks."""
 
-UNREAD = 10_000
+MAX_UNREAD_MESSAGES = 10_000
 """Maximum number of messages that wait for a peer; a peer that does not read them gets no more."""
 
 _log = logging.getLogger('radical.pilot.hub')
@@ -65,7 +65,7 @@ def serve(config: dict[str, Any], ready: Callable[[list[str]], object]) -> None:
     A hub that replaces one that died (`patient`) lets peers connect and wait while its database cannot be written.
     """
     directory = os.path.dirname(config['database'])
-    claimed = claim(directory, CLAIM)
+    claimed = claim(directory, CLAIM_TIMEOUT_S)
     if config['fresh']:
         _begin(Path(directory), config['database'])
     if config['runtime_dir']:
@@ -81,7 +81,7 @@ def serve(config: dict[str, Any], ready: Callable[[list[str]], object]) -> None:
     strangers: Strangers | None = None
     try:
         socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
-        socket.setsockopt(zmq.SNDHWM, UNREAD)
+        socket.setsockopt(zmq.SNDHWM, MAX_UNREAD_MESSAGES)
         keys.make_server(socket, keys.KeyPair(config['public'].encode(), config['secret'].encode()))
         endpoints = [_bound(socket, endpoint) for endpoint in config['endpoints']]
         strangers = Strangers(loop, socket, ', '.join(endpoints))
@@ -151,7 +151,7 @@ def _open_in_time(config: dict[str, Any]) -> Store:
             if not failed:
                 _log.error('%s cannot be written: %s; the hub waits until it can', config['database'], error)
             failed = True
-            time.sleep(RETRY)
+            time.sleep(RETRY_INTERVAL_S)
 
 
 def _bound(socket: zmq.Socket[bytes], wanted: str) -> str:
@@ -198,7 +198,7 @@ def main() -> int:
         limits.raise_descriptors()
         limits.require_descriptors('the hub', DESCRIPTORS)
         limits.require_threads('the hub', THREADS)
-        limits.require_file_size('the hub', FILE_SIZE)
+        limits.require_file_size('the hub', FILE_BYTES)
         serve(config, lambda endpoints: _answer({'ok': True, 'endpoints': endpoints}))
     except (OSError, sqlite3.Error, zmq.ZMQError, PilotError) as error:
         _log.exception('the hub fails')

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Sequence
 
 from rp_api.coordination.contract import BULK
-from rp_api.coordination.hub.database import MANY_BYTES, Batch, Row, batch
+from rp_api.coordination.hub.database import BATCH_BYTES, Batch, Row, batch
 
-MOST = 8 * BULK
+MAX_ROWS = 8 * BULK
 """Maximum number of cached tasks of a pilot; if its agents do not keep up, none are cached."""
 
 
@@ -42,7 +42,7 @@ class RecentTasks:
         tail.rows += rows
         tail.uids.update([row[1] for row in rows])
         tail.size += sum([len(row[-1]) for row in rows])
-        if len(tail.rows) > MOST or tail.size > MANY_BYTES:
+        if len(tail.rows) > MAX_ROWS or tail.size > BATCH_BYTES:
             del self._tails[pilot]
 
     def clear(self) -> None:

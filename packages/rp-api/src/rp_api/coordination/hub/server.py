@@ -4,8 +4,9 @@ Messages are msgpack lists. A peer sends `[number, operation, arguments...]`; me
 numbered from 1, all others have the number 0. They are acknowledged (`['ack', number, rev]`) once they are durable. A
 peer sends `hello` on each new connection, and when the hub requests it (`['who']`), because it does not know the peer
 or a number is missing; the peer then resends unacknowledged messages. So a new hub or a broken connection loses
-nothing. The hub sends updates to a peer as `['feed', since, upto, ...]` (two revisions each), at most `delivery.WINDOW`
-of them before the peer confirms (`seen`); the updates for a slow peer wait in the database, not in memory.
+nothing. The hub sends updates to a peer as `['feed', since, upto, ...]` (two revisions each), at most
+`delivery.MAX_IN_FLIGHT` of them before the peer confirms (`seen`); the updates for a slow peer wait in the database,
+not in memory.
 Peers on other hosts request the time (`clock`), and send moments on both clocks for the traces (`moment`).
 
 Any message may be lost. A peer that receives a feed which does not continue its data sends hello. The loss of the last
@@ -47,10 +48,10 @@ from rp_api.transport.connection import signed_arrivals
 from rp_api.wire import codec
 from rp_profiling.write.tracer import Tracer
 
-TURN = 0.01
+TURN_S = 0.01
 """Seconds after which a commit takes no further message, so that the senders of the others can continue."""
 
-RETRY = 1.0
+RETRY_INTERVAL_S = 1.0
 """Seconds between attempts to write while the disk is full."""
 
 _log = logging.getLogger('radical.pilot.hub')
@@ -110,7 +111,7 @@ class HubServer:
     def _receive(self) -> None:
         """Process waiting messages; their effects are handled together at the end of the turn."""
         self._turn_soon()
-        end = time.monotonic() + TURN
+        end = time.monotonic() + TURN_S
         for address, data, key in signed_arrivals(self._socket, self._malformed):
             self._handle(address, data, self._roles[key])
             if time.monotonic() > end:
@@ -211,7 +212,7 @@ class HubServer:
                 peer.asked, peer.recovering = None, bool(page[1])
         waiting = [peer for peer in self._peers if peer.has_pending]
         while waiting:
-            waiting = [peer for peer in waiting if peer.in_flight < delivery.WINDOW and peer.listens]
+            waiting = [peer for peer in waiting if peer.in_flight < delivery.MAX_IN_FLIGHT and peer.listens]
             for peer in list(waiting):
                 batch = delivery.next_delivery(self._store, peer, self._peers.takers(peer.uid))
                 if batch is None:
@@ -243,7 +244,7 @@ class HubServer:
         if not self._stuck:
             self._stuck = True
             _log.error('%s cannot be written: %s; nothing is accepted until it can', self._store.path, error)
-            self._loop.call_later(RETRY, self._get_going)
+            self._loop.call_later(RETRY_INTERVAL_S, self._get_going)
 
     def _get_going(self) -> None:
         """Resume service if the database can be written."""
@@ -253,7 +254,7 @@ class HubServer:
             if not is_passing(error):
                 raise
             self._store.rollback()
-            self._loop.call_later(RETRY, self._get_going)
+            self._loop.call_later(RETRY_INTERVAL_S, self._get_going)
             return
         self._stuck = False
         _log.warning('%s can be written again', self._store.path)

@@ -20,7 +20,7 @@ from rp_api import states
 from rp_api.coordination.contract import BOUND_STATE, LEFT_AGENT, UNBOUND, UNBOUND_STATE
 from rp_api.coordination.hub.acknowledged import keep_told
 from rp_api.coordination.hub.chunk_table import ChunkTable
-from rp_api.coordination.hub.database import MANY_BYTES, Batch, Database, Row, batch
+from rp_api.coordination.hub.database import BATCH_BYTES, Batch, Database, Row, batch
 from rp_api.coordination.hub.recent_tasks import RecentTasks
 from rp_api.task_modes import SERVICE_MODES
 from rp_api.wire import codec
@@ -283,7 +283,7 @@ class TaskTable:
         for task, *row in found:
             rows.append(tuple(row))
             size += len(row[5]) + len(row[7] or b'')
-            if len(rows) >= limit or size >= MANY_BYTES:
+            if len(rows) >= limit or size >= BATCH_BYTES:
                 return rows, task
         return rows, 0
 

@@ -15,16 +15,16 @@ from rp_api.coordination.hub.store import Store
 from rp_api.coordination.shutdown_rule import ShutdownRule
 from rp_api.loop.event_loop import Loop, Timer
 
-ARRIVAL = 60.0
+ARRIVAL_TIMEOUT_S = 60.0
 """Seconds that agents have to connect after the application died; then they are no longer expected."""
 
-LAST_WORD = 2.0
+LAST_WORD_TIMEOUT_S = 2.0
 """Seconds that an attached client has to report how an agent ended: its launcher knows more than the hub."""
 
-_SOON = 0.5
+_COUNT_INTERVAL_S = 0.5
 """Seconds between counts of the remaining work: counting costs more than an update."""
 
-_LATE = 1.0
+_STALL_S = 1.0
 """Delay of a timer in seconds that shows that this process was stopped, and has received nothing."""
 
 _IN_QUEUE = states.PILOT.value(states.PMGR_ACTIVE_PENDING)
@@ -58,7 +58,7 @@ class Watch:
         self._declare, self._cancel, self._end, self._silent = declare, cancel, end, silent
         for pilot, agent in self._store.agents():
             self._miss(pilot, agent, self._lease, self._silence(pilot))
-        self._loop.call_later(ARRIVAL, self.expect_client)
+        self._loop.call_later(ARRIVAL_TIMEOUT_S, self.expect_client)
         self._check_leases(time.monotonic())
 
     @property
@@ -79,7 +79,7 @@ class Watch:
             self._end()
             return
         self._shutdown_rule.client_lost(detached=detached)
-        self._loop.call_later(ARRIVAL, self._fail_absent, detached)
+        self._loop.call_later(ARRIVAL_TIMEOUT_S, self._fail_absent, detached)
         self._orphan_check_at(time.monotonic())
 
     def agent_attached(self, agent: Peer) -> None:
@@ -89,12 +89,13 @@ class Watch:
     def agent_gone(self, agent: Peer, *, died: bool) -> None:
         """Record that an agent has ended without a goodbye: its process died, or it does not answer."""
         reason = f'the agent of {agent.uid} died' if died else self._silence(agent.uid)
-        self._miss(agent.uid, agent.agent, LAST_WORD if died and self._peers.client is not None else 0.0, reason)
+        delay = LAST_WORD_TIMEOUT_S if died and self._peers.client is not None else 0.0
+        self._miss(agent.uid, agent.agent, delay, reason)
 
     def turn(self) -> None:
         """Schedule a check after changes."""
         if self._shutdown_rule.orphaned:
-            self._orphan_check_at(time.monotonic() + _SOON)
+            self._orphan_check_at(time.monotonic() + _COUNT_INTERVAL_S)
 
     # agents
 
@@ -108,8 +109,8 @@ class Watch:
     def _give_up(self, due: float) -> None:
         """Declare pilots lost whose agents did not reconnect in time."""
         now = time.monotonic()
-        if now > due + _LATE:   # process first the messages that arrived meanwhile
-            self._loop.call_later(_LATE, self._give_up, now + _LATE)
+        if now > due + _STALL_S:   # process first the messages that arrived meanwhile
+            self._loop.call_later(_STALL_S, self._give_up, now + _STALL_S)
             return
         for key, (deadline, reason) in list(self._missing.items()):
             if deadline <= now:
@@ -118,7 +119,7 @@ class Watch:
 
     def _check_leases(self, due: float) -> None:
         now = time.monotonic()
-        if now > due + _LATE:
+        if now > due + _STALL_S:
             self._peers.hear_all()
         for peer in self._peers.silent(self._lease):
             self._silent(peer)

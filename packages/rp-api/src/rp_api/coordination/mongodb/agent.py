@@ -19,10 +19,10 @@ from rp_api.coordination.shutdown_rule import ShutdownRule
 from rp_api.loop.event_loop import Loop
 from rp_api.task_modes import SERVICE_MODES
 
-PARCELS = 4
+MAX_PARCELS_READ = 4
 """Maximum number of parcels that are read together."""
 
-ON_WAY = 2
+MAX_PARCELS_WAITING = 2
 """Maximum number of parcels that wait for the loop before another one is taken."""
 
 
@@ -107,7 +107,8 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
         return self._take() or bool(outcomes)
 
     def _parcels(self) -> list[Document]:
-        return list(self._collection.find({'type': 'parcel', 'pilot': self._pilot}).sort('number', 1).limit(PARCELS))
+        found = self._collection.find({'type': 'parcel', 'pilot': self._pilot})
+        return list(found.sort('number', 1).limit(MAX_PARCELS_READ))
 
     def _commands(self, **numbers: int) -> list[Document]:
         return list(self._collection.find(
@@ -133,12 +134,12 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
                 self._loop.call_soon(self._on_order, documents.command_of(document))
             elif self._hold:
                 continue
-            elif self._on_way >= ON_WAY or self._link.closing.is_set():
+            elif self._on_way >= MAX_PARCELS_WAITING or self._link.closing.is_set():
                 return found
             else:
                 self._claim(document)
             found = True
-            if len(parcels) == PARCELS and document is parcels[-1]:   # more may precede the next command
+            if len(parcels) == MAX_PARCELS_READ and document is parcels[-1]:   # more may precede the next command
                 return found
         return found
 

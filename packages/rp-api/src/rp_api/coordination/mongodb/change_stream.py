@@ -16,13 +16,13 @@ from pymongo.errors import PyMongoError
 from rp_api.coordination.mongodb.server import Collection, Document, brief
 from rp_api.coordination.mongodb.worker import Link, LinkThread, Watcher, remaining
 
-WAIT = 0.5
+ANSWER_DELAY_S = 0.5
 """Seconds for which the server delays an answer without changes."""
 
-EARLY = 3
+MAX_EARLY_ANSWERS = 3
 """Number of consecutive early empty answers after which a server counts as one that does not delay them."""
 
-SLOW = 5.0
+MAX_POLL_INTERVAL_S = 5.0
 """Maximum seconds between polls of a watcher that a stream wakes, and between attempts to open a stream."""
 
 _log = logging.getLogger('radical.pilot.coordination')
@@ -57,19 +57,19 @@ class ChangeStream(LinkThread):
                 _log.debug('the change stream broke off: %s', brief(error))
             self._watcher.slow_down(self._usual)
             self._watcher.call()
-            self._link.closing.wait(SLOW)
+            self._link.closing.wait(MAX_POLL_INTERVAL_S)
 
     def _listen(self) -> bool:
         """Listen until the stream breaks; return False if the server does not delay empty answers."""
-        with self._collection.watch(self._pipeline, max_await_time_ms=int(1000 * WAIT)) as stream:
+        with self._collection.watch(self._pipeline, max_await_time_ms=int(1000 * ANSWER_DELAY_S)) as stream:
             early, slow = 0, False
             while stream.alive and not self._link.closing.is_set():
-                deadline = time.monotonic() + WAIT / 2
+                deadline = time.monotonic() + ANSWER_DELAY_S / 2
                 if stream.try_next() is not None:
                     self._watcher.call()
                 elif remaining(deadline) > 0:
                     early += 1
-                    if early == EARLY:   # polling would be continuous
+                    if early == MAX_EARLY_ANSWERS:   # polling would be continuous
                         self._watcher.slow_down(self._usual)
                         return False
                     continue

@@ -22,7 +22,7 @@ from rp_api.loop.process_handle import ProcessHandle
 from rp_api.system.host import host_id
 from rp_api.wire import codec
 
-GRACE = 2.0
+DEATH_GRACE_S = 2.0
 """Seconds between the death of an agent on this host and the end of its pilot: its launcher may report more."""
 
 Refused = Callable[[Sequence[str], str], object]
@@ -224,7 +224,7 @@ class MongoClientConnection(MongoConnection, ClientConnection):
 
     def _on_dead(self, agent: Document) -> None:
         self._forget(agent['instance'])
-        self._loop.call_later(GRACE, self._declare, agent, f'the agent of {agent["pilot"]} died')
+        self._loop.call_later(DEATH_GRACE_S, self._declare, agent, f'the agent of {agent["pilot"]} died')
 
     def _forget(self, instance: str) -> None:
         handle = self._watched[instance]

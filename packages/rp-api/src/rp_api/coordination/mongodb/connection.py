@@ -14,20 +14,20 @@ from pymongo.errors import BulkWriteError
 from rp_api import states
 from rp_api.coordination.contract import Connection, Update
 from rp_api.coordination.mongodb import documents
-from rp_api.coordination.mongodb.change_stream import SLOW, ChangeStream
+from rp_api.coordination.mongodb.change_stream import MAX_POLL_INTERVAL_S, ChangeStream
 from rp_api.coordination.mongodb.clock import read_clock
 from rp_api.coordination.mongodb.server import Client, Collection, Document
 from rp_api.coordination.mongodb.worker import Link, LinkThread, Watcher, Writer, remaining
 from rp_api.loop.event_loop import Loop
 from rp_profiling.write.host_clock import Moment
 
-POLL = (0.02, 1.0)
+POLL_INTERVALS_S = (0.02, 1.0)
 """Seconds between polls of the database: while there are changes, and after a long time without."""
 
-BEATS = 6
+BEATS_PER_LEASE = 6
 """Number of heartbeats per lease."""
 
-LONGEST_BEAT = 10.0
+MAX_BEAT_INTERVAL_S = 10.0
 """Maximum seconds between two heartbeats."""
 
 CLOSE_TIMEOUT = 2.0
@@ -45,13 +45,14 @@ class MongoConnection(Connection):
         self._client = client
         self._collection = collection
         self._lease = lease
-        self._interval = min(lease / BEATS, LONGEST_BEAT)
+        self._interval = min(lease / BEATS_PER_LEASE, MAX_BEAT_INTERVAL_S)
         self._numbers = documents.Numbers()
         self._unsettled: deque[Sequence[Update]] = deque()
         self._closed = False
         self._link = Link(loop, url, lambda why: self.on_lost(why), lambda: self.on_found())
         self._writer = Writer(self._link, 'mongodb_writer', client.close)
-        self._watcher = Watcher(self._link, self._look, (POLL[0], min(POLL[1], self._interval)), 'mongodb_watcher')
+        shortest, longest = POLL_INTERVALS_S
+        self._watcher = Watcher(self._link, self._look, (shortest, min(longest, self._interval)), 'mongodb_watcher')
         self._change_stream: ChangeStream | None = None
         self._pulsed = time.monotonic()
         self._timer = loop.call_later(self._interval, self._pulse)
@@ -73,7 +74,7 @@ class MongoConnection(Connection):
 
     def _begin(self, types: Sequence[str], pilot: str) -> None:
         """Start the threads as soon as the loop runs, so that the caller can send something first."""
-        usual, slow = (min(seconds, self._interval) for seconds in (POLL[1], SLOW))
+        usual, slow = (min(seconds, self._interval) for seconds in (POLL_INTERVALS_S[1], MAX_POLL_INTERVAL_S))
         stream = self._change_stream = ChangeStream(self._link, self._collection, types, pilot, self._watcher,
                                                          (usual, slow))
         for thread in (self._writer, self._watcher, stream):

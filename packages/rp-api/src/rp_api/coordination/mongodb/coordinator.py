@@ -21,7 +21,7 @@ from rp_api.loop.event_loop import Loop
 from rp_profiling.write.detail import chosen
 from rp_profiling.write.tracer import Tracer
 
-LOOK = 1.0
+CHECK_INTERVAL_S = 1.0
 """Seconds between checks of a client on another host that may have died."""
 
 
@@ -89,7 +89,7 @@ class MongoCoordinator(Coordinator):
         if found['protocol'] != PROTOCOL:
             raise CoordinationError(f'the session {self._session} uses protocol {found["protocol"]}, this client '
                                     f'{PROTOCOL}: take it over with the version of rp-api that opened it')
-        former = presence.living_client(collection, found, LOOK)
+        former = presence.living_client(collection, found, CHECK_INTERVAL_S)
         mine = {'client': self._me(), 'detached': False, 'lease': self._lease}
         if former or not collection.update_one({'_id': self._session,
                                                 'client.instance': found['client']['instance']},

@@ -43,10 +43,10 @@ INDEXES = [('type', 1)], [('type', 1), ('number', 1)]
 
 FINAL_VALUE = states.TASK.value(states.DONE)
 
-LARGEST = 12 << 20
+MAX_VALUE_BYTES = 12 << 20
 """Maximum size of a description or of an update's information in bytes; a document may have 16 MiB."""
 
-MANY_BYTES = 8 << 20
+NEWS_BYTES = 8 << 20
 """Size in bytes after which no update is added to a news document."""
 
 
@@ -119,9 +119,9 @@ def news_document(number: int, instance: str, kind: str, pilot: str, updates: by
 def packed(uid: str, value: Any) -> bytes:
     """Return plain data as bytes; raise `CoordinationError` if it is too large for a document."""
     data = codec.pack(value)
-    if len(data) > LARGEST:
-        raise CoordinationError(f'{uid}: {len(data)} bytes are too large for a MongoDB, which takes at most {LARGEST} '
-                                'in one piece: move large data in files')
+    if len(data) > MAX_VALUE_BYTES:
+        raise CoordinationError(f'{uid}: {len(data)} bytes are too large for a MongoDB, which takes at most '
+                                f'{MAX_VALUE_BYTES} in one piece: move large data in files')
     return data
 
 
@@ -132,7 +132,7 @@ def packed_updates(updates: Iterable[Update]) -> list[bytes]:
     size = 0
     for update in updates:
         row = codec.pack(_fitting(update))
-        if rows and size + len(row) > MANY_BYTES:
+        if rows and size + len(row) > NEWS_BYTES:
             parts.append(codec.pack(rows))
             rows, size = [], 0
         rows.append(row)
@@ -148,9 +148,9 @@ def unpacked_updates(data: bytes) -> list[Update]:
 def _fitting(update: Update) -> tuple[str, str, Mapping[str, Any] | None]:
     """Return the update, with values that are too large replaced by an error text."""
     uid, state, info = update
-    if info is None or len(codec.pack(info)) <= LARGEST:
+    if info is None or len(codec.pack(info)) <= MAX_VALUE_BYTES:
         return uid, state, info
-    large = {key for key, value in info.items() if len(codec.pack(value)) > LARGEST // 16}
+    large = {key for key, value in info.items() if len(codec.pack(value)) > MAX_VALUE_BYTES // 16}
     dropped = f'{", ".join(sorted(large))} of {uid} did not fit into the database: move large results in files'
     return uid, state, {key: value for key, value in info.items() if key not in large} | {'exception': dropped}
 

@@ -16,7 +16,7 @@ from rp_api.coordination.mongodb.server import Collection, Document
 
 _News = dict[str, list[tuple[str, Update]]]
 
-CHUNK = 4096
+MAX_TASKS_PER_LOOK = 4096
 """Tasks that are looked for at a time."""
 
 
@@ -43,7 +43,7 @@ class Followed:
         if not self._uids:
             return []
         news = self._in_news() if self.unattended else {}
-        wanted = list(self._uids)[:CHUNK]
+        wanted = list(self._uids)[:MAX_TASKS_PER_LOOK]
         known = {task['_id']: task for task in self._collection.find(
             {'_id': {'$in': [*wanted, *news]}, 'type': 'task'}, {'state': 1, 'pilot': 1, 'info': 1, 'value': 1})}
         found = [end for uid in {*wanted, *news} if (end := self._outcome(uid, known.get(uid), news)) is not None]

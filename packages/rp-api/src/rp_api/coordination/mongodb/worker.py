@@ -24,7 +24,7 @@ from rp_api.loop.event_loop import Loop
 BACKOFF_S = 0.05, 1.0
 """The first and the longest delay between attempts."""
 
-QUICK = 0.2
+QUICK_POLL_INTERVAL_S = 0.2
 """Seconds between polls that suffice when changes are expected."""
 
 _log = logging.getLogger('radical.pilot.coordination')
@@ -172,7 +172,7 @@ class Watcher(LinkThread):
 
     def quicken(self) -> None:
         """Poll more often for a while, because changes are expected."""
-        if self._pause > QUICK:
+        if self._pause > QUICK_POLL_INTERVAL_S:
             self.call()
 
     def join(self, timeout: float) -> bool:
@@ -199,7 +199,7 @@ class Watcher(LinkThread):
             if found:
                 self._pause = self._shortest
             called = self._called.wait(self._pause)
-            longest = QUICK if self.expecting() else self._longest
+            longest = QUICK_POLL_INTERVAL_S if self.expecting() else self._longest
             self._pause = self._shortest if called else min(1.5 * self._pause, longest)
 
 

@@ -19,7 +19,7 @@ from rp_api.errors import CoordinationError
 from rp_api.system import private
 from rp_api.transport.keys import KeyPair, read_private
 
-_LARGEST = 1 << 16
+_MAX_FILE_BYTES = 1 << 16
 _URL = re.compile(r'tcp://(?P<host>[^\s:/*]+|\[[0-9a-fA-F:]+\]):(?P<port>[0-9]{1,5})')
 _LOCAL = ('localhost', '127.0.0.1', '[::1]')
 
@@ -101,7 +101,7 @@ def all_known() -> Iterator[HubAccess]:
 def read(path: Path) -> HubAccess:
     """Return the content of an access file; raise `CoordinationError` if it is invalid, or others can read it."""
     try:
-        found = json.loads(read_private(path, _LARGEST))
+        found = json.loads(read_private(path, _MAX_FILE_BYTES))
         access = HubAccess(**{name: str(found[name]) for name in HubAccess.__dataclass_fields__})
         _ = access.keys
         split_url(access.url)

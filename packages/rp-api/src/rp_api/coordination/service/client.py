@@ -23,7 +23,7 @@ from rp_api.wire import codec
 if TYPE_CHECKING:
     from rp_api.coordination.coordinator import Settings
 
-OPEN = 60.0
+OPEN_TIMEOUT_S = 60.0
 """Seconds that the hub may take to serve a session."""
 
 
@@ -45,7 +45,7 @@ class ServedHub(Coordinator):
     def start(self) -> None:
         answer = ask(self._access, self._url, 'open', {
             'session': self._session, 'orphan_timeout': self._settings.orphan_timeout, 'lease': self._settings.lease},
-            OPEN)
+            OPEN_TIMEOUT_S)
         served = answer['endpoint']
         self.endpoint = served if self._url == self._access.url else _at(split_url(self._url)[0], served)
         self.attached = answer['attached']

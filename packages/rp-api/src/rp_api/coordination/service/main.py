@@ -46,10 +46,10 @@ STATE = 'service.json'
 
 LOG = 'service.log'
 
-START = 30.0
+START_TIMEOUT_S = 30.0
 """Seconds that a hub may take to start in the background."""
 
-HIGH_WATER = 1000
+MAX_WAITING_ANSWERS = 1000
 """Maximum number of answers that wait for one client."""
 
 _log = logging.getLogger('radical.pilot.service')
@@ -71,7 +71,8 @@ class Service:
 
     def listen(self, pair: keys.KeyPair, gate: keys.Gate, address: str) -> str:
         """Start to listen, and return the address with its port."""
-        self._listener = Listener(self._loop, zmq.ROUTER, pair, gate, address, DOMAIN, HIGH_WATER, self._receive)
+        self._listener = Listener(self._loop, zmq.ROUTER, pair, gate, address, DOMAIN, MAX_WAITING_ANSWERS,
+                                  self._receive)
         return self._listener.address
 
     def resume(self) -> None:
@@ -254,13 +255,13 @@ def start(config: dict[str, Any]) -> dict[str, Any]:
     with suppress(BrokenPipeError), process.stdin:   # it has died
         process.stdin.write(json.dumps(config).encode() + b'\n')
     with process.stdout:
-        said = process.stdout.read() if select.select([process.stdout], [], [], START)[0] else b''
+        said = process.stdout.read() if select.select([process.stdout], [], [], START_TIMEOUT_S)[0] else b''
     if not said:
         process.kill()
     answer: dict[str, Any] = json.loads(said or b'{}')
     if not answer.get('ok'):
         process.wait()
-        reason = answer.get('error') or f'no answer within {START:g} s, see {directory / LOG}'
+        reason = answer.get('error') or f'no answer within {START_TIMEOUT_S:g} s, see {directory / LOG}'
         raise CoordinationError(f'the hub did not start: {reason}')
     process.returncode = 0   # it continues, and must not be reported as not waited for
     return answer

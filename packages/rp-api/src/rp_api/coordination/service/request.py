@@ -22,7 +22,7 @@ from rp_api.wire import codec
 DOMAIN = 'rp.hub'
 """The ZAP domain of control sockets."""
 
-ANSWER = 10.0
+ANSWER_TIMEOUT_S = 10.0
 """Seconds to wait for an answer."""
 
 _EVENT = struct.Struct('=HI')
@@ -31,7 +31,7 @@ _WATCHED = zmq.Event.CONNECTED | zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.HANDS
 
 
 def ask(access: HubAccess, url: str, operation: str, arguments: dict[str, Any] | None = None,
-        timeout: float = ANSWER) -> Any:
+        timeout: float = ANSWER_TIMEOUT_S) -> Any:
     """Return the hub's answer to a request; raise `CoordinationError` for a refusal, or without an answer in time."""
     asker = _Asker(access, url)
     try:

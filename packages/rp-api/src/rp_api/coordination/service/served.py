@@ -35,10 +35,10 @@ SERVING = 'serving'
 FAILED = 'failed'
 ENDED = 'ended'
 
-START = 30.0
+START_TIMEOUT_S = 30.0
 """Seconds that a hub may take to start."""
 
-RESTARTS = 5
+MAX_RESTARTS = 5
 """Maximum number of consecutive restarts of a hub."""
 
 STEADY_S = 60.0
@@ -72,7 +72,7 @@ class ServedSession:
         self._started = 0.0
         self._fresh = False
         self._has_served = False
-        self._restarts = Restarts(RESTARTS, STEADY_S, *BACKOFF_S)
+        self._restarts = Restarts(MAX_RESTARTS, STEADY_S, *BACKOFF_S)
         self._deadline: Timer | None = None
 
     @property
@@ -147,7 +147,7 @@ class ServedSession:
         self._watch(self.pid, start_time(self.pid))
         assert self._process.stdout is not None
         self._loop.add_fd(self._process.stdout.fileno(), self._answered)
-        self._deadline = self._loop.call_later(START, self._too_slow)
+        self._deadline = self._loop.call_later(START_TIMEOUT_S, self._too_slow)
 
     def _answered(self) -> None:
         """Read the result of the start, which the process writes as one line."""
@@ -169,7 +169,7 @@ class ServedSession:
         self._tell('')
 
     def _too_slow(self) -> None:
-        self.reason = f'it did not start within {START:g} s'
+        self.reason = f'it did not start within {START_TIMEOUT_S:g} s'
         if self._process is not None:
             self._process.kill()
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from rp_api.errors import PlatformError
 from rp_client.launcher.batch.leftovers import copy_there, last_lines, place, replace
-from rp_client.launcher.batch.retry import RETRY_TIME, Postponed
+from rp_client.launcher.batch.retry import RETRY_TIMEOUT_S, Postponed
 from rp_client.launcher.batch.saga.jobs import SagaJobs
 from rp_client.launcher.batch.saga.service import SagaService, load_saga
 from rp_client.launcher.batch.shell import Result, Shell, ShellTimeoutError
@@ -279,10 +279,10 @@ class Endpoint:
         elif self._postponed.add(job, time.monotonic()):
             self._tell({'event': 'delayed', 'key': job['key'], 'reason':
                         f'{self._system.name} cannot be reached, the job is submitted again for up to '
-                        f'{RETRY_TIME / 60:g} minutes: {said}'})
+                        f'{RETRY_TIMEOUT_S / 60:g} minutes: {said}'})
         else:
-            self._refuse(job['key'], f'{self._system.name} could not be reached for {RETRY_TIME / 60:g} minutes, in '
-                         f'which the submission was retried: {said}')
+            self._refuse(job['key'], f'{self._system.name} could not be reached for {RETRY_TIMEOUT_S / 60:g} minutes, '
+                         f'in which the submission was retried: {said}')
 
     def _refuse(self, key: str, reason: str) -> None:
         self._unsubmitted.discard(key)

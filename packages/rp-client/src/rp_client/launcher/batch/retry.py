@@ -10,7 +10,7 @@ from typing import Any
 
 from rp_api.backoff import backoff
 
-RETRY_TIME = 600.0
+RETRY_TIMEOUT_S = 600.0
 """Seconds after the first submission in which it is retried if the batch system cannot be reached."""
 
 BACKOFF_S = 5.0, 60.0
@@ -34,10 +34,10 @@ class Postponed:
         known = self._jobs.setdefault(job['key'], _Job(job, now))
         if full:
             known.since = now
-        if now - known.since >= RETRY_TIME:
+        if now - known.since >= RETRY_TIMEOUT_S:
             return False
         known.failures += 1
-        known.due = min(now + backoff(known.failures, *BACKOFF_S), known.since + RETRY_TIME)
+        known.due = min(now + backoff(known.failures, *BACKOFF_S), known.since + RETRY_TIMEOUT_S)
         return True
 
     def remove(self, key: str) -> None:
