@@ -1,22 +1,32 @@
-"""What the tests of the executor share: a pilot's context, tasks, and an executor on a loop of its own."""
+"""What the tests of executors share: a pilot's context, tasks, and an executor on a loop of its own."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import select
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from children import children
+from leftovers import open_descriptors
 
 from rp_agent.executor.launching.environment import PilotContext
 from rp_agent.executor.launching.launchers import Launchers
 from rp_agent.executor.popen.component import Executor
+from rp_agent.executor.registry import AnyExecutor
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.loop.event_loop import Loop
+from rp_api.system.processes import pidfd_open
 from rp_profiling.levels import OFF
 from rp_profiling.write.detail import Detail
 from rp_profiling.write.tracer import Tracer
 
+Make = Callable[..., AnyExecutor]
 NO_TRACE = Detail(OFF)
 BASE_ENV = {'PATH': '/usr/bin:/bin', 'HOME': '/nowhere', 'LANG': 'C', 'RP_TASK_ID': 'outer', 'PWD': '/outer'}
 
@@ -54,20 +64,25 @@ def sh(command: str) -> dict[str, Any]:
 class Harness:
     """An executor, its loop, and what came out of it; a deadline makes a test fail that would wait for ever."""
 
-    def __init__(self, tmp_path: Path, *, grace: float = 5.0, profile: Path | None = None,
+    def __init__(self, path: Path, make: Make = Executor, *, grace: float | None = None, profile: Path | None = None,
                  changes: Mapping[str, Any] | None = None, launchers: Callable[[Loop], Launchers] | None = None,
                  **context: Any) -> None:
-        self.path = tmp_path
+        self.path = path
         self.loop = Loop()
-        self.context = a_context(tmp_path, **context)._replace(
-            launchers=launchers(self.loop) if launchers else None, **(changes or {}))
+        self.profile = profile
         self.tracer = Tracer(profile, 'agent_executing.0000')
-        self.executor = Executor('agent_executing.0000', self.tracer, self.loop, self.context, grace)
+        self.context = a_context(path, **context)._replace(
+            launchers=launchers(self.loop) if launchers else None, **(changes or {}))
+        Path(self.context.pilot_sandbox).mkdir(parents=True, exist_ok=True)
+        if grace is not None:
+            make = partial(make, grace=grace)
+        self.executor: Any = make('agent_executing.0000', self.tracer, self.loop, self.context)
         self.executor.output = self._take
         self.executor.advanced = lambda tasks, state: self.states.append((state, [task.uid for task in tasks]))
         self.bulks: list[list[AgentTask]] = []
         self.states: list[tuple[str, list[str]]] = []
         self.wanted = 0
+        self.patience = 45.0
         self.on_output: Callable[[list[AgentTask]], object] = lambda tasks: None
 
     def task(self, uid: str = 'task.000000', **description: Any) -> AgentTask:
@@ -79,28 +94,39 @@ class Harness:
         self.executor.put(list(tasks))
         self.wait()
 
-    def wait(self) -> None:
-        self.executor.check()
-        timer = self.loop.call_later(45, self._too_late)
-        self.loop.run()
-        timer.cancel()
-        self.executor.check()
-
     def run_one(self, **description: Any) -> AgentTask:
         task = self.task(**description)
         self.run(task)
         return task
 
+    def wait(self) -> None:
+        self.executor.check()
+        timer = self.loop.call_later(self.patience, self._too_late)
+        self.loop.run()
+        timer.cancel()
+        self.executor.check()
+
     @property
     def out(self) -> list[AgentTask]:
         return [task for bulk in self.bulks for task in bulk]
 
-    def when_file(self, path: Path, action: Callable[[], object]) -> None:
-        """Call `action` in the loop once the file is there and has a line."""
-        if path.exists() and path.read_text().endswith('\n'):
+    def when(self, condition: Callable[[], object], action: Callable[[], object]) -> None:
+        """Call `action` in the loop once the condition is true."""
+        if condition():
             action()
         else:
-            self.loop.call_later(0.005, self.when_file, path, action)
+            self.loop.call_later(0.005, self.when, condition, action)
+
+    def when_file(self, path: Path, action: Callable[[], object]) -> None:
+        """Call `action` in the loop once the file is there and has a line."""
+        self.when(lambda: said(path), action)
+
+    def events(self) -> list[str]:
+        """The events of tasks that the executor has recorded, in order."""
+        self.tracer.flush()
+        assert self.profile is not None
+        rows = [line.split(',') for line in self.profile.read_text().splitlines() if ',task.' in line]
+        return [row[1] for row in rows if row[1] != 'advance']
 
     def close(self) -> None:
         self.executor.check()
@@ -115,4 +141,73 @@ class Harness:
             self.loop.stop()
 
     def _too_late(self) -> None:
-        raise AssertionError(f'only {len(self.out)} of {self.wanted} tasks came out within 45 s')
+        raise AssertionError(f'only {len(self.out)} of {self.wanted} tasks came out within {self.patience:g} s')
+
+
+def text(task: AgentTask, name: str) -> str:
+    return (Path(task.sandbox) / name).read_text()
+
+
+def said(path: Path) -> bool:
+    """Whether a program has written a line there."""
+    return path.exists() and path.read_text().endswith('\n')
+
+
+@contextmanager
+def harnesses(path: Path, kind: Make) -> Iterator[Callable[..., Harness]]:
+    """Return a function that makes harnesses; at the end, nothing of them may be left."""
+    made: list[Harness] = []
+
+    def make(**arguments: Any) -> Harness:
+        made.append(Harness(path, kind, **arguments))
+        return made[-1]
+
+    others = children()
+    before = open_descriptors()
+    yield make
+    for each in made:
+        each.close()
+    assert open_descriptors() <= before, 'the executor has left descriptors open'
+    assert children() <= others
+    for name in filter(str.isdigit, os.listdir('/proc')):
+        if of_task(int(name), path):
+            wait_for_end(int(name))
+
+
+def of_task(pid: int, path: Path) -> bool:
+    """Whether the process runs in the directory of the test, which its tasks do."""
+    try:
+        return os.readlink(f'/proc/{pid}/cwd').startswith(f'{path}/')
+    except OSError:
+        return False
+
+
+def wait_for_end(pid: int) -> None:
+    """A process that was sent SIGKILL ends when it is scheduled next."""
+    pidfd = pidfd_open(pid)
+    if pidfd is not None:
+        assert select.select([pidfd], [], [], 30)[0], f'process {pid} still runs'
+        os.close(pidfd)
+
+
+DAEMON = '''
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        with open('pids', 'a') as stream:
+            stream.write(f'{os.getpid()}\\n')
+        with open('ready', 'w') as stream:
+            stream.write('yes\\n')
+        time.sleep(1000)
+    os._exit(0)
+time.sleep(1000)
+'''
+
+
+def a_family(harness: Harness) -> AgentTask:
+    """A task with a child, a grandchild and a daemon; `pids` in its sandbox names them, `ready` tells when."""
+    program = harness.path / 'daemon.py'
+    program.write_text(DAEMON)
+    return harness.task(executable='/bin/sh', arguments=[
+        '-c', rf'sleep 1000 & echo \$! >>pids; (sleep 1000 & echo \$! >>pids); {sys.executable} {program}; true'])

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from executor_support import sh
+from executor_support import Harness as ExecutorHarness
+from executor_support import said, sh, text
 from launch_support import is_gone
 from leftovers import must_end, open_descriptors
-from spawner_support import SpawnerHarness, said, text
 
 from rp_agent.executor.backends.dragon.executor import DragonKind
 from rp_agent.executor.backends.jobs import JobExecutor
@@ -28,7 +28,7 @@ REAL = os.environ.get('TEST_DRAGON', '')
 """The directory of a Dragon's programs, whose Python has pyzmq as well."""
 
 
-class Harness(SpawnerHarness):
+class Harness(ExecutorHarness):
     """A Dragon executor on this host."""
 
     executor: JobExecutor

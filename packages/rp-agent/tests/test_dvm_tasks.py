@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from executor_support import Harness, sh
+from executor_support import Harness, said, sh
 from launch_support import is_gone, none_left
 from launcher_support import program
 from leftovers import open_descriptors
-from spawner_support import said
 
 from rp_agent.executor.backends.prrte import dvms
 from rp_agent.executor.launching.environment import NodePorts
@@ -69,7 +68,6 @@ class Bench(Harness):
             (self.bin / name).symlink_to(f'/usr/bin/{name}')
         super().__init__(path)
         self.executor.close()
-        os.makedirs(self.context.pilot_sandbox)
         self._helpers = Helpers(self.loop)
         platform = {'launch_methods': {'order': [method], method: {'dvm_count': nodes, **options}}}
         setting = {'nodes': ['localhost'] * nodes, 'cores_per_node': 4}

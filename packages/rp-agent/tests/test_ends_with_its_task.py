@@ -14,20 +14,17 @@ from typing import Any
 
 import pytest
 from children import children
-from executor_support import Harness as PlainHarness
+from executor_support import Harness
 from launcher_support import HYDRA, launchers
 from leftovers import must_end
-from spawner_support import SpawnerHarness
 from test_dragon_executor import Harness as DragonHarness
 from test_dvm_tasks import Bench
 from test_flux_executor import Harness as FluxHarness
-from test_shell_executor import Harness as ShellHarness
 
 from rp_agent.executor.launching import rank_program
+from rp_agent.executor.shell.component import ShellExecutor
 from rp_agent.lineage import become_subreaper
 from rp_api import states
-
-AnyHarness = PlainHarness | SpawnerHarness
 
 # a child that holds the output of the task, one in a session of its own, and a daemon
 LEAVES = '''
@@ -51,27 +48,27 @@ SHELL: dict[str, Any] = {'pre_exec': ['true']}
 """Of a task whose ranks need a shell."""
 
 
-def plain(path: Path, stack: ExitStack) -> AnyHarness:
-    return PlainHarness(path, grace=0.5)
+def plain(path: Path, stack: ExitStack) -> Harness:
+    return Harness(path, grace=0.5)
 
 
-def shell(path: Path, stack: ExitStack) -> AnyHarness:
-    return ShellHarness(path, grace=0.5)
+def shell(path: Path, stack: ExitStack) -> Harness:
+    return Harness(path, ShellExecutor, grace=0.5)
 
 
-def mpiexec(path: Path, stack: ExitStack) -> AnyHarness:
-    return PlainHarness(path, grace=6.0, launchers=stack.enter_context(launchers(path, HYDRA)))
+def mpiexec(path: Path, stack: ExitStack) -> Harness:
+    return Harness(path, grace=6.0, launchers=stack.enter_context(launchers(path, HYDRA)))
 
 
-def prte(path: Path, stack: ExitStack) -> AnyHarness:
+def prte(path: Path, stack: ExitStack) -> Harness:
     return Bench(path)
 
 
-def flux(path: Path, stack: ExitStack) -> AnyHarness:
+def flux(path: Path, stack: ExitStack) -> Harness:
     return FluxHarness(path, stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
 
 
-def dragon(path: Path, stack: ExitStack) -> AnyHarness:
+def dragon(path: Path, stack: ExitStack) -> Harness:
     return DragonHarness(path)
 
 
@@ -83,7 +80,7 @@ def dragon(path: Path, stack: ExitStack) -> AnyHarness:
     pytest.param((mpiexec, {'use_mpi': True, **SHELL}), id='MPIEXEC, script'),
     pytest.param((prte, {'use_mpi': True}), id='PRTE'), pytest.param((flux, {}), id='FLUX'),
     pytest.param((dragon, {}), id='DRAGON')])
-def way(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[AnyHarness, dict[str, Any]]]:
+def way(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Harness, dict[str, Any]]]:
     """An executor in a process that is the parent of orphans, as an agent is, and what makes tasks start one way."""
     others = children()
     become_subreaper()
@@ -101,7 +98,7 @@ def way(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[AnyHar
             os.waitpid(pid, 0)
 
 
-def task_of(harness: AnyHarness, uid: str, text: str, **description: Any) -> tuple[Any, Path]:
+def task_of(harness: Harness, uid: str, text: str, **description: Any) -> tuple[Any, Path]:
     """A task that runs a script, which writes numbers of processes to a file, and that."""
     script, pids = harness.path / f'{uid}.sh', harness.path / f'{uid}.pids'
     script.write_text(text)
@@ -112,7 +109,7 @@ def numbers(path: Path) -> list[int]:
     return [int(line) for line in path.read_text().split()] if path.exists() else []
 
 
-def test_a_task_that_ends(way: tuple[AnyHarness, dict[str, Any]]) -> None:
+def test_a_task_that_ends(way: tuple[Harness, dict[str, Any]]) -> None:
     harness, description = way
     for uid in ('first', 'second'):   # nothing that the first one has left is in the way
         task, pids = task_of(harness, uid, LEAVES, **description)
@@ -122,7 +119,7 @@ def test_a_task_that_ends(way: tuple[AnyHarness, dict[str, Any]]) -> None:
         must_end(numbers(pids))
 
 
-def test_a_task_that_does_not_want_to(way: tuple[AnyHarness, dict[str, Any]]) -> None:
+def test_a_task_that_does_not_want_to(way: tuple[Harness, dict[str, Any]]) -> None:
     harness, description = way
     task, pids = task_of(harness, 'stubborn', IGNORES, **description)
 

@@ -1,69 +1,58 @@
-"""The executor with real processes."""
+"""What all executors that start processes of this node keep to, with real processes."""
 
 from __future__ import annotations
 
 import errno
 import os
-import select
+import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from children import children
-from executor_support import Harness, sh
-from leftovers import open_descriptors
+from executor_support import Harness, a_family, a_slot, harnesses, sh, text, wait_for_end
 
 from rp_agent.executor.popen import component
-from rp_agent.executor.popen.base import STARTS_PER_TURN
+from rp_agent.executor.popen.component import STARTS_PER_TURN, Executor
 from rp_agent.executor.processes import launchloop
+from rp_agent.executor.processes.launch import cpu_mask
+from rp_agent.executor.processes.launchloop import OWN, SPARE
+from rp_agent.executor.shell import shell_loop
+from rp_agent.executor.shell.component import ShellExecutor
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.system import processes
-from rp_api.system.processes import pidfd_open, read_process
+from rp_api.system.gpus import NO_GPUS
 from rp_profiling.write.detail import Detail
+
+SHELLS = [path for path in ('/bin/dash', '/bin/bash') if os.access(path, os.X_OK)]
+
+
+@pytest.fixture(params=['POPEN', *SHELLS])
+def kind(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory,
+         monkeypatch: pytest.MonkeyPatch) -> type[Executor]:
+    """The executor: the default one, or the one with a shell, which is one of several programs."""
+    if request.param == 'POPEN':
+        return Executor
+    link = tmp_path_factory.mktemp('bin') / 'sh'
+    link.symlink_to(request.param)
+    monkeypatch.setattr(shell_loop, 'SHELL', str(link))
+    return ShellExecutor
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Iterator[Callable[..., Harness]]:
-    made: list[Harness] = []
-
-    def harness(**arguments: Any) -> Harness:
-        made.append(Harness(tmp_path, **arguments))
-        return made[-1]
-
-    others = children()
-    before = open_descriptors()
-    yield harness
-    for each in made:
-        each.close()
-    assert open_descriptors() <= before, 'the executor has left descriptors open'
-    assert children() <= others
+def make(kind: type[Executor], tmp_path: Path) -> Iterator[Callable[..., Harness]]:
+    with harnesses(tmp_path, kind) as made:
+        yield made
 
 
 @pytest.fixture
 def harness(make: Callable[..., Harness]) -> Harness:
     return make()
-
-
-def is_gone(pid: int) -> bool:
-    process = read_process(pid)
-    return process is None or not process.alive
-
-
-def wait_for_end(pid: int) -> None:
-    """A process that was sent SIGKILL ends when it is scheduled next."""
-    pidfd = pidfd_open(pid)
-    if pidfd is not None:
-        assert select.select([pidfd], [], [], 30)[0], f'process {pid} still runs'
-        os.close(pidfd)
-
-
-def text(task: Any, name: str) -> str:
-    return (Path(task.sandbox) / name).read_text()
 
 
 def test_a_task_is_done(harness: Harness) -> None:
@@ -72,17 +61,21 @@ def test_a_task_is_done(harness: Harness) -> None:
     assert text(task, 'task.000000.out') == 'out\n'
     assert text(task, 'task.000000.err') == 'err\n'
     assert harness.states == [('AGENT_EXECUTING', ['task.000000']), ('AGENT_STAGING_OUTPUT_PENDING', ['task.000000'])]
-    assert task.slots, 'the slots are its own until it is out'
-
-
-def test_a_plain_task_leaves_two_files(harness: Harness) -> None:
-    task = harness.run_one()
     assert sorted(os.listdir(task.sandbox)) == ['task.000000.err', 'task.000000.out']
+
+
+@pytest.mark.parametrize('more', [{}, {'pre_exec': ['true']}])
+def test_literal_arguments(harness: Harness, more: dict[str, Any]) -> None:
+    task = harness.run_one(executable='echo', arguments=['$PWD', '`pwd`', r'\$'], literal_arguments=True, **more)
+    assert text(task, 'task.000000.out') == '$PWD `pwd` \\$\n'
 
 
 @pytest.mark.parametrize(('command', 'code', 'detail'), [
     ('exit 3', 3, 'exit code: 3'),
+    ('exit 255', 255, 'exit code: 255'),
     ('kill -KILL $$', -9, 'killed by signal 9 (SIGKILL)'),
+    ('kill -INT $$', -2, 'killed by signal 2 (SIGINT)'),
+    ('kill -PIPE $$', -13, 'killed by signal 13 (SIGPIPE)'),
     ('kill -34 $$', -34, 'killed by signal 34 (SIGRTMIN'),
     ('kill -SEGV $$', -11, 'killed by signal 11 (SIGSEGV)'),
 ])
@@ -92,18 +85,36 @@ def test_failures(harness: Harness, command: str, code: int, detail: str) -> Non
     assert task.exception == "RuntimeError('task failed')"
     assert task.exception_detail is not None
     assert task.exception_detail.startswith(detail)
+    assert task.error is not None
+    assert (task.error['kind'], task.error.get('signal')) == (
+        ('signal', -code) if code < 0 else ('exit', None))
+    assert task.error['sentence'].startswith(detail)
 
 
-def test_the_environment_that_a_task_sees(harness: Harness) -> None:
-    task = harness.run_one(executable='env', arguments=['-0'], environment={'MINE': 'two\nlines ü $HOME'})
+def test_the_environment_that_a_task_sees(make: Callable[..., Harness]) -> None:
+    """Exactly what the default executor gives, names included that no shell takes, or takes for its own."""
+    odd = {'BASH_FUNC_module%%': "() { echo 'x' \"$1\"\n}", 'OPTIND': 'x', 'IFS': ':', 'UID': 'me'}
+    harness = make(**odd)
+    task = harness.run_one(executable='env', arguments=['-0'],
+                           environment={'MINE': 'two\nlines ü $HOME', 'A.B': "it's", 'PS1': 'x', '_': '1'})
     seen = dict(entry.split('=', 1) for entry in text(task, 'task.000000.out').split('\0') if entry)
     assert seen['MINE'] == 'two\nlines ü /nowhere'
-    assert seen['RP_TASK_ID'] == 'task.000000'
-    assert seen['RP_PILOT_SANDBOX'] == harness.context.pilot_sandbox
-    assert seen['PWD'] == task.sandbox
+    assert (seen['A.B'], seen['_']) == ("it's", '1')
+    assert {name: seen[name] for name in odd} == odd
+    assert (seen['RP_TASK_ID'], seen['PWD']) == ('task.000000', task.sandbox)
     names = set(seen) - {name for name in seen if name.startswith('RP_')}
-    assert names == {'HOME', 'LANG', 'PATH', 'PWD', 'MINE', 'CUDA_VISIBLE_DEVICES', 'ROCR_VISIBLE_DEVICES',
-                     'ZE_AFFINITY_MASK'}
+    assert names == {'HOME', 'LANG', 'PATH', 'PWD', 'MINE', 'A.B', 'PS1', '_', *odd, *NO_GPUS}
+
+
+def test_only_tasks_with_gpus_see_those_of_the_job(make: Callable[..., Harness]) -> None:
+    harness = make(CUDA_VISIBLE_DEVICES='0,1')
+    show = {'executable': 'env', 'arguments': ['-0']}
+    with_gpus, without = harness.task('with', **show, gpus_per_rank=1.0), harness.task('without', **show)
+    with_gpus.slots = [a_slot(0)]
+    harness.run(with_gpus, without)
+    seen = {task.uid: {entry for entry in text(task, f'{task.uid}.out').split('\0') if '_VISIBLE_' in entry}
+            for task in (with_gpus, without)}
+    assert seen == {'with': {'CUDA_VISIBLE_DEVICES=0,1'}, 'without': {'CUDA_VISIBLE_DEVICES=', 'ROCR_VISIBLE_DEVICES='}}
 
 
 def test_scripts_and_programs_see_the_same_environment(harness: Harness) -> None:
@@ -120,15 +131,53 @@ def test_scripts_and_programs_see_the_same_environment(harness: Harness) -> None
     assert seen('scripted') == seen('task.000000.out')
 
 
-def test_working_directory_and_standard_input(harness: Harness) -> None:
+def test_working_directory_standard_input_and_descriptors(harness: Harness) -> None:
     task = harness.run_one(**sh('pwd; readlink /proc/self/fd/0; cat; ls /proc/self/fd'))
     assert text(task, 'task.000000.out').split() == [task.sandbox, '/dev/null', '0', '1', '2', '3']
 
 
+@pytest.mark.parametrize('script', [{}, {'pre_exec': ['true']}])
+def test_binding_and_memory_limit(harness: Harness, monkeypatch: pytest.MonkeyPatch, script: dict[str, Any]) -> None:
+    cpu = max(os.sched_getaffinity(0))
+    monkeypatch.setattr(harness.executor._environment, 'binding', lambda cores: cpu_mask([cpu]))
+    task = harness.run_one(**sh('grep Cpus_allowed_list /proc/self/status; grep "Max data" /proc/self/limits'),
+                           mem_per_rank=100, **script)
+    words = text(task, 'task.000000.out').split()
+    assert words[1] == str(cpu)
+    assert words[-3:-1] == [str(100 * 2**20)] * 2
+
+
+def test_signals_are_the_default_ones(harness: Harness) -> None:
+    task = harness.run_one(executable='grep', arguments=['-E', 'Sig(Ign|Blk)', '/proc/self/status'])
+    assert {int(line.split()[1], 16) for line in text(task, 'task.000000.out').splitlines()} == {0}
+
+
+def test_a_task_leads_a_session(harness: Harness) -> None:
+    task = harness.run_one(**sh(r'cut -d" " -f5,6 /proc/\$\$/stat; echo \$\$ \$\$'))
+    first, second = text(task, 'task.000000.out').splitlines()
+    assert first == second
+
+
 def test_arguments_arrive_unchanged(harness: Harness) -> None:
-    words = ['', 'two words', 'new\nline', '"quo\'tes"', 'ünïcödé \U0001f680', '*', r'a\b', r'\$HOME', '~', '-n']
+    words = ['', 'two words', 'new\nline', '"quo\'tes"', 'ünïcödé \U0001f680', '*', r'a\b', r'\$HOME', '~', '-n', 'a=b',
+             "'; echo x >../broken; '", '\x81\x88\xff', '\udc81\udcff', ' ' * 70000, ')', '#', '!', '\\', '\r']
     task = harness.run_one(executable='printf', arguments=['%s\\0', *words])
-    assert text(task, 'task.000000.out').split('\0')[:-1] == [word.replace(r'\$', '$') for word in words]
+    seen = Path(task.sandbox, 'task.000000.out').read_bytes().split(b'\0')[:-1]
+    assert seen == [os.fsencode(word.replace(r'\$', '$')) for word in words]
+    assert not (harness.path / 'broken').exists()
+
+
+@pytest.mark.parametrize('name', ['with space', "it's", 'a=b', '-x', '$HOME', 'ünï', 'new\nline'])
+def test_names_that_need_quotes(harness: Harness, name: str) -> None:
+    """As sandbox, program and output."""
+    task = harness.task(executable=f'./{name}'.replace('$', r'\$'), stdout=name + '.o', stderr=name + '.o')
+    task.sandbox = str(harness.path / name)
+    Path(task.sandbox).mkdir()
+    program = Path(task.sandbox, name)
+    program.write_text('#!/bin/sh\npwd\necho err >&2\n')
+    program.chmod(0o755)
+    harness.run(task)
+    assert text(task, name + '.o') == f'{task.sandbox}\nerr\n', task.exception_detail
 
 
 def test_both_outputs_in_one_file(harness: Harness) -> None:
@@ -180,18 +229,16 @@ def test_commands_of_single_ranks(harness: Harness) -> None:
     assert sorted(text(task, 'task.000000.out').splitlines()) == ['', 'one', 'zero']
 
 
-def test_failing_pre_exec(harness: Harness) -> None:
-    task = harness.run_one(pre_exec=['false'], executable='touch', arguments=['ran'])
-    assert (task.target_state, task.exit_code, task.exception_detail) == (states.FAILED, 1, 'exit code: 1')
-    assert 'pre_exec failed with exit code 1: false' in text(task, 'task.000000.err')
-    assert not Path(task.sandbox, 'ran').exists()
-
-
-def test_failing_pre_launch_shows_the_end_of_the_file_to_look_at(harness: Harness) -> None:
-    task = harness.run_one(pre_launch=['false'])
-    assert task.target_state == states.FAILED
-    assert task.exception_detail == (f'exit code: 1, see {task.sandbox}/task.000000.launch.out, which ends with:\n'
-                                     'pre_launch failed with exit code 1: false\n')
+def test_failing_commands_show_what_to_look_at(harness: Harness) -> None:
+    early, late = harness.task('0', pre_launch=['false']), harness.task('1', pre_exec=['false'])
+    harness.run(early, late)
+    assert early.exception_detail == (f'exit code: 1, see {early.sandbox}/0.launch.out, which ends with:\n'
+                                      'pre_launch failed with exit code 1: false\n')
+    assert early.error == {'kind': 'exit', 'sentence': 'exit code: 1', 'path': f'{early.sandbox}/0.launch.out',
+                           'lines': 'pre_launch failed with exit code 1: false\n'}
+    assert late.error == {'kind': 'exit', 'sentence': 'exit code: 1'}
+    assert (late.target_state, late.exit_code, late.exception_detail) == (states.FAILED, 1, 'exit code: 1')
+    assert 'pre_exec failed with exit code 1: false' in text(late, '1.err')
 
 
 @pytest.mark.parametrize(('script', 'detail'), [
@@ -207,22 +254,15 @@ def test_codes_of_a_shell_are_explained(harness: Harness, script: str, detail: s
 @pytest.mark.parametrize('launch', [[], ['true']])
 def test_barrier(harness: Harness, launch: list[str]) -> None:
     """No rank starts before all have passed pre_exec; that of rank 1 waits for a sign of the test."""
-    sandbox = harness.path / 'task.000000'
     task = harness.task(pre_launch=launch, pre_exec=[{'1': 'mkfifo go; echo 1 >ready; read x <go'}, 'echo ready >>log'],
-                        **sh('echo run >>log'), ranks=3, use_mpi=False,
-                        pre_exec_sync=True)
-
-    def others_wait() -> None:
-        if text(task, 'log') == 'ready\nready\n':
-            (sandbox / 'go').write_text('\n')
-        else:
-            harness.loop.call_later(0.005, others_wait)
-
-    (harness.path / 'task.000000').mkdir()
+                        **sh('echo run >>log'), ranks=3, use_mpi=False, pre_exec_sync=True)
+    sandbox = Path(task.sandbox)
+    sandbox.mkdir()
     (sandbox / 'log').touch()
-    harness.when_file(sandbox / 'ready', others_wait)
+    harness.when(lambda: text(task, 'log') == 'ready\nready\n' and (sandbox / 'ready').exists(),
+                 lambda: (sandbox / 'go').write_text('\n'))
     harness.run(task)
-    assert task.target_state == states.DONE
+    assert task.target_state == states.DONE, (task.exception_detail, text(task, 'task.000000.err'))
     assert text(task, 'log').splitlines() == ['ready'] * 3 + ['run'] * 3
 
 
@@ -251,7 +291,6 @@ def test_what_a_killed_rank_leaves_does_not_hold_up_the_others(harness: Harness,
     ({'ranks': 2}, 'LaunchRefused', 'ranks=2 needs an MPI launch method'),
     ({'stdout': 'no/such/dir/out'}, 'FileNotFoundError', 'cannot open {sandbox}/no/such/dir/out: No such file'),
     ({'stderr': '.'}, 'IsADirectoryError', 'cannot open {sandbox}/.: Is a directory'),
-    ({'arguments': ['x' * 3_000_000]}, 'OSError', 'cannot execute: Argument list too long (/bin/true): arguments and'),
 ])
 def test_what_cannot_be_started_fails(harness: Harness, description: dict[str, Any], exception: str,
                                       detail: str) -> None:
@@ -263,15 +302,6 @@ def test_what_cannot_be_started_fails(harness: Harness, description: dict[str, A
     assert bad.exception.startswith(exception)
     assert bad.exception_detail is not None
     assert bad.exception_detail.startswith(detail.format(sandbox=bad.sandbox))
-
-
-def test_missing_interpreter(harness: Harness) -> None:
-    script = harness.path / 'script'
-    script.write_text('#!/no/such/interpreter\n')
-    script.chmod(0o755)
-    task = harness.run_one(executable=str(script))
-    assert task.exception_detail == (f'cannot execute: No such file or directory ({script}): the interpreter that its '
-                                     f'first line names, or its loader, does not exist')
 
 
 def test_sandbox_that_cannot_be_made(harness: Harness) -> None:
@@ -304,7 +334,7 @@ class Launched:
 
     def start(self, run: Any, rank: int, argv: list[bytes], *arguments: Any) -> launchloop.Process:
         self._admit(len(self.started), argv)
-        process = self._launched.start(run, rank, argv, *arguments)
+        process: launchloop.Process = self._launched.start(run, rank, argv, *arguments)
         self.started.append(process.pid)
         return process
 
@@ -328,7 +358,7 @@ def test_no_process_can_be_created(harness: Harness, monkeypatch: pytest.MonkeyP
     assert task.target_state == states.FAILED
     assert task.exception_detail == ('cannot create a process: Resource temporarily unavailable '
                                      '(for 0 s, with no other task running)')
-    assert is_gone(launched.started[0])
+    wait_for_end(launched.started[0])
 
 
 @pytest.mark.parametrize('running', [0, 1])
@@ -359,42 +389,45 @@ def test_cancel_of_a_task_that_waits_for_a_shortage_to_pass(harness: Harness, mo
     assert harness.run_one().target_state == states.CANCELED
 
 
-def in_turn(harness: Harness, first: AgentTask, second: AgentTask, between: Callable[[], object]) -> None:
-    """Run one task, then do something, then run the other."""
-    def go_on(tasks: list[AgentTask]) -> None:
-        if tasks == [first]:
-            between()
-            harness.executor.put([second])
+@pytest.fixture
+def few_descriptors() -> Iterator[Callable[[int], None]]:
+    """Lets this process have so many open files more than it has."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
 
-    harness.on_output = go_on
-    harness.wanted = 2
-    harness.executor.put([first])
-    harness.wait()
+    def limit(more: int) -> None:
+        used = {int(name) for name in os.listdir('/proc/self/fd')}
+        free = [number for number in range(more + len(used)) if number not in used]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free[more - 1] + 1, before[1]))
 
-
-def test_a_program_that_has_moved(harness: Harness, tmp_path: Path) -> None:
-    """It was found in one directory of PATH, and is in another one when the next task wants it."""
-    places = [tmp_path / 'one', tmp_path / 'two']
-    for place in places:
-        place.mkdir()
-    program = places[0] / 'prog'
-    program.write_text('#!/bin/sh\necho $0\n')
-    program.chmod(0o755)
-    search = {'PATH': f'{places[0]}:{places[1]}:/usr/bin:/bin'}
-    first, second = (harness.task(f'task.{number}', executable='prog', environment=search) for number in range(2))
-    in_turn(harness, first, second, lambda: program.rename(places[1] / 'prog'))
-    assert [Path(task.sandbox, f'{task.uid}.out').read_text() for task in (first, second)] == [
-        f'{place}/prog\n' for place in places]
+    yield limit
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_a_program_that_is_gone(harness: Harness, tmp_path: Path) -> None:
-    program = tmp_path / 'prog'
-    program.write_text('#!/bin/sh\n')
-    program.chmod(0o755)
-    first, second = (harness.task(f'task.{number}', executable=str(program)) for number in range(2))
-    in_turn(harness, first, second, program.unlink)
-    assert first.target_state == states.DONE
-    assert (second.target_state, second.exception_detail) == (states.FAILED, f'executable not found: {program}')
+def test_tasks_wait_for_descriptors(make: Callable[..., Harness], few_descriptors: Callable[[int], None]) -> None:
+    """Many more tasks than can be followed at a time; one has more ranks than that, and waits for the others to end."""
+    few_descriptors(20 + OWN + SPARE)
+    harness = make()
+    tasks = [harness.task(f'task.{index:06d}', **sh('read x <../go'), ranks=16 if index == 20 else 1, use_mpi=False)
+             for index in range(40)]
+    os.mkfifo(harness.path / 'go')
+    go = os.open(harness.path / 'go', os.O_RDWR | os.O_CLOEXEC)
+    harness.when(lambda: harness.executor._retry, lambda: os.write(go, b'\n' * 200))
+    harness.run(*tasks)
+    os.close(go)
+    assert {task.target_state for task in tasks} == {states.DONE}, {task.exception_detail for task in tasks}
+
+
+def test_a_lack_of_descriptors_does_not_last_for_ever(make: Callable[..., Harness],
+                                                      few_descriptors: Callable[[int], None],
+                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(component, 'SHORTAGE_LIMIT', 0.01)
+    monkeypatch.setattr(component, 'RETRY_AFTER', 0.01)
+    few_descriptors(20 + OWN + SPARE)
+    harness = make()
+    large, small = harness.task('large', ranks=100, use_mpi=False), harness.task('small')
+    harness.run(large, small)
+    assert (large.target_state, small.target_state) == (states.FAILED, states.DONE)
+    assert str(large.exception_detail).startswith('the agent can watch at most ')
 
 
 def test_tasks_that_end_together_come_out_together(harness: Harness) -> None:
@@ -444,6 +477,17 @@ def test_cancel_twice(harness: Harness) -> None:
     assert len(harness.out) == 1
 
 
+def test_cancel_of_two_hundred(harness: Harness) -> None:
+    """Whatever state they are in: some run, some are being started, some wait."""
+    tasks = [harness.task(f'task.{index:06d}', executable='sleep', arguments=['1000']) for index in range(200)]
+    harness.when(lambda: sum(bool(run.leaders) for run in harness.executor._reaper.running.values()) > 20,
+                 lambda: harness.executor.cancel([task.uid for task in tasks]))
+    harness.run(*tasks)
+    assert {task.target_state for task in tasks} == {states.CANCELED}
+    assert {task.exit_code for task in tasks} <= {-signal.SIGTERM, None}
+    assert harness.run_one().target_state == states.DONE
+
+
 def test_cancelled_before_it_was_started(harness: Harness) -> None:
     early, queued, good = harness.task('early'), harness.task('queued'), harness.task('good')
     many = [harness.task(f'task.{index}') for index in range(STARTS_PER_TURN)]
@@ -457,27 +501,8 @@ def test_cancelled_before_it_was_started(harness: Harness) -> None:
     assert not Path(queued.sandbox).exists()
 
 
-DAEMON = '''
-import os, sys, time
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        with open('pids', 'a') as stream:
-            stream.write(f'{os.getpid()}\\n')
-        with open('ready', 'w') as stream:
-            stream.write('yes\\n')
-        time.sleep(1000)
-    os._exit(0)
-time.sleep(1000)
-'''
-
-
 def test_cancel_reaches_children_and_daemons(harness: Harness) -> None:
-    """A grandchild in the same session, and a daemon with a session of its own that has lost its parents."""
-    program = harness.path / 'daemon.py'
-    program.write_text(DAEMON)
-    task = harness.task(executable='/bin/sh', arguments=[
-        '-c', rf'sleep 1000 & echo \$! >>pids; (sleep 1000 & echo \$! >>pids); {sys.executable} {program}; true'])
+    task = a_family(harness)
     harness.when_file(Path(task.sandbox, 'ready'), lambda: harness.executor.cancel([task.uid]))
     harness.run(task)
     pids = [int(line) for line in text(task, 'pids').split()]
@@ -508,11 +533,13 @@ def test_cancel_without_descriptors_left(harness: Harness, monkeypatch: pytest.M
     def no_descriptors(*_: Any) -> list[int]:
         raise OSError(errno.EMFILE, 'Too many open files')
 
-    monkeypatch.setattr(processes, 'kill_tree', no_descriptors)
-    monkeypatch.setattr(processes, 'sweep', no_descriptors)
-    monkeypatch.setattr(processes, 'process_table', no_descriptors)
-    task = harness.task(**sh('sleep 1000; true'))
-    harness.loop.call_soon(harness.executor.cancel, [task.uid])
+    def cancel() -> None:
+        for name in ('kill_tree', 'sweep', 'process_table'):
+            monkeypatch.setattr(processes, name, no_descriptors)
+        harness.executor.cancel([task.uid])
+
+    task = harness.task(**sh('echo >ready; sleep 1000; true'))
+    harness.when_file(Path(task.sandbox, 'ready'), cancel)
     harness.run(task)
     assert (task.target_state, task.exit_code) == (states.CANCELED, -signal.SIGTERM)
 
@@ -532,7 +559,9 @@ def test_processes_that_do_not_die_do_not_hold_up_the_task(make: Callable[..., H
     assert task.exception_detail == (f'the task was ended, but processes of it cannot be killed and may still run '
                                      f'(sessions {pids})')
     os.killpg(pids[0], signal.SIGKILL)
-    os.waitpid(pids[0], 0)
+    wait_for_end(pids[0])
+    with suppress(ChildProcessError):   # a shell started it
+        os.waitpid(pids[0], 0)
 
 
 def test_timeout(harness: Harness) -> None:
@@ -588,14 +617,7 @@ def test_stop_with_nothing_to_do(harness: Harness) -> None:
     assert harness.out == []
 
 
-def recorded(harness: Harness, profile: Path) -> list[str]:
-    """The events of tasks, in the order in which they were recorded."""
-    harness.tracer.flush()
-    rows = [line.split(',') for line in profile.read_text().splitlines() if ',task.' in line]
-    return [row[1] for row in rows if row[1] != 'advance']
-
-
-def test_orphans_of_tasks_are_reaped(tmp_path: Path) -> None:
+def test_orphans_of_tasks_are_reaped(kind: type[Executor], tmp_path: Path) -> None:
     """One task leaves a daemon, which ends with it; the next one runs until that is gone, and no zombie either."""
     (tmp_path / 'leave').write_text('setsid sh -c \'echo $$ >../pid; exec sleep 1000\' &\n'
                                     'until test -s ../pid; do :; done\n')
@@ -604,16 +626,18 @@ def test_orphans_of_tasks_are_reaped(tmp_path: Path) -> None:
         import os
         from pathlib import Path
         from executor_support import Harness
+        from {kind.__module__} import {kind.__name__}
         from rp_agent.lineage import become_subreaper
         become_subreaper()
         path = Path({str(tmp_path)!r})
-        harness = Harness(path)
+        harness = Harness(path, {kind.__name__})
         leave = harness.task('0', executable='/bin/sh', arguments=['../leave'])
         wait = harness.task('1', executable='/bin/sh', arguments=['../wait'])
         harness.on_output = lambda tasks: harness.executor.put([wait] if tasks == [leave] else [])
         harness.wanted = 2
         harness.executor.put([leave])
         harness.wait()
+        harness.close()
         try:
             print(os.waitid(os.P_ALL, 0, os.WEXITED))
         except ChildProcessError:
@@ -639,14 +663,14 @@ def test_leftovers_of_a_run_that_was_given_up_are_not_looked_for(harness: Harnes
 def test_events_of_a_plain_task(make: Callable[..., Harness], tmp_path: Path) -> None:
     harness = make(profile=tmp_path / 'x.prof')
     harness.run_one()
-    assert recorded(harness, tmp_path / 'x.prof') == [
+    assert harness.events() == [
         'task_start', 'task_mkdir', 'task_mkdir_done', 'task_run_start', 'task_run_ok', 'launch_start', 'launch_pre',
         'launch_submit', 'exec_start', 'exec_pre', 'rank_start', 'rank_stop', 'exec_post', 'exec_stop',
         'launch_collect', 'launch_post', 'launch_stop', 'task_run_stop']
 
 
-def events_in(task: Any, name: str) -> list[str]:
-    return [line.split(',')[1] for line in text(task, name).splitlines()]
+def events_in(task: AgentTask) -> list[str]:
+    return [line.split(',')[1] for line in text(task, f'{task.uid}.prof').splitlines()]
 
 
 def test_events_of_a_task_with_scripts(make: Callable[..., Harness], tmp_path: Path) -> None:
@@ -656,14 +680,13 @@ def test_events_of_a_task_with_scripts(make: Callable[..., Harness], tmp_path: P
     ours = ['task_start', 'task_mkdir', 'task_mkdir_done', 'task_run_start', 'task_run_ok', 'task_run_stop']
     launch = ['launch_start', 'launch_pre', 'launch_submit', 'launch_collect', 'launch_post', 'launch_stop']
     execute = ['exec_start', 'exec_pre', 'rank_start', 'rank_stop', 'exec_post', 'exec_stop']
-    assert sorted(recorded(harness, tmp_path / 'x.prof')) == sorted(ours + ours + launch)
-    assert events_in(with_exec, 'task.0.prof') == execute
-    assert events_in(with_launch, 'task.1.prof') == launch[:3] + execute + launch[3:]
+    assert sorted(harness.events()) == sorted(ours + ours + launch)
+    assert events_in(with_exec) == execute
+    assert events_in(with_launch) == launch[:3] + execute + launch[3:]
 
 
 def test_events_of_a_cancelled_task(make: Callable[..., Harness], tmp_path: Path) -> None:
     harness = make(profile=tmp_path / 'x.prof')
     harness.run_one(executable='sleep', arguments=['1000'], timeout=0.01)
-    events = recorded(harness, tmp_path / 'x.prof')
-    assert [event for event in events if event.startswith('task_')][-4:] == [
+    assert [event for event in harness.events() if event.startswith('task_')][-4:] == [
         'task_timeout', 'task_run_cancel_start', 'task_run_stop', 'task_run_cancel_stop']

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from executor_support import sh
-from spawner_support import SpawnerHarness
+from executor_support import Harness, sh
 
 from rp_agent.executor.backends.flux.executor import FluxKind
 from rp_agent.executor.backends.flux.instance import Flux
@@ -33,15 +32,15 @@ def flux(uid: str, tracer: Any, loop: Any, context: Any) -> JobExecutor:
 
 
 @pytest.fixture(params=[Executor, ShellExecutor, flux], ids=['POPEN', 'SHELL', 'FLUX'])
-def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SpawnerHarness]:
+def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]:
     with tempfile.TemporaryDirectory() as brokers:   # a short name, for sockets
-        made = SpawnerHarness(tmp_path, request.param, PATH=f'{STAND_IN}:{os.environ["PATH"]}', TMPDIR=brokers)
+        made = Harness(tmp_path, request.param, PATH=f'{STAND_IN}:{os.environ["PATH"]}', TMPDIR=brokers)
         yield made
         made.close()
 
 
 @pytest.mark.parametrize('description', [{}, {'pre_exec': ['true']}], ids=['plain', 'script'])
-def test_ends(harness: SpawnerHarness, description: dict[str, Any]) -> None:
+def test_ends(harness: Harness, description: dict[str, Any]) -> None:
     tasks = {command: harness.task(f'task.{number}', **sh('ulimit -c 0; ' + command.replace('$', r'\$')), **description)
              for number, command in enumerate(ENDS)}
     harness.run(*tasks.values())

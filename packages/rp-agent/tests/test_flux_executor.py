@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from executor_support import sh
+from executor_support import Harness as ExecutorHarness
+from executor_support import said, sh, text
 from launch_support import is_gone
 from leftovers import must_end, open_descriptors
-from spawner_support import SpawnerHarness, said, text
 
 from rp_agent.executor.backends import jobs
 from rp_agent.executor.backends.flux import flux_runner
@@ -41,7 +41,7 @@ CORES = len(os.sched_getaffinity(0)) if REAL else 4
 """Of an instance."""
 
 
-class Harness(SpawnerHarness):
+class Harness(ExecutorHarness):
     """A Flux executor with so many instances, each on one node of four cores, whose brokers use a directory."""
 
     executor: JobExecutor

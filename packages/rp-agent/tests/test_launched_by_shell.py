@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from executor_support import sh
+from executor_support import Harness, sh
 from launcher_support import launchers, lines
-from spawner_support import SpawnerHarness
 
 from rp_agent.executor.launching.environment import PilotContext
 from rp_agent.executor.shell.component import ShellExecutor
@@ -20,18 +19,18 @@ from rp_profiling.write.tracer import Tracer
 
 
 @pytest.fixture
-def harness(tmp_path: Path) -> Iterator[SpawnerHarness]:
+def harness(tmp_path: Path) -> Iterator[Harness]:
     with launchers(tmp_path) as make:
 
         def executor(uid: str, tracer: Tracer, loop: Loop, context: PilotContext, *_: Any) -> ShellExecutor:
             return ShellExecutor(uid, tracer, loop, context._replace(launchers=make(loop)), 1.0)
 
-        made = SpawnerHarness(tmp_path, executor)
+        made = Harness(tmp_path, executor)
         yield made
         made.close()
 
 
-def test_launched_tasks_and_others(harness: SpawnerHarness) -> None:
+def test_launched_tasks_and_others(harness: Harness) -> None:
     done = harness.task('done', ranks=3, **sh(r'echo \$RP_RANK'))
     scripted = harness.task('scripted', ranks=2, pre_launch=['true'], **sh('true'))
     fails = harness.task('fails', ranks=3, **sh(r'test \$RP_RANK != 1 || exit 7'))

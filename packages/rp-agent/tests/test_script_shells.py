@@ -65,11 +65,10 @@ def test_commands_may_be_those_of_bash(stack: ExitStack, tmp_path: Path, kind: s
 @needs_bash
 def test_the_executor_shell_runs_scripts_in_bash(stack: ExitStack, tmp_path: Path) -> None:
     harness = a_harness(stack, tmp_path)
-    Path(harness.context.pilot_sandbox).mkdir(parents=True)
     harness.executor.close()
     made = ShellExecutor('agent_executing.0000', Tracer(None, 'x'), harness.loop, harness.context)
     made.output, made.advanced = harness._take, lambda tasks, state: None
-    harness.executor = made   # type: ignore[assignment]
+    harness.executor = made
     harness.run(*(harness.task(kind, **description) for kind, description in SCRIPTED.items()))
     assert {task.uid: told(task) for task in harness.out} == SCRIPTED_TELLS
 

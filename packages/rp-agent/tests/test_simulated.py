@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from executor_support import a_task
+from executor_support import Harness, a_task
 from leftovers import open_descriptors
-from spawner_support import SpawnerHarness
 
 from rp_agent.executor.simulated.component import SimulatedExecutor, duration
 from rp_agent.executor.simulated.launch_model import launch_model
@@ -23,7 +22,7 @@ from rp_api import states
 class Clock:
     """A loop's clock that jumps to the next deadline when there is nothing else to do; `now` is the time in seconds."""
 
-    def __init__(self, harness: SpawnerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
         harness.patience = math.inf   # the test's own time limit remains
         self._loop = harness.loop
@@ -39,14 +38,14 @@ class Clock:
 
 
 @pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., SpawnerHarness]]:
-    made: list[SpawnerHarness] = []
+def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Harness]]:
+    made: list[Harness] = []
 
-    def harness(options: dict[str, Any] | None = None, **arguments: Any) -> SpawnerHarness:
+    def harness(options: dict[str, Any] | None = None, **arguments: Any) -> Harness:
         def executor(uid: str, tracer: Any, loop: Any, context: Any) -> SimulatedExecutor:
             return SimulatedExecutor(uid, tracer, loop, launch_model(options or {}))
 
-        made.append(SpawnerHarness(tmp_path, executor, **arguments))
+        made.append(Harness(tmp_path, executor, **arguments))
         return made[-1]
 
     yield harness
@@ -56,11 +55,11 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
 
 
 @pytest.fixture
-def harness(make: Callable[..., SpawnerHarness]) -> SpawnerHarness:
+def harness(make: Callable[..., Harness]) -> Harness:
     return make()
 
 
-def test_a_task_is_done(harness: SpawnerHarness) -> None:
+def test_a_task_is_done(harness: Harness) -> None:
     task = harness.run_one()
     assert (task.target_state, task.exit_code, task.exception, task.exception_detail) == (states.DONE, 0, None, None)
     assert harness.states == [('AGENT_EXECUTING', ['task.000000']), ('AGENT_STAGING_OUTPUT_PENDING', ['task.000000'])]
@@ -91,7 +90,7 @@ def test_how_long_a_task_runs(description: dict[str, Any], seconds: float) -> No
     ({'metadata': {'duration': -5}}, 'is -5, allowed'),
     ({'metadata': {'exit_code': 'x'}}, "metadata['exit_code'] is 'x', allowed: a whole number"),
 ])
-def test_what_cannot_be_simulated_fails(harness: SpawnerHarness, description: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_simulated_fails(harness: Harness, description: dict[str, Any], message: str) -> None:
     bad, good = harness.task('bad', **description), harness.task('good')
     harness.run(bad, good)
     assert (bad.target_state, good.target_state) == (states.FAILED, states.DONE)
@@ -101,13 +100,13 @@ def test_what_cannot_be_simulated_fails(harness: SpawnerHarness, description: di
 
 
 @pytest.mark.parametrize(('code', 'detail'), [(3, 'exit code: 3'), (-9, 'killed by signal 9 (SIGKILL)')])
-def test_exit_codes(harness: SpawnerHarness, code: int, detail: str) -> None:
+def test_exit_codes(harness: Harness, code: int, detail: str) -> None:
     task = harness.run_one(metadata={'exit_code': code})
     assert (task.target_state, task.exit_code, task.exception) == (states.FAILED, code, "RuntimeError('task failed')")
     assert task.exception_detail == detail
 
 
-def test_tasks_end_when_their_time_is_over(harness: SpawnerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tasks_end_when_their_time_is_over(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock(harness, monkeypatch)
     ended: list[tuple[float, str]] = []
     harness.on_output = lambda tasks: ended.extend((clock.now, task.uid) for task in tasks)
@@ -117,7 +116,7 @@ def test_tasks_end_when_their_time_is_over(harness: SpawnerHarness, monkeypatch:
     assert [len(bulk) for bulk in harness.bulks] == [1, 2, 1]
 
 
-def test_launches_take_the_time_of_the_model(make: Callable[..., SpawnerHarness],
+def test_launches_take_the_time_of_the_model(make: Callable[..., Harness],
                                              monkeypatch: pytest.MonkeyPatch) -> None:
     harness = make({'seconds': 0.5, 'rate': 2})
     clock = Clock(harness, monkeypatch)
@@ -127,14 +126,14 @@ def test_launches_take_the_time_of_the_model(make: Callable[..., SpawnerHarness]
     assert ended == [10.5, 11.0, 11.5]
 
 
-def test_the_model_is_told_the_ranks(make: Callable[..., SpawnerHarness], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_is_told_the_ranks(make: Callable[..., Harness], monkeypatch: pytest.MonkeyPatch) -> None:
     harness = make({'distribution': 'table', 'seconds': [[1, 1], [101, 2]]})
     clock = Clock(harness, monkeypatch)
     harness.run_one(ranks=51, use_mpi=True)
     assert clock.now == 1.5
 
 
-def test_cancel(harness: SpawnerHarness) -> None:
+def test_cancel(harness: Harness) -> None:
     task, other = harness.task('a', metadata={'duration': 1e9}), harness.task('b', metadata={'duration': 1e9})
     harness.loop.call_soon(harness.executor.cancel, ['no.such.task', task.uid, task.uid])
     harness.loop.call_soon(harness.executor.cancel, [task.uid])
@@ -144,7 +143,7 @@ def test_cancel(harness: SpawnerHarness) -> None:
     assert len(harness.out) == 2
 
 
-def test_cancel_of_a_task_that_is_being_launched(make: Callable[..., SpawnerHarness], tmp_path: Path) -> None:
+def test_cancel_of_a_task_that_is_being_launched(make: Callable[..., Harness], tmp_path: Path) -> None:
     harness = make({'seconds': 1e9}, profile=tmp_path / 'x.prof')
     task = harness.task()
     harness.loop.call_soon(harness.executor.cancel, [task.uid])
@@ -154,7 +153,7 @@ def test_cancel_of_a_task_that_is_being_launched(make: Callable[..., SpawnerHarn
                                      'task_run_stop', 'task_run_cancel_stop']
 
 
-def test_cancelled_before_it_came(harness: SpawnerHarness) -> None:
+def test_cancelled_before_it_came(harness: Harness) -> None:
     task = harness.task()
     task.cancelled = True
     harness.run(task)
@@ -162,7 +161,7 @@ def test_cancelled_before_it_came(harness: SpawnerHarness) -> None:
 
 
 @pytest.mark.parametrize(('limit', 'run_time', 'state'), [(5.0, 6.0, states.CANCELED), (5.0, 5.0, states.DONE)])
-def test_timeout(harness: SpawnerHarness, monkeypatch: pytest.MonkeyPatch, limit: float, run_time: float,
+def test_timeout(harness: Harness, monkeypatch: pytest.MonkeyPatch, limit: float, run_time: float,
                  state: str) -> None:
     clock = Clock(harness, monkeypatch)
     task = harness.run_one(metadata={'duration': run_time}, timeout=limit)
@@ -171,7 +170,7 @@ def test_timeout(harness: SpawnerHarness, monkeypatch: pytest.MonkeyPatch, limit
         assert task.exception == "TimeoutError('timeout: the task ran longer than 5 s')"
 
 
-def test_startup_timeout(make: Callable[..., SpawnerHarness], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_startup_timeout(make: Callable[..., Harness], monkeypatch: pytest.MonkeyPatch) -> None:
     """The time limit counts from the start of execution."""
     harness = make({'seconds': 3})
     clock = Clock(harness, monkeypatch)
@@ -183,7 +182,7 @@ def test_startup_timeout(make: Callable[..., SpawnerHarness], monkeypatch: pytes
     assert clock.now == 5.0
 
 
-def test_stop_ends_all(make: Callable[..., SpawnerHarness]) -> None:
+def test_stop_ends_all(make: Callable[..., Harness]) -> None:
     harness = make({'seconds': 0.0, 'rate': 1.0})
     ended: list[int] = []
 
@@ -200,13 +199,13 @@ def test_stop_ends_all(make: Callable[..., SpawnerHarness]) -> None:
     assert {task.exception_detail for task in harness.out} == {'the pilot was cancelled'}
 
 
-def test_stop_with_nothing_to_do(harness: SpawnerHarness) -> None:
+def test_stop_with_nothing_to_do(harness: Harness) -> None:
     harness.executor.stop(harness.loop.stop, 'the pilot was cancelled')
     harness.wait()
     assert harness.out == []
 
 
-def test_many_tasks_at_a_time(harness: SpawnerHarness, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_tasks_at_a_time(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:
     """They use no process, no descriptor and no turn of the loop while they run."""
     clock = Clock(harness, monkeypatch)
     before = open_descriptors()
@@ -221,7 +220,7 @@ def test_many_tasks_at_a_time(harness: SpawnerHarness, monkeypatch: pytest.Monke
     assert [len(bulk) for bulk in harness.bulks] == [len(tasks[index::7]) for index in range(7)]
 
 
-def test_events(make: Callable[..., SpawnerHarness], tmp_path: Path) -> None:
+def test_events(make: Callable[..., Harness], tmp_path: Path) -> None:
     harness = make(profile=tmp_path / 'x.prof')
     harness.run_one(ranks=2)
     assert harness.events() == [

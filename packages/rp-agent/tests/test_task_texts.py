@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import pytest
 from executor_support import BASE_ENV, Harness
 from launcher_support import launchers, program
-from spawner_support import SpawnerHarness
 
 from rp_agent.executor.backends.dragon.executor import DragonKind
 from rp_agent.executor.backends.flux.executor import FluxKind
@@ -65,7 +64,7 @@ def popen(stack: ExitStack, path: Path) -> Any:
 
 
 def shell(stack: ExitStack, path: Path) -> Any:
-    return _closing(stack, SpawnerHarness(path, partial(ShellExecutor, grace=5.0)))
+    return _closing(stack, Harness(path, partial(ShellExecutor, grace=5.0)))
 
 
 def launcher(stack: ExitStack, path: Path) -> Any:
@@ -77,7 +76,7 @@ def dragon(stack: ExitStack, path: Path) -> Any:
     def make(uid: str, tracer: Any, loop: Any, context: Any) -> JobExecutor:
         kind = DragonKind(loop, 'tcp://127.0.0.1:*', single=True)
         return JobExecutor(uid, tracer, loop, context, kind, (range(1),), [Node('localhost', 4)])
-    return _closing(stack, SpawnerHarness(
+    return _closing(stack, Harness(
         path, make, PATH=f'{TESTS / "dragon_stand_in"}:{os.environ["PATH"]}', DRAGON_DEFAULT_SEG_SZ=str(2**28),
         STAND_IN_PYTHONPATH=os.environ.get('PYTHONPATH', '')))
 
@@ -86,7 +85,7 @@ def flux(stack: ExitStack, path: Path) -> Any:
     def make(uid: str, tracer: Any, loop: Any, context: Any) -> JobExecutor:
         return JobExecutor(uid, tracer, loop, context, FluxKind(Flux()), (range(1),), [Node('localhost', 4)])
     brokers = stack.enter_context(tempfile.TemporaryDirectory())
-    return _closing(stack, SpawnerHarness(path, make, PATH=f'{TESTS / "flux_stand_in"}:{os.environ["PATH"]}',
+    return _closing(stack, Harness(path, make, PATH=f'{TESTS / "flux_stand_in"}:{os.environ["PATH"]}',
                                           TMPDIR=brokers))
 
 

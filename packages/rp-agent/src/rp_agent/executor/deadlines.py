@@ -10,11 +10,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Generic
 
 from rp_agent.executor.base import Ending
 from rp_agent.executor.launching.launch_outcome import has_started
-from rp_agent.executor.run import AnyRun
+from rp_agent.executor.run import Run
 from rp_api import states
 from rp_api.failures.kinds import LAUNCH, TIMEOUT
 from rp_api.loop.event_loop import Loop
@@ -27,29 +26,29 @@ _LOOK_AFTER = 1.0
 """Seconds between two looks at the notes of a launcher's ranks."""
 
 
-class Deadlines(Generic[AnyRun]):
+class Deadlines:
     """Timers that end runs by `end(run, ending)` at their deadlines."""
 
-    def __init__(self, loop: Loop, tracer: Tracer, end: Callable[[AnyRun, Ending], object]) -> None:
+    def __init__(self, loop: Loop, tracer: Tracer, end: Callable[[Run, Ending], object]) -> None:
         self._loop = loop
         self._tracer = tracer
-        self._end: Callable[[AnyRun, Ending], object] = end
+        self._end = end
 
-    def begin(self, run: AnyRun) -> None:
+    def begin(self, run: Run) -> None:
         """Start the first timer of a run whose processes have been started."""
         self._safely(run, self._begin)
 
-    def runs(self, run: AnyRun) -> None:
+    def runs(self, run: Run) -> None:
         """Replace the startup timer of a run whose task has signalled its start."""
         if run.ending is None:
             run.stop_timer()
             self.limit(run)
 
-    def limit(self, run: AnyRun) -> None:
+    def limit(self, run: Run) -> None:
         """Start the timer of `timeout`."""
         self._safely(run, self._limit)
 
-    def _safely(self, run: AnyRun, do: Callable[[AnyRun], object]) -> None:
+    def _safely(self, run: Run, do: Callable[[Run], object]) -> None:
         """Call `do(run)`; an exception in it ends only this run."""
         try:
             do(run)
@@ -57,7 +56,7 @@ class Deadlines(Generic[AnyRun]):
             run.task.broke(error, 'limiting its time')
             self._end(run, Ending(error, states.FAILED))
 
-    def _begin(self, run: AnyRun) -> None:
+    def _begin(self, run: Run) -> None:
         description = run.task.description
         launch = run.plan.launch
         seconds = description['startup_timeout']
@@ -70,19 +69,19 @@ class Deadlines(Generic[AnyRun]):
         else:
             self._limit(run)
 
-    def _limit(self, run: AnyRun) -> None:
+    def _limit(self, run: Run) -> None:
         seconds = run.task.description['timeout']
         if seconds > 0:
             self._arm(run, seconds, f'timeout: the task ran longer than {seconds:g} s')
 
-    def _arm(self, run: AnyRun, seconds: float, reason: str) -> None:
+    def _arm(self, run: Run, seconds: float, reason: str) -> None:
         run.timer = self._loop.call_later(seconds, self._timed_out, run, reason)
 
-    def _timed_out(self, run: AnyRun, reason: str) -> None:
+    def _timed_out(self, run: Run, reason: str) -> None:
         self._tracer.record('task_timeout', run.task.uid)
         self._end(run, Ending(TimeoutError(reason), kind=TIMEOUT))
 
-    def _look(self, deadline: float, run: AnyRun) -> None:
+    def _look(self, deadline: float, run: Run) -> None:
         """Check whether the ranks of a launcher have signalled their start."""
         left = deadline - time.monotonic()
         if has_started(run.task):
@@ -93,7 +92,7 @@ class Deadlines(Generic[AnyRun]):
             run.timer = self._loop.call_later(min(left, _LOOK_AFTER), self._safely, run,
                                               partial(self._look, deadline))
 
-    def _look_once(self, run: AnyRun) -> None:
+    def _look_once(self, run: Run) -> None:
         run.timer = None
         if not has_started(run.task):
             launch = run.plan.launch

@@ -1,10 +1,6 @@
-"""Records of tasks that have processes."""
+"""Run: the record of a task that has processes."""
 
 from __future__ import annotations
-
-from abc import ABC, abstractmethod
-from collections.abc import Collection
-from typing import TypeVar
 
 from rp_agent.executor.base import Ending
 from rp_agent.executor.launching.plan import LaunchPlan
@@ -13,36 +9,33 @@ from rp_agent.task import AgentTask
 from rp_api.loop.event_loop import Timer
 
 
-class TaskRun(ABC):
-    """A task that has processes: the base of the records of executors.
+class Run:
+    """A task whose processes the agent has started.
+
+    `leaders` are the started processes that still run, by rank; `leftovers` is true if there may be others. `pids` are
+    those of all started processes, and also their session ids. `codes` are exit codes by rank. `failure` is the first
+    rank whose program was not executed, and the reason.
 
     `start_fd` is the read end of the pipe on which ranks signal their start, or -1. `survivors` are pidfds of processes
     that outlive the started ones, for which the reaper waits while it ends the run. `ending` is set while the run is
     being ended. `timer` is the current time limit.
     """
 
-    __slots__ = ('ending', 'plan', 'start_fd', 'survivors', 'task', 'timer')
+    __slots__ = ('codes', 'ending', 'failure', 'leaders', 'leftovers', 'pids', 'plan', 'start_fd', 'survivors', 'task',
+                 'timer')
 
     def __init__(self, task: AgentTask, plan: LaunchPlan) -> None:
         self.task = task
         self.plan = plan
+        self.leaders: dict[int, Process] = {}
+        self.pids: list[int] = []
+        self.leftovers = False
+        self.codes: dict[int, int] = {}
+        self.failure: tuple[int, OSError] | None = None
         self.start_fd = -1
         self.survivors: set[int] = set()
         self.ending: Ending | None = None
         self.timer: Timer | None = None
-
-    @property
-    @abstractmethod
-    def sessions(self) -> Collection[int]:
-        """Ids of the sessions that its processes may be in."""
-
-    @abstractmethod
-    def check(self) -> None:
-        """Verify that the run has processes and accounts for all ranks; raise AssertionError."""
-
-    @abstractmethod
-    def descriptors(self) -> list[int]:
-        """Return all descriptors that the run owns."""
 
     def stop_timer(self) -> None:
         """Cancel the current time limit."""
@@ -50,37 +43,13 @@ class TaskRun(ABC):
             self.timer.cancel()
             self.timer = None
 
-
-AnyRun = TypeVar('AnyRun', bound=TaskRun)
-
-
-class Run(TaskRun):
-    """A task whose processes the agent has started.
-
-    `leaders` are the started processes that still run, by rank; `leftovers` is true if there may be others. `pids` are
-    those of all started processes, and also their session ids. `codes` are exit codes by rank. `failure` is the first
-    rank whose program was not executed, and the reason.
-    """
-
-    __slots__ = ('codes', 'failure', 'leaders', 'leftovers', 'pids')
-
-    def __init__(self, task: AgentTask, plan: LaunchPlan) -> None:
-        super().__init__(task, plan)
-        self.leaders: dict[int, Process] = {}
-        self.pids: list[int] = []
-        self.leftovers = False
-        self.codes: dict[int, int] = {}
-        self.failure: tuple[int, OSError] | None = None
-
-    @property
-    def sessions(self) -> list[int]:
-        return self.pids
-
     def check(self) -> None:
+        """Verify that the run has processes and accounts for all ranks; raise AssertionError."""
         assert self.leaders or self.survivors or self.leftovers, f'{self.task.uid} runs without a process'
         assert len(self.leaders) + len(self.codes) == len(self.pids), f'{self.task.uid} has lost a rank'
         assert self.ending is not None or not self.survivors, f'{self.task.uid} waits for survivors'
 
     def descriptors(self) -> list[int]:
+        """Return all descriptors that the run owns."""
         return [*(process.pidfd for process in self.leaders.values()), *self.survivors,
                 *([self.start_fd] if self.start_fd >= 0 else [])]

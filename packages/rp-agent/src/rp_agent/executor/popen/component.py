@@ -5,6 +5,7 @@ Rules of this file:
 - The thread of the loop must live as long as the agent, because the kernel kills the tasks that a thread has started
   when the thread ends.
 - Scripts record their own events. For processes without a script, this file records the same events in the same order.
+- A task is in one of four places: deferred (it waits for a launch method), queued, running or done.
 - Compiled code starts plain tasks (see `plain`), and creates those that are expected next in advance (see
   `prelaunch`). Their events are recorded when they start, like those of other tasks.
 """
@@ -13,12 +14,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rp_agent.executor.base import Ending
-from rp_agent.executor.launching.environment import PilotContext
+from rp_agent.executor.base import BaseExecutor, Ending
+from rp_agent.executor.deadlines import Deadlines
+from rp_agent.executor.launching.environment import PilotContext, TaskEnvironment
 from rp_agent.executor.launching.launch_outcome import conclude
 from rp_agent.executor.launching.outcome import (
     code_of,
@@ -30,22 +33,32 @@ from rp_agent.executor.launching.outcome import (
     of_script,
 )
 from rp_agent.executor.launching.plan import DIRECT, LAUNCH, plan
-from rp_agent.executor.popen.base import RETRY_AFTER, SHORTAGE_LIMIT, STARTS_PER_TURN, ProcessExecutor
 from rp_agent.executor.popen.deferred import Deferred
 from rp_agent.executor.popen.plain import PlainTasks
 from rp_agent.executor.popen.prelaunch import Prelaunch
-from rp_agent.executor.popen.reaper import ChildReaper
+from rp_agent.executor.popen.reaper import Reaper
+from rp_agent.executor.processes.launchloop import LaunchLoop
 from rp_agent.executor.run import Run
 from rp_agent.executor.starter import Moved, Shortage, Starter, make_sandbox, write_scripts
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import DEFAULTS, LAUNCH_INFO, AgentTask
 from rp_api import states
 from rp_api.loop.event_loop import Loop, Timer
+from rp_api.system.signals import name_of
 from rp_profiling.write.tracer import Tracer
 
 if TYPE_CHECKING:
     from rp_agent.executor.backends.prrte.dvms import Dvms
     from rp_agent.launch_method.base import LaunchMethod
+
+SHORTAGE_LIMIT = 60.0
+"""Seconds that a task waits for resources to create its process, while no task runs whose end could free some."""
+
+STARTS_PER_TURN = 16
+"""Maximum number of tasks started in one turn of the loop, so that a large batch does not delay ends and commands."""
+
+RETRY_AFTER = 1.0
+"""Seconds before the start of a task that failed for lack of resources is retried."""
 
 _STARTED = ('task_start', 'task_mkdir', 'task_mkdir_done', 'task_run_start', 'task_run_ok', 'launch_start',
             'launch_pre', 'launch_submit', 'exec_start', 'exec_pre', 'rank_start')
@@ -56,12 +69,19 @@ _COLLECTED = ('launch_collect', 'launch_post', 'launch_stop')
 _STOPPED = (*_COLLECTED, 'task_run_stop')
 
 
-class Executor(ProcessExecutor[Run]):
+class Executor(BaseExecutor):
     """Runs tasks as processes of this node; `grace` is the time in seconds between SIGTERM and SIGKILL."""
 
+    by_shell = False
+    """Whether exit codes of programs are those that a shell reports."""
+
     def __init__(self, uid: str, tracer: Tracer, loop: Loop, context: PilotContext, grace: float = 5.0) -> None:
-        super().__init__(uid, tracer, loop, context)
-        self._reaper: ChildReaper = ChildReaper(loop, tracer, context.belongs, grace, self._finished)
+        super().__init__(uid, tracer, loop)
+        self._environment = TaskEnvironment(context)
+        self._ports = context.ports
+        self._deadlines = Deadlines(loop, tracer, self._end_run)
+        self._queued: OrderedDict[str, AgentTask] = OrderedDict()
+        self._reaper = Reaper(loop, tracer, context.belongs, grace, self._finished, self._make_loop(context))
         self._deferred = Deferred(loop, context.launchers, self._begin, self._launch, self._make_dvms)
         self._starter = Starter(self._reaper.launched, self._environment.programs)
         self._plain = PlainTasks(self._reaper.launched, self._environment.shared, DEFAULTS, self._environment.programs,
@@ -81,6 +101,14 @@ class Executor(ProcessExecutor[Run]):
             self._prelaunch.discard(uid)
         super().cancel(uids)
 
+    def sweep(self, uids: Iterable[str]) -> None:
+        self._reaper.sweep(set(uids))
+
+    def forward_signal(self, number: int) -> None:
+        wanted = name_of(number)
+        self._reaper.forward([run for run in self._reaper.running.values() if run.ending is None
+                              and wanted in run.task.description['forward_signals']], number)
+
     def stop(self, on_empty: Callable[[], Any], reason: str) -> None:
         """End all tasks, then the DVMs, then call `on_empty`."""
         self._short_since.clear()
@@ -98,10 +126,20 @@ class Executor(ProcessExecutor[Run]):
     def check(self) -> None:
         """Verify all invariants; raise AssertionError."""
         super().check()
+        self._reaper.check()
         self._deferred.check(self._queued)
         places = {*self._uids(), *(task.uid for task in self._done)}
         assert self._short_since.keys() <= self._queued.keys(), 'tasks that wait for resources are not queued'
         assert self._prelaunch.held.isdisjoint(places), f'both started and held: {self._prelaunch.held & places}'
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._deferred or uid in self._queued or uid in self._reaper.running
+
+    def _uids(self) -> list[str]:
+        return [*(task.uid for task in self._deferred.tasks), *self._queued, *self._reaper.running]
+
+    def _make_loop(self, context: PilotContext) -> LaunchLoop:
+        return LaunchLoop()
 
     def _begin(self, tasks: Iterable[AgentTask]) -> None:
         idle = not self._queued
@@ -270,7 +308,7 @@ class Executor(ProcessExecutor[Run]):
         elif task.exit_code == 0:
             task.target_state = states.DONE
         else:
-            shell = run.plan.kind != DIRECT
+            shell = self.by_shell or run.plan.kind != DIRECT
             task.exit_code = code_of(task.exit_code, shell=shell)
             script = run.plan.output[0] if run.plan.kind == LAUNCH else ''
             note_kills(task, run.codes)
@@ -297,6 +335,23 @@ class Executor(ProcessExecutor[Run]):
             refusal.__cause__ = error
             self._refuse(run.task, refusal)
 
+    def _end(self, uids: list[str], ending: Ending) -> None:
+        running = self._reaper.running
+        for uid in uids:
+            if uid in self._queued:
+                self._end_unstarted(self._queued.pop(uid))
+            elif uid in self._deferred:
+                self._end_unstarted(self._deferred.pop(uid))
+        self._reaper.end([running[uid] for uid in uids if uid in running], ending)
+
+    def _end_run(self, run: Run, ending: Ending) -> None:
+        self._reaper.end([run], ending)
+
+    def _forget_start(self, run: Run) -> None:
+        if run.start_fd >= 0:
+            self._reaper.forget(run.start_fd)
+            run.start_fd = -1
+
     def _end_unstarted(self, task: AgentTask) -> None:
         self._short_since.pop(task.uid, None)
         super()._end_unstarted(task)
@@ -315,7 +370,7 @@ class Executor(ProcessExecutor[Run]):
             self._short_since.setdefault(task.uid, time.monotonic())
         self._begin([task])
 
-    def _make_dvms(self, method: LaunchMethod) -> Dvms:
+    def _make_dvms(self, method: LaunchMethod) -> Dvms | None:
         from rp_agent.executor.backends.prrte.dvms import Dvms, Hooks  # most agents never need it
 
         context = self._environment.context

@@ -25,18 +25,17 @@ LAUNCH_ATTEMPTS = 3
 _BACKOFF_S = 0.25, 0.5
 """The first and the longest delay before another attempt."""
 
-MakeDvms = Callable[['LaunchMethod'], 'Dvms']
+MakeDvms = Callable[['LaunchMethod'], 'Dvms | None']
 
 
 class Deferred:
     """Holds tasks that need a launch method until `go_on(tasks)` can start them, or `again(task)` can retry one.
 
-    `make_dvms(method)` starts the DVMs of a platform that uses them; without it, no DVMs are used.
+    `make_dvms(method)` starts the DVMs of a platform that uses them; no DVMs are used if it returns None.
     """
 
     def __init__(self, loop: Loop, launchers: Launchers | None, go_on: Callable[[Iterable[AgentTask]], object],
-                 again: Callable[[AgentTask], object] = lambda task: None,
-                 make_dvms: MakeDvms | None = None) -> None:
+                 again: Callable[[AgentTask], object], make_dvms: MakeDvms) -> None:
         self._loop = loop
         self._launchers = launchers
         self._again = again
@@ -136,7 +135,7 @@ class Deferred:
     def _known(self) -> None:
         assert self._launchers is not None
         method = self._launchers.preferred(DVM_METHODS)
-        if method is not None and self._make_dvms is not None:
+        if method is not None:
             try:
                 self._dvms = self._make_dvms(method)
             except PlatformError as error:

@@ -4,17 +4,18 @@ from rp_agent.executor.processes.launch cimport Launch
 
 
 cdef class Process:
-    cdef readonly int pid, pidfd, rank, code
-    cdef readonly object run, failure
-    cdef readonly bint leftovers
-    cdef public bint spared
+    cdef readonly int pid, pidfd, rank
+    cdef readonly object run
+    cdef public int code
+    cdef public object failure
+    cdef public bint leftovers, spared
     cdef Launch launch
 
 
 cdef class LaunchLoop:
     cdef readonly int fd, most
     cdef bint is_full(self) except -1
-    cdef dict _watched      # by pid
+    cdef readonly dict watched      # by pid
     cdef int _session
     cdef int _children      # descriptor of the kernel's list of the children of this thread; -1 if it has none
 

@@ -1,5 +1,7 @@
 from typing import Any, final
 
+from typing_extensions import disjoint_base
+
 from rp_agent.executor.processes.launch import Block
 
 OWN: int
@@ -16,10 +18,11 @@ class Process:
     leftovers: bool
     spared: bool
 
-@final
+@disjoint_base
 class LaunchLoop:
     fd: int
     most: int
+    watched: dict[int, Process]
     @property
     def full(self) -> bool: ...
     def __init__(self, *args: object, **kwargs: object) -> None: ...
@@ -28,6 +31,7 @@ class LaunchLoop:
     def start(self, run: Any, rank: int, argv: list[bytes], env: Block | list[bytes], cwd: bytes,
               stdio: tuple[int, int, int], pass_fds: tuple[int, ...] = ..., path: bytes | None = ...,
               cpus: bytes | None = ..., memory: int = ...) -> Process: ...
+    def follow(self, run: Any, rank: int, pid: int, pidfd: int) -> Process: ...
     def let_go(self, process: Process, run: Any, cpus: bytes | None) -> bool: ...
     def kill(self, process: Process) -> None: ...
     def forget(self, process: Process) -> None: ...

@@ -92,18 +92,17 @@ cdef class Process:
 cdef list _open_loops = []
 
 
-@cython.final
 @cython.auto_pickle(False)
 cdef class LaunchLoop:
     """Starts processes and watches them. `fd` becomes readable when some have ended; `ended` returns them.
 
-    Each process takes a descriptor. `most` is the maximum number of processes in all loops of this process.
+    `watched` are the processes by pid. Each process takes a descriptor. `most` is the maximum number of processes in all loops of this process.
     """
 
     def __init__(self):
         allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self.most = INT_MAX if allowed == resource.RLIM_INFINITY else max(0, min(allowed - OWN - SPARE, INT_MAX))
-        self._watched = {}
+        self.watched = {}
         self._session = getsid(0)
         self._children = -1
         self.fd = -1
@@ -117,7 +116,7 @@ cdef class LaunchLoop:
         _open_loops.append(self)
 
     def __len__(self):
-        return len(self._watched)
+        return len(self.watched)
 
     def __contains__(self, pid):
         """Return whether this loop, or another one in this process, watches the process."""
@@ -139,9 +138,23 @@ cdef class LaunchLoop:
         launch.prepare(argv, env, cwd, stdio, pass_fds, path, cpus, memory)
         return self.begin(launch, run, rank)
 
+    def follow(self, object run, int rank, int pid, int pidfd):
+        """Watch a process that is not a child of this one; `pidfd` becomes readable when it has ended.
+
+        Return the watched process, which `ended` returns without an exit code. Raise OSError if it cannot be watched.
+        """
+        cdef Process process = Process.__new__(Process)
+        process.run = run
+        process.rank = rank
+        process.pid = pid
+        process.pidfd = pidfd
+        if self._watch(process) != 0:
+            raise OSError(errno, f'cannot watch the process: {os.strerror(errno)}')
+        return process
+
     def let_go(self, Process process not None, object run not None, bytes cpus):
         """Release a held process for `run`, bound to `cpus`; return False if the process is lost."""
-        if self._watched.get(process.pid) is not process:   # another process may have its pid
+        if self.watched.get(process.pid) is not process:   # another process may have its pid
             return False
         if process.launch.request.error != 0:   # it has failed before the gate
             self.kill(process)
@@ -153,15 +166,15 @@ cdef class LaunchLoop:
 
     def kill(self, Process process not None):
         """Kill the process and its group, wait for its end, and forget it."""
-        if self._watched.get(process.pid) is process:
-            del self._watched[process.pid]
+        if self.watched.get(process.pid) is process:
+            del self.watched[process.pid]
             self._kill(process)
             self._close(process)
 
     def forget(self, Process process not None):
         """Stop watching a process, and close its descriptor."""
-        if self._watched.get(process.pid) is process:
-            del self._watched[process.pid]
+        if self.watched.get(process.pid) is process:
+            del self.watched[process.pid]
             # it may not have executed its program yet, and still use the memory of its request
             _forgotten.append(process.launch)
             self._close(process)
@@ -206,7 +219,7 @@ cdef class LaunchLoop:
         count = epoll_wait(self.fd, events, EVENTS, 0)
         found = []
         for index in range(count):
-            process = self._watched.get(<int>events[index].data.u64)
+            process = self.watched.get(<int>events[index].data.u64)
             if process is not None and self._reap(process) and process.run is not None:
                 found.append(process)
         if count:
@@ -215,7 +228,7 @@ cdef class LaunchLoop:
 
     def close(self):
         """Stop watching all processes, and kill held ones."""
-        for process in list(self._watched.values()):
+        for process in list(self.watched.values()):
             if process.run is None and not process.spared:
                 self.kill(process)
             else:
@@ -232,7 +245,7 @@ cdef class LaunchLoop:
         cdef LaunchLoop loop
         cdef Py_ssize_t count = 0
         for loop in _open_loops:
-            count += len(loop._watched)
+            count += len(loop.watched)
         return count >= self.most
 
     cdef Process begin(self, Launch launch, object run, int rank):
@@ -258,7 +271,7 @@ cdef class LaunchLoop:
         event.data.u64 = <uint64_t>process.pid
         if epoll_ctl(self.fd, EPOLL_CTL_ADD, process.pidfd, &event) != 0:
             return -1
-        self._watched[process.pid] = process
+        self.watched[process.pid] = process
         return 0
 
     cdef bint _adopt(self, int pid) except -1:
@@ -282,6 +295,10 @@ cdef class LaunchLoop:
         if not process.spared:
             # it has ended, but its pid, which is also the id of its group, cannot be reused until it is reaped
             kill(-process.pid, SIGKILL)
+        if process.launch is None and process.run is not None:   # its parent reaps it
+            del self.watched[process.pid]
+            self._close(process)
+            return True
         info.si_pid = 0
         if waitid(P_PIDFD_, process.pidfd, &info, WEXITED | WNOHANG) != 0:
             # it was adopted, and other code has reaped it
@@ -294,7 +311,7 @@ cdef class LaunchLoop:
         if process.launch is not None:
             process.failure = process.launch.error()
             process.launch = None
-        del self._watched[process.pid]
+        del self.watched[process.pid]
         self._close(process)
         return True
 
@@ -316,7 +333,7 @@ cdef class LaunchLoop:
     cdef bint _is_ours(self, int pid) except -1:
         cdef LaunchLoop loop
         for loop in _open_loops:
-            if pid in loop._watched:
+            if pid in loop.watched:
                 return True
         return False
 

@@ -1,0 +1,157 @@
+"""Shell loop: a launch loop whose processes one running /bin/sh starts.
+
+The shell reads commands and answers them at once (see `shell.program`), so the loop waits for each answer. It never
+waits for a running process: the loop watches the processes, and asks for the exit code of one that has ended.
+
+The shell dies with this process, and the processes that it has started die with the shell.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import socket
+from collections.abc import Callable, Mapping
+
+from rp_agent.executor.launching.outcome import code_of, end_of_output
+from rp_agent.executor.popen.reaper import signal_group, signal_started
+from rp_agent.executor.processes.launch import Block
+from rp_agent.executor.processes.launchloop import LaunchLoop, Process
+from rp_agent.executor.shell import program
+from rp_api.system import processes
+
+SHELL = '/bin/sh'
+"""The shell runs only commands of `shell.program`; the scripts of tasks have a shell of their own."""
+
+SHELL_NAME = 'RP_SPAWNER_ID'
+"""Name of a variable of a shell, and of its processes until they have their own environments."""
+
+SHELL_TIMEOUT = 10.0
+"""Seconds after which a shell that does not answer is killed."""
+
+
+class ShellLoop(LaunchLoop):
+    """Starts processes by a shell, and watches them; `died(name)` is called with the name of a shell that has died.
+
+    The shell appends its error messages to the file `messages`; `marks` are variables that identify its processes. It
+    gets the commands `prologue` first. If it dies, or does not answer in time, its processes end with a failure; the
+    next process gets a new shell.
+    """
+
+    def __init__(self, uid: str, prologue: bytes, shared: frozenset[bytes], messages: str, marks: Mapping[str, str],
+                 died: Callable[[str], object]) -> None:
+        super().__init__()
+        self._uid = uid
+        self._prologue = prologue
+        self._shared = shared
+        self._messages = messages
+        self._marks = marks
+        self._died = died
+        self._shells = 0
+        self._socket: socket.socket | None = None
+        self.shell: Process | None = None
+
+    def start(self, run: object, rank: int, argv: list[bytes], env: Block | list[bytes], cwd: bytes,
+              stdio: tuple[int, int, int], pass_fds: tuple[int, ...] = (), path: bytes | None = None,
+              cpus: bytes | None = None, memory: int = 0) -> Process:
+        shell = self.shell or self._start_shell()
+        own = [entry for entry in env if entry not in self._shared]
+        (pid,) = self._ask([program.start_text(argv, own, cwd, (*stdio[1:], *pass_fds), cpus, memory)])
+        if pid == 0:
+            raise OSError(errno.EIO, f'the shell could not prepare the task (sandbox, output files), '
+                                     f'{end_of_output(self._messages)}')
+        pidfd = -1
+        try:
+            process = processes.read_process(pid)
+            started = process is not None and process.parent == shell.pid   # or its pid is in use again
+            found = processes.open_process(pid, process.started) if process is not None and started else None
+            pidfd = os.eventfd(1) if found is None else found   # readable, as that of an ended process
+            return self.follow(run, rank, pid, pidfd)
+        except OSError:
+            signal_started(pid, signal.SIGKILL)
+            if pidfd >= 0:
+                os.close(pidfd)
+            raise
+
+    def ended(self) -> list[Process]:
+        """Return ended processes, with the exit codes that the shell knows."""
+        ended, shell = super().ended(), self.shell
+        if shell is None or not ended:
+            return ended
+        if shell not in ended:
+            try:
+                codes = self._ask([program.wait_text(process.pid) for process in ended])
+            except OSError:
+                while shell not in ended:   # it has been killed
+                    select.select([self.fd], [], [])
+                    ended += super().ended()
+            else:
+                for process, code in zip(ended, codes, strict=True):
+                    process.code = code_of(code, shell=True)
+                    process.leftovers = signal_group(process.pid, 0)
+                return ended
+        return self._lost(shell, ended)
+
+    def close(self) -> None:
+        if self.shell is not None:
+            self.kill(self.shell)
+            self._drop_shell()
+        super().close()
+
+    def _start_shell(self) -> Process:
+        self._shells += 1
+        variables = {'PATH': os.defpath, 'LC_ALL': 'C', **self._marks, SHELL_NAME: self._name()}
+        try:
+            self._socket, other = socket.socketpair()
+            with other, open(self._messages, 'ab') as messages:
+                stdio = other.fileno(), messages.fileno(), messages.fileno()
+                self.shell = super().start(self._name(), 0, [os.fsencode(SHELL), b'-s'],
+                                           [os.fsencode(f'{name}={value}') for name, value in variables.items()], b'/',
+                                           stdio)
+        except OSError as error:
+            self._drop_shell()
+            raise OSError(error.errno, f'cannot start the shell that runs the task: {error.strerror}') from error
+        self._socket.settimeout(SHELL_TIMEOUT)
+        self._ask([self._prologue])
+        return self.shell
+
+    def _name(self) -> str:
+        return f'{self._uid}.{self._shells:04d}'
+
+    def _ask(self, commands: list[bytes]) -> list[int]:
+        """Return the answers of the shell to these commands; kill it and raise OSError if it does not answer."""
+        assert self._socket is not None
+        assert self.shell is not None
+        answers = b''
+        try:
+            self._socket.sendall(b''.join(commands))
+            while answers.count(b'\n') < len(commands):
+                received = self._socket.recv(65536)
+                if not received:
+                    raise EOFError('it has ended')
+                answers += received
+        except (OSError, EOFError) as error:   # `ended` returns the shell; the next start creates another one
+            signal.pidfd_send_signal(self.shell.pidfd, signal.SIGKILL)
+            raise BlockingIOError(errno.EAGAIN, f'the shell that starts tasks does not answer: {error}') from error
+        return [int(line) for line in answers.split()]
+
+    def _lost(self, shell: Process, ended: list[Process]) -> list[Process]:
+        """Return all processes of a shell that has died, because only the shell can tell their exit codes."""
+        self._died(self._name())
+        self._drop_shell()
+        how = f'signal {-shell.code}' if shell.code < 0 else f'exit code {shell.code}'
+        failure = OSError(f'the shell that ran the task (process {shell.pid}) has ended with {how}')
+        lost = [process for process in (*ended, *self.watched.values())
+                if process.run is not None and process is not shell]
+        for process in lost:
+            signal_group(process.pid, signal.SIGKILL)
+            self.forget(process)
+            process.code, process.failure = -signal.SIGKILL, failure
+        return lost
+
+    def _drop_shell(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+        self._socket = self.shell = None
