@@ -29,6 +29,8 @@ nox.options.sessions = ['tests']
 
 # agents start as those of users do: from modules that are compiled already
 os.environ.pop('PYTHONDONTWRITEBYTECODE', None)
+# virtualenv gives up on an interpreter that a busy machine starts slowly, after 15 s unless told otherwise
+os.environ.setdefault('PY_DISCOVERY_TIMEOUT', '120')
 
 ROOT = Path(__file__).parent
 PACKAGES = [f'packages/{name}' for name in ('rp-profiling', 'rp-api', 'rp-client', 'rp-agent', 'rp-raptor')]
