@@ -1,6 +1,6 @@
 """Protocol between an executor and its shell: the commands that the shell runs, and the lines that it answers.
 
-The shell reads commands from its standard input, and answers each by one line on the same socket: `prologue` by 0;
+The shell reads commands from its standard input, and answers each by one line on descriptor 3: `prologue` by 0;
 `start_text` by the pid of the started process, or 0 if it could not be started; `wait_text` by the exit code of an
 ended process, which is 128 + n after signal n. All words in commands are quoted, so the shell never expands users'
 texts; separate shells run the scripts of tasks.
@@ -31,7 +31,7 @@ def prologue(search_path: str, base_env: Iterable[bytes]) -> bytes:
     """
     env, setpriv, setsid, taskset = (_tool(name, search_path) for name in ('env', 'setpriv', 'setsid', 'taskset'))
     start = b'%s %s --pdeathsig KILL --' % (setsid, setpriv)
-    return (b'exec %d>&0\n' % _ANSWERS
+    return (b'exec %d>&3 3>&-\n' % _ANSWERS   # not from 0, where ksh waits for ever
             + b'if %s --default-signal=INT,QUIT true 2>/dev/null\n' % env
             + b'then rp_signals=--default-signal=INT,QUIT\nelse rp_signals=\nfi\n'
             + b'rp_exec() { exec %s %s -i $rp_signals -- "$@"; }\n' % (start, env)

@@ -109,7 +109,7 @@ class ShellLoop(LaunchLoop):
                 stdio = other.fileno(), messages.fileno(), messages.fileno()
                 self.shell = super().start(self._name(), 0, [os.fsencode(SHELL), b'-s'],
                                            [os.fsencode(f'{name}={value}') for name, value in variables.items()], b'/',
-                                           stdio)
+                                           stdio, (other.fileno(),))
         except OSError as error:
             self._drop_shell()
             raise OSError(error.errno, f'cannot start the shell that runs the task: {error.strerror}') from error
