@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rp_agent.dependencies.ends import End
 from rp_agent.dependencies.graph import Graph, Waiting
-from rp_agent.dependencies.reasons import LINKS, LONGEST, ending, not_run
+from rp_agent.dependencies.reasons import LINKS, MAX_ERROR_CHARS, ending, not_run
 from rp_api import states
 from rp_api.description.after import CONDITIONS, DONE, ENDED, FAILED, Value
 
@@ -143,6 +143,6 @@ def test_endings_name_the_exit_code_or_the_error() -> None:
     assert ending('t', states.CANCELED, {'exception': 'cancelled by the user\nand more'}) == (
         'is CANCELED: cancelled by the user')
     assert ending('t', states.FAILED, {}) == 'is FAILED'
-    assert len(ending('t', states.FAILED, {'exception': 'x' * 10000})) < LONGEST + 30
+    assert len(ending('t', states.FAILED, {'exception': 'x' * 10000})) < MAX_ERROR_CHARS + 30
     assert ending('t', states.CANCELED, {'exception': not_run('t', 'a', 'is FAILED')}) == (
         'was not run: it is after a, which is FAILED')

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rp_agent.reporting import task_intake as module
-from rp_agent.reporting.task_intake import MANY, PER_CORE, Intake
+from rp_agent.reporting.task_intake import HIGH_WATER_TASKS, PER_CORE, Intake
 from rp_api.coordination.contract import NewTask
 
 
@@ -40,13 +40,14 @@ def test_a_task_that_was_cancelled_before_it_came(intake: Intake) -> None:
 
 def test_no_more_is_asked_for_from_the_mark_on(intake: Intake, held: list[bool]) -> None:
     """Until half of it is left: not each task that leaves is worth a message."""
-    for tasks in (0, MANY - 1, MANY, MANY + 1000, MANY - 1, MANY // 2 + 1):
+    mark = HIGH_WATER_TASKS
+    for tasks in (0, mark - 1, mark, mark + 1000, mark - 1, mark // 2 + 1):
         intake.in_hand(tasks)
     assert held == [True]
-    for tasks in (MANY // 2, 0, MANY - 1):
+    for tasks in (HIGH_WATER_TASKS // 2, 0, HIGH_WATER_TASKS - 1):
         intake.in_hand(tasks)
     assert held == [True, False]
-    intake.in_hand(MANY)
+    intake.in_hand(HIGH_WATER_TASKS)
     assert held == [True, False, True]
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from rp_agent.stager.missing import FEW, MANY, Missing
+from rp_agent.stager.missing import MAX_ENTRIES_PER_SANDBOX, MIN_SANDBOXES, Missing
 
 
-def sandboxes(directory: Path, count: int = FEW) -> list[str]:
+def sandboxes(directory: Path, count: int = MIN_SANDBOXES) -> list[str]:
     return [f'{directory}/task.{number}' for number in range(count)]
 
 
@@ -24,7 +24,7 @@ def test_only_what_is_not_there_is_missing(tmp_path: Path) -> None:
 
 
 def test_few_are_not_worth_a_look(tmp_path: Path) -> None:
-    assert Missing().of(sandboxes(tmp_path, FEW - 1)) == set()
+    assert Missing().of(sandboxes(tmp_path, MIN_SANDBOXES - 1)) == set()
 
 
 def test_what_cannot_be_read_says_nothing(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_what_cannot_be_read_says_nothing(tmp_path: Path) -> None:
 
 
 def test_a_crowded_directory_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(MANY * FEW + 1):
+    for number in range(MAX_ENTRIES_PER_SANDBOX * MIN_SANDBOXES + 1):
         (tmp_path / f'other.{number}').touch()
     missing = Missing()
     assert missing.of(sandboxes(tmp_path)) == set(sandboxes(tmp_path))

@@ -17,7 +17,7 @@ from rp_agent.reporting.reporter import packed
 from rp_agent.task import DEFAULTS, AgentTask
 from rp_api import states
 from rp_api.constants import COPY
-from rp_api.errors import LONGEST, sentence
+from rp_api.errors import MAX_ERROR_CHARS, sentence
 from rp_api.staging import expand
 
 ODD: list[Any] = [
@@ -153,7 +153,7 @@ def test_sentences_can_be_sent() -> None:
     assert sentence(ValueError('a\ud800')) == 'ValueError: a\\ud800'
     assert sentence(OSError(2, 'No such file', 'x')) == "[Errno 2] No such file: 'x'"
     assert sentence(MemoryError()) == 'MemoryError: '
-    assert len(sentence(ValueError('x' * 10 * LONGEST))) < LONGEST + 100
+    assert len(sentence(ValueError('x' * 10 * MAX_ERROR_CHARS))) < MAX_ERROR_CHARS + 100
 
 
 def test_agent_with_a_defect_ends_in_order(tmp_path: Path) -> None:

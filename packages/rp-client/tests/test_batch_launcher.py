@@ -274,15 +274,15 @@ def test_process_dies(site: Site) -> None:
 
 
 def test_process_hangs(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(owner, 'PING', 0.1)
+    monkeypatch.setattr(owner, 'PING_INTERVAL_S', 0.1)
     site.launch('while ! test -e go; do sleep 0.05; done')
     site.wait(lambda: site.handles)
     first = site.launcher._process.pid
     assert first is not None
     os.kill(first, signal.SIGSTOP)
-    monkeypatch.setattr(owner, 'SILENCE', 0.5)
+    monkeypatch.setattr(owner, 'SILENCE_TIMEOUT_S', 0.5)
     site.wait(lambda: site.launcher._process.pid not in (first, None))
-    monkeypatch.setattr(owner, 'SILENCE', TIMEOUT)
+    monkeypatch.setattr(owner, 'SILENCE_TIMEOUT_S', TIMEOUT)
     (site.base / 'pilot.0000/go').touch()
     assert site.end().reason is None
 

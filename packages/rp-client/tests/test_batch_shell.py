@@ -185,7 +185,7 @@ def test_copies_go_to_another_host_once(remote: Shell, path: Path, tmp_path: Pat
 
 
 def test_what_does_not_take_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, 'LOOK', 0.01)
+    monkeypatch.setattr(transfer, 'CHECK_INTERVAL_S', 0.01)
     source = tmp_path / 'source'
     source.write_bytes(bytes(1 << 20))
     with pytest.raises(PlatformError, match='it could not be sent: no room'):
@@ -219,7 +219,7 @@ def test_the_beginning_of_a_file_is_left_out(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_transfer_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, 'LOOK', 0.01)
+    monkeypatch.setattr(transfer, 'CHECK_INTERVAL_S', 0.01)
     source, pid = tmp_path / 'source', tmp_path / 'pid'
     source.write_bytes(bytes(1 << 20))
 

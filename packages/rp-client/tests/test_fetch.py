@@ -159,7 +159,7 @@ def test_what_came_before_a_connection_was_lost(site: Site, caplog: pytest.LogCa
 
 def test_a_host_that_falls_silent(site: Site, caplog: pytest.LogCaptureFixture,
                                   monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transfer, 'LOOK', 0.1)
+    monkeypatch.setattr(transfer, 'CHECK_INTERVAL_S', 0.1)
     monkeypatch.setattr(transfer, 'SILENCE', 0.2)
     site.use(SSH.replace('eval "$last"', 'exec sleep 1000'))
     assert site.fetched(site.pilot('pilot.0000', 'sftp://far/', 'a.log')) == set()

@@ -140,7 +140,7 @@ def test_files_that_ranks_map_are_not_written_again(store: Store) -> None:
 
 
 def test_few_free_files_are_kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, '_KEPT', 500_000)
+    monkeypatch.setattr(stores, '_MAX_FREE_BYTES', 500_000)
     sizes = [10_000] * 10 + [20_000] * 5 + [30_000] * 3
     calls = [encode_call(FID, (np.full(size, number),), None, store) for number, size in enumerate(sizes)]
     assert len(files_of(store)) == 18
@@ -217,7 +217,7 @@ def test_chunks_are_stored_as_one(store: Store) -> None:
 
 def test_files_of_results_are_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank uses a file again when its result was read; few are kept, and one that was discarded does no harm."""
-    monkeypatch.setattr(result_files, '_KEPT', 1_000_000)
+    monkeypatch.setattr(result_files, '_MAX_FREE_BYTES', 1_000_000)
     files = ResultFiles(f'{shared_directory.place()}\n{tmp_path}', str(tmp_path / 'values'))
     inodes = set()
     for number in range(10):

@@ -830,4 +830,4 @@ def test_a_master_may_have_as_many_connections_as_the_system_allows(tmp_path: Pa
     found = subprocess.run(['sh', '-c', 'ulimit -S -n 100; exec "$@"', 'sh', sys.executable, '-c', program],
                            check=False, stderr=subprocess.PIPE, text=True)
     soft, hard = map(int, found.stderr.split())
-    assert soft == min(hard, limits.MOST)
+    assert soft == min(hard, limits.MAX_DESCRIPTORS)

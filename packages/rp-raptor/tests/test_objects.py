@@ -22,7 +22,7 @@ from rp_api.loop.event_loop import Loop
 from rp_raptor.objects import reference
 from rp_raptor.objects.download import AHEAD, PIECE, Download, read_piece
 from rp_raptor.objects.reference import ObjectRef, Observer, own, taken
-from rp_raptor.objects.registry import MOST, Answers, Holder, Registry
+from rp_raptor.objects.registry import MAX_TRANSFERS_PER_HOLDER, Answers, Holder, Registry
 from rp_raptor.objects.store import Mapped, Store
 from rp_raptor.objects.transfer import ObjectServer, Transfer
 from rp_raptor.wire.payload import call_encoder
@@ -252,7 +252,7 @@ def test_it_spreads_as_a_tree(told: Told, registry: Registry) -> None:
             assert name in waiting
             running[sender] = running.get(sender, 0) + 1
             senders[sender] = senders.get(sender, 0) + 1
-        assert max(running.values()) <= MOST
+        assert max(running.values()) <= MAX_TRANSFERS_PER_HOLDER
         for name, _, _ in news:
             waiting.discard(name)
             registry.hold(ID, holder(name))

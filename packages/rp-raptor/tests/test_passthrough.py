@@ -13,7 +13,7 @@ from rp_api.errors import CoordinationError
 from rp_api.wire import codec
 from rp_raptor.master.passthrough import Passthrough
 from rp_raptor.master.router import CallRouter
-from rp_raptor.master.shared_descriptions import KEPT, LARGE, SharedDescriptions
+from rp_raptor.master.shared_descriptions import LARGE, MAX_UNUSED_PARTS, SharedDescriptions
 from rp_raptor.master.sources import Worker
 from rp_raptor.wire import payload
 
@@ -158,11 +158,11 @@ def test_parts_stay_for_those_who_come_next() -> None:
     defined: list[bytes] = []
     forgotten: list[bytes] = []
     parts = SharedDescriptions(lambda fid, data: defined.append(data), forgotten.append)
-    held = [parts.hold(b'%d' % number, 2) for number in range(KEPT)]
+    held = [parts.hold(b'%d' % number, 2) for number in range(MAX_UNUSED_PARTS)]
     for part in held:
         parts.rest(part)
     assert parts.hold(b'0', 1) is held[0]   # it is in use again
-    assert len(defined) == KEPT
+    assert len(defined) == MAX_UNUSED_PARTS
     for name in (b'x', b'y'):
         parts.rest(parts.hold(name, 1))
     assert forgotten == [held[1].fid]   # the one that was not needed for the longest time

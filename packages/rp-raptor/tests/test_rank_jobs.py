@@ -59,7 +59,7 @@ class Jobs:
 @pytest.fixture
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Jobs]]:
     before = open_descriptors()
-    monkeypatch.setattr(ranks, '_LOOK', 0.01)
+    monkeypatch.setattr(ranks, '_CHECK_INTERVAL_S', 0.01)
     monkeypatch.setattr(ranks, 'EXIT', 0.5)
     made: list[Jobs] = []
 

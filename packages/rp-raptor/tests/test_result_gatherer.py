@@ -8,7 +8,7 @@ import pytest
 
 from rp_raptor.wire.batch import Payloads
 from rp_raptor.wire.protocol import BULK, ids_of
-from rp_raptor.wire.result_gatherer import FEW, MOST_BYTES, ResultGatherer
+from rp_raptor.wire.result_gatherer import MAX_GATHERED_BYTES, MAX_GATHERED_RESULTS, ResultGatherer
 
 Sent = list[tuple[list[int], list[bytes]]]
 
@@ -40,9 +40,9 @@ def test_few_results_wait_for_others(gatherer: ResultGatherer, sent: Sent) -> No
 
 def test_many_results_are_sent_at_once(gatherer: ResultGatherer, sent: Sent) -> None:
     add(gatherer, 1)
-    add(gatherer, *range(FEW + 1))
+    add(gatherer, *range(MAX_GATHERED_RESULTS + 1))
     gatherer.flush()
-    assert [len(ids) for ids, _ in sent] == [FEW + 1, 1]
+    assert [len(ids) for ids, _ in sent] == [MAX_GATHERED_RESULTS + 1, 1]
 
 
 def test_a_message_is_limited(gatherer: ResultGatherer, sent: Sent) -> None:
@@ -50,6 +50,6 @@ def test_a_message_is_limited(gatherer: ResultGatherer, sent: Sent) -> None:
         assert not sent
         add(gatherer, number)
     assert [len(ids) for ids, _ in sent] == [BULK]
-    add(gatherer, 7, size=MOST_BYTES)
+    add(gatherer, 7, size=MAX_GATHERED_BYTES)
     gatherer.flush()
     assert [len(ids) for ids, _ in sent] == [BULK, 1]

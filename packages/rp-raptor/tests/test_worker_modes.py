@@ -15,7 +15,7 @@ from rank_support import Manager, a_manager, worker_file
 from rp_api.functions import PythonTask
 from rp_api.values import from_plain
 from rp_api.wire import codec
-from rp_raptor.rank.capture import KEPT
+from rp_raptor.rank.capture import MAX_STREAM_CHARS
 from rp_raptor.rank.worker import DefaultWorker, MPIWorker, Worker
 from rp_raptor.wire import payload
 
@@ -149,8 +149,9 @@ def test_programs(mine: Manager, tmp_path: Path) -> None:
     assert (missing['exit_code'], missing['target_state']) == (1, 'FAILED')
     assert 'nonexistent-program' in missing['exception']
     assert mine.task(mode='task.shell', command='kill -9 $$')['exit_code'] == -9
-    long = mine.task(mode='task.shell', command=f'head -c {3 * KEPT} /dev/zero | tr "\\0" x; echo end')['stdout']
-    assert (len(long), long[-4:]) == (KEPT, 'end\n')
+    command = f'head -c {3 * MAX_STREAM_CHARS} /dev/zero | tr "\\0" x; echo end'
+    long = mine.task(mode='task.shell', command=command)['stdout']
+    assert (len(long), long[-4:]) == (MAX_STREAM_CHARS, 'end\n')
 
 
 @pytest.mark.parametrize('description', [
@@ -169,10 +170,10 @@ def test_output_goes_to_files_that_are_named(mine: Manager, tmp_path: Path, desc
 
 
 def test_all_output_goes_to_the_file(mine: Manager, tmp_path: Path) -> None:
-    code = f'print("x" * {3 * KEPT})\nraise ValueError("no")'
+    code = f'print("x" * {3 * MAX_STREAM_CHARS})\nraise ValueError("no")'
     result = mine.task(mode='task.exec', code=code, stdout='my.out')
-    assert (len(result['stdout']), result['exception']) == (KEPT, "ValueError('no')")
-    assert (tmp_path / 'task.000000' / 'my.out').stat().st_size == 3 * KEPT + 1
+    assert (len(result['stdout']), result['exception']) == (MAX_STREAM_CHARS, "ValueError('no')")
+    assert (tmp_path / 'task.000000' / 'my.out').stat().st_size == 3 * MAX_STREAM_CHARS + 1
     failed = mine.task(mode='task.eval', code='1', stdout='/dev/null/none')
     assert 'cannot write /dev/null/none' in failed['exception']
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-LONGEST = 2000
+MAX_ERROR_CHARS = 2000
 """Maximum length of an error text in characters; the rest is cut off."""
 
 
@@ -92,8 +92,8 @@ def sentence(error: BaseException) -> str:
     """Return the text of an error for sending; it includes the type unless it is an error of ours or of the system."""
     known = isinstance(error, PilotError | OSError) and str(error)
     text = str(error) if known else f'{type(error).__name__}: {error}'
-    if len(text) > LONGEST:
-        text = f'{text[:LONGEST]} [...]'
+    if len(text) > MAX_ERROR_CHARS:
+        text = f'{text[:MAX_ERROR_CHARS]} [...]'
     try:
         text.encode('utf-8', 'surrogateescape')
     except UnicodeEncodeError:

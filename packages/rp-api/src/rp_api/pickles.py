@@ -20,7 +20,7 @@ PYTHON = f'{sys.version_info.major}.{sys.version_info.minor}'
 
 _END = b'.'
 _STAMP = b'\0python'
-_LONGEST = len(_STAMP) + 16
+_MAX_STAMP_BYTES = len(_STAMP) + 16
 
 
 def stamped(data: bytes) -> bytes:
@@ -91,5 +91,5 @@ def missing_module(error: BaseException) -> str:
 
 def _version_of(data: bytes | memoryview) -> str:
     """Return the version in the stamp, '' if there is none."""
-    _, stamp, version = bytes(data[-_LONGEST:]).rpartition(_STAMP)
+    _, stamp, version = bytes(data[-_MAX_STAMP_BYTES:]).rpartition(_STAMP)
     return version.decode('ascii', 'replace') if stamp else ''

@@ -10,7 +10,7 @@ from rp_api import states
 LINKS = 4
 """Tasks at each end of the chain that are named; those in between are left out."""
 
-LONGEST = 300
+MAX_ERROR_CHARS = 300
 """Characters of the error of a task that are repeated."""
 
 _LINK = ', which '
@@ -32,6 +32,6 @@ def ending(uid: str, state: str, info: Mapping[str, Any]) -> str:
         return exception[len(uid) + 1:]
     code = info.get('exit_code')
     reason = f'exit code {code}' if code else exception.partition('\n')[0]
-    if len(reason) > LONGEST:
-        reason = f'{reason[:LONGEST]} [...]'
+    if len(reason) > MAX_ERROR_CHARS:
+        reason = f'{reason[:MAX_ERROR_CHARS]} [...]'
     return f'is {state}: {reason}' if reason else f'is {state}'

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from rp_agent.launch_method.base import Job, Program, Rank
 from rp_agent.launch_method.mpi_library import MPICH, OPEN_MPI
-from rp_agent.launch_method.nodes import MANY, Block, blocks, cores_of_each, host_options, parts, ranges
+from rp_agent.launch_method.nodes import MAX_HOSTS_IN_COMMAND, Block, blocks, cores_of_each, host_options, parts, ranges
 from rp_agent.launch_method.system import System
 from rp_api.errors import PlatformError
 
@@ -67,7 +67,7 @@ def hydra(job: Job, _: Program) -> Placement:
     runs = blocks(job.ranks)
     argv = ['-np', str(len(job.ranks)), *(['-disable-auto-cleanup'] if _independent(job) else [])]
     environment = {'MV2_ENABLE_AFFINITY': '0'}   # the library of MVAPICH2 binds all programs to the same cores
-    if len(runs) <= MANY:
+    if len(runs) <= MAX_HOSTS_IN_COMMAND:
         return Placement([[*argv, '-hosts', ','.join([f'{run.node}:{run.ranks}' for run in runs])]], {}, environment)
     path, files = _counted(job, runs)
     return Placement([[*argv, '-f', path]], files, environment)
@@ -99,7 +99,7 @@ def _independent(job: Job) -> bool:
 
 
 def _hosts_of_part(job: Job, part: Sequence[Block], number: int, files: dict[str, str]) -> tuple[str, str]:
-    if len(part) <= MANY:
+    if len(part) <= MAX_HOSTS_IN_COMMAND:
         return '--hosts', ','.join([run.node for run in part])
     name = f'{job.uid}.{number}.hosts'
     files[name] = ''.join([f'{run.node}\n' for run in part])

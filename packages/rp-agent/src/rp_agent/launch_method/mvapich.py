@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from rp_agent.launch_method.base import Command, Job, LaunchMethod
 from rp_agent.launch_method.mpi_library import MPICH
-from rp_agent.launch_method.nodes import MANY, hosts
+from rp_agent.launch_method.nodes import MAX_HOSTS_IN_COMMAND, hosts
 
 
 class MpirunRsh(LaunchMethod):
@@ -24,7 +24,7 @@ class MpirunRsh(LaunchMethod):
     def command(self, job: Job, executable: Sequence[str]) -> Command:
         argv = [self.program.path, '-export-all', '-np', str(len(job.ranks)), *self._arguments]
         files = {}
-        if len(job.ranks) <= MANY:
+        if len(job.ranks) <= MAX_HOSTS_IN_COMMAND:
             argv += [rank.node for rank in job.ranks]
         else:
             path, files[f'{job.uid}.hosts'] = hosts(job)

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from rp_agent.launch_method.base import Job, Rank
 
-MANY = 42
+MAX_HOSTS_IN_COMMAND = 42
 """Maximum number of host names in a command line; longer lists go to a file."""
 
-LONGEST = 2**16
+MAX_HOST_LIST_CHARS = 2**16
 """Maximum number of characters of a list of hosts in a command line; Linux allows twice as many."""
 
 
@@ -77,7 +77,7 @@ def hosts(job: Job) -> tuple[str, str]:
 def host_options(job: Job, files: dict[str, str]) -> tuple[str, str]:
     """Return the options of Open MPI and PRRTE that name a host for each rank; add a host file to `files` if needed."""
     names = ','.join([rank.node for rank in job.ranks])
-    if len(names) <= LONGEST:   # preferred: Open MPI 4 does not accept `localhost` in a file
+    if len(names) <= MAX_HOST_LIST_CHARS:   # preferred: Open MPI 4 does not accept `localhost` in a file
         return '--host', names
     path, files[f'{job.uid}.hosts'] = hosts(job)
     return '--hostfile', path

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Setting
 from rp_agent.launch_method.mpi_library import MPICH, OPEN_MPI
-from rp_agent.launch_method.nodes import MANY, Block, blocks, hosts, in_order
+from rp_agent.launch_method.nodes import MAX_HOSTS_IN_COMMAND, Block, blocks, hosts, in_order
 from rp_agent.launch_method.system import System
 from rp_api.errors import PlatformError
 
@@ -139,7 +139,7 @@ class Srun(LaunchMethod):
 
     def _nodes(self, job: Job, runs: Sequence[Block], files: dict[str, str]) -> tuple[str, ...]:
         names = ','.join(run.node for run in runs)
-        if len(runs) <= MANY or not self._is(_NODEFILE):
+        if len(runs) <= MAX_HOSTS_IN_COMMAND or not self._is(_NODEFILE):
             return (f'--nodelist={names}',)
         files[f'{job.uid}.nodes'] = f'{names}\n'
         return (f'--nodefile={job.sandbox}/{job.uid}.nodes',)

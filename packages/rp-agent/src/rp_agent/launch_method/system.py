@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 VERSION_TIMEOUT = 20.0
 """Seconds that a launcher may take to print its version."""
 
-_MOST, _QUOTED = 65536, 1000
+_MAX_OUTPUT_BYTES, _MAX_QUOTED_CHARS = 65536, 1000
 """Bytes of a program's output that are read, and characters of it that messages quote."""
 
 _OF_THE_SHELL = frozenset(('PWD', 'OLDPWD', 'SHLVL', '_'))
@@ -124,7 +124,7 @@ class System:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
                 failure = f'{name} has not ended after {self._timeout:g} seconds'
-            output = os.pread(file.fileno(), _MOST, 0).decode(errors='replace').strip()
+            output = os.pread(file.fileno(), _MAX_OUTPUT_BYTES, 0).decode(errors='replace').strip()
         if failure:
-            raise PlatformError(f'{failure}: {output[-_QUOTED:] or "no output"}')
+            raise PlatformError(f'{failure}: {output[-_MAX_QUOTED_CHARS:] or "no output"}')
         return output

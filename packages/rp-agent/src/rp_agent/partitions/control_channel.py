@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from rp_agent.lineage import die_with_parent
 from rp_api.loop.event_loop import Loop
 
-_LONGEST = 1 << 16
+_READ_BYTES = 1 << 16
 """Most bytes that are read at once."""
 
 _SHOWN = 4096
@@ -81,7 +81,7 @@ class ControlChannel:
         """Handle all messages that have arrived; to be called once more when the process at the other end has died."""
         while self._open:
             try:
-                data = os.read(self._read, _LONGEST)
+                data = os.read(self._read, _READ_BYTES)
             except BlockingIOError:
                 return
             except OSError:

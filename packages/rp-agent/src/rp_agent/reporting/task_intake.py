@@ -8,7 +8,7 @@ from itertools import compress
 from rp_api.coordination.contract import NewTask
 from rp_api.uid_set import UidSet
 
-MANY = 1 << 16
+HIGH_WATER_TASKS = 1 << 16
 """High-water mark: tasks in the agent at which it stops the delivery, unless the pilot is large."""
 
 PER_CORE = 8
@@ -24,7 +24,7 @@ class Intake:
 
     def __init__(self, hold: Callable[[bool], None], cores: int) -> None:
         self._hold = hold
-        self._high = max(MANY, PER_CORE * cores)
+        self._high = max(HIGH_WATER_TASKS, PER_CORE * cores)
         self.holding = False
         """True if the delivery of tasks is suspended."""
         self._seen = UidSet()

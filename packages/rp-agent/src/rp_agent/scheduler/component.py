@@ -25,7 +25,7 @@ from rp_profiling.write.tracer import Tracer
 RESERVATION_DELAY = 60.0
 """Seconds that a task waits before the scheduler reserves nodes for it."""
 
-_MOST = 5
+_MAX_LISTED = 5
 """Most names and reasons that a failure lists."""
 
 CallLater = Callable[[float, Callable[[], object]], object]
@@ -338,4 +338,5 @@ class Scheduler(Component):
 
 
 def _some(texts: Sequence[str]) -> str:
-    return ', '.join(texts[:_MOST]) + (f' and {len(texts) - _MOST} more' if len(texts) > _MOST else '')
+    more = len(texts) - _MAX_LISTED
+    return ', '.join(texts[:_MAX_LISTED]) + (f' and {more} more' if more > 0 else '')

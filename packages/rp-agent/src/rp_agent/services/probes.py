@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 from rp_api.description.service import FILE, STDOUT, parse_pattern
 from rp_api.system.readable import open_regular
 
-_MOST = 1 << 20
+_MAX_OUTPUT_BYTES = 1 << 20
 """Bytes of an output that one look reads."""
 
-_LONGEST_LINE = 65536
+_MAX_LINE_BYTES = 65536
 
 
 class Seen(NamedTuple):
@@ -101,7 +101,7 @@ class Lines:
         """Return the information of the first line that has some."""
         grown = self._read()
         lines = (self._rest + grown).split(b'\n')
-        self._rest = lines.pop()[-_LONGEST_LINE:]
+        self._rest = lines.pop()[-_MAX_LINE_BYTES:]
         if not grown and self._rest:
             lines.append(self._rest)
         for line in lines:
@@ -116,7 +116,7 @@ class Lines:
                 if os.fstat(file.fileno()).st_size < self._offset:   # it was written anew
                     self._offset, self._rest = 0, b''
                 file.seek(self._offset)
-                grown = file.read(_MOST)
+                grown = file.read(_MAX_OUTPUT_BYTES)
         except OSError:   # not there yet
             return b''
         self._offset += len(grown)
@@ -152,7 +152,7 @@ def _http(target: Target, path: str, status: int, timeout: float) -> Seen:
             connection.sendall(f'GET {path} HTTP/1.1\r\nHost: {target.host}:{target.port}\r\nAccept: */*\r\n'
                                'User-Agent: radical-pilot\r\nConnection: close\r\n\r\n'.encode())
             answer = b''
-            while b'\n' not in answer and len(answer) < _LONGEST_LINE:
+            while b'\n' not in answer and len(answer) < _MAX_LINE_BYTES:
                 connection.settimeout(max(0.001, deadline - time.monotonic()))
                 part = connection.recv(4096)
                 if not part:

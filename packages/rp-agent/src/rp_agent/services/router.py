@@ -44,10 +44,10 @@ BACKLOG = 1024
 BACKOFF_S = 0.1, 5.0
 """The first and the longest delay before HAProxy is started again."""
 
-STEADY = 10.0
+STEADY_S = 10.0
 """Seconds after which a start of HAProxy counts as successful."""
 
-ATTEMPTS = 8
+MAX_RESTARTS = 8
 """Number of starts in a row that may fail."""
 
 AT_ONCE = 50
@@ -58,7 +58,7 @@ _NO_FAULT = ('New server registered.', 'changed ', 'no need to change ', 'nothin
 
 _ANSWER = 1 << 16
 
-_LONGEST_PLACE = 64
+_MAX_PATH_BYTES = 64
 """Bytes of a path below which those of sockets have less than 108, the limit of the kernel."""
 
 
@@ -100,7 +100,7 @@ class Routers:
                 raise PlatformError(f'service {name} has a router, for which {PROGRAM} is needed on '
                                     f'{os.uname().nodename}: install HAProxy (the package haproxy of most '
                                     f'distributions) in a directory of PATH, which is {self._path}')
-            if len(os.fsencode(self._directory)) > _LONGEST_PLACE:
+            if len(os.fsencode(self._directory)) > _MAX_PATH_BYTES:
                 raise PlatformError(f'service {name} has a router, whose sockets need a shorter path than '
                                     f'{self._directory}: set TMPDIR to one, or make /dev/shm usable')
             self._opened += 1
@@ -177,7 +177,7 @@ class Router:
         self._held: socket.socket | None = None
         self._process: InstanceProcess | None = None
         self._since = 0.0
-        self._restarts = Restarts(ATTEMPTS, STEADY, *BACKOFF_S)
+        self._restarts = Restarts(MAX_RESTARTS, STEADY_S, *BACKOFF_S)
         self._timer: Timer | None = loop.call_later(0, self._start)   # with the instances that are known by then
 
     @property

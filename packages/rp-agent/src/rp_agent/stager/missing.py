@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import compress
 
-FEW = 8
+MIN_SANDBOXES = 8
 """Minimum number of sandboxes in a directory for which the directory is listed."""
 
-MANY = 16
+MAX_ENTRIES_PER_SANDBOX = 16
 """Maximum number of directory entries per sandbox for which the directory is listed."""
 
 
@@ -35,7 +35,7 @@ class Missing:
 
     def _listed(self, parent: str, count: int) -> list[str] | None:
         """Return what is in the directory of `count` sandboxes; None if that is unknown."""
-        if count < FEW or self._entries.get(parent, 0) > MANY * count:
+        if count < MIN_SANDBOXES or self._entries.get(parent, 0) > MAX_ENTRIES_PER_SANDBOX * count:
             return None
         try:
             found = os.listdir(parent)

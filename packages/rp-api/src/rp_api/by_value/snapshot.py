@@ -38,7 +38,7 @@ import cloudpickle
 
 from rp_api.by_value.references import by_reference, found, global_names, module_by_reference
 
-_LARGEST = 4000
+_MAX_OBJECTS = 4000
 """Objects in a snapshot at most; larger ones take longer to compare than to pickle."""
 
 MISSING = object()
@@ -129,7 +129,7 @@ class _Walk:
         """Add a place, and visit what is there."""
         current = fetch(value)
         self._size += len(current)
-        if self._size > _LARGEST:
+        if self._size > _MAX_OBJECTS:
             raise _Unknown
         self.places.append((fetch, None if value is self._root else value, current))
         self._open += current

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-LONGEST = 200
+MAX_VALUE_CHARS = 200
 """Characters of a value that are shown at most."""
 
 _LEFT = 'style="text-align: left; vertical-align: top"'
@@ -21,6 +21,6 @@ def html_table(title: str, values: Mapping[str, Any]) -> str:
 
 def _shown(value: Any) -> str:
     text = str(value)
-    if len(text) > LONGEST:
-        text = f'{text[:LONGEST]} ...'
+    if len(text) > MAX_VALUE_CHARS:
+        text = f'{text[:MAX_VALUE_CHARS]} ...'
     return escape(text.encode('utf-8', 'replace').decode()).replace('\n', '<br>')

@@ -27,7 +27,7 @@ from rp_api.record import CastError, plain, suggestion
 
 D = TypeVar('D', bound='Description')
 
-_LONGEST = 200  # maximum length of a value in an error message
+_MAX_VALUE_CHARS = 200  # maximum length of a value in an error message
 
 _OURS = ('rp_api', 'rp_client', 'rp_raptor', 'rp_agent')
 """Packages whose calls are not those of the application."""
@@ -400,4 +400,4 @@ def _sparse(value: Any) -> Any:
 def _shown(value: Any) -> str:
     """Return the value for an error message."""
     text = repr(value)
-    return text if len(text) <= _LONGEST else f'{text[:_LONGEST]}...'
+    return text if len(text) <= _MAX_VALUE_CHARS else f'{text[:_MAX_VALUE_CHARS]}...'

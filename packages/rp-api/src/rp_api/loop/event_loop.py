@@ -18,12 +18,12 @@ from typing import Any
 
 import zmq
 
-_LONGEST = 3600.0
+_MAX_WAIT_S = 3600.0
 """Seconds of the longest single wait; this also limits an infinite deadline."""
 
 _READABLE = int(zmq.POLLIN)   # a plain number is much faster than the enum
 
-_MANY = 1024
+_MIN_TIMERS_TO_TIDY = 1024
 """Number of timers above which cancelled ones are removed; otherwise they stay until they are due."""
 
 
@@ -54,7 +54,7 @@ class Loop:
         self._ready: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._timers: list[Timer] = []
         self._timers_made = 0
-        self._tidy_at = _MANY
+        self._tidy_at = _MIN_TIMERS_TO_TIDY
         self._fds: dict[int, Callable[[], object]] = {}
         self._sockets: dict[zmq.Socket[Any], int] = {}   # with the descriptor that signals events
         self._asked: dict[zmq.Socket[Any], Callable[[], object]] = {}   # sockets that may have events
@@ -176,7 +176,7 @@ class Loop:
     def _drop_cancelled(self) -> None:
         self._timers[:] = [timer for timer in self._timers if timer.callback is not None]
         heapq.heapify(self._timers)
-        self._tidy_at = max(_MANY, 2 * len(self._timers))
+        self._tidy_at = max(_MIN_TIMERS_TO_TIDY, 2 * len(self._timers))
 
     def _timeout(self) -> float | None:
         """Return the seconds until the next callback is due; None if there is none."""
@@ -186,7 +186,7 @@ class Loop:
             heapq.heappop(self._timers)
         if not self._timers:
             return None
-        return max(0.0, min(_LONGEST, self._timers[0].deadline - time.monotonic()))
+        return max(0.0, min(_MAX_WAIT_S, self._timers[0].deadline - time.monotonic()))
 
     def _wait(self) -> None:
         """Wait for the next event, and run the callbacks of all events."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from rp_api.errors import DescriptionError
 
-MOST = 1024
+MAX_INSTANCES = 1024
 """Most instances of a component, and largest product of all factors: the number of tasks that one task becomes."""
 
 LEAVING = 'update_queue'
@@ -41,7 +41,7 @@ def check(settings: Mapping[str, Any]) -> None:
 
 def clone_numbers(settings: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, int]]:
     """Return `blowup_factor` and `drop_clones` of a configuration; raise DescriptionError if they are invalid."""
-    factors = _stages('blowup_factor', settings.get('blowup_factor', {}), 1, MOST)
+    factors = _stages('blowup_factor', settings.get('blowup_factor', {}), 1, MAX_INSTANCES)
     drops = _stages('drop_clones', settings.get('drop_clones', {}), 0, 1)
     for stage in (*_WATCHING, *_LAST):
         if factors.get(stage, 1) != 1:
@@ -49,9 +49,9 @@ def clone_numbers(settings: Mapping[str, Any]) -> tuple[dict[str, int], dict[str
             raise wrong(f'blowup_factor.{stage}', factors[stage], f'1: {why}')
     if not drops.get(LEAVING, 1):
         raise wrong(f'drop_clones.{LEAVING}', 0, '1: clones do not leave the agent')
-    if prod(factors.values()) > MOST:
+    if prod(factors.values()) > MAX_INSTANCES:
         raise DescriptionError(f'agent configuration: blowup_factor makes {prod(factors.values())} tasks of one, '
-                               f'allowed: at most {MOST}')
+                               f'allowed: at most {MAX_INSTANCES}')
     return factors, drops
 
 
@@ -81,8 +81,8 @@ def mapping(where: str, value: Any) -> Mapping[str, Any]:
 
 def checked_count(where: str, value: Any, least: int) -> int:
     """Return a number of instances in an agent's configuration; raise DescriptionError if it is not valid."""
-    if type(value) is not int or not least <= value <= MOST:
-        raise wrong(where, value, f'a whole number from {least} to {MOST}')
+    if type(value) is not int or not least <= value <= MAX_INSTANCES:
+        raise wrong(where, value, f'a whole number from {least} to {MAX_INSTANCES}')
     return value
 
 

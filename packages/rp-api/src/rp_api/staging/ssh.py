@@ -28,13 +28,13 @@ from rp_api.system.processes import exit_code, pidfd_open
 from rp_api.system.ssh import OPTIONS
 
 _URL = re.compile(r'[^:/]+://(?:(?P<user>[^@/]*)@)?(?P<host>\[[\w:.%]+\]|[\w.-]+)(?::(?P<port>[0-9]+))?/(?P<path>.+)')
-_LOOK = 500
+_CHECK_INTERVAL_MS = 500
 """Milliseconds between checks for interruptions."""
 
 _KILL_GRACE = 2000
 """Milliseconds that an interrupted program has to end."""
 
-_LONGEST = 2000
+_MAX_MESSAGE_BYTES = 2000
 """Bytes at the end of a program's messages that are looked at."""
 
 _SKIPPED = re.compile(r'(.*?)"?: not a regular file')
@@ -214,7 +214,7 @@ def _ended(process: subprocess.Popen[bytes]) -> int | None:
         try:
             poll = select.poll()
             poll.register(descriptor, select.POLLIN)
-            while not poll.poll(_LOOK):
+            while not poll.poll(_CHECK_INTERVAL_MS):
                 if interrupted():
                     process.terminate()   # it ends its connection, too
                     if not poll.poll(_KILL_GRACE):
@@ -228,6 +228,6 @@ def _ended(process: subprocess.Popen[bytes]) -> int | None:
 def _end_of(messages: IO[bytes]) -> str:
     """Return the last error messages in one line."""
     size = messages.seek(0, os.SEEK_END)
-    messages.seek(max(0, size - _LONGEST))
+    messages.seek(max(0, size - _MAX_MESSAGE_BYTES))
     lines = [line.strip() for line in messages.read().decode(errors='replace').splitlines()]
     return '; '.join(dict.fromkeys(line for line in lines if line and not _PARENT_EXISTS.fullmatch(line)))[-500:]

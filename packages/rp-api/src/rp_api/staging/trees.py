@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
-_KEPT = 4
+_MAX_OPEN_PARENTS = 4
 """Number of parents whose descriptors stay open; most trees are not deeper."""
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -101,8 +101,8 @@ class Cursor:
             fd = os.open(name, _DIRECTORY | (0 if follow else os.O_NOFOLLOW), dir_fd=self._fd)
         self._levels.append(_Level(self._fd, name, way_back=not follow))
         self._fd = fd
-        if len(self._levels) > _KEPT and self._levels[-_KEPT - 1].way_back:
-            self._levels[-_KEPT - 1].close()
+        if len(self._levels) > _MAX_OPEN_PARENTS and self._levels[-_MAX_OPEN_PARENTS - 1].way_back:
+            self._levels[-_MAX_OPEN_PARENTS - 1].close()
 
     def leave(self) -> None:
         """Move to the parent."""

@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 from rp_api.errors import LimitError
 
-MOST = 1 << 16
+MAX_DESCRIPTORS = 1 << 16
 """Maximum to which the limit on open files is raised: some programs iterate over all possible descriptors."""
 
 
 OF_ZEROMQ = 2
 """Threads that ZeroMQ starts with the first socket of a context."""
 
-_MANY = 4096
+_MAX_CHECKED_PROCESSES = 4096
 """Limit on a user's processes and threads above which it is not checked."""
 
 
@@ -33,13 +33,13 @@ class Descriptors(NamedTuple):
 
 
 def raise_descriptors(known: Sequence[int] = ()) -> Descriptors:
-    """Raise this process's limit on open files as far as allowed, up to `MOST`.
+    """Raise this process's limit on open files as far as allowed, up to `MAX_DESCRIPTORS`.
 
     `known` are the `Descriptors` of the parent process, by which an inherited raised limit is recognised.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     own = known[0] if known and soft == known[1] else soft
-    most = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
+    most = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MAX_DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
         soft = most
@@ -78,7 +78,7 @@ def require_threads(who: str, count: int, others: int = 0) -> None:
     ZeroMQ aborts a process in which it cannot start its threads. Without a limit this is not tried.
     """
     processes, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    few = 0 <= processes < _MANY
+    few = 0 <= processes < _MAX_CHECKED_PROCESSES
     if few or _limits_memory():
         _try_threads(who, count + others if few else count, f'{processes}' if processes >= 0 else 'any number of')
 

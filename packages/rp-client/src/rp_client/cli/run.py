@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rp_client.cli.run_file import RunFile
     from rp_client.cli.run_inputs import Job
 
-_MOST = 100
+_MAX_COUNTED = 100
 """Failed tasks that the exit code counts; it is one more if there are more."""
 
 _ABOUT_EARLIER = ('--resume', '--force')
@@ -100,7 +100,7 @@ def _run(options: argparse.Namespace, arguments: list[str], found: Iterator[Job]
     if failed:
         print(f'rp run: {failed} {"task" if failed == 1 else "tasks"} failed; the same command with --resume repeats '
               f'{"it" if failed == 1 else "them"} ({path})', file=sys.stderr)
-    return min(failed, _MOST + 1)
+    return min(failed, _MAX_COUNTED + 1)
 
 
 def _run_for(path: Path, options: argparse.Namespace, wanted: list[str],

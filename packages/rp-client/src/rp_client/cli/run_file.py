@@ -20,7 +20,7 @@ from rp_api.system import private
 END_TIMEOUT = 60.0
 """Seconds that the run that `--force` ends may take for that."""
 
-_LOOK_AGAIN = 0.1
+_RETRY_INTERVAL_S = 0.1
 
 
 class RunningElsewhere(PilotError):
@@ -57,7 +57,7 @@ class RunFile:
                 told = True
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGTERM)
-            time.sleep(_LOOK_AGAIN)
+            time.sleep(_RETRY_INTERVAL_S)
         known = self._read()
         self.base, self.uid = str(known.get('base', '')), str(known.get('uid', ''))
         self.write(self.base, self.uid)

@@ -26,7 +26,7 @@ from rp_client.task_manager import TaskManager
 LOCAL = 'local.exact'
 """The platform without `resource`: the machine of the application."""
 
-_LONGEST = 366 * 24 * 60
+_LOCAL_RUNTIME_MINUTES = 366 * 24 * 60
 """Minutes for which a pilot on the machine of the application lasts, which no batch system ends."""
 
 _PATIENCE = 30.0
@@ -52,8 +52,8 @@ def describe(cores: Any, nodes: Any, gpus: Any, resource: Any, runtime: Any, pro
     else:
         sizes |= {'cores': 1} if gpus else {'nodes': 1}   # cores and GPUs are rounded up to whole nodes
     description = PilotDescription({
-        'resource': resource, 'runtime': _LONGEST if runtime is None else minutes(runtime), 'project': project,
-        'queue': queue, 'exit_on_error': False, **sizes})
+        'resource': resource, 'runtime': _LOCAL_RUNTIME_MINUTES if runtime is None else minutes(runtime),
+        'project': project, 'queue': queue, 'exit_on_error': False, **sizes})
     description.verify()
     return description
 

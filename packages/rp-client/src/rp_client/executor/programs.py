@@ -20,7 +20,7 @@ from rp_client.task import Task
 _PLACED = ('ranks_per_node', 'lfs_per_rank', 'mem_per_rank', 'slots', 'tags')
 """Attributes with which a program cannot run on any cores of a pilot."""
 
-LONGEST = 1 << 20
+MAX_STREAM_BYTES = 1 << 20
 """Bytes of a standard stream in a result."""
 
 
@@ -92,13 +92,13 @@ class Program:
 
 
 def _output(end: str, opened: Callable[[], BinaryIO]) -> str:
-    """Return an output, of which the end is known: as much as `LONGEST` allows, or as there is."""
+    """Return an output, of which the end is known: as much as `MAX_STREAM_BYTES` allows, or as there is."""
     if len(end) < SHOWN:
         return end
     try:
         with opened() as file:
             size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - LONGEST))
+            file.seek(max(0, size - MAX_STREAM_BYTES))
             return file.read().decode(errors='replace')
     except (OSError, RuntimeError, PilotError):   # it was removed, or cannot be reached
         return end

@@ -32,7 +32,7 @@ _WAITING, _WORKING = 0.05, 0.5
 WINDOW = 4096
 """Default number of calls in flight."""
 
-_LARGEST = MAX_BYTES - (1 << 20)
+_MAX_PAYLOAD_BYTES = MAX_BYTES - (1 << 20)
 """Bytes of the largest payload; the remainder is for the message around it."""
 
 
@@ -165,8 +165,9 @@ class Caller(Intake):
 
 def checked(payload: bytes) -> int:
     """Return the bytes of a call, files included; SerializationError if it is too large to send."""
-    if len(payload) > _LARGEST:
-        raise SerializationError(f'the arguments of a call have {len(payload)} bytes, at most {_LARGEST} can travel')
+    if len(payload) > _MAX_PAYLOAD_BYTES:
+        raise SerializationError(f'the arguments of a call have {len(payload)} bytes, at most {_MAX_PAYLOAD_BYTES} '
+                                 'can travel')
     return size_of_call(payload)
 
 

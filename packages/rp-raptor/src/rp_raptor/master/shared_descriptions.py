@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 from rp_raptor.wire.payload import FID_BYTES
 
-KEPT = 16
+MAX_UNUSED_PARTS = 16
 """Unused parts that stay with the workers, as later tasks may have the same part."""
 
 LARGE = 64 << 10
@@ -50,7 +50,7 @@ class SharedDescriptions:
         """Keep a part that no call uses, or remove it from the workers."""
         if part.size < LARGE:
             self._idle[part.fid] = part
-            if len(self._idle) <= KEPT:
+            if len(self._idle) <= MAX_UNUSED_PARTS:
                 return
             _, part = self._idle.popitem(last=False)
         del self._parts[part.fid]

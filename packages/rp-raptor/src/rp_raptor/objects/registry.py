@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-MOST = 2
+MAX_TRANSFERS_PER_HOLDER = 2
 """Transfers of one holder at a time."""
 
 Access = Mapping[str, Any]
@@ -156,7 +156,7 @@ class Registry:
         if any(other.sender and other.place == wish.place for other in entry.wishes.values()):
             return   # another manager of the host gets it
         remote = [holder for holder in entry.holders.values() if holder.access]
-        free = [holder for holder in remote if sending.get(holder.uid, 0) < MOST]
+        free = [holder for holder in remote if sending.get(holder.uid, 0) < MAX_TRANSFERS_PER_HOLDER]
         if free:   # a holder that has failed is tried again if there is no other one
             best = min(free, key=lambda holder: (holder.uid in wish.failed, sending.get(holder.uid, 0)))
             wish.sender = best.uid

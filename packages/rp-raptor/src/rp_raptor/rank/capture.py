@@ -19,7 +19,7 @@ from rp_api.pickles import missing_module
 from rp_raptor.errors import CallCanceled, CallTimeout
 from rp_raptor.rank.process_end import end_if_forked
 
-KEPT = 64 << 10
+MAX_STREAM_CHARS = 64 << 10
 """Characters of each stream that a result keeps, from its end. During the call all are kept."""
 
 _new = tuple.__new__   # makes a named tuple in half the time of a call of its class
@@ -131,7 +131,7 @@ def _is_own(package: object) -> bool:
 
 def tail(text: str) -> str:
     """Return the end of a text, at most as long as a result keeps."""
-    return text if len(text) <= KEPT else text[-KEPT:]
+    return text if len(text) <= MAX_STREAM_CHARS else text[-MAX_STREAM_CHARS:]
 
 
 @contextmanager

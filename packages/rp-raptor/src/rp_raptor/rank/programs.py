@@ -21,7 +21,7 @@ from rp_api.raptor_link import SHELL
 from rp_api.system import processes
 from rp_api.system.shell import find_shell
 from rp_api.system.shell_text import advice, command_line, escaped, is_command, shell_quote
-from rp_raptor.rank.capture import KEPT, Outcome, failure, tail
+from rp_raptor.rank.capture import MAX_STREAM_CHARS, Outcome, failure, tail
 from rp_raptor.worker.mpi_launch import without_job
 
 _shell = cache(find_shell)
@@ -100,5 +100,5 @@ def _append(file: IO[bytes], name: str) -> None:
 
 def _end(file: IO[Any]) -> str:
     size = file.seek(0, os.SEEK_END)
-    file.seek(max(0, size - KEPT))
+    file.seek(max(0, size - MAX_STREAM_CHARS))
     return tail(file.read().decode(errors='replace'))

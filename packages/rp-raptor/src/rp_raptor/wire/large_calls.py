@@ -25,7 +25,7 @@ from rp_raptor.wire.store import LARGE, Lease, Store
 LARGE_CALL = b'B'
 
 _MESSAGE = 4 << 20   # bytes of contents at which a message to another host is full
-_LARGEST = MAX_BYTES - (1 << 20)
+_MAX_PAYLOAD_BYTES = MAX_BYTES - (1 << 20)
 
 
 class StoredCall(bytes):
@@ -115,7 +115,7 @@ def with_contents(call: bytes) -> bytes:
     if call[:1] != LARGE_CALL:
         return call
     start, body, buffers = codec.unpack(call[1:])
-    if sum(part[1] for part in (body, *buffers) if not isinstance(part, bytes)) > _LARGEST:
+    if sum(part[1] for part in (body, *buffers) if not isinstance(part, bytes)) > _MAX_PAYLOAD_BYTES:
         return call
     try:
         return LARGE_CALL + codec.pack([start, _sent(body), [_sent(buffer) for buffer in buffers]])

@@ -15,7 +15,7 @@ from rp_api.system.shared_directory import Room, place
 _LARGEST_SENT = 64 << 20
 """Bytes of a result at most that is sent in a message to a caller on another host."""
 
-_KEPT = 32 << 20   # bytes of files that are written again when they were read
+_MAX_FREE_BYTES = 32 << 20   # bytes of files that are written again when they were read
 _READ = '.read'    # ends the name of such a file
 
 Written = tuple[str, int, bool]
@@ -68,7 +68,7 @@ class ResultFiles:
             written = blobs.write(path, kind, body, buffers)
         else:
             return None
-        kept = self._kept_bytes + written <= _KEPT
+        kept = self._kept_bytes + written <= _MAX_FREE_BYTES
         if kept:
             self._kept.append((path, written))
             self._kept_bytes += written

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from rp_raptor.wire.batch import Payloads, joined
 from rp_raptor.wire.protocol import BULK
 
-FEW = 64
+MAX_GATHERED_RESULTS = 64
 """Results of a message at most that are gathered; more of them are sent at once."""
 
-MOST_BYTES = 1 << 20
+MAX_GATHERED_BYTES = 1 << 20
 """Bytes of gathered results at which they are sent."""
 
 
@@ -28,13 +28,13 @@ class ResultGatherer:
     def add(self, ids: bytes, payloads: Sequence[bytes]) -> None:
         """Take results; `flush` has to follow."""
         batch = joined([payloads])
-        if len(batch) > FEW:
+        if len(batch) > MAX_GATHERED_RESULTS:
             self._send(ids, batch)
             return
         self._ids += ids
         self._payloads.append(batch)
         self._bytes += batch.size()
-        if len(self._ids) >= 8 * BULK or self._bytes >= MOST_BYTES:
+        if len(self._ids) >= 8 * BULK or self._bytes >= MAX_GATHERED_BYTES:
             self.flush()
 
     def flush(self) -> None:

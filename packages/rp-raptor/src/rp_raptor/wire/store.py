@@ -23,7 +23,7 @@ from rp_raptor.wire.memory import address, equal
 LARGE = 32 << 10
 """Size in bytes above which buffers and pickles are stored in files instead of being sent."""
 
-_KEPT = 64 << 20   # bytes of free files
+_MAX_FREE_BYTES = 64 << 20   # bytes of free files
 _PIECE = 64         # bytes of a piece of a sample
 _KIND = b'V'
 
@@ -176,13 +176,13 @@ class Store:
 
     def _keep(self, file: StoredFile) -> None:
         """Keep a free file, and remove others if these have become too many."""
-        if file.size > _KEPT:
+        if file.size > _MAX_FREE_BYTES:
             self._forget(file)
             blobs.discard(file.path)
             return
         self._free.setdefault(file.capacity, {})[file] = None
         self._kept += file.size
-        while self._kept > _KEPT:
+        while self._kept > _MAX_FREE_BYTES:
             others = [files for capacity, files in self._free.items() if files and capacity != file.capacity]
             oldest = next(iter(others[0] if others else self._free[file.capacity]))
             self._remove_free(oldest)

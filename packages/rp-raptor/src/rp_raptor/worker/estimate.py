@@ -6,9 +6,9 @@ from collections import deque
 
 _BULK = 0.002     # seconds of work in a bulk, for up to _RANKS ranks
 _RANKS = 8
-_LONGEST = 0.02   # the same for any number of ranks
+_MAX_BULK_S = 0.02   # the same for any number of ranks
 _STOCK = 0.1      # seconds of work that a worker has for each of its ranks
-_MOST = 512       # calls in a bulk
+_MAX_BULK_CALLS = 512       # calls in a bulk
 _DEEPEST = 8192   # calls in the stock of a rank
 _RECENT = 4       # bulks that the estimate is made from
 _LEAST = 2        # calls in the stock of a rank: the running one and the next
@@ -16,7 +16,7 @@ _LEAST = 2        # calls in the stock of a rank: the running one and the next
 
 def span(ranks: int) -> float:
     """Return the seconds of work in a bulk, and between messages of a rank; limits a manager's messages per second."""
-    return min(_LONGEST, _BULK * max(1.0, ranks / _RANKS))
+    return min(_MAX_BULK_S, _BULK * max(1.0, ranks / _RANKS))
 
 
 class Estimate:
@@ -34,7 +34,7 @@ class Estimate:
     @property
     def bulk(self) -> int:
         """The number of calls in a bulk."""
-        return max(1, min(_MOST, int(self._span / max(self.seconds, 1e-9))))
+        return max(1, min(_MAX_BULK_CALLS, int(self._span / max(self.seconds, 1e-9))))
 
     @property
     def stock(self) -> int:

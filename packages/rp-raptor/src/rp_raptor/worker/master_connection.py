@@ -21,7 +21,7 @@ from rp_raptor.wire.protocol import PING, SILENCE, WORKER, parse_from_master
 from rp_raptor.wire.result_gatherer import ResultGatherer
 
 _WELCOME_TIMEOUT = 60.0   # seconds for the master's file to appear, and for its welcome
-_LOOK = 0.2        # seconds between looks for the file
+_CHECK_INTERVAL_S = 0.2        # seconds between looks for the file
 
 
 class MasterConnection:
@@ -71,7 +71,7 @@ class MasterConnection:
 
     def _open(self) -> None:
         if not os.path.exists(self._path) and time.monotonic() < self._deadline:
-            self._loop.call_later(_LOOK, self._open)   # shared file systems show files of other nodes late
+            self._loop.call_later(_CHECK_INTERVAL_S, self._open)   # shared file systems show files of other nodes late
             return
         try:
             access = Access.load(self._path)

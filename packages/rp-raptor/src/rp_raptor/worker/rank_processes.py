@@ -30,7 +30,7 @@ LAST_WORDS = 0.02
 EXIT = 2.0
 """Seconds for a launcher to end by itself, and to clean up."""
 
-_LOOK = 1.0   # seconds between looks for ended ranks, until all have said hello
+_CHECK_INTERVAL_S = 1.0   # seconds between looks for ended ranks, until all have said hello
 
 Gone = Callable[[Sequence[int], Sequence[int], str], bool]
 """Handles dead ranks: those that died first, those that ended with them, and the reason.
@@ -180,7 +180,7 @@ class Job:
         self._handle = ProcessHandle.of_child(self._process.pid)
         self._handle.watch(self._loop, self._launcher_ended)
         self._timers = [self._loop.call_later(START_TIMEOUT, self._break, 'its ranks did not say hello'),
-                        self._loop.call_later(_LOOK, self._look)]
+                        self._loop.call_later(_CHECK_INTERVAL_S, self._look)]
 
     def arrived(self, rank: int, pid: int, started: int) -> None:
         """Note that a rank has said hello."""
@@ -240,7 +240,7 @@ class Job:
         if os.path.exists(self._ends) and not self._stopping:
             self._break('')
         else:
-            self._timers[1] = self._loop.call_later(_LOOK, self._look)
+            self._timers[1] = self._loop.call_later(_CHECK_INTERVAL_S, self._look)
 
     def _break(self, reason: str) -> None:
         """End the job: by SIGTERM if possible, as killed launchers leave files behind."""

@@ -25,10 +25,10 @@ from rp_client.launcher.batch.systems.base import FINAL, GONE, Adapted, Delegate
 from rp_client.launcher.batch.systems.registry import batch_system
 from rp_client.launcher.batch.systems.request import JobRequest
 
-SOON = 1.0
+ACTIVE_POLL_INTERVAL_S = 1.0
 """Seconds between polls while jobs are new, or have just changed."""
 
-LATER = 3.0
+POLL_INTERVAL_S = 3.0
 """Seconds between polls otherwise."""
 
 YOUNG = 60.0
@@ -122,7 +122,7 @@ class Endpoint:
         moments = [] if self._postponed.next is None else [self._postponed.next]
         if self._jobs:
             young = any(now - job.changed < YOUNG for job in self._jobs.values())
-            moments.append(asked + (SOON if young else LATER))
+            moments.append(asked + (ACTIVE_POLL_INTERVAL_S if young else POLL_INTERVAL_S))
         return max(0.0, min(moments) - now) if moments else None
 
     def _carry_out(self, request: Mapping[str, Any]) -> None:

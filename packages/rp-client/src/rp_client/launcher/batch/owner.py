@@ -21,16 +21,16 @@ from rp_api.loop.event_loop import Loop, Timer
 from rp_api.system.host import python_program, with_home
 from rp_client.launcher.batch.frames import Frames, pack
 
-PING = 5.0
+PING_INTERVAL_S = 5.0
 """Seconds between pings."""
 
-SILENCE = 30.0
+SILENCE_TIMEOUT_S = 30.0
 """Seconds without an answer after which the process counts as hung and is killed."""
 
-RESTARTS = 3
-"""Consecutive restarts within `STEADY` seconds of a start at most."""
+MAX_RESTARTS = 3
+"""Consecutive restarts within `STEADY_S` seconds of a start at most."""
 
-STEADY = 60.0
+STEADY_S = 60.0
 
 _SECRET = 'RADICAL_PILOT_DBURL'
 
@@ -56,7 +56,7 @@ class BatchProcess:
         self._timer: Timer | None = None
         self._writing: Timer | None = None
         self._heard = self._started = 0.0
-        self._restarts = Restarts(RESTARTS, STEADY)
+        self._restarts = Restarts(MAX_RESTARTS, STEADY_S)
 
     @property
     def pid(self) -> int | None:
@@ -103,7 +103,7 @@ class BatchProcess:
         self._frames = Frames()
         self._heard = self._started = time.monotonic()
         self._loop.add_fd(ours.fileno(), self._receive)
-        self._timer = self._loop.call_later(PING, self._ping)
+        self._timer = self._loop.call_later(PING_INTERVAL_S, self._ping)
 
     def _forget(self) -> subprocess.Popen[bytes] | None:
         """Close the channel, upon which the process ends unless it hangs."""
@@ -151,11 +151,11 @@ class BatchProcess:
 
     def _ping(self) -> None:
         assert self._process is not None
-        if time.monotonic() - self._heard > SILENCE:
+        if time.monotonic() - self._heard > SILENCE_TIMEOUT_S:
             self._process.kill()   # closes its socket
         else:
             self.send({'op': 'ping', 'number': 0})
-        self._timer = self._loop.call_later(PING, self._ping)
+        self._timer = self._loop.call_later(PING_INTERVAL_S, self._ping)
 
     def _died(self) -> None:
         restarts = self._restarts.next(time.monotonic() - self._started) is not None

@@ -17,7 +17,7 @@ from rp_api.errors import PlatformError
 from rp_api.loop.process_handle import ProcessHandle
 from rp_api.system.processes import exit_code
 
-LOOK = 5.0
+CHECK_INTERVAL_S = 5.0
 """Seconds between checks for progress."""
 
 SILENCE = 60.0
@@ -86,10 +86,10 @@ def _ends(handle: ProcessHandle, place: Callable[[], int], progress: Callable[[]
     """Return True when the program has ended, False when it makes no progress."""
     seen, idle = 0, 0.0
     while idle < SILENCE:
-        if handle.wait(LOOK):
+        if handle.wait(CHECK_INTERVAL_S):
             return True
         now = place()
-        idle = idle + LOOK if now == seen else 0.0
+        idle = idle + CHECK_INTERVAL_S if now == seen else 0.0
         seen = now
         if not idle:
             progress()
