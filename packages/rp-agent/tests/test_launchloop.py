@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 from leftovers import open_descriptors
+from spawning import spawn
 
-from rp_agent.executor.processes.launch import Variables, cpu_mask, spawn
+from rp_agent.executor.processes.launch import Variables, cpu_mask
 from rp_agent.executor.processes.launchloop import LaunchLoop, Process
 from rp_api.system import processes
 

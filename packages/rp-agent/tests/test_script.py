@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 from executor_support import a_task, sh
+from spawning import spawn
 
 from rp_agent.executor.launching.script import exec_script, launch_script, start_ranks, started_by_agent
-from rp_agent.executor.processes.launch import spawn
 from rp_agent.lookup import LaunchRefused
 from rp_profiling.levels import OFF
 from rp_profiling.write.detail import Detail
@@ -137,7 +137,7 @@ def test_the_program_sees_none_of_the_scripts_descriptors(script: Script) -> Non
     with (script.sandbox / 'log').open('wb') as log:
         argv = [os.fsencode(word) for word in (*script.shell, str(path))]
         _, pidfd = spawn(argv, [b'PATH=/usr/bin:/bin'], b'/', null, log.fileno(), log.fileno(),
-                         (start_write, sync_write), os.fsencode(shutil.which(script.shell[0]) or ''))
+                         (start_write, sync_write), path=os.fsencode(shutil.which(script.shell[0]) or ''))
     for descriptor in (start_write, sync_write, null):
         os.close(descriptor)
     with os.fdopen(start_read) as start, os.fdopen(sync_read) as sync:

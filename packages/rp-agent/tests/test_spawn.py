@@ -1,4 +1,4 @@
-"""The launch loop's `spawn`, with real processes."""
+"""How programs are started, with real processes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from children import children
 from leftovers import open_descriptors
-
-from rp_agent.executor.processes.launch import spawn
+from spawning import spawn
 
 ENV = [b'PATH=/usr/bin:/bin', b'LANG=C']
 TMP = b'/tmp'
+FINDS = {**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)}   # the modules of tests
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_descriptors_that_stand_in_each_others_way(tmp_path: Path) -> None:
     """Standard streams whose sources are the descriptors 0, 1 and 2 themselves, in another order."""
     program = f'''if True:
         import os, sys
-        from rp_agent.executor.processes.launch import spawn
+        from spawning import spawn
         null = os.open('/dev/null', os.O_RDONLY)
         out = os.open({str(tmp_path / 'out')!r}, os.O_WRONLY | os.O_CREAT)
         err = os.open({str(tmp_path / 'err')!r}, os.O_WRONLY | os.O_CREAT)
@@ -120,7 +120,7 @@ def test_descriptors_that_stand_in_each_others_way(tmp_path: Path) -> None:
         pid, pidfd = spawn([b'/bin/sh', b'-c', b'echo out; echo err >&2; cat'], [b'PATH=/bin:/usr/bin'], b'/', 2, 0, 1)
         os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
     '''
-    subprocess.run([sys.executable, '-c', program], check=True, timeout=30)
+    subprocess.run([sys.executable, '-c', program], env=FINDS, check=True, timeout=30)
     assert (tmp_path / 'out').read_text() == 'out\n'
     assert (tmp_path / 'err').read_text() == 'err\n'
 
@@ -202,15 +202,16 @@ def test_too_many_descriptors_are_refused(null: int) -> None:
         spawn([b'/bin/true'], ENV, TMP, null, null, null, (null,) * 14)
 
 
-def test_no_process_can_be_created(null: int) -> None:
+def test_no_process_can_be_created() -> None:
     """A limit on processes does not bind root; one on descriptors does: there is none left for that of the process."""
     program = '''if True:
         import os, resource
-        from rp_agent.executor.processes.launch import spawn
+        from rp_agent.executor.processes.launchloop import LaunchLoop
         null = os.open('/dev/null', os.O_RDWR)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (null + 1, null + 1))
+        loop = LaunchLoop()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (loop.fd + 1, loop.fd + 1))
         try:
-            spawn([b'/bin/true'], [], b'/', null, null, null)
+            loop.start('run', 0, [b'/bin/true'], [], b'/', (null, null, null))
         except OSError as error:
             print(error.errno, error.strerror)
         try:
@@ -225,13 +226,13 @@ def test_no_process_can_be_created(null: int) -> None:
 def test_dies_with_its_parent() -> None:
     program = '''if True:
         import os, signal
-        from rp_agent.executor.processes.launch import spawn
+        from spawning import spawn
         null = os.open('/dev/null', os.O_RDWR)
         pid, pidfd = spawn([b'/bin/sleep', b'1000'], [], b'/', null, null, null)
         os.write(1, f'{pid}\\n'.encode())
         signal.pause()
     '''
-    with subprocess.Popen([sys.executable, '-c', program], stdout=subprocess.PIPE) as helper:
+    with subprocess.Popen([sys.executable, '-c', program], env=FINDS, stdout=subprocess.PIPE) as helper:
         assert helper.stdout is not None
         pidfd = os.pidfd_open(int(helper.stdout.readline()))
         helper.kill()

@@ -33,7 +33,6 @@ cdef extern from "spawn.h" nogil:
         int error
         int step
 
-    int rp_spawn_run(rp_spawn *request)
     int rp_spawn_start(rp_spawn *request, char *stack)
     void rp_spawn_open(rp_spawn *request)
 

@@ -1,4 +1,4 @@
-"""Process creation at the cost of the system call: environments, requests, and `spawn`, which waits for the program.
+"""Process creation at the cost of the system call: environments and requests.
 
 Everything is prepared before the child exists, and the child makes only system calls (spawn.h). Rules for callers:
 
@@ -247,26 +247,8 @@ cdef class Launch:
         return OSError(self.request.error, text)
 
 
-def spawn(list argv not None, env not None, bytes cwd not None, int stdin_fd, int stdout_fd, int stderr_fd,
-          tuple pass_fds=(), bytes path=None, bytes cpus=None, unsigned long long memory=0):
-    """Start a program, and wait until it runs; return its pid and a process file descriptor, which the caller owns.
-
-    `argv` are its arguments including its name, `env` its whole environment (a `Block`, or a list of b'NAME=value'),
-    `cwd` its working directory, `path` the program if it is not argv[0]; PATH is not searched. The descriptors
-    `pass_fds` become 3, 4, ... of the program; all others are closed. `cpus` is the mask of its CPUs (see `cpu_mask`),
-    `memory` limits the data of each of its processes, in bytes, 0 for no limit. /bin/sh runs a text file without #!.
-    Raise OSError with errno, the step that failed, and its path; TypeError or ValueError for an argument that cannot be
-    passed to a program.
-    """
-    cdef Launch launch = Launch.__new__(Launch)
-    launch.prepare(argv, env, cwd, (stdin_fd, stdout_fd, stderr_fd), pass_fds, path, cpus, memory)
-    if rp_spawn_run(&launch.request) != 0:
-        raise launch.error()
-    return launch.request.pid, launch.request.pidfd
-
-
 def cpu_mask(cpus):
-    """Return the mask of these CPU numbers, as `spawn` takes it."""
+    """Return the mask of these CPU numbers, as `LaunchLoop.start` takes it."""
     numbers = list(cpus)
     cdef bytearray mask = bytearray(8 * (max(numbers, default=0) // 64 + 1))
     for cpu in numbers:

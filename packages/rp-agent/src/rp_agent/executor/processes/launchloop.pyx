@@ -129,10 +129,15 @@ cdef class LaunchLoop:
 
     def start(self, object run, int rank, list argv not None, env not None, bytes cwd not None, tuple stdio not None,
               tuple pass_fds=(), bytes path=None, bytes cpus=None, unsigned long long memory=0):
-        """Start a program as `spawn` does, with `stdio` as its first three descriptors, but do not wait for it.
+        """Start a program, do not wait until it runs, and return the watched process.
 
-        Return the watched process. Raise OSError if it cannot be created or watched. Later errors, such as a program
-        that does not exist, are its `failure` when it has ended.
+        `argv` are its arguments including its name, `env` its whole environment (a `Block`, or a list of b'NAME=value'),
+        `cwd` its working directory, `path` the program if it is not argv[0]; PATH is not searched. The descriptors
+        `stdio` become 0, 1 and 2 of the program, `pass_fds` 3, 4, ...; all others are closed. `cpus` is the mask of its
+        CPUs (see `cpu_mask`), `memory` limits the data of each of its processes, in bytes, 0 for no limit. /bin/sh runs
+        a text file without #!. Raise OSError if it cannot be created or watched; TypeError or ValueError for an argument
+        that cannot be passed to a program. Later errors, such as a program that does not exist, are its `failure` when
+        it has ended, an OSError with the step that failed, and its path.
         """
         cdef Launch launch = Launch.__new__(Launch)
         launch.prepare(argv, env, cwd, stdio, pass_fds, path, cpus, memory)

@@ -5,8 +5,7 @@
  * time. A failure is written to the request. All signals stay blocked until the child has reset the parent's handlers.
  *
  * `rp_spawn_start` does not wait for the child: the request, the data that it points to, and the stack must stay
- * unchanged until the child has ended or is known to have executed the program. `rp_spawn_run` waits (CLONE_VFORK), and
- * returns whether the program runs.
+ * unchanged until the child has ended or is known to have executed the program.
  *
  * With a closed gate, a started request stops before it executes its program, with everything but its affinity set,
  * until `rp_spawn_open`: a process can thus be created in advance. If RP_SPAWN_WAITS is not 0, that is impossible, as
@@ -161,8 +160,8 @@ static long rp_spawn_descriptors(const struct rp_spawn *s)
 }
 
 /* Return the signals that this process handles or ignores, bit 0 for signal 1. The queries cost as much as everything
- * else that a child does; the result is therefore cached for a second, except with `fresh`. */
-static uint64_t rp_spawn_signals(int fresh)
+ * else that a child does; the result is therefore cached for a second. */
+static uint64_t rp_spawn_signals(void)
 {
     static uint64_t found;
     static time_t until = -1;
@@ -170,7 +169,7 @@ static uint64_t rp_spawn_signals(int fresh)
     struct timespec now = {0};
 
     clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    if (fresh || now.tv_sec > until) {
+    if (now.tv_sec > until) {
         until = now.tv_sec;
         found = 0;
         for (int number = 1; number <= 64; number++)
@@ -264,9 +263,9 @@ static int rp_spawn_child(void *request)
     return rp_spawn_fail(s, RP_SPAWN_EXECUTE, rp_spawn_execute(s));
 }
 
-/* Create the child, on a stack of RP_SPAWN_STACK bytes; with CLONE_VFORK in `flags`, return when the child no longer
- * uses the stack and the request. Return 0 and set pid, pidfd, or return -1 and set error, step. */
-static int rp_spawn_clone(struct rp_spawn *s, char *stack, int flags)
+/* Start the request without waiting for the child, on a stack of RP_SPAWN_STACK bytes; see above for the data that must
+ * stay unchanged. Return 0 and set pid, pidfd, or return -1 and set error, step. */
+static inline int rp_spawn_start(struct rp_spawn *s, char *stack)
 {
     sigset_t all, before;
     int cause;
@@ -275,10 +274,11 @@ static int rp_spawn_clone(struct rp_spawn *s, char *stack, int flags)
     s->error = 0;
     s->step = RP_SPAWN_CLONE;
     s->parent = getpid();
-    s->signals = rp_spawn_signals(flags & CLONE_VFORK);
+    s->signals = rp_spawn_signals();
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
-    s->pid = clone(rp_spawn_child, stack + RP_SPAWN_STACK, CLONE_VM | CLONE_PIDFD | SIGCHLD | flags, s, &s->pidfd);
+    s->pid = clone(rp_spawn_child, stack + RP_SPAWN_STACK, CLONE_VM | CLONE_PIDFD | SIGCHLD | RP_SPAWN_WAITS, s,
+                   &s->pidfd);
     cause = errno;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (s->pid < 0) {
@@ -294,16 +294,10 @@ static int rp_spawn_clone(struct rp_spawn *s, char *stack, int flags)
         s->step = RP_SPAWN_PIDFD;
         return -1;
     }
-    if (s->cpus != NULL && flags == 0)
+    if (s->cpus != NULL && RP_SPAWN_WAITS == 0)
         /* the child does so as well; if it does not run yet, this saves a migration */
         sched_setaffinity(s->pid, s->cpus_size, (const cpu_set_t *)s->cpus);
     return 0;
-}
-
-/* Start the request without waiting for the child; see above for the data that must stay unchanged. */
-static inline int rp_spawn_start(struct rp_spawn *s, char *stack)
-{
-    return rp_spawn_clone(s, stack, RP_SPAWN_WAITS);
 }
 
 /* Open the gate of a child; its affinity can be changed until then. */
@@ -314,22 +308,6 @@ static inline void rp_spawn_open(struct rp_spawn *s)
         s->cpus = NULL;
     __atomic_store_n(&s->gate, 0, __ATOMIC_RELEASE);
     syscall(SYS_futex, &s->gate, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
-}
-
-/* Start the request and wait until the program runs; return 0 and set pid, pidfd, or return -1 and set error, step. A
- * failure leaves no process or descriptor behind. */
-static inline int rp_spawn_run(struct rp_spawn *s)
-{
-    char stack[RP_SPAWN_STACK] __attribute__((aligned(16)));
-
-    if (rp_spawn_clone(s, stack, CLONE_VFORK) != 0)
-        return -1;
-    if (s->error == 0)
-        return 0;
-    while (waitpid(s->pid, NULL, 0) < 0 && errno == EINTR)
-        ;
-    close(s->pidfd);
-    return -1;
 }
 
 #endif

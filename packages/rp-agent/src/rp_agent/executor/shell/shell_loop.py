@@ -32,6 +32,10 @@ SHELL_TIMEOUT = 10.0
 """Seconds after which a shell that does not answer is killed."""
 
 
+MOST_SENT = 4096
+"""Bytes of commands that are sent as they are; the shell gets more as a file, as bash reads its input byte by byte."""
+
+
 class ShellLoop(LaunchLoop):
     """Starts processes by a shell, and watches them; `died(name)` is called with the name of a shell that has died.
 
@@ -124,9 +128,13 @@ class ShellLoop(LaunchLoop):
         """Return the answers of the shell to these commands; kill it and raise OSError if it does not answer."""
         assert self._socket is not None
         assert self.shell is not None
-        answers = b''
+        text, answers, large = b''.join(commands), b'', None
         try:
-            self._socket.sendall(b''.join(commands))
+            if len(text) > MOST_SENT:
+                large = os.memfd_create('commands')
+                os.write(large, text)
+                text = b'. /proc/%d/fd/%d\n' % (os.getpid(), large)
+            self._socket.sendall(text)
             while answers.count(b'\n') < len(commands):
                 received = self._socket.recv(65536)
                 if not received:
@@ -135,6 +143,9 @@ class ShellLoop(LaunchLoop):
         except (OSError, EOFError) as error:   # `ended` returns the shell; the next start creates another one
             signal.pidfd_send_signal(self.shell.pidfd, signal.SIGKILL)
             raise BlockingIOError(errno.EAGAIN, f'the shell that starts tasks does not answer: {error}') from error
+        finally:
+            if large is not None:
+                os.close(large)
         return [int(line) for line in answers.split()]
 
     def _lost(self, shell: Process, ended: list[Process]) -> list[Process]:
