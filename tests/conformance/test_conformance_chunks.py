@@ -83,6 +83,25 @@ def test_chunks_end_as_a_whole_or_by_task(site: Site, client: Client) -> None:
         states.FAILED, states.TMGR_SCHEDULING_PENDING)
 
 
+def test_the_states_of_a_chunk_were_not_told_of_its_tasks(site: Site, client: Client) -> None:
+    """An application is notified of tasks only, which begin when an agent takes them."""
+    insert(client, 'p0', chunk(size=3))
+    client.acknowledge('tmgr.0000')
+    agent = site.agent('p0')
+    agent.until_order(3)
+    first, second, third = chunk(size=3).uids
+    for uid in (first, second):
+        agent.report([uid], states.AGENT_EXECUTING)
+        client.until_states({uid: states.AGENT_EXECUTING})
+        if uid == first:
+            client.acknowledge('tmgr.0000')
+    client.until_settled()
+    site.leave(client)
+    told = site.client(recover=True).told()
+    before = states.NEW if client.connection.keeps_chunks else states.AGENT_STAGING_INPUT_PENDING
+    assert [told[uid] for uid in (first, second, third)] == [states.AGENT_EXECUTING, before, before]
+
+
 def test_agents_are_told_of_tasks_that_end_with_their_chunk(site: Site, client: Client) -> None:
     agent = site.agent('p0')
     insert(client, UNBOUND, chunk(), chunk(100))

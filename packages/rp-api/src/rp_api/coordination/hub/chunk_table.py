@@ -41,6 +41,9 @@ _BACK = states.AGENT_SCHEDULING
 _TAKEN = states.AGENT_STAGING_INPUT
 _DONE = states.TASK.value(states.DONE)
 
+_UNTOLD = -(1 << 62)
+"""`changed` of a task that a chunk becomes: its client has notified the application of no state of it."""
+
 _DIGITS = 18
 """Digits of a number in the uid of a task at most: a larger one may not fit into an integer of SQLite."""
 
@@ -166,7 +169,7 @@ class ChunkTable:
         final = value >= _DONE
         self._db.write_many(_INSERT, [
             (own + 1 + row, uid, owner, pilot, attempts, rev + row, state, value,
-             -abs(changed) if final else -(rev + row), info, shared, bytearray(description))
+             -abs(changed) if final else _UNTOLD, info, shared, bytearray(description))
             for row, (uid, description) in enumerate(zip(chunk.uids, descriptions, strict=True))])
         self._db.write('UPDATE chunks SET opened = 1, state = ?, value = ?, info = ? WHERE id = ?',
                        (answer[0], states.TASK.value(answer[0]), answer[1], own))
