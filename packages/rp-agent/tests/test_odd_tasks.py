@@ -71,7 +71,7 @@ STEPS: dict[str, tuple[str, Culprit]] = {
     'start': ('rp_agent.executor.starter:Starter._start', SCRIPT),
     'after the start': ('rp_agent.executor.popen.deferred:Deferred.started', SCRIPT),
     'time limit': ('rp_agent.executor.deadlines:Deadlines._limit', SCRIPT),
-    'end of a process': ('rp_agent.executor.popen.reaper:ChildReaper.settle', {}),
+    'end of a process': ('rp_agent.executor.popen.reaper:Reaper._settle', {}),
     'exit code': ('rp_agent.executor.popen.component:exit_code_of_task', FAILING),
     'explanation': ('rp_agent.executor.popen.component:explain', FAILING),
     'look at the sandbox': ('rp_agent.stager.output:look', {}),
