@@ -106,7 +106,7 @@ def test_nothing_is_kept_of_tasks_that_have_ended() -> None:
     added(graph, ('b', ['a']), ('c', ['a', 'b']))
     graph.take(['b', 'c'])
     settled(graph, a=states.DONE, b=states.DONE)
-    assert (len(graph), graph.waited_for) == (0, 0)
+    assert (len(graph), [graph.dependents(uid) for uid in 'abc']) == (0, [[]] * 3)
 
 
 def test_ends_count_once_and_those_of_other_tasks_not() -> None:

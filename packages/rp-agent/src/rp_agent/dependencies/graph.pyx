@@ -51,11 +51,6 @@ cdef class Graph:
     def __iter__(self):
         return iter(self._waiting.values())
 
-    @property
-    def waited_for(self):
-        """Number of tasks that others wait for."""
-        return len(self._dependents)
-
     def dependents(self, str uid not None):
         """Return the tasks that wait for this one."""
         entries = [entry if isinstance(entry, Waiting) else entry[0] for entry in self._dependents.get(uid, ())]
