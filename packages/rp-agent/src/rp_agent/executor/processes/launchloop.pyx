@@ -96,7 +96,8 @@ cdef list _open_loops = []
 cdef class LaunchLoop:
     """Starts processes and watches them. `fd` becomes readable when some have ended; `ended` returns them.
 
-    `watched` are the processes by pid. Each process takes a descriptor. `most` is the maximum number of processes in all loops of this process.
+    `watched` are the processes by pid. Each process takes a descriptor. `most` is the maximum number of processes in
+    all loops of this process.
     """
 
     def __init__(self):
@@ -131,11 +132,11 @@ cdef class LaunchLoop:
               tuple pass_fds=(), bytes path=None, bytes cpus=None, unsigned long long memory=0):
         """Start a program, do not wait until it runs, and return the watched process.
 
-        `argv` are its arguments including its name, `env` its whole environment (a `Block`, or a list of b'NAME=value'),
+        `argv` are its arguments including its name, `env` its environment (a `Block`, or a list of b'NAME=value'),
         `cwd` its working directory, `path` the program if it is not argv[0]; PATH is not searched. The descriptors
         `stdio` become 0, 1 and 2 of the program, `pass_fds` 3, 4, ...; all others are closed. `cpus` is the mask of its
         CPUs (see `cpu_mask`), `memory` limits the data of each of its processes, in bytes, 0 for no limit. /bin/sh runs
-        a text file without #!. Raise OSError if it cannot be created or watched; TypeError or ValueError for an argument
+        a text file without #!. Raise OSError if it cannot be created or watched, TypeError or ValueError for arguments
         that cannot be passed to a program. Later errors, such as a program that does not exist, are its `failure` when
         it has ended, an OSError with the step that failed, and its path.
         """

@@ -56,6 +56,9 @@ FILE_BYTES = 64 << 20
 MAX_UNREAD_MESSAGES = 10_000
 """Maximum number of messages that wait for a peer; a peer that does not read them gets no more."""
 
+_RUNTIME = 'hub.dir'
+"""Name of the file with the path of the directory for the socket of a hub that runs."""
+
 _log = logging.getLogger('radical.pilot.hub')
 
 
@@ -69,7 +72,7 @@ def serve(config: dict[str, Any], ready: Callable[[list[str]], object]) -> None:
     if config['fresh']:
         _begin(Path(directory), config['database'])
     if config['runtime_dir']:
-        private.make_directory(config['runtime_dir'])
+        _make_runtime_directory(Path(directory, _RUNTIME), config['runtime_dir'])
     context = zmq.Context()
     loop = Loop()
     store = None if config.get('patient') else _open_store(config)
@@ -118,8 +121,19 @@ def serve(config: dict[str, Any], ready: Callable[[list[str]], object]) -> None:
         if tracer.begun:   # most hubs trace nothing, and their directory may have been removed
             tracer.close()
         loop.close()
-        shutil.rmtree(config['runtime_dir'], ignore_errors=True)
+        if config['runtime_dir']:
+            shutil.rmtree(config['runtime_dir'], ignore_errors=True)
+            Path(directory, _RUNTIME).unlink(missing_ok=True)
         release(claimed)
+
+
+def _make_runtime_directory(note: Path, path: str) -> None:
+    """Make the directory for the socket, and remove that of a hub that was killed before its client had saved it."""
+    with suppress(FileNotFoundError):
+        if (former := private.read_file(note).decode()) != path:
+            shutil.rmtree(former, ignore_errors=True)
+    private.write_file(note, path.encode())
+    private.make_directory(path)
 
 
 def _begin(directory: Path, database: str) -> None:
