@@ -264,7 +264,7 @@ def test_agent_is_closed_when_its_loop_fails(main: Program, config: str, monkeyp
     monkeypatch.setattr('rp_agent.node_copies.place.directory', lambda *_: '')
     monkeypatch.setattr('rp_agent.nodes.guard.start', lambda *_: None)
     monkeypatch.setattr(cli, 'become_subreaper', lambda: None)
-    monkeypatch.setattr(cli, '_on_signal', lambda loop, callback: None)
+    monkeypatch.setattr(cli, '_on_signal', lambda *_: None)
     assert main(config) == 1
     assert closed == ['agent']
 
@@ -284,7 +284,7 @@ class InCharge:
         print('told')
         loop.stop()
 
-_on_signal(loop, InCharge())
+_on_signal({'platform': {}}, loop, InCharge())
 
 def work():
     os.kill(os.getpid(), int(sys.argv[1]))
