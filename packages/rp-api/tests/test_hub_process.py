@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -74,6 +75,15 @@ class Owner(Party):
         self.hub.stop(0)
         self.connection.close()
         self.close()
+
+    def stay(self) -> None:
+        """Lose the hub, which is killed, and do nothing about it."""
+        self.loop.stop()
+        self.until_stopped()
+        self.connection.close()
+        self.close()
+        os.kill(self.hub.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, self.hub.pid, os.WEXITED | os.WNOWAIT)
 
     def finish(self) -> None:
         """End the session, and wait until that is accepted."""
@@ -199,6 +209,32 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for pid in started:
         with suppress(ProcessLookupError):
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+def test_a_hub_that_cannot_be_started_again_is_given_up(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it has run."""
+    def no_process(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    owner.stay()
+    monkeypatch.setattr(owner.hub, '_started', time.monotonic() - 2 * process.STEADY_S)
+    monkeypatch.setattr(subprocess, 'Popen', no_process)
+    with pytest.raises(CoordinationError, match=rf'{os.strerror(errno.EAGAIN)}, {process.MAX_RESTARTS + 1} times; end'):
+        owner.hub._died()
+
+
+def test_the_directory_of_a_hub_that_was_killed_while_it_started_is_removed(tmp_path: Path, owner: Owner) -> None:
+    """Its client has not saved the path."""
+    former = owner.hub._config['runtime_dir']
+    owner.stay()
+    assert Path(former).is_dir()
+    config(tmp_path).unlink(missing_ok=True)
+    second = Owner(tmp_path)
+    try:
+        assert not Path(former).exists()
+    finally:
+        second.finish()
+    assert not (tmp_path / 'hub.dir').exists()
 
 
 def test_hub_on_a_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

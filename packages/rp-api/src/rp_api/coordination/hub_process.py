@@ -260,7 +260,9 @@ class HubProcess(Coordinator):
         self._forget()
         code = self.ended()
         reason = 'the hub of the session died' + ('' if code is None else f' (exit code {code})')
-        while self._restarts.next(time.monotonic() - self._started) is not None:
+        ran = time.monotonic() - self._started
+        while self._restarts.next(ran) is not None:
+            ran = 0.0   # what does not start has not run
             _log.warning('%s, restarting it', reason)
             try:
                 self._start_process(fresh=False, patient=True)

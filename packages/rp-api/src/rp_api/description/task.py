@@ -393,7 +393,7 @@ class TaskDescription(Description):
       docs/guides/several-pilots.md.
     - `forward_signals` (list, []): signals that the task gets when the job of its pilot gets them, as by
       `sbatch --signal=USR1@60`: some of `SIGHUP`, `SIGUSR1`, `SIGUSR2`, `SIGALRM` and `SIGXCPU`. They go to those
-      processes of the task that have a handler.
+      processes of the task that have a handler. `SIGUSR2` in a job of Grid Engine ends the pilot.
     - `retries` (int, 0): further attempts after a failure, at most 1000; see docs/guides/errors-and-retries.md.
     - `retry_on` (list, []): the failures that are retried: exit codes, names of signals (`SIGBUS`), `stderr:<regex>`,
       and the kinds `exit`, `signal`, `memory`, `output`, `exception`, `timeout`, `node`, `pilot`, `lost`, `launch` and

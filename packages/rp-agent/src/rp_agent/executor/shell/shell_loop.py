@@ -31,8 +31,7 @@ SHELL_NAME = 'RP_SPAWNER_ID'
 SHELL_TIMEOUT = 10.0
 """Seconds after which a shell that does not answer is killed."""
 
-
-MOST_SENT = 4096
+MAX_SENT_BYTES = 4096
 """Bytes of commands that are sent as they are; the shell gets more as a file, as bash reads its input byte by byte."""
 
 
@@ -130,7 +129,7 @@ class ShellLoop(LaunchLoop):
         assert self.shell is not None
         text, answers, large = b''.join(commands), b'', None
         try:
-            if len(text) > MOST_SENT:
+            if len(text) > MAX_SENT_BYTES:
                 large = os.memfd_create('commands')
                 os.write(large, text)
                 text = b'. /proc/%d/fd/%d\n' % (os.getpid(), large)

@@ -71,8 +71,7 @@ def serve(config: dict[str, Any], ready: Callable[[list[str]], object]) -> None:
     claimed = claim(directory, CLAIM_TIMEOUT_S)
     if config['fresh']:
         _begin(Path(directory), config['database'])
-    if config['runtime_dir']:
-        _make_runtime_directory(Path(directory, _RUNTIME), config['runtime_dir'])
+    _make_runtime_directory(Path(directory, _RUNTIME), config['runtime_dir'])
     context = zmq.Context()
     loop = Loop()
     store = None if config.get('patient') else _open_store(config)
@@ -121,19 +120,28 @@ def serve(config: dict[str, Any], ready: Callable[[list[str]], object]) -> None:
         if tracer.begun:   # most hubs trace nothing, and their directory may have been removed
             tracer.close()
         loop.close()
-        if config['runtime_dir']:
-            shutil.rmtree(config['runtime_dir'], ignore_errors=True)
-            Path(directory, _RUNTIME).unlink(missing_ok=True)
+        _remove_runtime_directory(Path(directory, _RUNTIME), config['runtime_dir'])
         release(claimed)
 
 
 def _make_runtime_directory(note: Path, path: str) -> None:
-    """Make the directory for the socket, and remove that of a hub that was killed before its client had saved it."""
+    """Make the directory for the socket, and remove that of a hub that was killed before its client had saved it.
+
+    A served hub, whose path is empty, has no such directory.
+    """
+    if not path:
+        return
     with suppress(FileNotFoundError):
         if (former := private.read_file(note).decode()) != path:
             shutil.rmtree(former, ignore_errors=True)
     private.write_file(note, path.encode())
     private.make_directory(path)
+
+
+def _remove_runtime_directory(note: Path, path: str) -> None:
+    if path:
+        shutil.rmtree(path, ignore_errors=True)
+        note.unlink(missing_ok=True)
 
 
 def _begin(directory: Path, database: str) -> None:
