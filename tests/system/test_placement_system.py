@@ -156,6 +156,61 @@ def test_last_sub_agent_dies(start: Start) -> None:
     assert [running.state, waiting.state] == [rp.FAILED, rp.FAILED]
 
 
+STAGERS = ['agent_staging_input', 'agent_staging_output']
+STAGED: dict[str, Any] = {'executable': '/bin/cp', 'arguments': ['in', 'out'], 'input_staging': ['in'],
+                          'stdout': 'said', 'restartable': True}
+
+
+def staged(run: Run, base: Path, count: int, **attributes: Any) -> list[rp.Task]:
+    """Tasks with input and output, whose staging takes as long as a stager in another process likes."""
+    (base / 'in').write_text('data')
+    return list(run.tmgr.submit_tasks([rp.TaskDescription(STAGED | attributes | {'output_staging': [
+        {'source': 'out', 'target': f'pilot:///out.{number}', 'action': rp.COPY}]}) for number in range(count)]))
+
+
+def wait_for(tasks: list[rp.Task], component: str, run: Run) -> None:
+    """Wait until all tasks are at this stager or past it."""
+    if component == 'agent_staging_input':
+        run.tmgr.wait_tasks([task.uid for task in tasks], state=rp.AGENT_STAGING_INPUT_PENDING, timeout=30)
+    else:
+        wait_until(lambda: all(Path(task.sandbox, 'out').exists() or task.state == rp.DONE for task in tasks))
+
+
+@pytest.mark.parametrize('component', STAGERS)
+def test_another_stager_takes_over_from_one_that_dies(start: Start, base: Path, component: str) -> None:
+    run = start({'components': {component: {'target': 'process', 'count': 2}}})
+    wait_until(lambda: len(sub_agents(run)) == 2)
+    killed = sub_agents(run)[f'{component}.0001']
+    os.kill(killed, signal.SIGSTOP)
+    tasks = staged(run, base, 8, cleanup=True)
+    wait_for(tasks, component, run)
+    wait_until(lambda: any(task.state == rp.DONE for task in tasks))
+    assert not all(task.state == rp.DONE for task in tasks)
+    os.kill(killed, signal.SIGKILL)
+    run.tmgr.wait_tasks([task.uid for task in tasks], timeout=40)
+    assert [(task.state, task.attempts) for task in tasks] == [(rp.DONE, 1)] * 8, [task.exception for task in tasks]
+    sandbox = Path(run.pilot.pilot_sandbox)
+    assert [(sandbox / f'out.{number}').read_text() for number in range(8)] == ['data'] * 8
+
+
+@pytest.mark.parametrize('component', STAGERS)
+def test_loss_of_the_last_stager_is_the_end_of_the_pilot_and_not_of_tasks(start: Start, base: Path,
+                                                                          component: str) -> None:
+    run = start({'components': {component: {'target': 'process'}}})
+    wait_until(lambda: len(sub_agents(run)) == 1)
+    killed = sub_agents(run)[f'{component}.0000']
+    os.kill(killed, signal.SIGSTOP)
+    tasks = staged(run, base, 4)
+    wait_for(tasks, component, run)
+    run.tmgr.add_pilots(run.pmgr.submit_pilots(pilot_description(base)))
+    os.kill(killed, signal.SIGKILL)
+    run.pilot.wait(timeout=30)
+    assert run.pilot.state == rp.FAILED
+    run.tmgr.wait_tasks([task.uid for task in tasks], timeout=40)
+    lost = 0 if component == 'agent_staging_input' else 1   # their runs, if output cannot be staged any more
+    assert [(task.state, task.losses) for task in tasks] == [(rp.DONE, lost)] * 4, [task.exception for task in tasks]
+
+
 def test_killed_agent_leaves_nothing(start: Start) -> None:
     """Neither its sub-agents nor anything that was started for their tasks; the fixtures look after that."""
     run = start(TWO)

@@ -625,17 +625,37 @@ class Pipeline:
             # first, so that no task is placed on resources that become free now
             self._ports.broken(f'has lost its last {remote.component}: {reason}')
             tasks, pool.unassigned = tasks + pool.unassigned, []
-        if remote.component == EXECUTING and not pool.lost and not self._stopping:   # others can run them
-            again = [task for task in tasks if may_run_again(task, remote.came)]
-            tasks = [task for task in tasks if task not in again]
-            self._executors.left(again)
-            self._restart(again, reason)
-        _end(tasks, reason, LOST)
         if remote.component == EXECUTING:
+            if not pool.lost and not self._stopping:   # others can run them
+                again = [task for task in tasks if may_run_again(task, remote.came)]
+                tasks = [task for task in tasks if task not in again]
+                self._executors.left(again)
+                self._restart(again, reason)
+            _end(tasks, reason, LOST)
             self._executed(tasks)
         elif tasks:
-            self._leave(tasks)
+            self._stage_again(remote.component, tasks, reason)
         remote.emptied()
+
+    def _stage_again(self, component: str, tasks: list[AgentTask], reason: str) -> None:
+        """Give the tasks of a stager that has died to another one; end those for which that is impossible.
+
+        Actions that are repeated have the same result, or fail as their source was moved. Only output of which parts
+        may be removed cannot be told from output that was never written.
+        """
+        pool, of_input = self._pools[component], component == STAGING_INPUT
+        again, ended = [], []
+        for task in tasks:
+            removed = task.state == states.AGENT_STAGING_OUTPUT and task.description['cleanup']
+            ends = self._stopping or task.cancelled if of_input else removed
+            (ended if pool.lost or ends else again).append(task)
+            if pool.lost or ends and self._job_ends:
+                task.cancel(reason) if of_input else exited(task)   # it has not started, or its run is lost
+        _end(ended, reason, LOST)
+        if ended:
+            self._leave(ended)
+        if again:
+            self.isolation.run('staging it again', pool.put, again)
 
     # loss of a node
 
