@@ -473,7 +473,7 @@ def test_stop(agent: RaptorPorts) -> None:
     agent.say('raptor.0', 'submit', [{'uid': 'exe', 'executable': '/bin/y'}])
     agent.raptor.stop('the pilot ends')
     agent.put(a_task('late'))
-    assert agent.messages('stop') == [[]]
+    assert agent.messages('stop') == [['the pilot ends']]
     agent.say('raptor.0', 'results', ['task.0'], [{}])
     agent.end(executable, target_state=states.CANCELED, exception='the pilot ends')
     agent.end(master)

@@ -681,10 +681,13 @@ def test_it_is_stopped_by_an_rpc(start: Start) -> None:
 
 
 def test_it_is_stopped_by_the_agent(start: Start) -> None:
+    """Calls that have no result then say why, as the agent does."""
     master, agent = start()
-    agent.tell('stop')
+    call = master.submit(square, 4)
+    agent.tell('stop', 'the pilot ends')
     master.join()
     assert not master.alive()
+    assert 'the pilot ends' in str(call.exception(TIMEOUT))
 
 
 def test_it_ends_without_its_agent(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -727,7 +730,7 @@ def test_the_program(tmp_path: Path, ending: str) -> None:
         assert 'first' in agent.submitted()
         if ending == 'stop':
             agent.heard('credit')
-            agent.tell('stop')
+            agent.tell('stop', 'the pilot ends')
         else:
             process.send_signal(signal.SIGTERM)
         agent.heard('bye')

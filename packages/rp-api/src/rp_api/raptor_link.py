@@ -40,7 +40,7 @@ From the agent:
                                   that spans nodes: its end before that of the worker, with the `part` (as below) in
                                   the result
     rpc id cmd args kwargs        a remote procedure call, which the master answers with rpc_result
-    stop                          end: `stop()` of the master
+    stop reason                   end: `stop()` of the master
 
 A task has exactly one result. For a task of mode EXECUTABLE that was submitted again, the master sends the result after
 it has received the task's final state. The agent fails tasks that it submits to a master which ends meanwhile.
@@ -170,7 +170,7 @@ _FROM_AGENT: form.Table = {
     'welcome': (form.is_dict,), 'tasks': (form.is_bytes, form.are_texts, form.are_texts, form.are_all(bytes)),
     'cancel': (form.are_texts,), 'give_back': (form.is_number,),
     'task_state': (form.is_text, form.is_text, form.is_a(dict, type(None))),
-    'rpc': (form.is_number, form.is_text, form.is_list, form.is_dict), 'stop': (), 'got': (form.is_number,),
+    'rpc': (form.is_number, form.is_text, form.is_list, form.is_dict), 'stop': (form.is_text,), 'got': (form.is_number,),
     'again': (form.is_number,)}
 
 _COLUMNS = {'tasks': 1, 'results': 0}

@@ -431,7 +431,7 @@ class Raptor(Component):
             tasks += self._take_back(master)
             master.held.clear()
             if master.up:
-                self._ports.send(master.address, 'stop')
+                self._ports.send(master.address, 'stop', reason)
         self._submissions.running.clear()   # these end like other tasks
         self._refuse(tasks, reason)
 

@@ -47,8 +47,8 @@ class Boss(Protocol):
     def on_rpc(self, number: int, command: str, args: list[Any], kwargs: dict[str, Any]) -> None:
         """Handle a remote call of an application."""
 
-    def on_stop(self) -> None:
-        """End the master."""
+    def on_stop(self, reason: str) -> None:
+        """End the master for a reason."""
 
     def on_agent_lost(self, reason: str) -> None:
         """Handle the loss of the agent."""

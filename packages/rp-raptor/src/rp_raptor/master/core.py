@@ -277,9 +277,9 @@ class Core:
         if not self._closed:
             self._agent.send('rpc_result', number, good, value)
 
-    def on_stop(self) -> None:
-        """End, as the agent requests."""
-        self._end('the agent has stopped it')
+    def on_stop(self, reason: str) -> None:
+        """End, as the agent requests for a reason."""
+        self._end(reason)
 
     def on_agent_lost(self, reason: str) -> None:
         """End, as no task and no result can be exchanged any more."""
