@@ -12,8 +12,7 @@ from remote_slurm import Remote
 from ssh_hosts import SshHosts
 
 from rp_api.platforms.definition import ResourceConfig
-from rp_client.launcher.network import own_address
-from rp_client.launcher.ssh_config import nearest_host
+from rp_client.launcher.network import nearest_host, own_address
 
 from .test_ssh_platforms import checked
 

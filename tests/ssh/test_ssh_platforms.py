@@ -13,7 +13,7 @@ from batch_pilots import platform, use
 from remote_slurm import Remote
 from ssh_hosts import SshHosts
 
-from rp_agent.resource_manager import health
+from rp_agent.resource_manager import system
 
 
 def checked(remote: Remote, base: Path, endpoint: str, **fields: str) -> Sequence[str]:
@@ -38,6 +38,6 @@ def test_a_host_that_is_not_there(remote: Remote, base: Path) -> None:
 
 def test_nodes_that_answer_are_well(server: SshHosts, monkeypatch: pytest.MonkeyPatch) -> None:
     use(server.environ, monkeypatch)
-    sick = health.sick(['localhost', 'no-such-host.invalid'])
+    sick = system.sick(['localhost', 'no-such-host.invalid'])
     assert list(sick) == ['no-such-host.invalid']
     assert 'no-such-host.invalid' in sick['no-such-host.invalid']

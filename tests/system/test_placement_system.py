@@ -173,7 +173,7 @@ def wait_for(tasks: list[rp.Task], component: str, run: Run) -> None:
     if component == 'agent_staging_input':
         run.tmgr.wait_tasks([task.uid for task in tasks], state=rp.AGENT_STAGING_INPUT_PENDING, timeout=30)
     else:
-        wait_until(lambda: all(Path(task.sandbox, 'out').exists() or task.state == rp.DONE for task in tasks))
+        wait_until(lambda: all(Path(str(task.sandbox), 'out').exists() or task.state == rp.DONE for task in tasks))
 
 
 @pytest.mark.parametrize('component', STAGERS)

@@ -86,7 +86,7 @@ def test_hub_is_gone_for_good(tmp_path: Path) -> None:
     """The agent finishes what it has, waits, and ends; everything that did not arrive is in a file, and stays."""
     release = tmp_path / 'release'
     with real(tmp_path, agent={'orphan_timeout': 0.2},
-              setup='import rp_agent.reporting.coordinator_loss as a; a.RETURN = 0.2') as (application, agent):
+              setup='import rp_agent.reporting.coordinator_link as a; a.RETURN_TIMEOUT = 0.2') as (application, agent):
         application.submit(uids(1), **shell(MARK.format(tmp_path / 'started', release)))
         application.submit(uids(200, 1), **shell('echo $RP_TASK_ID; echo wrong >&2; exit 3'))
         application.until_state(uids(1), states.AGENT_EXECUTING)
@@ -155,7 +155,7 @@ def test_runtime_is_over_while_the_hub_is_away(tmp_path: Path) -> None:
 
 def test_hub_comes_back_for_the_last_word(tmp_path: Path) -> None:
     """The agent is about to end: what it would have left on disk arrives, and nothing is left."""
-    with real(tmp_path, setup='import rp_agent.reporting.final_report as f; f.DELIVERY_TIMEOUT = 20',
+    with real(tmp_path, setup='import rp_agent.reporting.coordinator_link as f; f.DELIVERY_TIMEOUT = 20',
               agent={'cleanup': True}) as (application, agent):
         application.submit(uids(4), **shell('exec sleep 100'))
         application.until_state(uids(2), states.AGENT_EXECUTING)

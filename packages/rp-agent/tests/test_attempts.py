@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rp_agent.components.killed import LATE
-from rp_agent.pipeline import attempt_files
+from rp_agent.pipeline import attempts
 from rp_agent.pipeline.attempts import AttemptPorts, Attempts
 from rp_agent.task import EXITED, HISTORY, UNSTARTED, AgentTask
 from rp_api import states
@@ -193,13 +193,13 @@ def test_files_of_an_attempt_are_moved(tmp_path: Path) -> None:
     for name in ('input', 'output', 'task.1.out', 'task.1.prof'):
         (sandbox / name).write_text(name)
     (sandbox / 'directory').mkdir()
-    where = attempt_files.place(task, 1)
-    attempt_files.put_aside(task, where)
+    where = attempts.attempt_directory(task, 1)
+    attempts.put_aside(task, where)
     assert sorted(path.name for path in sandbox.iterdir()) == ['input', 'task.1.prof']
     assert sorted(path.name for path in Path(where).iterdir()) == ['directory', 'output', 'task.1.out']
 
 
 def test_nothing_is_made_where_nothing_was_written(tmp_path: Path) -> None:
     task = failed(tmp_path)
-    attempt_files.put_aside(task, attempt_files.place(task, 1))
+    attempts.put_aside(task, attempts.attempt_directory(task, 1))
     assert list(tmp_path.iterdir()) == [tmp_path / 'task.1']

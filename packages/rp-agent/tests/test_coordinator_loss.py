@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from rp_agent.reporting import final_report
-from rp_agent.reporting.coordinator_loss import RETURN, CoordinatorLoss
-from rp_agent.reporting.final_report import SETTLE, FinalReport
+from rp_agent.reporting import coordinator_link
+from rp_agent.reporting.coordinator_link import RETURN_TIMEOUT, SETTLE_TIMEOUT, CoordinatorLoss, FinalReport
 from rp_api import states
 from rp_api.coordination.contract import Update
 from rp_api.loop.event_loop import Timer
@@ -92,7 +91,7 @@ def test_an_agent_without_tasks_waits_for_somebody(clock: Clock) -> None:
     agent.end_tasks()
     clock.pass_time(1000)
     agent.loss.coordinator_lost('it died')
-    clock.pass_time(RETURN + 59)
+    clock.pass_time(RETURN_TIMEOUT + 59)
     assert agent.given_up == 0
     clock.pass_time(1)
     assert agent.given_up == 1
@@ -101,7 +100,7 @@ def test_an_agent_without_tasks_waits_for_somebody(clock: Clock) -> None:
 def test_a_coordinator_that_comes_back_ends_the_waiting(clock: Clock) -> None:
     agent = Agent(clock)
     agent.tasks = 0
-    for patience in (1, RETURN + 59):
+    for patience in (1, RETURN_TIMEOUT + 59):
         agent.loss.coordinator_lost('it died')
         clock.pass_time(patience)
         agent.loss.coordinator_found()
@@ -115,7 +114,7 @@ def test_an_agent_that_is_not_to_wait(clock: Clock) -> None:
     """With a timeout of 0 only the time counts that a living client takes to start a hub again."""
     agent = Agent(clock, 0)
     agent.loss.coordinator_lost('it died')
-    clock.pass_time(RETURN - 0.1)
+    clock.pass_time(RETURN_TIMEOUT - 0.1)
     assert agent.given_up == 0
     clock.pass_time(0.1)
     assert agent.given_up == 1
@@ -126,7 +125,7 @@ def test_an_agent_that_was_stopped_looks_around_first(clock: Clock, timeout: flo
     """The coordinator may have come back meanwhile, and be heard now."""
     agent = Agent(clock, timeout)
     agent.tasks = 0
-    for before in (1, RETURN + 30):
+    for before in (1, RETURN_TIMEOUT + 30):
         agent.loss.coordinator_lost('it died')
         clock.pass_time(before if timeout else 1)
         clock.stand_still(300)
@@ -137,7 +136,7 @@ def test_an_agent_that_was_stopped_looks_around_first(clock: Clock, timeout: flo
     assert agent.given_up == 0
     agent.loss.coordinator_lost('it died')
     clock.stand_still(300)
-    clock.pass_time(RETURN + timeout)
+    clock.pass_time(RETURN_TIMEOUT + timeout)
     assert agent.given_up == 1
 
 
@@ -190,7 +189,7 @@ def test_the_last_word_comes_after_all_else(goodbye: FinalReport, ears: Ears) ->
 
 
 def test_without_a_coordinator_everything_is_kept(goodbye: FinalReport, ears: Ears, clock: Clock) -> None:
-    clock.pass_time(final_report.DELIVERY_TIMEOUT)
+    clock.pass_time(coordinator_link.DELIVERY_TIMEOUT)
     assert ears.done == [('keep', LAST), 'over']
 
 
@@ -204,15 +203,15 @@ def test_a_coordinator_that_comes_back_is_told_once(goodbye: FinalReport, ears: 
 def test_a_slow_coordinator_gets_more_time(goodbye: FinalReport, ears: Ears, clock: Clock) -> None:
     """But everything is on disk by then: whoever wants this process to end may kill it soon."""
     goodbye.found()
-    clock.pass_time(final_report.DELIVERY_TIMEOUT)
+    clock.pass_time(coordinator_link.DELIVERY_TIMEOUT)
     assert ears.done == ['flush', LAST, ('keep', LAST)]
-    clock.pass_time(SETTLE)
+    clock.pass_time(SETTLE_TIMEOUT)
     assert ears.done[3:] == ['over']
 
 
 def test_what_arrives_late_is_not_kept(goodbye: FinalReport, ears: Ears, clock: Clock) -> None:
     goodbye.found()
-    clock.pass_time(final_report.DELIVERY_TIMEOUT)
+    clock.pass_time(coordinator_link.DELIVERY_TIMEOUT)
     ears.arrived[0]()
     assert ears.done[2:] == [('keep', LAST), 'forget', 'over']
 
@@ -220,5 +219,5 @@ def test_what_arrives_late_is_not_kept(goodbye: FinalReport, ears: Ears, clock: 
 def test_a_coordinator_that_is_lost_while_it_should_listen(goodbye: FinalReport, ears: Ears, clock: Clock) -> None:
     goodbye.found()
     goodbye.lost()
-    clock.pass_time(final_report.DELIVERY_TIMEOUT)
+    clock.pass_time(coordinator_link.DELIVERY_TIMEOUT)
     assert ears.done[2:] == [('keep', LAST), 'over']

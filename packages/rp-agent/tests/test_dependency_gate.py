@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from rp_agent.dependencies import gate
-from rp_agent.dependencies.gate import DependencyGate, DependencyPorts
-from rp_agent.dependencies.sources import elsewhere
+from rp_agent.dependencies.gate import DependencyGate, DependencyPorts, elsewhere
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.coordination.contract import NewTask, Update

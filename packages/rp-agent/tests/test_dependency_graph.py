@@ -5,9 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rp_agent.dependencies.ends import End
+from rp_agent.dependencies.ends import LINKS, MAX_ERROR_CHARS, End, ending, not_run
 from rp_agent.dependencies.graph import Graph, Waiting
-from rp_agent.dependencies.reasons import LINKS, MAX_ERROR_CHARS, ending, not_run
 from rp_api import states
 from rp_api.description.after import CONDITIONS, DONE, ENDED, FAILED, Value
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from scheduler_support import Bench, a_task
 
+from rp_agent.scheduler.component import find
 from rp_agent.scheduler.policies.divided import Divided
-from rp_agent.scheduler.policies.find import find
 from rp_agent.task import AgentTask
 
 

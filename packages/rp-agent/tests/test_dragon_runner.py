@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rp_agent.executor.backends.dragon.instance import Link
+from rp_agent.executor.backends.dragon.executor import Link
 from rp_api.loop.event_loop import Loop
 
 TIMEOUT = 60.0

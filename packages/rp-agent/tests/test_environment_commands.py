@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rp_agent.environments import commands
-from rp_agent.environments.activation import activation_script, listing, shared
+from rp_agent.environments.builder import activation_script, listing, shared
 from rp_agent.environments.sources import BuildError, dependencies, digests
 from rp_agent.launch_method.base import LaunchMethod
 from rp_agent.launch_method.find import find

@@ -21,9 +21,8 @@ from leftovers import must_end, open_descriptors
 
 from rp_agent.executor.backends import jobs
 from rp_agent.executor.backends.flux import flux_runner
-from rp_agent.executor.backends.flux.executor import FluxKind
+from rp_agent.executor.backends.flux.executor import FluxKind, jobspec
 from rp_agent.executor.backends.flux.instance import EnclosingFlux, Flux, FluxInstances, NestedFlux
-from rp_agent.executor.backends.flux.jobspec import jobspec
 from rp_agent.executor.backends.jobs import JobExecutor
 from rp_agent.executor.backends.launcher import Node
 from rp_agent.executor.launching.rank_script import host_of

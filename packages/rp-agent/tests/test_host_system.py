@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rp_agent.resource_manager import health, system
+from rp_agent.resource_manager import system
 from rp_agent.resource_manager.system import System
 from rp_api.errors import PlatformError
 
@@ -64,13 +64,13 @@ def test_which_hosts_are_here() -> None:
 def test_nodes_that_do_not_answer_are_out_of_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program(tmp_path, 'ssh', SSH)
     monkeypatch.setenv('PATH', str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setattr(health, 'NODE_TIMEOUT', 1.0)
+    monkeypatch.setattr(system, 'NODE_TIMEOUT', 1.0)
     assert System().sick(['good', 'lost', 'mute', 'slow']) == {
         'lost': 'ssh: connect to host lost port 22: No route to host', 'mute': 'exit code 3',
         'slow': 'no answer for 1 seconds'}
-    assert health.sick([]) == {}
+    assert system.sick([]) == {}
 
 
 def test_without_ssh_all_are_out_of_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('PATH', str(tmp_path))
-    assert health.sick(['a']) == {'a': 'ssh cannot be run: No such file or directory'}
+    assert system.sick(['a']) == {'a': 'ssh cannot be run: No such file or directory'}

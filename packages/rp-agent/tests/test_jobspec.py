@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rp_agent.executor.backends.flux.jobspec import jobspec
+from rp_agent.executor.backends.flux.executor import jobspec
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import Description
 from rp_api.constants import RAPTOR_WORKER

@@ -12,7 +12,7 @@ from launch_method_support import EXECUTABLE, METHODS, NODES, job
 
 from rp_agent.launch_method.base import Command, Job
 from rp_agent.launch_method.nodes import blocks, parts, ranges
-from rp_agent.resource_manager.topology import cpu_list
+from rp_agent.resource_manager.binding import cpu_list
 
 NODE = st.integers(0, 5)
 JOBS = st.lists(st.tuples(NODE, st.integers(1, 4)), min_size=1, max_size=8).map(

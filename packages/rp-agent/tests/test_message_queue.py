@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from rp_agent.app_comm.message_queue import Delivery, MessageQueue
+from rp_agent.app_comm.broker import Delivery, MessageQueue
 
 A, B, C, D = b'a', b'b', b'c', b'd'
 

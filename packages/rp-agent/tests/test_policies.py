@@ -12,8 +12,8 @@ from scheduler_support import Bench, a_slot, a_task
 
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler import component, policy
+from rp_agent.scheduler.component import find
 from rp_agent.scheduler.policies.continuous import Continuous
-from rp_agent.scheduler.policies.find import find
 from rp_agent.scheduler.policies.jsrun import Jsrun
 from rp_agent.scheduler.policies.torus import Grid, Torus
 from rp_agent.scheduler.slotmap import SlotMap

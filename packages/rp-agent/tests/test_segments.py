@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from leftovers import must_end
 
-from rp_agent.executor.backends import segments
+from rp_agent.executor.backends import instance_supervisor
 
 OURS = {'RP_INSTANCE': 'session.1'}
 
 
 @pytest.fixture
 def segment() -> Iterator[Path]:
-    path = segments.SHARED_MEMORY / f'rptest.{os.getpid()}'
+    path = instance_supervisor.SHARED_MEMORY / f'rptest.{os.getpid()}'
     path.touch()
     yield path
     path.unlink(missing_ok=True)
@@ -25,7 +25,7 @@ def segment() -> Iterator[Path]:
 
 def remove(segment: Path, since: float = 0.0) -> bool:
     """Whether it is removed."""
-    segments.remove_unused('rptest.', since, OURS)
+    instance_supervisor.remove_unused_segments('rptest.', since, OURS)
     return not segment.exists()
 
 
@@ -49,5 +49,5 @@ def test_process_that_ends(segment: Path, monkeypatch: pytest.MonkeyPatch) -> No
     """It has no environment, and may still have descriptors."""
     with subprocess.Popen(['/bin/true'], env=OURS) as user:
         os.waitid(os.P_PID, user.pid, os.WEXITED | os.WNOWAIT)
-        monkeypatch.setattr(segments, '_open', lambda pid: [str(segment)] if pid == user.pid else [])
+        monkeypatch.setattr(instance_supervisor, '_open', lambda pid: [str(segment)] if pid == user.pid else [])
         assert remove(segment)

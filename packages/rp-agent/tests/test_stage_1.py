@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from rp_agent.bootstrap import checks, environment, stage_2
+from rp_agent.bootstrap import environment, stage_1, stage_2
 from rp_agent.bootstrap.child import FAILED, Child
 from rp_agent.bootstrap.failure import BootstrapError, report
-from rp_agent.bootstrap.tunnel import through_tunnel
+from rp_agent.bootstrap.stage_1 import through_tunnel
 from rp_api.system.signals import WARNINGS
 
 
@@ -77,9 +77,9 @@ def test_script(tmp_path: Path) -> None:
     (0, 1e9 - 100 * 3600, '100 hours ahead of that of the file system')])
 def test_wrong_clock(submitted: float, files: float, words: str) -> None:
     with pytest.raises(BootstrapError, match=f'the clock of {os.uname().nodename} is {words}') as error:
-        checks.clock(submitted, 1e9, files)
-    assert error.value.code == checks.CLOCK_ERROR
-    checks.clock(1e9 - 30 * 86400, 1e9, 1e9 - 3)   # a pilot may have waited for weeks
+        stage_1.check_clock(submitted, 1e9, files)
+    assert error.value.code == stage_1.CLOCK_ERROR
+    stage_1.check_clock(1e9 - 30 * 86400, 1e9, 1e9 - 3)   # a pilot may have waited for weeks
 
 
 @pytest.mark.parametrize('greeting', [b'\xff', b''])
@@ -95,34 +95,34 @@ def test_hub(greeting: bytes, tmp_path: Path) -> None:
         thread.start()
         access = {'backend': 'hub', 'endpoint': f'tcp://127.0.0.1:{server.getsockname()[1]}'}
         if greeting:
-            checks.hub_answers(access)
+            stage_1.hub_answers(access)
         else:
             with pytest.raises(BootstrapError, match='the connection was closed at once'):
-                checks.hub_answers(access)
+                stage_1.hub_answers(access)
         thread.join()
 
 
 def test_hub_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     """A firewall that drops what comes, or a tunnel to such a host."""
-    monkeypatch.setattr(checks, 'CONNECT_TIMEOUT', 0.05)
+    monkeypatch.setattr(stage_1, 'CONNECT_TIMEOUT', 0.05)
     with socket.create_server(('127.0.0.1', 0)) as server:
         endpoint = f'tcp://127.0.0.1:{server.getsockname()[1]}'
         with pytest.raises(BootstrapError, match=f'at {endpoint}: no answer within') as error:
-            checks.hub_answers({'backend': 'hub', 'endpoint': endpoint})
-    assert error.value.code == checks.NETWORK_ERROR
+            stage_1.hub_answers({'backend': 'hub', 'endpoint': endpoint})
+    assert error.value.code == stage_1.NETWORK_ERROR
 
 
 @pytest.mark.parametrize('access', [{'backend': 'mongodb', 'endpoint': 'mongodb://nowhere'}, {'backend': 'pigeons'}])
 def test_other_backends_are_left_to_the_agent(access: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[object] = []
-    monkeypatch.setattr(checks, '_connected', lambda *where: tried.append(where))
-    checks.hub_answers(access)
+    monkeypatch.setattr(stage_1, '_connected', lambda *where: tried.append(where))
+    stage_1.hub_answers(access)
     assert tried == []
 
 
 def test_hub_on_this_host_is_gone(tmp_path: Path) -> None:
     with pytest.raises(BootstrapError, match='No such file or directory'):
-        checks.hub_answers({'backend': 'hub', 'endpoint': f'ipc://{tmp_path}/s'})
+        stage_1.hub_answers({'backend': 'hub', 'endpoint': f'ipc://{tmp_path}/s'})
 
 
 @pytest.fixture

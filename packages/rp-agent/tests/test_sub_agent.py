@@ -290,7 +290,7 @@ def test_what_a_sub_agent_does_not_load() -> None:
     assert not (own - loaded('import json, msgpack, zmq')) & dear
     unused = ('rp_agent.executor.launching.rank_script', 'rp_agent.executor.launching.script',
               'rp_agent.launch_method.', 'rp_agent.components.layout', 'rp_agent.stager.',
-              'rp_api.tree.parent_socket', 'rp_api.tree.relay', 'rp_api.tree.root', 'rp_api.staging')
+              'rp_api.tree.parent_socket', 'rp_api.tree.node', 'rp_api.tree.root', 'rp_api.staging')
     assert not [name for name in own if name.startswith(unused)]
 
 

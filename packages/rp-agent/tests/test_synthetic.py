@@ -134,7 +134,7 @@ def test_without_a_gpu(tmp_path: Path) -> None:
 
 
 def test_without_a_driver(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('rp_agent.synthetic.gpu.LIBRARY', 'libcuda-which-is-nowhere.so')
+    monkeypatch.setattr('rp_agent.synthetic.work.LIBRARY', 'libcuda-which-is-nowhere.so')
     assert main(['--gpus', '1', '--seconds', '0.01']) == 1
     assert 'this host has no NVIDIA driver' in capsys.readouterr().err
 

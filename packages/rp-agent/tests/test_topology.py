@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rp_agent.resource_manager import binding, topology
+from rp_agent.resource_manager import binding
 
 
 def write(root: Path, files: dict[str, str]) -> Path:
@@ -33,17 +33,17 @@ def two_sockets(tmp_path: Path) -> Path:
 
 
 def test_numa_nodes_without_cpus_are_left_out(two_sockets: Path) -> None:
-    assert topology.numa_nodes(two_sockets) == {0: [0, 1, 4, 5], 1: [2, 3, 6, 7]}
+    assert binding.numa_nodes(two_sockets) == {0: [0, 1, 4, 5], 1: [2, 3, 6, 7]}
 
 
 def test_threads_of_cores(two_sockets: Path) -> None:
-    assert topology.threads_of_cores(range(8), 1, two_sockets) == [0, 1, 2, 3]
-    assert topology.threads_of_cores(range(8), 2, two_sockets) == list(range(8))
-    assert topology.threads_of_cores({5, 1, 6}, 1, two_sockets) == [1, 6]
+    assert binding.threads_of_cores(range(8), 1, two_sockets) == [0, 1, 2, 3]
+    assert binding.threads_of_cores(range(8), 2, two_sockets) == list(range(8))
+    assert binding.threads_of_cores({5, 1, 6}, 1, two_sockets) == [1, 6]
 
 
 def test_where_gpus_are(two_sockets: Path) -> None:
-    assert topology.gpu_numa_nodes(two_sockets) == [1, 0]
+    assert binding.gpu_numa_nodes(two_sockets) == [1, 0]
 
 
 def test_where_gpus_of_amd_are(tmp_path: Path) -> None:
@@ -53,22 +53,22 @@ def test_where_gpus_of_amd_are(tmp_path: Path) -> None:
         f'{nodes}/10/properties': f'simd_count 440\nlocation_id {0xd6 << 8}\ndomain 0\n',
         f'{nodes}/4/properties': f'simd_count 440\nlocation_id {0xc1 << 8}\ndomain 0\n',
         'sys/bus/pci/devices/0000:c1:00.0/numa_node': '3\n', 'sys/bus/pci/devices/0000:d6:00.0/numa_node': '-1\n'})
-    assert topology.gpu_numa_nodes(tmp_path) == [3, -1]
+    assert binding.gpu_numa_nodes(tmp_path) == [3, -1]
 
 
 def test_nothing_is_known_of_an_empty_tree(tmp_path: Path) -> None:
-    assert (topology.numa_nodes(tmp_path), topology.gpu_numa_nodes(tmp_path)) == ({}, [])
-    assert topology.threads_of_cores([1, 0], 1, tmp_path) == [0, 1]
+    assert (binding.numa_nodes(tmp_path), binding.gpu_numa_nodes(tmp_path)) == ({}, [])
+    assert binding.threads_of_cores([1, 0], 1, tmp_path) == [0, 1]
 
 
 def test_this_machine_has_nodes_with_its_cpus() -> None:
-    cpus = {cpu for members in topology.numa_nodes().values() for cpu in members}
+    cpus = {cpu for members in binding.numa_nodes().values() for cpu in members}
     assert not cpus or os.sched_getaffinity(0) <= cpus
 
 
 def test_lists_of_cpus() -> None:
-    assert topology.cpu_list('0-2,5,7-8\n') == [0, 1, 2, 5, 7, 8]
-    assert topology.cpu_list('\n') == []
+    assert binding.cpu_list('0-2,5,7-8\n') == [0, 1, 2, 5, 7, 8]
+    assert binding.cpu_list('\n') == []
 
 
 # binding
@@ -77,10 +77,10 @@ def test_lists_of_cpus() -> None:
 @pytest.fixture
 def on_two_sockets(two_sockets: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ('numa_nodes', 'gpu_numa_nodes'):
-        found = getattr(topology, name)(two_sockets)
-        monkeypatch.setattr(topology, name, lambda found=found: found)
-    threads = topology.threads_of_cores
-    monkeypatch.setattr(topology, 'threads_of_cores', lambda cpus, count: threads(cpus, count, two_sockets))
+        found = getattr(binding, name)(two_sockets)
+        monkeypatch.setattr(binding, name, lambda found=found: found)
+    threads = binding.threads_of_cores
+    monkeypatch.setattr(binding, 'threads_of_cores', lambda cpus, count: threads(cpus, count, two_sockets))
     monkeypatch.setattr(os, 'sched_getaffinity', lambda pid: set(range(8)))
 
 

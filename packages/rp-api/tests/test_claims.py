@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rp_api import states
-from rp_api.coordination.hub import claims as module
-from rp_api.coordination.hub import recent_tasks
+from rp_api.coordination.hub import store as hub_store
+from rp_api.coordination.hub import task_table
 from rp_api.coordination.hub.delivery import next_delivery
 from rp_api.coordination.hub.peers import Peer
 from rp_api.coordination.hub.store import Store
@@ -155,7 +155,7 @@ def test_tasks_that_are_still_in_memory_are_those_of_the_file(store: Store) -> N
 
 
 def test_of_agents_that_do_not_keep_up_no_tasks_stay_in_memory(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_tasks, 'MAX_ROWS', 2)
+    monkeypatch.setattr(task_table, 'MAX_ROWS', 2)
     agent = a_peer('p0', 'agent_0')
     insert(store, 'p0', 'a', 'b')
     assert fed(store, agent) == ['a', 'b']
@@ -168,7 +168,7 @@ def test_of_agents_that_do_not_keep_up_no_tasks_stay_in_memory(store: Store, mon
 
 def test_claims_of_tasks_that_have_left_are_dropped(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store.claims, '_prune_at', 4)
-    monkeypatch.setattr(module, '_PRUNE_AFTER_CLAIMS', 4)
+    monkeypatch.setattr(hub_store, '_PRUNE_AFTER_CLAIMS', 4)
     agents = [a_peer('p0', 'agent_0'), a_peer('p0', 'agent_1')]
     insert(store, 'p0', 'stays')
     assert fed(store, agents[1]) == ['stays']

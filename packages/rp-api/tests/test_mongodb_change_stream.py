@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 
-from rp_api.coordination.mongodb import change_stream
-from rp_api.coordination.mongodb.change_stream import ANSWER_DELAY_S, MAX_EARLY_ANSWERS, ChangeStream
+from rp_api.coordination.mongodb import connection
+from rp_api.coordination.mongodb.connection import ANSWER_DELAY_S, MAX_EARLY_ANSWERS, ChangeStream
 from rp_api.coordination.mongodb.server import Collection
 from rp_api.coordination.mongodb.worker import Link
 from rp_api.coordination.mongodb.worker import Watcher as RealWatcher
@@ -61,8 +61,8 @@ Ring = Callable[[Sequence[Answer]], tuple[Watcher, list[Answer]]]
 def ring(monkeypatch: pytest.MonkeyPatch) -> Ring:
     """Gives the watcher and the answers that were not asked for, after a change stream has listened to a stream."""
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(change_stream, 'time', SimpleNamespace(monotonic=lambda: clock.now))
-    monkeypatch.setattr(change_stream, 'remaining', lambda deadline: max(0.0, deadline - clock.now))
+    monkeypatch.setattr(connection, 'time', SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(connection, 'remaining', lambda deadline: max(0.0, deadline - clock.now))
 
     def listen(answers: Sequence[Answer]) -> tuple[Watcher, list[Answer]]:
         closing = threading.Event()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rp_api import states
 from rp_api.coordination.contract import Update
 from rp_api.coordination.mongodb import documents, server
-from rp_api.coordination.mongodb.fold import counts, fold
+from rp_api.coordination.mongodb.news import counts, fold
 from rp_api.coordination.mongodb.silence import Silence
 from rp_api.errors import CoordinationError, StateError
 

@@ -25,7 +25,7 @@ from rp_api.platforms import (
     load,
     load_config,
 )
-from rp_api.platforms.jsonfile import merge, read_json
+from rp_api.platforms.load import merge, read_json
 from rp_api.platforms.review import review
 
 MINIMAL = {'resource_manager': 'FORK', 'launch_methods': {'order': ['FORK']}}

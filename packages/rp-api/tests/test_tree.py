@@ -14,8 +14,7 @@ from rp_api.loop.event_loop import Loop
 from rp_api.transport import keys
 from rp_api.tree import node, root
 from rp_api.tree.node import TreeNode
-from rp_api.tree.relay_assignment import RelayAssignment
-from rp_api.tree.root import Root, relays_for
+from rp_api.tree.root import RelayAssignment, Root, relays_for
 from rp_profiling.write.host_clock import Moment, Reading
 
 TIMEOUT = 30.0

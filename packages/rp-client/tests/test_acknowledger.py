@@ -12,9 +12,9 @@ from client_support import Connection, a_task
 from rp_api import states
 from rp_api.coordination.contract import Mark
 from rp_api.loop.event_loop import Loop
-from rp_client.engine import acknowledger
-from rp_client.engine.acknowledger import Acknowledger
+from rp_client.engine import engine
 from rp_client.engine.callbacks import Dispatcher, Registry, told
+from rp_client.engine.engine import Acknowledger
 from rp_client.engine.submissions import Submission, Submissions
 from rp_client.engine.tracker import Tracker
 
@@ -52,7 +52,7 @@ class Site:
     def run(self) -> None:
         """Run until callbacks have nothing to do, and nothing is left to be acknowledged."""
         for _ in range(3):
-            self.loop.call_later(3 * acknowledger.ROUND, self.stop_when_idle)
+            self.loop.call_later(3 * engine.ACKNOWLEDGE_PERIOD, self.stop_when_idle)
             self.loop.run()
 
     def stop_when_idle(self) -> None:
@@ -61,7 +61,7 @@ class Site:
 
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    monkeypatch.setattr(acknowledger, 'ROUND', 0.01)
+    monkeypatch.setattr(engine, 'ACKNOWLEDGE_PERIOD', 0.01)
     site = Site()
     yield site
     site.dispatcher.close(TIMEOUT)
@@ -105,7 +105,7 @@ def test_nothing_is_acknowledged_before_its_callback_has_returned(site: Site) ->
     site.register('one', slow)
     first = site.happens()
     assert begun.wait(TIMEOUT)
-    site.loop.call_later(5 * acknowledger.ROUND, site.loop.stop)
+    site.loop.call_later(5 * engine.ACKNOWLEDGE_PERIOD, site.loop.stop)
     site.loop.run()
     assert acknowledged == []
     last = site.happens()
@@ -161,7 +161,7 @@ def test_at_the_end_all_that_is_in_the_queue_is_told_and_acknowledged_and_no_mor
     site.acknowledger.finish()
     site.happens()
     site.dispatcher.close(TIMEOUT)
-    site.loop.call_later(5 * acknowledger.ROUND, site.loop.stop)
+    site.loop.call_later(5 * engine.ACKNOWLEDGE_PERIOD, site.loop.stop)
     site.loop.run()
     assert site.connection.acknowledged == [(['one'], mark)]
     assert seen == [states.TMGR_SCHEDULING_PENDING, states.TMGR_SCHEDULING]

@@ -15,7 +15,7 @@ from rp_api.errors import PlatformError
 from rp_client.launcher.base import Start
 from rp_client.launcher.batch.launcher import BatchLauncher
 from rp_client.launcher.batch.saga import adaptors
-from rp_client.platform_check.reach import way
+from rp_client.platform_check.check import way
 
 URL = 'lgi://host/'
 

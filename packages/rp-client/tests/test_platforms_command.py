@@ -13,10 +13,9 @@ from rp_api.errors import PlatformError
 from rp_api.platforms import ResourceConfig
 from rp_client.bootstrap.prepare import Client
 from rp_client.cli.platforms import platforms
-from rp_client.platform_check import reach
-from rp_client.platform_check.check import Finding, check, findings
+from rp_client.platform_check import check as check_module
+from rp_client.platform_check.check import Finding, check, findings, way
 from rp_client.platform_check.probe import script
-from rp_client.platform_check.reach import way
 
 MINE = {'description': 'My cluster', 'resource_manager': 'SLURM', 'launch_methods': {'order': ['SRUN', 'MPIRUN']},
         'schemas': {'local': {'job_manager_endpoint': 'slurm://localhost/'},
@@ -240,7 +239,7 @@ def test_a_host_that_cannot_be_reached(bin_directory: Path, monkeypatch: pytest.
     put(bin_directory, 'ssh', 'echo "me@far.away: Permission denied (publickey)." >&2; exit 255')
     assert checked(schema='ssh')['reach'] == (
         'bad', 'me@far.away cannot be reached: me@far.away: Permission denied (publickey).')
-    monkeypatch.setattr(reach, 'CHECK_TIMEOUT', 0.2)
+    monkeypatch.setattr(check_module, 'CHECK_TIMEOUT', 0.2)
     put(bin_directory, 'ssh', 'exec sleep 60')
     assert checked(schema='ssh')['reach'] == ('bad', 'me@far.away has not answered within 0.2 seconds')
 

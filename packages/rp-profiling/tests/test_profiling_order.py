@@ -8,7 +8,7 @@ import pytest
 
 from rp_profiling.catalogue import ORDERS, PartialOrder, orders_of
 from rp_profiling.catalogue.model import alt, opt, seq, star
-from rp_profiling.check.order import Automata, compile_order
+from rp_profiling.check.orders import Automata, compile_order
 
 
 def accepts(automata: Automata, word: list[str], *, strict: bool = True) -> bool:

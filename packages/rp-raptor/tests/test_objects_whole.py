@@ -22,7 +22,7 @@ from master_support import TIMEOUT, UID, running
 from rp_api.errors import DeserializationError, SerializationError
 from rp_api.raptor_link import master_file
 from rp_api.system.shared_directory import place
-from rp_raptor.client import shown_objects
+from rp_raptor.client import application_link
 from rp_raptor.client.futures import Executor
 from rp_raptor.client.objects import Objects
 from rp_raptor.client.stream import stream
@@ -261,7 +261,7 @@ def test_an_application_on_another_host(scene: Scene, array: Any, unseen: str, m
     So it is with a file on a disk that the master does not see.
     """
     if unseen == 'the host':
-        monkeypatch.setattr(shown_objects, 'place', lambda: 'far away')
+        monkeypatch.setattr(application_link, 'place', lambda: 'far away')
     else:
         monkeypatch.setattr(os, 'access', lambda *_: False)
     scene.worker('a', place())
@@ -276,7 +276,7 @@ def test_an_application_on_another_host(scene: Scene, array: Any, unseen: str, m
 @pytest.mark.fault
 def test_a_master_without_room(scene: Scene, array: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The application hears of it at `put_object`."""
-    monkeypatch.setattr(shown_objects, 'place', lambda: 'far away')
+    monkeypatch.setattr(application_link, 'place', lambda: 'far away')
 
     def full(*_: Any) -> None:
         raise OSError(28, 'No space left on device')

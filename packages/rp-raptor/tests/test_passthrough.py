@@ -11,9 +11,8 @@ from rp_api import constants as c
 from rp_api import states
 from rp_api.errors import CoordinationError
 from rp_api.wire import codec
-from rp_raptor.master.passthrough import Passthrough
+from rp_raptor.master.passthrough import LARGE, MAX_UNUSED_PARTS, Passthrough, SharedDescriptions
 from rp_raptor.master.router import CallRouter
-from rp_raptor.master.shared_descriptions import LARGE, MAX_UNUSED_PARTS, SharedDescriptions
 from rp_raptor.master.sources import Worker
 from rp_raptor.wire import payload
 

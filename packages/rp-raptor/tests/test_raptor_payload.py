@@ -18,7 +18,7 @@ from rp_api.system.shared_directory import place
 from rp_api.values import from_plain, to_plain
 from rp_api.wire import codec
 from rp_raptor.errors import CallLost, RemoteError
-from rp_raptor.master.restored import restored
+from rp_raptor.master.tasks import restored
 from rp_raptor.rank.running import arguments
 from rp_raptor.wire import payload
 from rp_raptor.wire.described import read_alike, write_success

@@ -170,8 +170,8 @@ _FROM_AGENT: form.Table = {
     'welcome': (form.is_dict,), 'tasks': (form.is_bytes, form.are_texts, form.are_texts, form.are_all(bytes)),
     'cancel': (form.are_texts,), 'give_back': (form.is_number,),
     'task_state': (form.is_text, form.is_text, form.is_a(dict, type(None))),
-    'rpc': (form.is_number, form.is_text, form.is_list, form.is_dict), 'stop': (form.is_text,), 'got': (form.is_number,),
-    'again': (form.is_number,)}
+    'rpc': (form.is_number, form.is_text, form.is_list, form.is_dict), 'stop': (form.is_text,),
+    'got': (form.is_number,), 'again': (form.is_number,)}
 
 _COLUMNS = {'tasks': 1, 'results': 0}
 """The index of the first column in a message with one entry per task."""

@@ -9,16 +9,18 @@ from __future__ import annotations
 import glob
 import json
 import os
+import re
+import socket
 import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
+from urllib.parse import quote, urlsplit
 
-from rp_agent.bootstrap import checks, environment, stage_2
+from rp_agent.bootstrap import environment, stage_2
 from rp_agent.bootstrap.child import Child
 from rp_agent.bootstrap.failure import BootstrapError, report
-from rp_agent.bootstrap.tunnel import through_tunnel
 from rp_agent.lineage import die_with_parent
 from rp_api.system import private, signals
 from rp_api.system.host import with_home
@@ -60,8 +62,8 @@ def _prepare(stage_0: int) -> dict[str, Any]:
     if tunnel:
         config['coordination'] = through_tunnel(config['coordination'], tunnel)
     private.write_file(f'{AGENT}.cfg', json.dumps(config, indent=1).encode())
-    checks.clock(config.get('submitted', 0), time.time(), os.stat(f'{AGENT}.cfg').st_mtime)
-    checks.hub_answers(config['coordination'])
+    check_clock(config.get('submitted', 0), time.time(), os.stat(f'{AGENT}.cfg').st_mtime)
+    hub_answers(config['coordination'])
     platform = config['platform']
     stage_2.write(os.getcwd(), os.environ, platform['pre_bootstrap_1'], platform.get('shell', ''))
     return config
@@ -104,3 +106,87 @@ def _record(event: str, config: Mapping[str, Any]) -> None:
 
 if __name__ == '__main__':
     sys.exit(main())
+
+
+_MONGODB = re.compile(r'(mongodb://(?:[^/@?]*@)?)([^/?]*)/?([^?]*)\??(.*)', re.DOTALL)
+
+
+def through_tunnel(access: Mapping[str, Any], socket: str) -> dict[str, Any]:
+    """Return the access parameters with the endpoint replaced by the path of a socket."""
+    if access.get('backend') != 'mongodb':
+        return {**access, 'endpoint': f'ipc://{socket}'}
+    return {**access, 'url': _mongodb(access['url'], socket)}
+
+
+def _mongodb(url: str, socket: str) -> str:
+    """Return the URL for this server only: the tunnel does not reach other members of its replica set."""
+    match = _MONGODB.fullmatch(url)
+    assert match is not None   # the client has validated it
+    begin, _, database, options = match.groups()
+    given = [option for option in options.split('&') if option and not option.lower().startswith(
+        ('replicaset=', 'directconnection='))]
+    return f'{begin}{quote(socket, safe="")}/{database}?{"&".join([*given, "directConnection=true"])}'
+
+
+NETWORK_ERROR, CLOCK_ERROR = 22, 23
+
+CONNECT_TIMEOUT = 5.0
+"""Seconds that a hub may take to answer."""
+
+MOST_SKEW = 6 * 3600.0
+"""Maximum clock difference in seconds. A larger one makes traces useless and certificates invalid."""
+
+
+def check_clock(submitted: float, now: float, files: float) -> None:
+    """Compare the clock of this node with the clocks of the client and the file system.
+
+    Only a start before the submission is an error: a pilot may wait in the batch queue for days.
+    """
+    node = os.uname().nodename
+    if submitted - now > MOST_SKEW:
+        raise BootstrapError(CLOCK_ERROR, f'the clock of {node} is {_hours(submitted - now)} behind that of the '
+                             'client: one of them has to be set')
+    if abs(files - now) > MOST_SKEW:
+        side = 'behind' if files > now else 'ahead of'
+        raise BootstrapError(CLOCK_ERROR, f'the clock of {node} is {_hours(abs(files - now))} {side} that of the file '
+                             'system in which the sandbox is: the administrators of the machine have to set it')
+
+
+def hub_answers(access: Mapping[str, Any]) -> None:
+    """Check that this node reaches the hub of the session; raise `BootstrapError` if it does not."""
+    endpoint = str(access.get('endpoint', ''))
+    url = urlsplit(endpoint)
+    if access.get('backend') != 'hub' or url.scheme not in ('tcp', 'ipc'):
+        return
+    try:
+        with _connected(url.scheme, url.hostname, url.port, url.path) as connection:
+            if connection.recv(1):   # a ZeroMQ socket sends a greeting first
+                return
+        reason = 'the connection was closed at once'
+    except TimeoutError:
+        reason = f'no answer within {CONNECT_TIMEOUT:.0f} s'
+    except OSError as error:
+        reason = error.strerror or str(error)
+    through = 'through the tunnel ' if 'RP_TUNNEL' in os.environ else ''
+    raise BootstrapError(NETWORK_ERROR, f'{os.uname().nodename} does not reach the hub of the session {through}at '
+                         f'{endpoint}: {reason}. It has to listen at an address that the nodes reach: set '
+                         'RADICAL_PILOT_PROXY_HOST, in the environment of the application, to such an address, name or '
+                         'network interface of its host. If it has none, a tunnel is needed (forward_tunnel_endpoint '
+                         'of the platform)')
+
+
+def _connected(scheme: str, host: str | None, port: int | None, path: str) -> socket.socket:
+    if scheme == 'tcp':
+        return socket.create_connection((host or '', port or 0), CONNECT_TIMEOUT)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connection.settimeout(CONNECT_TIMEOUT)
+    try:
+        connection.connect(path)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def _hours(seconds: float) -> str:
+    return f'{seconds / 3600:.0f} hours'

@@ -8,7 +8,7 @@ when it is resolved. A waiting task that was taken out stays in lists until thes
 cimport cython
 
 from rp_agent.dependencies.ends import End
-from rp_agent.dependencies.reasons import not_run
+from rp_agent.dependencies.ends import not_run
 from rp_api import states
 from rp_api.description.after import DONE as _DONE
 

@@ -8,20 +8,24 @@ all tools of the builder have ended, and one that finds tools of a killed builde
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from fnmatch import fnmatchcase
 from io import FileIO
+from shlex import quote
+from types import TracebackType
 from typing import NamedTuple
 
-from rp_agent.bootstrap.environment import parse
+from rp_agent.bootstrap.environment import is_of_a_process, parse
 from rp_agent.environments import commands
-from rp_agent.environments.activation import activation_script, listing, shared
-from rp_agent.environments.lock import BuildLock, path_of
 from rp_agent.environments.published import Built, Files
 from rp_agent.environments.sources import BuildError, dependencies, digests
 from rp_agent.executor.launching.outcome import explain_code
@@ -111,7 +115,7 @@ def _place(request: Request, files: Files, found: str) -> str:
 
 def _in_place(request: Request, path: str, found: str) -> tuple[dict[str, str], dict[str, str]]:
     """Build an environment unless it exists, and return the variables before and after its activation."""
-    lock = path_of(path)
+    lock = lock_path(path)
     for each in (*(os.path.join(path, name) for name in _EXECUTED), lock):
         private.check_entry(each, above=True)
     # in this order: a builder creates the lock first
@@ -216,3 +220,78 @@ def _link(path: str, link: str) -> None:
 
 if __name__ == '__main__':
     sys.exit(main())
+
+
+_IDENTIFIER = re.compile(r'[A-Za-z_][A-Za-z0-9_]*\Z')
+_OF_THE_SCRIPT = 'rp_'
+
+
+def shared(variables: Mapping[str, str], reserved: Sequence[str]) -> dict[str, str]:
+    """Return the variables that an environment may set: identifiers that no pattern in `reserved` matches."""
+    return {name: value for name, value in variables.items()
+            if _IDENTIFIER.match(name) and not name.startswith(_OF_THE_SCRIPT) and not is_of_a_process(name)
+            and not any(fnmatchcase(name, pattern) for pattern in reserved)}
+
+
+def activation_script(old: Mapping[str, str], new: Mapping[str, str]) -> str:
+    """Return the script that turns the variables `old`, before an activation, into those after it."""
+    lines = [_export(name, old.get(name, ''), value) for name, value in sorted(new.items()) if old.get(name) != value]
+    lines += [f'unset {name}' for name in sorted(old.keys() - new.keys())]
+    return ''.join(f'{line}\n' for line in lines)
+
+
+def listing(variables: Mapping[str, str]) -> str:
+    """Return the variables as `env` lists them."""
+    return ''.join(f'{name}={value}\n' for name, value in sorted(variables.items()))
+
+
+def _export(name: str, old: str, new: str) -> str:
+    if old and new.endswith(f':{old}'):
+        return f'export {name}={quote(new.removesuffix(f":{old}"))}"${{{name}:+:${name}}}"'
+    if old and new.startswith(f'{old}:'):
+        return f'export {name}="${{{name}:+${name}:}}"{quote(new.removeprefix(f"{old}:"))}'
+    return f'export {name}={quote(new)}'
+
+
+_UNSUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+
+
+def lock_path(directory: str) -> str:
+    """Return the path of the lock of a directory."""
+    return f'{directory}.lock'
+
+
+class BuildLock:
+    """The lock of a directory, a context manager that waits for the lock; OwnershipError if it is another user's.
+
+    Some file systems have no locks. Then only one agent may use the directory, and it is not locked (`alone`).
+    """
+
+    def __init__(self, directory: str, *, alone: bool) -> None:
+        self._path = lock_path(directory)
+        self._alone = alone
+        self.fd = -1
+
+    def __enter__(self) -> BuildLock:
+        self.fd = private.open_file(self._path, os.O_RDWR | os.O_CREAT, readable=True)
+        try:
+            os.fchmod(self.fd, 0o600)   # other users could hold a lock that they can open
+            fcntl.flock(self.fd, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
+                raise
+            if not self._alone:
+                raise BuildError(f'the file system of {self._path} has no file locks ({error.strerror}), which '
+                                 'environments that pilots share need: choose another directory') from error
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        try:
+            if error is None:   # what the build has left in the background may go on
+                fcntl.flock(self.fd, fcntl.LOCK_UN)
+        except OSError as failure:
+            if failure.errno not in _UNSUPPORTED:
+                raise
+        finally:
+            os.close(self.fd)

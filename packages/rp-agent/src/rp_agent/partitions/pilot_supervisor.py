@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rp_agent.components.build import belongs, make_tracer
@@ -24,11 +24,11 @@ from rp_agent.lifetime import Lifetime
 from rp_agent.partitions.control_channel import Message
 from rp_agent.partitions.division import Divider, Parts, allocation_of, is_part
 from rp_agent.partitions.partition import AGENT, Partition
-from rp_agent.partitions.proxy_reporter import ProxyReporter
 from rp_agent.reporting.coordinator_link import CoordinatorLink
 from rp_agent.resource_manager.pilot import allocation_of as pilot_allocation
 from rp_agent.resource_manager.pilot import as_plain
 from rp_api import states
+from rp_api.coordination.connect import agent_connection
 from rp_api.coordination.contract import Update
 from rp_api.errors import PlatformError, ResourceError
 from rp_api.loop.event_loop import Loop, Timer
@@ -285,3 +285,44 @@ class PilotSupervisor:
         self._tracer.flush()
         self._link.report_end(self._config, *self._ending, {'resource_details': self._allocation.details()},
                               self._by_signal)
+
+
+NAME = 'keeper'
+"""Uid of the reporter at the coordinator."""
+
+
+class ProxyReporter:
+    """The reporter of final states of partitions; `silent()` is called when all reports are delivered."""
+
+    def __init__(self, loop: Loop, access: Mapping[str, Any], silent: Callable[[], object]) -> None:
+        self._loop = loop
+        self._access = access
+        self._silent = silent
+        self._speaking: set[Any] = set()
+
+    @property
+    def speaking(self) -> bool:
+        """True if a report was not delivered yet."""
+        return bool(self._speaking)
+
+    def say(self, last: Update) -> None:
+        """Report the final state of a partition."""
+        connection = agent_connection(self._loop, self._access, last.uid, NAME)
+        self._speaking.add(connection)
+        connection.hold(True)
+        connection.on_refused = lambda reason: self._said(connection)   # the partition is final already
+        connection.update_pilots([last])
+        connection.when_settled(lambda: self._loop.call_soon(self._said, connection))
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in list(self._speaking):
+            connection.close()
+        self._speaking.clear()
+
+    def _said(self, connection: Any) -> None:
+        if connection in self._speaking:
+            self._speaking.discard(connection)
+            connection.close()
+            if not self._speaking:
+                self._silent()

@@ -7,23 +7,28 @@ has written are moved to a directory beside the sandbox, so that they are not ta
 
 from __future__ import annotations
 
+import os
 import random
+import signal
+import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
 from rp_agent.components.isolation import unless
 from rp_agent.components.killed import LATE
-from rp_agent.pipeline import attempt_files
 from rp_agent.pipeline.retry import STARTED, attempt_record, concerns_attempts, history_of, reset, used
 from rp_agent.task import EXITED, HISTORY, UNSTARTED, AgentTask, Description
 from rp_api import states
 from rp_api.failures.kinds import OUTPUT, TIMEOUT
 from rp_api.failures.losses import DEATH, LOST
-from rp_api.failures.retry_rules import RetryRules, expected
+from rp_api.failures.retry_rules import COMMAND, RetryRules, expected
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.offload import Offload
+from rp_api.staging import trees
+from rp_api.system.readable import end_of
 from rp_profiling.write.tracer import Tracer
 
 JITTER = 0.25
@@ -177,7 +182,7 @@ class Attempts:
 
     def _examine(self, task: AgentTask) -> None:
         pause = self._pauses[task.uid] = _Pause(task)
-        self._offload(partial(attempt_files.examine, task), partial(self._examined, pause),
+        self._offload(partial(examine, task), partial(self._examined, pause),
                       partial(self._broke, pause))
 
     def _examined(self, pause: _Pause, found: tuple[str, str]) -> None:
@@ -209,7 +214,7 @@ class Attempts:
     def _pause(self, task: AgentTask, rules: RetryRules, lost: str = '') -> None:
         """Record a failed or lost attempt, and begin to wait for the next one."""
         number, failed = len(history_of(task)) + 1, used(task)
-        where = attempt_files.place(task, number)
+        where = attempt_directory(task, number)
         entry = attempt_record(task, where, lost)
         task.extra[HISTORY] = [*history_of(task), entry]
         seconds = 0.0
@@ -222,7 +227,7 @@ class Attempts:
         pause = self._pauses[task.uid] = _Pause(task)
         pause.since = time.monotonic()
         again = partial(self._again, pause)
-        pause.timer = self._loop.call_later(seconds, self._offload, partial(attempt_files.put_aside, task, where),
+        pause.timer = self._loop.call_later(seconds, self._offload, partial(put_aside, task, where),
                                             again, again)
 
     def _again(self, pause: _Pause, _: object) -> None:
@@ -243,3 +248,100 @@ class Attempts:
         task.clear()
         reset(task)
         self._ports.again(task)
+
+
+CHECK_TIMEOUT = 60.0
+"""Seconds that a command of `expect` may take."""
+
+_SEARCHED_BYTES = 1 << 20
+"""Bytes at the end of the standard error that are searched for patterns."""
+
+_SHOWN_CHARS = 200
+"""Characters of the output of a command that a message quotes."""
+
+_CHECK = 'out=$(eval "$1" 2>&1); printf "%s\\n%s" "$?" "$out"'
+"""A shell that tells the exit code of a command: the agent's executors may collect its process first."""
+
+
+def examine(task: AgentTask) -> tuple[str, str]:
+    """Return what a successful task lacks of the expected output, or the standard error of one that has failed."""
+    if task.target_state == states.DONE:
+        return next((text for each in task.description['expect'] if (text := _lacks(task, each))), ''), ''
+    path = _path(task, task.description['stderr'] or f'{task.uid}.err')
+    return '', end_of(path, _SEARCHED_BYTES).decode(errors='replace')
+
+
+def attempt_directory(task: AgentTask, number: int) -> str:
+    """Return the directory for the files of a failed attempt; empty if they are removed with the sandbox."""
+    if task.description['cleanup']:
+        return ''
+    own = task.description['sandbox']   # which others may use, too
+    return f'{task.sandbox}/{task.uid}.attempt{number}' if own else f'{task.sandbox}.attempt{number}'
+
+
+def put_aside(task: AgentTask, where: str) -> None:
+    """Move the files of a failed attempt to another directory; remove them if that is empty."""
+    written = list(_written(task))
+    if where and written:
+        os.makedirs(where, exist_ok=True)
+    for name in written:
+        path = os.path.join(task.sandbox, name)
+        with suppress(OSError):   # the task has removed it
+            if where:
+                os.rename(path, os.path.join(where, os.path.basename(name)))
+            else:
+                trees.remove(path)
+
+
+def _written(task: AgentTask) -> Iterator[str]:
+    """Yield the names of what the attempt has left in the sandbox, but for the profile, which all attempts share.
+
+    In a sandbox that the description names, files of other tasks may be: only those count that are certainly its own.
+    """
+    description, uid = task.description, task.uid
+    known = task.extra.get('before', ())
+    own = description['sandbox']
+    expected = {os.path.normpath(each) for each in description['expect'] if not each.startswith(COMMAND)}
+    standard = {description['stdout'], description['stderr'], *expected}
+    for name in os.listdir(task.sandbox):
+        mine = not own or name in standard or (name.startswith(f'{uid}.') and not name.startswith(f'{uid}.attempt'))
+        if mine and name not in known and name != f'{uid}.prof':
+            yield name
+    yield from (name for name in expected if '/' in name and not name.startswith(('/', '..')) and own)
+
+
+def _lacks(task: AgentTask, expected: str) -> str:
+    """Return what is wrong with an expected file or command; empty if nothing is."""
+    if expected.startswith(COMMAND):
+        return _check(task, expected.removeprefix(COMMAND).strip())
+    path = _path(task, expected)
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        return f'the expected file {path} cannot be found: {error.strerror}'
+    return '' if found.st_size else f'the expected file {path} is empty'
+
+
+def _check(task: AgentTask, command: str) -> str:
+    environ = os.environ | {'RP_TASK_ID': task.uid, 'RP_TASK_SANDBOX': task.sandbox}
+    try:
+        process = subprocess.Popen(['/bin/sh', '-c', _CHECK, 'sh', command], stdin=subprocess.DEVNULL,
+                                   stdout=subprocess.PIPE, cwd=task.sandbox, env=environ, start_new_session=True)
+    except OSError as error:
+        return f'the check `{command}` cannot be started: {error.strerror}'
+    try:
+        told = process.communicate(timeout=CHECK_TIMEOUT)[0].decode(errors='replace')
+    except subprocess.TimeoutExpired:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return f'the check `{command}` has taken longer than {CHECK_TIMEOUT:g} s'
+    code, _, output = told.partition('\n')
+    if code == '0':
+        return ''
+    said = f': {output.strip()[-_SHOWN_CHARS:]}' if output.strip() else ''
+    return f'the check `{command}` has failed with exit code {code}{said}'
+
+
+def _path(task: AgentTask, name: str) -> str:
+    return os.path.join(task.sandbox, name)

@@ -644,12 +644,13 @@ class Pipeline:
         may be removed cannot be told from output that was never written.
         """
         pool, of_input = self._pools[component], component == STAGING_INPUT
-        again, ended = [], []
+        again: list[AgentTask] = []
+        ended: list[AgentTask] = []
         for task in tasks:
             removed = task.state == states.AGENT_STAGING_OUTPUT and task.description['cleanup']
             ends = self._stopping or task.cancelled if of_input else removed
             (ended if pool.lost or ends else again).append(task)
-            if pool.lost or ends and self._job_ends:
+            if pool.lost or (ends and self._job_ends):
                 task.cancel(reason) if of_input else exited(task)   # it has not started, or its run is lost
         _end(ended, reason, LOST)
         if ended:

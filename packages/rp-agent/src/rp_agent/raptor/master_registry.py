@@ -6,8 +6,7 @@ import time
 from collections.abc import Iterable, Iterator
 from operator import attrgetter
 
-from rp_agent.raptor.master import Master
-from rp_agent.raptor.task_queue import TaskQueue
+from rp_agent.raptor.master import Master, TaskQueue
 from rp_agent.task import AgentTask, Description
 from rp_api import states
 from rp_api.balancing.shares import requests, shares

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from rp_agent import sandbox
-from rp_agent.reporting.coordinator_loss import CoordinatorLoss
-from rp_agent.reporting.final_report import FinalReport
 from rp_agent.reporting.reporter import Reporter
 from rp_agent.reporting.result_spool import ResultSpool
 from rp_api import states
 from rp_api.coordination.connect import agent_connection
-from rp_api.coordination.contract import Update
+from rp_api.coordination.contract import AgentConnection, Update
+from rp_api.coordination.shutdown_rule import ShutdownRule
 from rp_api.errors import CoordinationError
-from rp_api.loop.event_loop import Loop
+from rp_api.loop.event_loop import Loop, Timer
 from rp_api.system.host import host_id
 from rp_profiling.write.tracer import Tracer
 
@@ -120,3 +121,122 @@ class CoordinatorLink:
 
     def _fail(self) -> None:
         raise CoordinationError(self.refusal)
+
+
+DELIVERY_TIMEOUT = 2.0
+"""Seconds until updates that the coordinator has not acknowledged are written to disk."""
+
+SETTLE_TIMEOUT = 15.0
+"""Further seconds to wait for the acknowledgement while the coordinator is connected."""
+
+
+class FinalReport:
+    """The report of a pilot's final state, after all updates of its tasks; `over()` is called when it is acknowledged.
+
+    If the coordinator does not answer in time, the updates are written to disk before `over()`.
+    """
+
+    def __init__(self, loop: Loop, connection: AgentConnection, reporter: Reporter, last: Update,
+                 over: Callable[[], object]) -> None:
+        self._loop = loop
+        self._connection = connection
+        self._reporter = reporter
+        self._last = last
+        self._over = over
+        self._said = False
+        self._lost = True
+        loop.call_later(DELIVERY_TIMEOUT, self._keep)
+
+    def found(self) -> None:
+        """Send the report: the coordinator is connected."""
+        self._lost = False
+        if not self._said:
+            self._said = True
+            self._reporter.flush()
+            self._connection.update_pilots([self._last])
+            self._connection.when_settled(self._arrived)
+
+    def lost(self) -> None:
+        """Note that the coordinator is lost."""
+        self._lost = True
+
+    def _arrived(self) -> None:
+        self._reporter.forget()
+        self._over()
+
+    def _keep(self) -> None:
+        self._reporter.keep(self._last)
+        if self._lost:
+            self._over()
+        else:
+            self._loop.call_later(SETTLE_TIMEOUT, self._over)
+
+
+_log = logging.getLogger('radical.pilot.agent')
+
+RETURN_TIMEOUT = 5.0
+"""Seconds that a client has to restart a hub that has died."""
+
+
+class CoordinatorLoss:
+    """The watcher of the coordinator, which calls `give_up()` when it does not return.
+
+    The agent waits until no task is left (`unfinished()` is false) and for `timeout` seconds more. With a timeout of 0,
+    it does not wait for running tasks.
+    """
+
+    def __init__(self, loop: Loop, timeout: float, unfinished: Callable[[], bool],
+                 give_up: Callable[[], object]) -> None:
+        self._loop = loop
+        self._unfinished = unfinished
+        self._give_up = give_up
+        self._rule = ShutdownRule(timeout)
+        self._timer: Timer | None = None
+        self.lost = False
+        """True if the coordinator is lost at present."""
+
+    def coordinator_lost(self, how: str) -> None:
+        """Start the time-out: the coordinator has died or does not answer."""
+        _log.warning('the coordinator is lost: %s', how)
+        self.lost = True
+        self._look_at(time.monotonic() + RETURN_TIMEOUT, self._gone)
+
+    def coordinator_found(self) -> None:
+        """End the time-out: the coordinator has returned."""
+        _log.info('the coordinator is back')
+        self.lost = False
+        self._rule.client_attached()
+        self._forget_timer()
+
+    def left(self) -> None:
+        """Check the end of the agent after tasks have left it."""
+        if self._rule.orphaned:
+            self._look()
+
+    def _gone(self) -> None:
+        self._rule.client_lost()
+        self._look()
+
+    def _look(self) -> None:
+        self._forget_timer()
+        action, again = self._rule.next(time.monotonic(), self._unfinished(), 0)
+        if action == 'end':
+            self._give_up()
+        if again is not None:
+            self._look_at(again, self._look)
+
+    def _look_at(self, deadline: float, callback: Callable[[], object]) -> None:
+        self._forget_timer()
+        self._timer = self._loop.call_at(deadline, self._due, deadline, callback)
+
+    def _due(self, deadline: float, callback: Callable[[], object]) -> None:
+        now = time.monotonic()
+        if now - deadline > RETURN_TIMEOUT:   # this process was stopped meanwhile: give the coordinator time again
+            self._look_at(now + RETURN_TIMEOUT, callback)
+        else:
+            callback()
+
+    def _forget_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from rp_api.errors import PlatformError
 
@@ -58,9 +59,7 @@ class System:
 
     def sick(self, names: Sequence[str]) -> dict[str, str]:
         """Return the hosts that fail the health check, with reasons."""
-        from rp_agent.resource_manager import health  # few pilots have backup nodes
-
-        return health.sick(names)
+        return sick(names)
 
     def is_here(self, name: str) -> bool:
         """Return whether the name belongs to this host, by its host name or one of its addresses."""
@@ -87,3 +86,36 @@ def _is_own(family: int, address: tuple[str | int, ...] | tuple[int, bytes]) -> 
         except OSError:
             return False
     return True
+
+
+NODE_TIMEOUT = 15.0
+"""Seconds that a node may take to answer."""
+
+AT_ONCE = 64
+
+_SSH = ('ssh', '-oBatchMode=yes', '-oForwardAgent=no', '-oLogLevel=ERROR',
+        # forward nothing to the node, and keep the user's known_hosts file unchanged
+        '-oStrictHostKeyChecking=no', '-oUserKnownHostsFile=/dev/null')
+
+
+def sick(names: Sequence[str]) -> dict[str, str]:
+    """Return the nodes that fail the check, with reasons. All nodes are checked at the same time."""
+    if not names:
+        return {}
+    with ThreadPoolExecutor(min(AT_ONCE, len(names))) as helpers:
+        reasons = dict(zip(names, helpers.map(_ask, names), strict=True))
+    return {name: reason for name, reason in reasons.items() if reason}
+
+
+def _ask(name: str) -> str:
+    """Return why the node fails the check; empty if it is healthy."""
+    try:
+        done = subprocess.run([*_SSH, name, 'hostname'], stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              errors='replace', timeout=NODE_TIMEOUT, check=False)
+    except subprocess.TimeoutExpired:
+        return f'no answer for {NODE_TIMEOUT:g} seconds'
+    except OSError as error:
+        return f'ssh cannot be run: {error.strerror}'
+    if done.returncode:
+        return ' '.join(done.stderr.split()) or f'exit code {done.returncode}'
+    return ''

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
+from rp_agent.instance_nodes import DVM_METHODS
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler.beside import refuse_beside
 from rp_agent.scheduler.explicit_slots import ExplicitPlacement, ExplicitRequest, ExplicitSlots
-from rp_agent.scheduler.policies.find import find
-from rp_agent.scheduler.policy import Item
+from rp_agent.scheduler.policy import Item, Policy
 from rp_agent.scheduler.reservation import Reservation
 from rp_agent.scheduler.shapes import shape_of
 from rp_agent.scheduler.slotmap import Placement, SlotMap
 from rp_agent.scheduler.waitpool import WaitPool
 from rp_agent.task import AgentTask
-from rp_api import states
+from rp_api import extensions, states
 from rp_api.component import Component
 from rp_api.errors import DescriptionError, ResourceError
 from rp_api.failures.kinds import DESCRIPTION, NODE
@@ -340,3 +340,20 @@ class Scheduler(Component):
 def _some(texts: Sequence[str]) -> str:
     more = len(texts) - _MAX_LISTED
     return ', '.join(texts[:_MAX_LISTED]) + (f' and {more} more' if more > 0 else '')
+
+
+GROUP = 'radical_pilot.scheduling_policies'
+DEFAULT = 'CONTINUOUS'
+
+
+def find(platform: Mapping[str, Any]) -> type[Policy]:
+    """Return the class of the platform's policy; raise `PlatformError`, which lists all names, if it is unknown."""
+    name = platform.get('agent_scheduler') or DEFAULT
+    if name == DEFAULT:
+        methods = (platform.get('launch_methods') or {}).get('order', ())
+        if 'JSRUN' in methods:
+            name = 'CONTINUOUS_JSRUN'
+        elif not DVM_METHODS.isdisjoint(methods):
+            name = 'CONTINUOUS_DVM'
+    own = {DEFAULT: 'rp_agent.scheduler.policies.continuous:Continuous'}
+    return cast('type[Policy]', extensions.find(GROUP, name, own, f'agent_scheduler {name!r} of the platform'))

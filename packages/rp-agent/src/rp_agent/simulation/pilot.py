@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
-from rp_agent.instance_nodes import parts
+from rp_agent.instance_nodes import divide, parts
 from rp_agent.lifetime import in_batch, limit
 from rp_agent.pipeline import retry
+from rp_agent.resource_manager.base import Allocation
+from rp_agent.resource_manager.granted import Node
+from rp_agent.resource_manager.shape import Shape
+from rp_agent.scheduler.component import Scheduler
+from rp_agent.scheduler.policy import Item
 from rp_agent.simulation.launchers import Launchers
 from rp_agent.simulation.launching import Launcher, Storage
-from rp_agent.simulation.nodes import allocation, divided, launching_platform
 from rp_agent.simulation.passes import PassScheduler
-from rp_agent.simulation.scheduling import PacedScheduler
 from rp_agent.simulation.traces import COLLECTED, RAN, RUNS, Traces
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.constants import AGENT_SCHEDULING_COMPONENT
 from rp_api.simulation.clock import VirtualClock
 from rp_api.simulation.contract import PilotEvents, PilotPlan, SimulatedTask, Usage
+from rp_api.simulation.model import Model
+from rp_profiling.write.tracer import Tracer
 
 MOMENT = 1e-6
 """Seconds of virtual time between an event and an effect that must have a later timestamp."""
@@ -255,3 +261,75 @@ class Pilot:
         self._scheduler.nodes_down(nodes, reason)
         if self._lost_nodes == self._plan.nodes:
             self._clock.call_later(MOMENT, self._finish, states.FAILED, f'has lost its last node: {reason}')
+
+
+def allocation(plan: PilotPlan) -> Allocation:
+    """Return the usable resources of the pilot's nodes, from the platform definition alone."""
+    platform = plan.platform
+    nodes = [Node(f'node-{number:06d}', platform['cores_per_node'], platform.get('gpus_per_node') or 0)
+             for number in range(plan.nodes)]
+    found = Shape(platform, {}, counts_threads=False).allocation(nodes, None)
+    # without a value in the definition, the memory would be that of this machine
+    return replace(found, mem_per_node=platform.get('mem_per_node') or 0)
+
+
+def launching_platform(platform: Mapping[str, Any], model: Model) -> Mapping[str, Any]:
+    """Return the definition with the launch method and the number of instances of the model."""
+    method = model.launch_method
+    if not method:
+        return platform
+    options = {'dvm_count': model.launchers} if model.launchers else {}
+    return {**platform, 'launch_methods': {'order': [method], method: options}}
+
+
+def divided(platform: Mapping[str, Any], model: Model, nodes: int) -> tuple[range, ...]:
+    """Return the nodes of each launcher: the parts of DVMs, else equal parts by the model, else one part."""
+    found = parts(platform, nodes)
+    if not found and model.launchers:
+        found = divide('of the model', nodes, {'instance_count': model.launchers})
+    return found or (range(nodes),)
+
+
+TURN = 0.01
+"""Seconds of virtual time per turn: a fast scheduler places several tasks in one turn."""
+
+
+class PacedScheduler(Scheduler):
+    """Places tasks one after the other; each placement and each search without room takes simulated time."""
+
+    def __init__(self, uid: str, tracer: Tracer, allocation: Allocation, config: Mapping[str, Any],
+                 failed: Callable[[list[AgentTask]], None], clock: VirtualClock, model: Model) -> None:
+        super().__init__(uid, tracer, allocation, config, failed, clock.call_later, clock.time)
+        nodes = len(allocation.names)
+        self._placement, self._search = model.placement.mean(nodes), model.search.mean(nodes)
+        self._most = max(1, round(TURN / self._placement)) if self._placement else None
+        self._later = clock.call_later
+        self._spent = 0.0
+        self._busy = False
+
+    def _place(self) -> None:
+        if self._busy:
+            return   # called again after the time spent on earlier placements
+        super()._place()
+        if self._spent:
+            self._busy = True
+            self._later(self._spent, self._go_on)
+            self._spent = 0.0
+
+    def _go_on(self) -> None:
+        self._busy = False
+        if not self._closed:
+            self._place()
+
+    def _from_pool(self, now: float) -> list[Item]:
+        if self._most is None:
+            return super()._from_pool(now)
+        placed = self._pool.place(self._fits, now, self._most)
+        self._spent += self._placement * len(placed)
+        return placed
+
+    def _fits(self, item: Item) -> bool:
+        fits = super()._fits(item)
+        if not fits:
+            self._spent += self._search
+        return fits

@@ -8,12 +8,12 @@ from the profiles if there is none, as in a simulation.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rp_api import states
-from rp_api.analytics import trace_entities
 from rp_api.analytics.completion import Event, complete
 from rp_api.coordination import sessions
 from rp_api.partitions import WHOLE
@@ -127,7 +127,7 @@ def _entities(directory: Path) -> tuple[Iterable[dict[str, Any]], list[dict[str,
     from rp_profiling.read.trace import read_trace
 
     trace = read_trace(directory)
-    return trace_entities.pilots(trace), [], trace_entities.tasks(trace)
+    return pilots(trace), [], tasks(trace)
 
 
 def _directory(sid: str, src: str | None) -> Path:
@@ -224,4 +224,48 @@ def _amounts(slots: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     for slot in slots:
         for name, key in (('cpu', 'cores'), ('gpu', 'gpus')):
             found[name] += sum(1.0 if device['occupation'] is None else device['occupation'] for device in slot[key])
+    return found
+
+
+PMGR, TMGR = 'pmgr.0000', 'tmgr.0000'
+"""The managers of all pilots and tasks, because traces do not record them."""
+
+
+def pilots(trace: Trace) -> Iterator[dict[str, Any]]:
+    """Yield the pilots whose agents have reported their resources."""
+    from rp_profiling.analyse.occupation import Occupation
+
+    for place, resources in Occupation(trace).resources.items():
+        amounts = asdict(resources)
+        yield {'uid': trace.places[place], 'resource_details': amounts,
+               'record': {'pmgr': PMGR, 'description': {'nodes': amounts['nodes']}}}
+
+
+def tasks(trace: Trace) -> Iterator[dict[str, Any]]:
+    """Yield the tasks, each with its last pilot and slots."""
+    columns = trace.columns
+    had = {int(columns.uid[row]): int(row) for row in trace.rows_of('schedule_ok')}
+    for task in map(int, trace.entities('task')):
+        known: dict[str, Any] = {'uid': columns.uids[task], 'tmgr': TMGR, 'pilot': '', 'slots': [],
+                                 'description': {}}
+        if task in had:
+            row = had[task]
+            known['pilot'] = trace.places[trace.place_of_source[columns.source[row]]]
+            known['slots'] = _slots(columns.messages[columns.message[row]])
+            known['description'] = {'ranks': len(known['slots'])}
+        yield known
+
+
+def _slots(message: str) -> list[dict[str, Any]]:
+    """Return the slots of all ranks, from the short form in traces."""
+    from rp_profiling.write.slots import CORE, parse
+
+    found = []
+    for word in message.split():
+        slot: dict[str, Any] = {'cores': [], 'gpus': []}
+        for share in parse(word):
+            slot['node_index'] = share.node
+            slot['cores' if share.kind == CORE else 'gpus'].append(
+                {'index': share.device, 'occupation': share.amount})
+        found.append(slot)
     return found

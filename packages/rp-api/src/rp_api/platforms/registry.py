@@ -8,8 +8,7 @@ from typing import Any
 
 from rp_api.errors import DescriptionError, attribute_type_error
 from rp_api.platforms.definition import ResourceConfig
-from rp_api.platforms.jsonfile import read_json
-from rp_api.platforms.load import choose_schema, get_platform, get_resource_configs, list_platforms
+from rp_api.platforms.load import choose_schema, get_platform, get_resource_configs, list_platforms, read_json
 from rp_api.record import plain
 
 

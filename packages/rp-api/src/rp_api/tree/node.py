@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import zmq
 
@@ -13,7 +13,8 @@ from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.soon import Soon
 from rp_api.transport.clocks import ClockReader
 from rp_api.transport.connection import Connection, arrivals, refuse_loudly
-from rp_api.transport.keys import LINGER, KeyPair, Tally
+from rp_api.transport.keys import LINGER, Gate, KeyPair, Tally
+from rp_api.tree.parent_socket import ParentSocket
 from rp_api.tree.stream import (
     ALIVE,
     HEARTBEAT_TIMEOUT,
@@ -28,9 +29,6 @@ from rp_api.tree.stream import (
 )
 from rp_api.wire.codec import unpack_dict
 from rp_profiling.write.host_clock import Moment, Reading
-
-if TYPE_CHECKING:   # few nodes are relays, and import it
-    from rp_api.tree.relay import Relay
 
 Receiver = Callable[[list[Any]], object]
 
@@ -110,7 +108,6 @@ class TreeNode:
 
     def _open_relay(self) -> Relay:
         from rp_api.system.network import address_towards
-        from rp_api.tree.relay import Relay
 
         return Relay(self._loop, self._keys, self._context, address_towards(self._root_address), self._pass_on)
 
@@ -256,3 +253,51 @@ class TreeNode:
 
     def _send_again(self, received: int) -> None:
         self._send([(self.name, message) for message in self._stream.missing(received)])
+
+
+class Relay:
+    """Accepts connections of other nodes, and forwards envelopes: up by `up(envelopes)`, down by `deliver`."""
+
+    def __init__(self, loop: Loop, keys: KeyPair, context: zmq.Context[Any], address: str,
+                 up: Callable[[list[Envelope]], None]) -> None:
+        self._up = up
+        self._alive: dict[str, None] = {}
+        self._gate = Gate(context, loop)
+        self._gate.allow(keys.public)
+        self._socket = ParentSocket(loop, keys, self._gate, address, self._arrived, self._gone)
+
+    @property
+    def address(self) -> str:
+        """The address that other nodes connect to."""
+        return self._socket.address
+
+    def deliver(self, name: str, message: bytes) -> None:
+        """Forward an envelope to a node; it is dropped if the node is not connected here."""
+        self._socket.send(name, message)
+
+    def again(self) -> None:
+        """Request a hello of all nodes, because forwarded messages may have been lost."""
+        for name in self._socket.names_here():
+            self._socket.send(name, encode('again'))
+
+    def beat(self) -> list[str]:
+        """Send a heartbeat to the nodes, and return those that have sent one since the last call."""
+        self._socket.beat()
+        alive, self._alive = self._alive, {}
+        return list(alive)
+
+    def close(self, linger: float = LINGER) -> None:
+        """Close the relay."""
+        self._socket.close(linger)
+        self._gate.close()
+
+    def _arrived(self, child: bytes, envelopes: list[Envelope]) -> None:
+        for name, message in envelopes:
+            if self._socket.way(name) != child:
+                self._socket.learn(name, child)
+            if not message:
+                self._alive[name] = None
+        self._up([envelope for envelope in envelopes if envelope[1]])
+
+    def _gone(self, names: list[str]) -> None:
+        self._up([(name, encode('gone')) for name in names])

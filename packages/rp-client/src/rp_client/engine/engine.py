@@ -11,17 +11,17 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout  # its own before Python 3.11
+from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from rp_api.coordination.contract import ClientConnection, Mark
 from rp_api.coordination.coordinator import Coordinator
 from rp_api.errors import CoordinationError
-from rp_api.loop.event_loop import Loop
+from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.offload import Helpers
 from rp_api.system.owner_process import OwnerProcess
 from rp_client.engine import interrupts
-from rp_client.engine.acknowledger import Acknowledger
 from rp_client.engine.callbacks import Dispatcher
 from rp_client.engine.submissions import Submission, Submissions
 from rp_client.engine.tracker import Tracker
@@ -275,3 +275,59 @@ def engine_of(session: object) -> Engine:
         raise TypeError(f'a manager is made with a Session, not with {session!r}')
     engine.process.check()
     return engine
+
+
+ACKNOWLEDGE_PERIOD = 0.1
+"""Seconds between acknowledgements; after a SIGKILL, the states of this time are passed to callbacks again."""
+
+
+class Acknowledger:
+    """The acknowledger of all managers of a session; runs in the thread of the engine."""
+
+    def __init__(self, loop: Loop, connection: ClientConnection, dispatcher: Dispatcher,
+                 submissions: Submissions) -> None:
+        self._loop = loop
+        self._connection = connection
+        self._dispatcher = dispatcher
+        self._submissions = submissions
+        self._trackers: list[Tracker] = []
+        self._timer: Timer | None = None
+        self._under_way = False
+        self._last: tuple[Sequence[str], Mark] = [], Mark()
+        connection.on_mark = submissions.on_announced = self.soon
+
+    def follow(self, tracker: Tracker) -> None:
+        """Acknowledge the states of another tracker; may be called in any thread."""
+        self._trackers.append(tracker)
+
+    def soon(self) -> None:
+        """Schedule an acknowledgement, if one is due."""
+        if self._timer is None and not self._under_way and self._owners():
+            self._timer = self._loop.call_later(ACKNOWLEDGE_PERIOD, self._begin)
+
+    def finish(self) -> None:
+        """Acknowledge all queued callbacks when they have run, and accept no more callbacks."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._send_mark()
+        self._dispatcher.end()
+
+    def _owners(self) -> list[str]:
+        return [tracker.owner for tracker in self._trackers if tracker.tells]
+
+    def _begin(self) -> None:
+        self._timer = None
+        self._send_mark()
+
+    def _send_mark(self) -> None:
+        """Queue the position up to which all states are announced behind all queued callbacks."""
+        news = self._owners(), self._submissions.mark
+        if news[0] and news != self._last:
+            self._last = news
+            self._under_way = True
+            self._dispatcher.call(self._loop.call_soon, self._acknowledge, *news)
+
+    def _acknowledge(self, owners: Sequence[str], mark: Mark) -> None:
+        self._under_way = False
+        self._connection.acknowledge(owners, mark)
+        self.soon()

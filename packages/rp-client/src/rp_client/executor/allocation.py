@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from rp_api import constants as c
 from rp_api import states
+from rp_api.description import task as names
 from rp_api.description.pilot import PilotDescription
 from rp_api.description.task import TaskDescription
 from rp_api.distributions import require
 from rp_api.failures.kinds import CANCELED
 from rp_api.resources import Slot
-from rp_client.executor.earlier import Earlier
+from rp_api.wire import codec
 from rp_client.executor.requirements import minutes, size
 from rp_client.executor.sharing import Shape, Size
+from rp_client.flow.submission import plain, verified
 from rp_client.pilot import Pilot
 from rp_client.pilot_manager import PilotManager
 from rp_client.raptor import RaptorMaster, RaptorWorker
 from rp_client.session import Session, base_directory
 from rp_client.task import Task
 from rp_client.task_manager import TaskManager
+
+if TYPE_CHECKING:
+    from rp_client.session import Session
 
 LOCAL = 'local.exact'
 """The platform without `resource`: the machine of the application."""
@@ -212,3 +218,53 @@ class Allocation:
 
 def _end_of(pilot: Pilot) -> str:
     return f'{pilot.uid} is {pilot.state}' + (f': {pilot.exception}' if pilot.exception else '')
+
+
+END_TIMEOUT = 30.0
+"""Seconds that the end of a master and its workers may take."""
+
+_RAPTOR = (c.RAPTOR_MASTER, c.RAPTOR_WORKER)
+_SIZE = ('resource', 'cores', 'nodes', 'gpus')
+
+
+class Earlier:
+    """The pilots and programs of a session that was attached to."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._programs: dict[bytes, deque[Task]] = defaultdict(deque)
+        for tmgr in session.get_task_managers():
+            raptors = []
+            for task in tmgr.get_tasks():
+                if task.mode in _RAPTOR and task.state not in states.FINAL:
+                    raptors.append(task.uid)
+                elif task.mode == c.TASK_EXECUTABLE and task.state not in (states.FAILED, states.CANCELED):
+                    self._programs[_key(task._sparse())].append(task)
+            if raptors:
+                tmgr.cancel_tasks(raptors)
+                tmgr.wait_tasks(raptors, timeout=END_TIMEOUT)
+
+    def pilot(self, description: PilotDescription) -> Pilot | None:
+        """Return a pilot of that size, with its task manager, that is not final; None without one."""
+        for pmgr in self._session.get_pilot_managers():
+            for pilot in pmgr.get_pilots():
+                if (pilot.state not in states.FINAL and pilot._tmgr is not None
+                        and all(pilot.description[name] == description[name] for name in _SIZE)):
+                    return pilot   # type: ignore[no-any-return]
+        return None
+
+    def program(self, description: TaskDescription) -> Task | None:
+        """Return the task of a program that was requested before, each once; None if there is none."""
+        if not self._programs:
+            return None
+        found = self._programs.get(_key(plain(verified(description, 'a program'))))
+        return found.popleft() if found else None
+
+
+def _key(sparse: Mapping[str, Any]) -> bytes:
+    """Return what equal requests have in common, whether their empty attributes are set or not."""
+    ignored = {names.PILOT, names.UID}
+    if sparse.get(names.USE_MPI) == (sparse.get(names.RANKS, 1) > 1):
+        ignored.add(names.USE_MPI)
+    return codec.pack(sorted((name, value) for name, value in sparse.items() if name not in ignored and (
+        value or type(value) in (int, float))))

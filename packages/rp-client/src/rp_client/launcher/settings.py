@@ -9,8 +9,7 @@ from rp_api.description.pilot import PilotDescription
 from rp_api.errors import DescriptionError
 from rp_api.platforms.agent_config import check
 from rp_api.platforms.definition import ResourceConfig
-from rp_api.platforms.jsonfile import merge
-from rp_api.platforms.load import load_config
+from rp_api.platforms.load import load_config, merge
 
 
 def agent_settings(platform: ResourceConfig, description: PilotDescription) -> dict[str, Any]:

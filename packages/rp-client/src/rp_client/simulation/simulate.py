@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from rp_api import states
-from rp_api.errors import PilotError
+from rp_api.errors import DescriptionError, PilotError
+from rp_api.platforms import get_platform
 from rp_api.simulation.clock import VirtualClock
-from rp_api.simulation.contract import (
-    PilotEvents,
-    PilotPlan,
-    SimulatedPilot,
-    SimulatedTask,
-    pilot_maker,
-)
+from rp_api.simulation.contract import PilotEvents, PilotPlan, SimulatedPilot, SimulatedTask, pilot_maker
 from rp_api.simulation.model import DEFAULT, Model, load_model
 from rp_client.scheduler.base import Request
 from rp_client.scheduler.round_robin import RoundRobin
-from rp_client.simulation.platform import Platform
 from rp_client.simulation.result import Result
-from rp_client.simulation.traces import Traces
 from rp_client.simulation.workload import Workload
+from rp_profiling.write.virtual import VirtualTracer
 
 
 def simulate(platform: Platform, workload: Workload, model: Model | str = DEFAULT, *,
@@ -120,3 +116,137 @@ class _Simulation:
         self._ended += 1
         if self._ended == len(self._pilots):
             self._clock.call_later(0.0, self._traces.closed)
+
+
+SESSION = 'rp.session.simulated'
+
+
+class Traces:
+    """The tracers of a simulated session; without a directory, nothing is written."""
+
+    def __init__(self, directory: Path | None, clock: VirtualClock) -> None:
+        self._directory = directory
+        self._clock = clock
+        self._session = self._tracer(SESSION)
+        self._pmgr, self._tmgr = self._tracer('pmgr.0000'), self._tracer('tmgr.0000')
+        self._components = [self._tracer(f'{name}.0000') for name in (
+            'pmgr_launching', 'tmgr_scheduling', 'tmgr_staging_input', 'tmgr_staging_output')]
+        self._launching, self._scheduling, self._input, self._output = self._components
+
+    def _tracer(self, comp: str) -> VirtualTracer:
+        return VirtualTracer(None if self._directory is None else self._directory / f'{comp}.prof', comp,
+                             self._clock.time)
+
+    def opened(self) -> None:
+        """Record the start of the session and its managers."""
+        self._session.record('session_start', SESSION)
+        self._session.record('session_ok', SESSION)
+        for manager in (self._pmgr, self._tmgr):
+            manager.record('setup_done', manager.comp)
+        for component in self._components:
+            component.record('component_init', component.comp)
+
+    def launched(self, pilot: str) -> None:
+        """Record the launch of a pilot."""
+        self._pmgr.record('advance', pilot, states.PMGR_LAUNCHING_PENDING)
+        self._launching.record('advance', pilot, states.PMGR_LAUNCHING)
+        self._launching.record_many(pilot, ('submission_start', 'submission_stop'))
+        self._launching.record('advance', pilot, states.PMGR_ACTIVE_PENDING)
+
+    def active(self, pilot: str) -> None:
+        """Record that a pilot is active."""
+        self._pmgr.record('advance', pilot, states.PMGR_ACTIVE)
+
+    def submitted(self, uids: Sequence[str]) -> None:
+        """Record the submission of tasks."""
+        self._tmgr.record('get', self._tmgr.comp, msg=f'bulk size: {len(uids)}')
+        self._tmgr.record_bulk('get', uids, states.NEW)
+        self._tmgr.record_bulk('advance', uids, states.TMGR_SCHEDULING_PENDING)
+        self._scheduling.record_bulk('advance', uids, states.TMGR_SCHEDULING)
+
+    def bound(self, uids: Sequence[str]) -> None:
+        """Record that tasks are bound and sent to pilots, without input staging."""
+        self._scheduling.record_bulk('advance', uids, states.TMGR_STAGING_INPUT_PENDING)
+        self._input.record_bulk('advance', uids, states.TMGR_STAGING_INPUT)
+        self._input.record_bulk('advance', uids, states.AGENT_STAGING_INPUT_PENDING)
+
+    def done(self, tasks: Sequence[tuple[str, str]]) -> None:
+        """Record tasks that have left the agent with these final states."""
+        by_state: dict[str, list[str]] = defaultdict(list)
+        for uid, state in tasks:
+            by_state[state].append(uid)
+        for state, uids in by_state.items():
+            self._output.record_bulk('advance', uids, states.TMGR_STAGING_OUTPUT)
+            self._tmgr.record_bulk('advance', uids, state)
+
+    def final(self, tasks: Sequence[tuple[str, str]]) -> None:
+        """Record tasks that were not executed and have these final states."""
+        for uid, state in tasks:
+            self._tmgr.record('advance', uid, state)
+
+    def closing(self) -> None:
+        """Record the begin of the session's end."""
+        self._session.record('session_close', SESSION)
+        for component in self._components[1:]:
+            component.record('component_final', component.comp)
+            component.close()
+        self._tmgr.close()
+
+    def pilot_ended(self, pilot: str, state: str) -> None:
+        """Record the final state of a pilot."""
+        self._pmgr.record('advance', pilot, state)
+
+    def closed(self) -> None:
+        """Record the end of the session."""
+        self._launching.record('component_final', self._launching.comp)
+        self._launching.close()
+        self._pmgr.close()
+        self._session.record('session_stop', SESSION)
+        self._session.close()
+
+
+@dataclass(frozen=True)
+class Platform:
+    """A platform on which each of `pilots` pilots has `nodes` nodes; `definition` is a platform definition.
+
+    `runtime` is the runtime of each pilot in minutes; 0: no limit.
+    """
+
+    nodes: int
+    definition: Mapping[str, Any] = field(default_factory=dict)
+    pilots: int = 1
+    label: str = ''
+    runtime: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ('nodes', 'pilots'):
+            _at_least(1, name, getattr(self, name))
+        _at_least(0, 'runtime', self.runtime)
+        _at_least(1, 'cores_per_node', self.definition.get('cores_per_node'))
+
+    @classmethod
+    def named(cls, label: str, nodes: int, pilots: int = 1, cores: int | None = None,
+              gpus: int | None = None, runtime: int = 0) -> Platform:
+        """Return the platform of that label; `cores` and `gpus` of a node replace those of its definition."""
+        definition = get_platform(label).as_dict()
+        numbers = {'cores_per_node': cores, 'gpus_per_node': gpus}
+        definition |= {name: value for name, value in numbers.items() if value is not None}
+        if not definition['cores_per_node']:
+            raise DescriptionError(f'cores_per_node of {label} is not defined: set the number of cores')
+        return cls(nodes, definition, pilots, label, runtime)
+
+    @classmethod
+    def of(cls, nodes: int, cores: int, gpus: int = 0, pilots: int = 1, runtime: int = 0,
+           **definition: Any) -> Platform:
+        """Return a machine with these cores and GPUs per node, and other attributes of a platform definition."""
+        _at_least(0, 'gpus', gpus)
+        return cls(nodes, {**definition, 'cores_per_node': cores, 'gpus_per_node': gpus}, pilots, runtime=runtime)
+
+    def sized(self, nodes: int) -> Platform:
+        """Return the platform with another number of nodes per pilot."""
+        return replace(self, nodes=nodes)
+
+
+def _at_least(least: int, name: str, value: Any) -> None:
+    if type(value) is not int or value < least:
+        raise DescriptionError(f'{name} is {value!r}, allowed are whole numbers from {least} on')

@@ -1,7 +1,7 @@
 """Matches the rows of a trace with automata and state models, entity by entity.
 
 Rows are put into groups (`group`) of one entity each. A group may mix the rows of several instances of an order, such
-as the staging directives of a task: `keys` tells them apart. `rp_profiling.check.order` describes the tables.
+as the staging directives of a task: `keys` tells them apart. `rp_profiling.check.orders` describes the tables.
 """
 
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t

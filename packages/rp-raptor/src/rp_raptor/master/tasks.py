@@ -9,19 +9,22 @@ thread. Everything else runs in the loop's thread.
 from __future__ import annotations
 
 import logging
+import os
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from itertools import count
-from reprlib import repr as short  # abbreviates long and deeply nested values
+from reprlib import repr as short
 from typing import Any
 
 from rp_api import states
 from rp_api.description.task import TaskDescription
+from rp_api.errors import DeserializationError
 from rp_api.raptor_link import ANY, BULK, RESULT, target_state
+from rp_api.values import from_plain, to_plain
 from rp_api.wire import codec
 from rp_raptor.errors import CallLost
 from rp_raptor.master.passthrough import Agent, Passthrough, failure, result_of
-from rp_raptor.master.restored import restored
 from rp_raptor.master.router import CallRouter
 from rp_raptor.wire.payload import encode_described, encode_error, encode_result
 from rp_raptor.wire.requirements import is_for_agent, needs_of
@@ -351,3 +354,26 @@ def _complete(task: Task) -> None:
             description[name] = value.copy() if isinstance(value, list | dict) else value
     description['uid'] = task['uid']
     task.setdefault('state', states.AGENT_SCHEDULING)
+
+
+@contextmanager
+def restored(tasks: Sequence[dict[str, Any]]) -> Generator[None, None, None]:
+    """Replace the return values of tasks by objects within the context, and by plain data at its end.
+
+    Values of programs that the agent runs are not unpickled: programs return no objects.
+    """
+    before = [(task, task.get('return_value')) for task in tasks]
+    shown = []
+    for task, plain in before:
+        try:
+            task['return_value'] = plain if is_for_agent(task['description']) else from_plain(plain)
+        except DeserializationError:   # the application may be able to restore it, or gets the error
+            task['return_value'] = plain
+        shown.append(task['return_value'])
+    try:
+        yield
+    finally:
+        for (task, plain), value in zip(before, shown, strict=True):
+            now = task.get('return_value')
+            task['return_value'] = plain if now is value else to_plain(
+                now, os.environ.get('RP_PILOT_SANDBOX', ''), task['uid'])

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any
 
-from rp_agent.scheduler.policies.continuous import Continuous
-from rp_agent.scheduler.same_node import on_same_node, place_all, place_on_same_node
+from rp_agent.scheduler.policies.continuous import Continuous, on_same_node, place_all, place_on_same_node
 from rp_agent.scheduler.shapes import shape_of
 from rp_agent.scheduler.slotmap import Placement
 from rp_agent.task import AgentTask

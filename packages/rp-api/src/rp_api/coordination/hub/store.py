@@ -13,11 +13,13 @@ import itertools
 import os
 import threading
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 from rp_api import states
-from rp_api.coordination.hub import acknowledged, chunk_table, claims, task_table
+from rp_api.coordination.hub import acknowledged, chunk_table, task_table
 from rp_api.coordination.hub.database import Batch, Database, Row, batch
+from rp_api.coordination.hub.task_table import TaskTable
 from rp_api.errors import CoordinationError
 from rp_api.system import private
 from rp_api.wire import codec
@@ -35,7 +37,9 @@ CREATE TABLE IF NOT EXISTS peers (
     number INTEGER NOT NULL, commands INTEGER NOT NULL, PRIMARY KEY (role, uid, agent)) WITHOUT ROWID;
 {task_table.SCHEMA}
 {chunk_table.SCHEMA}
-{claims.SCHEMA}
+CREATE TABLE IF NOT EXISTS claims (
+    pilot TEXT NOT NULL, last INTEGER NOT NULL, first INTEGER NOT NULL, agent TEXT NOT NULL,
+    PRIMARY KEY (pilot, last)) WITHOUT ROWID;
 {acknowledged.SCHEMA}
 """
 
@@ -103,7 +107,7 @@ class Store(Database):
         super().__init__(path, _SCHEMA)
         self.chunks = chunk_table.ChunkTable(self)
         self.tasks = task_table.TaskTable(self, self.chunks)
-        self.claims = claims.Claims(self, self.tasks)
+        self.claims = Claims(self, self.tasks)
 
     def rollback(self) -> None:
         super().rollback()
@@ -229,3 +233,58 @@ def _info(info: bytes) -> dict[str, Any]:
         return codec.unpack_dict(info)
     except CoordinationError:   # of a broken agent
         return {}
+
+
+_PRUNE_AFTER_CLAIMS = 256
+"""Number of new claims after which claims without remaining tasks are pruned."""
+
+
+class Claims:
+    """The claims of all agents of a session."""
+
+    def __init__(self, database: Database, tasks: TaskTable) -> None:
+        self._db = database
+        self._tasks = tasks
+        self._prune_at = _PRUNE_AFTER_CLAIMS
+        self._made = 0
+
+    def own(self, pilot: str, agent: str, since: int, limit: int) -> Batch:
+        """Return the next tasks after a revision that the agent has claimed (see `TaskTable.new`)."""
+        for first, last in self._db.query(
+                'SELECT first, last FROM claims WHERE pilot = ? AND last > ? AND agent = ? ORDER BY last',
+                (pilot, since, agent)):
+            found = self._tasks.new(pilot, max(since, first - 1), limit, last)
+            if found.rows:
+                return found
+        return Batch([], since)
+
+    def free(self, pilot: str, limit: int) -> Batch:
+        """Return the next tasks without a claim."""
+        return self._tasks.unclaimed(pilot, self.end(pilot), limit)
+
+    def claim(self, pilot: str, agent: str, upto: int) -> None:
+        """Claim everything free up to this revision for an agent."""
+        end = self.end(pilot)
+        if upto <= end:
+            return
+        extended = self._db.write('UPDATE claims SET last = ? WHERE pilot = ? AND last = ? AND agent = ?',
+                                  (upto, pilot, end, agent)).rowcount
+        if not extended:
+            self._db.write('INSERT INTO claims VALUES (?, ?, ?, ?)', (pilot, upto, end + 1, agent))
+            self._made += 1
+            if self._made >= self._prune_at:
+                self._prune()
+
+    def end(self, pilot: str) -> int:
+        """Return the revision after which everything is free."""
+        found: int | None = self._db.query('SELECT max(last) FROM claims WHERE pilot = ?', (pilot,)).fetchone()[0]
+        return found or 0
+
+    def _prune(self) -> None:
+        """Drop claims without tasks at their agents, except the last one of each pilot, which marks the free ones."""
+        rows = self._db.query('SELECT pilot, last, first FROM claims ORDER BY pilot, last').fetchall()
+        done = [(pilot, last) for (pilot, last, first), following in pairwise(rows)
+                if following[0] == pilot and not self._tasks.new(pilot, first - 1, 1, last).rows]
+        self._db.write_many('DELETE FROM claims WHERE pilot = ? AND last = ?', done)
+        self._made = 0
+        self._prune_at = max(_PRUNE_AFTER_CLAIMS, len(rows) - len(done))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import groupby
@@ -17,11 +18,10 @@ from operator import itemgetter
 from typing import Any
 
 from rp_api import states
-from rp_api.coordination.contract import BOUND_STATE, LEFT_AGENT, UNBOUND, UNBOUND_STATE
+from rp_api.coordination.contract import BOUND_STATE, BULK, LEFT_AGENT, UNBOUND, UNBOUND_STATE
 from rp_api.coordination.hub.acknowledged import keep_told
 from rp_api.coordination.hub.chunk_table import ChunkTable
 from rp_api.coordination.hub.database import BATCH_BYTES, Batch, Database, Row, batch
-from rp_api.coordination.hub.recent_tasks import RecentTasks
 from rp_api.task_modes import SERVICE_MODES
 from rp_api.wire import codec
 
@@ -310,3 +310,62 @@ def _runs(updates: Sequence[Update]) -> list[tuple[str, list[Update]]]:
     for state, _ in runs:
         states.TASK.value(state)
     return runs
+
+
+MAX_ROWS = 8 * BULK
+"""Maximum number of cached tasks of a pilot; if its agents do not keep up, none are cached."""
+
+
+class _Tail:
+    """The tasks of a pilot that were bound after the revision `since`: (rev, uid, shared id, description)."""
+
+    __slots__ = ('rows', 'since', 'size', 'uids')
+
+    def __init__(self, since: int) -> None:
+        self.since = since
+        self.rows: deque[Row] = deque()
+        self.uids: set[str] = set()
+        self.size = 0
+
+
+class RecentTasks:
+    """The cached tasks of all pilots."""
+
+    def __init__(self) -> None:
+        self._tails: dict[str, _Tail] = {}
+
+    def add(self, pilot: str, rows: list[Row]) -> None:
+        """Add tasks that were bound to a pilot, with the next revisions."""
+        tail = self._tails.get(pilot)
+        if tail is None:
+            tail = self._tails[pilot] = _Tail(rows[0][0] - 1)
+        tail.rows += rows
+        tail.uids.update([row[1] for row in rows])
+        tail.size += sum([len(row[-1]) for row in rows])
+        if len(tail.rows) > MAX_ROWS or tail.size > BATCH_BYTES:
+            del self._tails[pilot]
+
+    def clear(self) -> None:
+        """Drop all tasks."""
+        self._tails.clear()
+
+    def changed(self, pilot: str, updates: Sequence[tuple[str, str, bytes | None]]) -> None:
+        """Drop the tasks of a pilot if one of these updates (uid, state, info) changes one of them."""
+        tail = self._tails.get(pilot)
+        if tail is not None and tail.uids and not tail.uids.isdisjoint([uid for uid, _, _ in updates]):
+            del self._tails[pilot]
+
+    def after(self, pilot: str, since: int, limit: int, end: int) -> Batch | None:
+        """Return the next tasks bound to a pilot after a revision, or None if they are not cached; drop earlier ones.
+
+        `end` is the revision up to which there are no others if all of them fit.
+        """
+        tail = self._tails.get(pilot)
+        if tail is None or tail.since > since:
+            return None
+        rows = tail.rows
+        while rows and rows[0][0] <= since:
+            _, uid, _, description = rows.popleft()
+            tail.uids.discard(uid)
+            tail.size -= len(description)
+        return batch(rows, limit, end)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from rp_api import states
 from rp_api.coordination import contract
-from rp_api.coordination.contract import ClientConnection, Mark, Page, Submission, Update
-from rp_api.coordination.mongodb import acknowledged, documents
+from rp_api.coordination.contract import BOUND_STATE, BULK, ClientConnection, Mark, Page, Submission, Update
+from rp_api.coordination.mongodb import documents
 from rp_api.coordination.mongodb.connection import MongoConnection, insert_new, move
-from rp_api.coordination.mongodb.news import Outcome, apply
+from rp_api.coordination.mongodb.news import Outcome, absorb, apply
 from rp_api.coordination.mongodb.presence import has_died
-from rp_api.coordination.mongodb.recovery import Recovery, repair
 from rp_api.coordination.mongodb.server import Client, Collection, Document
 from rp_api.coordination.mongodb.silence import Silence
 from rp_api.loop.event_loop import Loop
@@ -117,7 +116,7 @@ class MongoClientConnection(MongoConnection, ClientConnection):
         return self._mark
 
     def acknowledge(self, owners: Sequence[str], mark: Mark) -> None:
-        self._send(partial(acknowledged.acknowledge, self._collection, list(owners), mark))
+        self._send(partial(acknowledge, self._collection, list(owners), mark))
 
     def _changed(self, number: int) -> None:
         """Record that everything sent until now has numbers up to this one."""
@@ -263,3 +262,81 @@ class MongoClientConnection(MongoConnection, ClientConnection):
             self._forget(instance)
         self._leave(lambda: self._collection.update_one(
             {'_id': self._session, 'client.instance': self._instance}, {'$set': {'client.left': True, **how}}))
+
+
+class Recovery:
+    """Reads a page of the session with each call, and repairs what the former client left incomplete."""
+
+    def __init__(self, collection: Collection, numbers: documents.Numbers, in_hand: list[str]) -> None:
+        self._collection = collection
+        self._numbers = numbers
+        self._in_hand = in_hand
+        self._after = -1
+
+    def __call__(self) -> Page:
+        first = self._after < 0
+        if first:
+            absorb(self._collection, self._numbers, self._in_hand)
+        found = list(self._collection.find({'type': 'task', 'number': {'$gt': self._after}})
+                     .sort('number', 1).limit(BULK))
+        repair(self._collection, self._numbers, found)
+        notes = self._find('note') if first else []
+        pilots = self._find('pilot') if first else []
+        for document in (*pilots, *found):   # the clock of their client may have been ahead
+            self._numbers.above(newest(document))
+        told = Told(self._collection)
+        page = Page({note['key']: codec.unpack(note['content']) for note in notes},
+                    [documents.known_pilot(pilot, told.last(states.PILOT, pilot)) for pilot in pilots],
+                    [documents.known_task(task, told.last(states.TASK, task)) for task in found], len(found) < BULK)
+        self._after = found[-1]['number'] if found else 0
+        return page
+
+    def _find(self, kind: str) -> list[Document]:
+        return list(self._collection.find({'type': kind}).sort('number', 1))
+
+
+def repair(collection: Collection, numbers: documents.Numbers, tasks: list[Document]) -> None:
+    """Add new parcels for those of the tasks that wait for an agent in a parcel that does not exist.
+
+    That happens if their client died between the two steps of binding them to a pilot.
+    """
+    waiting: dict[tuple[int, str], list[str]] = {}
+    for task in tasks:
+        if task['parcel'] and task['state'] == BOUND_STATE:
+            waiting.setdefault((task['parcel'], task['pilot']), []).append(task['_id'])
+    ids = [documents.parcel_id(parcel) for parcel, _ in waiting]
+    known = {found['_id'] for found in collection.find({'_id': {'$in': ids}}, {'_id': 1})} if ids else set()
+    for (parcel, pilot), uids in waiting.items():
+        if documents.parcel_id(parcel) not in known:
+            number = numbers.next()
+            collection.update_many({'_id': {'$in': uids}, 'parcel': parcel}, {'$set': {'parcel': number}})
+            insert_new(collection, [documents.parcel_document(number, pilot, uids)])
+
+
+def acknowledge(collection: Collection, owners: Iterable[str], mark: Mark) -> None:
+    """Record that the application was notified of everything up to this mark."""
+    for owner in owners:
+        collection.update_one(
+            {'_id': f'@acknowledged.{owner}'},
+            {'$set': {'type': 'acknowledged', 'owner': owner}, '$max': mark._asdict()}, upsert=True)
+
+
+class Told:
+    """The notified states at the time of creation."""
+
+    def __init__(self, collection: Collection) -> None:
+        self._marks = {found['owner']: Mark(found['reported'], found['own'])
+                       for found in collection.find({'type': 'acknowledged'})}
+
+    def last(self, model: states.StateModel, document: Document) -> str:
+        """Return the last state of the pilot or task of a document of which an application was notified."""
+        mark = self._marks.get(document['owner'], Mark())
+        told = [state for state, number in document['reached'].items() if -mark.own <= number <= mark.reported]
+        if document['state'] in told and model.is_final(document['state']):
+            return str(document['state'])
+        return max(told, key=model.value, default=states.NEW)
+
+
+def newest(document: Document) -> int:
+    """Return the largest number of a change of a pilot or task."""
+    return max(map(abs, document['reached'].values()), default=0)

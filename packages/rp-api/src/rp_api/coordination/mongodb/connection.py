@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
+from datetime import datetime, timezone
+from time import time_ns
 from typing import Any
 
+import pymongo
 from pymongo import UpdateOne
-from pymongo.errors import BulkWriteError
+from pymongo.errors import BulkWriteError, PyMongoError
 
 from rp_api import states
 from rp_api.coordination.contract import Connection, Update
 from rp_api.coordination.mongodb import documents
-from rp_api.coordination.mongodb.change_stream import MAX_POLL_INTERVAL_S, ChangeStream
-from rp_api.coordination.mongodb.clock import read_clock
-from rp_api.coordination.mongodb.server import Client, Collection, Document
+from rp_api.coordination.mongodb.server import Client, Collection, Document, brief
 from rp_api.coordination.mongodb.worker import Link, LinkThread, Watcher, Writer, remaining
 from rp_api.loop.event_loop import Loop
-from rp_profiling.write.host_clock import Moment
+from rp_api.transport.clocks import ROUNDS
+from rp_profiling.write.host_clock import SAME, Moment, Reading
 
 POLL_INTERVALS_S = (0.02, 1.0)
 """Seconds between polls of the database: while there are changes, and after a long time without."""
@@ -140,3 +143,87 @@ def move(collection: Collection, model: states.StateModel, kind: str, updates: S
             UpdateOne({'_id': update.uid, 'type': kind, **documents.forward(model, update)},
                       documents.moved(model, update, -number))
             for update in updates], ordered=False)
+
+
+TICK = 1_000_000
+"""Nanoseconds in the resolution of a server's time (1 ms); the rest is cut off."""
+
+
+def read_clock(client: Client) -> Reading:
+    """Return the best of several readings."""
+    return min((_reading(client) for _ in range(ROUNDS)), key=lambda reading: reading.within)
+
+
+def _reading(client: Client) -> Reading:
+    sent = time_ns()
+    there = client.admin.command('hello').get('localTime')
+    now = time_ns()
+    if not isinstance(there, datetime):   # not every compatible server sends it
+        return SAME
+    milliseconds = round(there.replace(tzinfo=timezone.utc).timestamp() * 1000)
+    return Reading((sent + now) // 2 - milliseconds * TICK - TICK // 2, max(0, now - sent) // 2 + TICK // 2)
+
+
+ANSWER_DELAY_S = 0.5
+"""Seconds for which the server delays an answer without changes."""
+
+MAX_EARLY_ANSWERS = 3
+"""Number of consecutive early empty answers after which a server counts as one that does not delay them."""
+
+MAX_POLL_INTERVAL_S = 5.0
+"""Maximum seconds between polls of a watcher that a stream wakes, and between attempts to open a stream."""
+
+_log = logging.getLogger('radical.pilot.coordination')
+
+
+class ChangeStream(LinkThread):
+    """Wakes a watcher when a document of one of these types is added (of that pilot, if one is given).
+
+    `intervals`: the watcher's maximum seconds between polls without a stream, and with one.
+    """
+
+    def __init__(self, link: Link, collection: Collection, types: Sequence[str], pilot: str, watcher: Watcher,
+                 intervals: tuple[float, float]) -> None:
+        super().__init__(link, 'mongodb_bell')
+        match: Document = {'operationType': 'insert', 'fullDocument.type': {'$in': list(types)}}
+        if pilot:
+            match['fullDocument.pilot'] = pilot
+        self._pipeline = [{'$match': match}]
+        self._collection = collection
+        self._watcher = watcher
+        self._usual, self._slow = intervals
+
+    def _run(self) -> None:
+        while not self._link.closing.is_set():
+            try:
+                if not self._listen():
+                    return
+            except pymongo.errors.OperationFailure as error:
+                _log.debug('no change stream: %s', brief(error))
+                return
+            except PyMongoError as error:
+                _log.debug('the change stream broke off: %s', brief(error))
+            self._watcher.slow_down(self._usual)
+            self._watcher.call()
+            self._link.closing.wait(MAX_POLL_INTERVAL_S)
+
+    def _listen(self) -> bool:
+        """Listen until the stream breaks; return False if the server does not delay empty answers."""
+        with self._collection.watch(self._pipeline, max_await_time_ms=int(1000 * ANSWER_DELAY_S)) as stream:
+            early, slow = 0, False
+            while stream.alive and not self._link.closing.is_set():
+                deadline = time.monotonic() + ANSWER_DELAY_S / 2
+                if stream.try_next() is not None:
+                    self._watcher.call()
+                elif remaining(deadline) > 0:
+                    early += 1
+                    if early == MAX_EARLY_ANSWERS:   # polling would be continuous
+                        self._watcher.slow_down(self._usual)
+                        return False
+                    continue
+                early = 0
+                if not slow:
+                    slow = True
+                    self._watcher.slow_down(self._slow)
+                    self._watcher.call()   # for changes before the start of the stream
+        return True

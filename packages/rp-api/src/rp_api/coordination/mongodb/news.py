@@ -7,6 +7,7 @@ even if the database became unreachable during the application.
 from __future__ import annotations
 
 from collections.abc import Collection as Some
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from pymongo import UpdateOne
@@ -14,7 +15,6 @@ from pymongo import UpdateOne
 from rp_api import states
 from rp_api.coordination.contract import Update
 from rp_api.coordination.mongodb import documents
-from rp_api.coordination.mongodb.fold import fold
 from rp_api.coordination.mongodb.server import Collection, Document
 
 MODELS = {'tasks': ('task', states.TASK), 'pilots': ('pilot', states.PILOT)}
@@ -67,3 +67,28 @@ def absorb(collection: Collection, numbers: documents.Numbers, but: Some[str]) -
     while news := collection.find_one(documents.unread(but), sort=[('number', 1)]):
         apply(collection, news, numbers.next())
         collection.delete_one({'_id': news['_id']})
+
+
+def fold(model: states.StateModel, updates: Iterable[Update]) -> dict[str, Update]:
+    """Return one update for each uid."""
+    folded: dict[str, Update] = {}
+    for update in updates:
+        known = folded.get(update.uid)
+        if known is None:
+            folded[update.uid] = update
+        elif counts(model, known.state, update.state) or _says_again(model, known, update):
+            # earlier information is kept if the later update has none
+            folded[update.uid] = update if update.info else update._replace(info=known.info)
+    return folded
+
+
+def counts(model: states.StateModel, current: str, target: str) -> bool:
+    """Return whether a transition changes the state of an entity."""
+    if model.is_final(current):
+        return (current, target) in model.corrections
+    return model.value(target) > model.value(current)
+
+
+def _says_again(model: states.StateModel, known: Update, update: Update) -> bool:
+    """Return whether an update repeats a state with new information."""
+    return known.state == update.state and update.state in model.repeated and bool(update.info)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
 
-from rp_agent.executor.backends.dragon.instance import Dragon, Link, LinkRunner
+import zmq
+
+from rp_agent.executor.backends.dragon import dragon_runner
 from rp_agent.executor.backends.jobs import Job, JobExecutor
-from rp_agent.executor.backends.launcher import InstanceLauncher, nodes_of
+from rp_agent.executor.backends.launcher import InstanceLauncher, Node, Startup, nodes_of
 from rp_agent.executor.backends.process import Processes
 from rp_agent.executor.backends.runner import Broken, News, Runner
 from rp_agent.executor.launching.environment import PilotContext
@@ -15,6 +19,8 @@ from rp_agent.executor.launching.launchers import is_mpi
 from rp_agent.lookup import LaunchRefused
 from rp_agent.network import listen_address
 from rp_api.loop.event_loop import Loop
+from rp_api.transport.access import AccessPoint
+from rp_api.transport.keys import make_server
 from rp_profiling.write.tracer import Tracer
 
 _BATCH = ('SLURM', 'PBSPRO')
@@ -69,3 +75,113 @@ def executor(uid: str, tracer: Tracer, loop: Loop, context: PilotContext) -> Job
     kind = DragonKind(loop, address, single=single, by_ssh=platform['resource_manager'] not in _BATCH)
     # a runtime uses all nodes of its job
     return JobExecutor(uid, tracer, loop, context, kind, (range(len(names)),), nodes_of(setting))
+
+
+_CONNECTED = 'rp dragon runner '
+"""Prefix of the line that reports a connected runner to the supervisor."""
+
+_BELOW_A_SHELL = '/bin/sh', '-c', '"$@"; exit "$?"', 'dragon'
+"""Dragon creates its own process group; a session leader cannot do so, and Dragon then hangs."""
+
+
+class Link:
+    """A socket to which the runners of all instances connect, each with its own keys."""
+
+    def __init__(self, loop: Loop, address: str) -> None:
+        self._loop = loop
+        self._point = AccessPoint(loop)
+        self._socket: zmq.Socket[bytes] = self._point.context.socket(zmq.ROUTER)
+        make_server(self._socket, self._point.keys)
+        self._socket.sndhwm = 0
+        self._socket.bind(address)
+        self._address = str(self._socket.getsockopt_string(zmq.LAST_ENDPOINT))
+        self._listeners: dict[bytes, News] = {}
+        self.take_line: Callable[[int, str], object] = lambda number, line: None
+        """Called when a runner has connected; output of programs in Dragon may get lost."""
+        loop.add_socket(self._socket, self._receive)
+
+    def invitation(self, number: int) -> str:
+        """Return the address and the keys with which a runner of that number connects; they are secret."""
+        return json.dumps({'number': number, **self._point.admit(self._address).as_dict()})
+
+    def listen(self, number: int, news: News) -> None:
+        """Call `news` with all messages of that runner."""
+        self._listeners[str(number).encode()] = news
+
+    def send(self, number: int, message: Mapping[str, Any]) -> None:
+        """Send a message to a runner that has connected; it is lost if the runner has ended."""
+        self._socket.send_multipart([str(number).encode(), json.dumps(message).encode()])
+
+    def forget(self, number: int) -> None:
+        """Ignore further messages of that runner."""
+        self._listeners.pop(str(number).encode(), None)
+
+    def close(self) -> None:
+        """Close the socket, and release all resources."""
+        self._loop.remove_socket(self._socket)
+        self._socket.close(500)
+        self._point.close()
+
+    def _receive(self) -> None:
+        while self._socket.poll(0):
+            sender, text = self._socket.recv_multipart()
+            message = json.loads(text)
+            listener = self._listeners.get(sender)
+            if 'hello' in message:
+                self._socket.send_multipart([sender, b'{}'])
+                self.take_line(int(sender), f'{_CONNECTED}{int(sender)}')
+            elif listener is not None:
+                listener(message)
+
+
+class Dragon(InstanceLauncher):
+    """Runtimes of the `dragon` in PATH; `single` if the pilot has only this host."""
+
+    NAME: ClassVar[str] = 'DRAGON'
+    SECONDS_TO_START: ClassVar[float] = 120.0
+    SECONDS_TO_STOP: ClassVar[float] = 20.0
+    STOP_SIGNAL: ClassVar[int] = 0   # it ends with its runner
+    SEGMENTS: ClassVar[str] = 'DD'   # up to 4 GiB each
+
+    def __init__(self, invitation: Callable[[int], str], *, single: bool, by_ssh: bool = False) -> None:
+        self._invitation = invitation
+        self._single = single
+        self._by_ssh = by_ssh
+
+    def startup(self, number: int, nodes: Sequence[Node]) -> Startup:
+        """Return the start of a runtime with a runner."""
+        name = f'dragon.{number:04d}.json'
+        if self._single:
+            where: tuple[str, ...] = ('--single-node-override',)
+        elif self._by_ssh:
+            where = ('--wlm', 'ssh', '--hostlist', ','.join(node.name for node in nodes))
+        else:
+            where = ('--nodes', str(len(nodes)))
+        command = 'dragon', *where, str(Path(dragon_runner.__file__)), name
+        return Startup((*_BELOW_A_SHELL, *command), {name: self._invitation(number)})
+
+    def address(self, line: str) -> str:
+        """Return the number of the runner in the line that reports its connection."""
+        return line.removeprefix(_CONNECTED) if line.startswith(_CONNECTED) else ''
+
+    def is_ready(self, line: str) -> bool:
+        """Return whether the line reports a connected runner, which can run tasks."""
+        return bool(self.address(line))
+
+
+class LinkRunner:
+    """The connection to a runner in an instance, over the link."""
+
+    def __init__(self, link: Link, number: int, news: News) -> None:
+        self._link = link
+        self._number = number
+        link.listen(number, news)
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send a message at once."""
+        self._link.send(self._number, message)
+
+    def close(self) -> None:
+        """End the runner, if it still runs, and ignore its further messages."""
+        self._link.send(self._number, {'end': True})
+        self._link.forget(self._number)
