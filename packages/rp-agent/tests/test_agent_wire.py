@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rp_agent.nodes.wire import apply, changes, from_wire, to_wire
+from rp_agent.nodes.remote import apply, changes, from_wire, to_wire
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.wire.codec import pack_bulk, unpack_bulk

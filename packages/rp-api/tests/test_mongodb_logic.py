@@ -13,7 +13,7 @@ from rp_api import states
 from rp_api.coordination.contract import Update
 from rp_api.coordination.mongodb import documents, server
 from rp_api.coordination.mongodb.news import counts, fold
-from rp_api.coordination.mongodb.silence import Silence
+from rp_api.coordination.mongodb.presence import Silence
 from rp_api.errors import CoordinationError, StateError
 
 MODELS = st.sampled_from([states.TASK, states.PILOT])

@@ -29,8 +29,7 @@ from rp_agent.executor.registry import AnyExecutor
 from rp_agent.lineage import become_subreaper, die_with_parent
 from rp_agent.node_copies import place
 from rp_agent.nodes import guard
-from rp_agent.nodes.remote import Item, with_tasks
-from rp_agent.nodes.wire import changes, from_wire
+from rp_agent.nodes.remote import Item, changes, from_wire, with_tasks
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.errors import LimitError, PlatformError

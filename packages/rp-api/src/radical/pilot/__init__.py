@@ -31,7 +31,7 @@ _SOURCES = {
     ('rp-client', 'rp_client.progress'): 'TaskProgress',
     ('rp-client', 'rp_client.raptor'): 'RaptorMaster RaptorWorker',
     ('rp-client', 'rp_client.executor.executor'): 'Executor',
-    ('rp-client', 'rp_client.executor.errors'): 'BrokenPilotExecutor',
+    ('rp-client', 'rp_client.executor.manager'): 'BrokenPilotExecutor',
     ('rp-api', 'rp_api.description.pilot'): 'PilotDescription',
     ('rp-api', 'rp_api.description.task'): 'Cache TaskDescription',
     ('rp-api', 'rp_api.failures.task_error'): """

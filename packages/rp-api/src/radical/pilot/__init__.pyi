@@ -71,8 +71,8 @@ from rp_api.states import TMGR_STAGING_OUTPUT_PENDING as TMGR_STAGING_OUTPUT_PEN
 from rp_client.completion.result import TaskResult as TaskResult
 from rp_client.completion.waits import as_completed as as_completed
 from rp_client.completion.waits import wait as wait
-from rp_client.executor.errors import BrokenPilotExecutor as BrokenPilotExecutor
 from rp_client.executor.executor import Executor as Executor
+from rp_client.executor.manager import BrokenPilotExecutor as BrokenPilotExecutor
 from rp_client.partition import Partition as Partition
 from rp_client.pilot import Pilot as Pilot
 from rp_client.pilot_manager import PilotManager as PilotManager

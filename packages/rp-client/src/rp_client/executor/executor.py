@@ -21,9 +21,8 @@ from rp_client.executor.cached import CallCache
 from rp_client.executor.calls import on_workers
 from rp_client.executor.deferred import DeferredCall, DeferredProgram, Initializer
 from rp_client.executor.dependencies import copied, futures_in
-from rp_client.executor.errors import BrokenPilotExecutor
 from rp_client.executor.futures import DroppableFuture
-from rp_client.executor.manager import Manager
+from rp_client.executor.manager import BrokenPilotExecutor, Manager
 from rp_client.executor.programs import Program, Programs, texts
 from rp_client.executor.requirements import Requirements, checked
 from rp_client.pilot import Pilot

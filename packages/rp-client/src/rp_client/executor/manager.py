@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import BrokenExecutor, Future, InvalidStateError
 from contextlib import suppress
 from typing import Any, Protocol
 
@@ -19,7 +19,6 @@ from rp_api.system import limits
 from rp_api.system.owner_process import OwnerProcess
 from rp_client.executor.allocation import Allocation
 from rp_client.executor.calls import Calls
-from rp_client.executor.errors import BrokenPilotExecutor
 from rp_client.executor.inbox import Action, Inbox
 from rp_client.executor.programs import Program
 from rp_client.executor.sharing import TURN, Shape, Size, any_wide, check, fits, most_ranks, ranks_of_workers
@@ -476,3 +475,7 @@ def _end(future: Future[Any], error: BrokenPilotExecutor | None) -> None:
 
 def _nothing() -> None:
     """Only wake the thread."""
+
+
+class BrokenPilotExecutor(BrokenExecutor):
+    """The executor cannot run anything any more: its pilot or its workers have failed, or the initializer has."""

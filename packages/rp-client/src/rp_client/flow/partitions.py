@@ -7,7 +7,7 @@ active, and when it has ended, its partitions follow its state.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rp_api import states
 from rp_api.constants import PILOT_STATE
@@ -16,13 +16,15 @@ from rp_api.errors import DescriptionError
 from rp_api.partitions import WHOLE, partition_uid, size
 from rp_api.record import CastError
 from rp_client.engine.callbacks import Registry
+from rp_client.engine.engine import Engine
 from rp_client.engine.tracker import Change, Tracker
+from rp_client.flow.uids import Uids
 from rp_client.partition import Partition
 from rp_client.pilot import Pilot
+from rp_profiling.write.tracer import Tracer
 
 if TYPE_CHECKING:
     from rp_client.engine.waiting import Board
-    from rp_client.flow.session_services import SessionServices
 
 REMOVAL = 20.0
 """Seconds to wait for the end of a partition; its supervisor kills it earlier."""
@@ -165,3 +167,20 @@ class Partitions:
 def _record(partition: Partition) -> dict[str, Any]:
     whole = partition._whole
     return {'pmgr': whole.pmgr.uid, WHOLE: whole.uid}
+
+
+class SessionServices(Protocol):
+    """The attributes and methods of a session that pilot managers use."""
+
+    uid: str
+    path: str
+    _uids: Uids
+    _engine: Engine
+
+    @property
+    def reg_addr(self) -> str: ...
+    def _agent_config(self) -> dict[str, Any]: ...
+    def _make_tracer(self, name: str) -> Tracer: ...
+    def _pilot_ended(self, pilot: Pilot) -> None: ...
+    def _pilot_left(self, pilot: Pilot) -> None: ...
+    def _places_changed(self, pilot: Pilot) -> None: ...

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Future
 
-    from rp_client.flow.session_services import SessionServices
+    from rp_client.flow.partitions import SessionServices
     from rp_profiling.write.tracer import Tracer
 
 _log = logging.getLogger('radical.pilot.pilot_manager')

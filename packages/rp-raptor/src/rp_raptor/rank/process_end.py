@@ -8,7 +8,11 @@ import sys
 import threading
 import traceback
 from contextlib import suppress
-from typing import NoReturn
+from types import FunctionType
+from typing import Any, NoReturn
+
+from rp_api.by_value.references import by_reference
+from rp_api.functions import deserialize_obj, serialize_obj
 
 _RANK = os.getpid()
 
@@ -51,3 +55,21 @@ def _exit(code: int) -> NoReturn:
         with suppress(Exception):   # a function may have closed or replaced it
             stream.flush()
     os._exit(code & 0xff)
+
+
+def send_by_value() -> None:
+    """Have `multiprocessing` pickle such functions and classes by value in this process."""
+    from multiprocessing.reduction import ForkingPickler  # for the first call only
+
+    ForkingPickler.reducer_override = _reduced   # type: ignore[method-assign]
+
+
+def _reduced(pickler: Any, value: Any) -> Any:
+    if isinstance(value, FunctionType | type) and value.__module__ == '__main__' and not by_reference(value):
+        return _restored, (serialize_obj(value),)
+    return NotImplemented
+
+
+def _restored(data: bytes) -> Any:
+    send_by_value()   # in a process that was spawned
+    return deserialize_obj(data)

@@ -42,9 +42,8 @@ from rp_raptor.rank.manager_watch import ManagerWatch
 from rp_raptor.rank.modes import OF_TASK
 from rp_raptor.rank.objects import Objects
 from rp_raptor.rank.priority import give_way, threads
-from rp_raptor.rank.process_end import end_processes, end_with_threads, exit_code
+from rp_raptor.rank.process_end import end_processes, end_with_threads, exit_code, send_by_value
 from rp_raptor.rank.running import NOTHING, Runner
-from rp_raptor.rank.subprocesses import send_by_value
 from rp_raptor.rank.trace import FLUSH, RankTrace
 from rp_raptor.wire import payload
 from rp_raptor.wire.batch import Payloads, pack_message

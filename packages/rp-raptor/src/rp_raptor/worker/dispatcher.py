@@ -20,8 +20,7 @@ from rp_raptor.wire.rank_protocol import pack_ids
 from rp_raptor.worker.call_queue import Attributes, CallQueue
 from rp_raptor.worker.estimate import Estimate
 from rp_raptor.worker.groups import Group, Groups, has_failed
-from rp_raptor.worker.interrupts import Interrupts, error
-from rp_raptor.worker.port import Port
+from rp_raptor.worker.interrupts import Interrupts, Port, error
 from rp_raptor.worker.rank_queue import RankQueue
 from rp_raptor.worker.spanning import GROUP_GRACE, SpanningCalls
 

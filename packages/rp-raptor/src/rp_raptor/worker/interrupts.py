@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from rp_api.loop.event_loop import Timer
 from rp_raptor.wire.cursor import Cursors
 from rp_raptor.wire.payload import encode_error
 from rp_raptor.wire.rank_protocol import CANCEL, TIMEOUT, interruption, pack_ids
-from rp_raptor.worker.port import Port
 from rp_raptor.worker.rank_queue import RankQueue
 
 GRACE = 2.0
@@ -114,3 +113,25 @@ class Interrupts:
 def error(what: Exception) -> bytes:
     """Return the result of a call that no rank has a result of."""
     return encode_error(what, f'{type(what).__name__}: {what}\n')
+
+
+class Port(Protocol):
+    """Sends messages and signals, and calls back later."""
+
+    def to_master(self, message: list[Any]) -> None:
+        """Send a message of `rp_raptor.wire.protocol`."""
+
+    def to_rank(self, rank: int, message: list[Any]) -> None:
+        """Send a message of `rp_raptor.wire.rank_protocol`."""
+
+    def signal(self, rank: int) -> None:
+        """Interrupt the rank's call."""
+
+    def kill(self, rank: int, reason: str) -> None:
+        """Kill the rank; its death is reported as any other."""
+
+    def later(self, delay: float, callback: Callable[..., object], *args: Any) -> Timer:
+        """Call `callback` after that many seconds."""
+
+    def now(self) -> float:
+        """Return the time of the monotonic clock in seconds."""

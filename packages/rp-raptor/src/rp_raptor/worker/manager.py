@@ -109,7 +109,7 @@ class Manager:
             print(f'{self._worker.uid}: {self._fault}', file=sys.stderr, flush=True)
         return 1 if self._fault else 0
 
-    # the port of the dispatcher: see rp_raptor.worker.port
+    # the port of the dispatcher: see rp_raptor.worker.interrupts
 
     def to_master(self, message: list[Any]) -> None:
         """Send a message to the master."""

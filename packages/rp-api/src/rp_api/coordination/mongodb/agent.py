@@ -13,8 +13,8 @@ from rp_api.coordination import outcome
 from rp_api.coordination.contract import BULK, LEFT_AGENT, PROTOCOL, AgentConnection, Update
 from rp_api.coordination.mongodb import documents, presence, server
 from rp_api.coordination.mongodb.connection import MongoConnection, insert_new
+from rp_api.coordination.mongodb.presence import Silence
 from rp_api.coordination.mongodb.server import Collection, Document
-from rp_api.coordination.mongodb.silence import Silence
 from rp_api.coordination.shutdown_rule import ShutdownRule
 from rp_api.loop.event_loop import Loop
 from rp_api.task_modes import SERVICE_MODES

@@ -13,9 +13,8 @@ from rp_api.coordination.contract import BOUND_STATE, BULK, ClientConnection, Ma
 from rp_api.coordination.mongodb import documents
 from rp_api.coordination.mongodb.connection import MongoConnection, insert_new, move
 from rp_api.coordination.mongodb.news import Outcome, absorb, apply
-from rp_api.coordination.mongodb.presence import has_died
+from rp_api.coordination.mongodb.presence import Silence, has_died
 from rp_api.coordination.mongodb.server import Client, Collection, Document
-from rp_api.coordination.mongodb.silence import Silence
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.process_handle import ProcessHandle
 from rp_api.system.host import host_id

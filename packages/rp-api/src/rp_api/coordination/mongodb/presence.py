@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 from rp_api.coordination.mongodb.server import Collection, Document
@@ -42,3 +42,22 @@ def living_client(collection: Collection, session: Document, interval: float) ->
         if (now['client']['instance'], now['client']['beat']) != (client['instance'], client['beat']):
             return name
     return ''
+
+
+class Silence:
+    """Measures the seconds since each of several heartbeats changed."""
+
+    def __init__(self, interval: float) -> None:
+        self._longest = 2 * interval
+        self._seen: dict[Hashable, tuple[object, float, float]] = {}
+
+    def observe(self, who: Hashable, beat: object, now: float) -> float:
+        """Return the seconds since the heartbeat of `who` changed, which has the value `beat` at the time `now`."""
+        known, looked, silent = self._seen.get(who, (None, now, 0.0))
+        silent = silent + min(now - looked, self._longest) if known == beat else 0.0
+        self._seen[who] = beat, now, silent
+        return silent
+
+    def forget(self, who: Hashable) -> None:
+        """Stop measuring the heartbeat of `who`."""
+        self._seen.pop(who, None)
