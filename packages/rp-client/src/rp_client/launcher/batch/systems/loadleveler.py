@@ -6,21 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import ClassVar
 
-from rp_client.launcher.batch.systems.base import (
-    CANCELED,
-    DONE,
-    FAILED,
-    QUEUED,
-    RUNNING,
-    Adapted,
-    Status,
-    after,
-    words,
-)
+from rp_client.launcher.batch.systems import base
+from rp_client.launcher.batch.systems.base import Adapted, Status, after, words
 from rp_client.launcher.batch.systems.request import JobRequest
 
-_STATES = {'R': RUNNING, 'ST': RUNNING, 'CK': RUNNING, 'E': RUNNING, 'RP': RUNNING, 'CP': RUNNING, 'VP': RUNNING,
-           'XP': RUNNING, 'TX': FAILED, 'NR': FAILED, 'X': FAILED, 'CA': CANCELED, 'RM': CANCELED, 'C': DONE}
+_STATES = {**dict.fromkeys(('R', 'ST', 'CK', 'E', 'RP', 'CP', 'VP', 'XP'), base.RUNNING), 'C': base.DONE,
+           **dict.fromkeys(('TX', 'NR', 'X'), base.FAILED), **dict.fromkeys(('CA', 'RM'), base.CANCELED)}
 """States by their letters; jobs in all other states wait."""
 
 
@@ -54,5 +45,5 @@ class LoadLeveler(Adapted):
 
     def read(self, output: str) -> Mapping[str, Status]:
         rows = re.findall(r'^(\S+)\.\d+!(\w+)\s*$', output, re.MULTILINE)   # jobs of pilots have one step
-        return {job: Status(_STATES.get(state, QUEUED), f'state {state}', unschedulable=self.is_never(f'state {state}'))
-                for job, state in rows}
+        return {job: Status(_STATES.get(state, base.QUEUED), f'state {state}',
+                            unschedulable=self.is_never(f'state {state}')) for job, state in rows}

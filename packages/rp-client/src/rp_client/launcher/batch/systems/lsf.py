@@ -6,17 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from rp_api.errors import PlatformError
-from rp_client.launcher.batch.systems.base import (
-    CANCELED,
-    DONE,
-    FAILED,
-    QUEUED,
-    RUNNING,
-    Scripted,
-    Status,
-    value,
-    words,
-)
+from rp_client.launcher.batch.systems import base
+from rp_client.launcher.batch.systems.base import Scripted, Status, value, words
 from rp_client.launcher.batch.systems.request import JobRequest
 
 _RUNNING = ('RUN', 'USUSP', 'SSUSP')
@@ -106,14 +97,14 @@ def _cores(request: JobRequest) -> Iterator[str]:
 def _status(state: str, code: str, exit_reason: str, pend_reason: str) -> Status:
     said = f'STAT {state}'
     if state == 'DONE':
-        return Status(DONE, said, 0)
+        return Status(base.DONE, said, 0)
     if state in ('EXIT', 'ZOMBI'):
         parts = (f'exit code {code}', exit_reason.rstrip(';'))
         said += ''.join(f', {text}' for text in parts if '-' not in text.split()[-1:])
         cancelled = any(word in exit_reason for word in _KILLED)
-        return Status(CANCELED if cancelled else FAILED, said, int(code) if code.isdigit() else None)
+        return Status(base.CANCELED if cancelled else base.FAILED, said, int(code) if code.isdigit() else None)
     if state in _RUNNING:
-        return Status(RUNNING, said)
+        return Status(base.RUNNING, said)
     if pend_reason in ('', '-'):
-        return Status(QUEUED, said)
-    return Status(QUEUED, f'{said}: {pend_reason.rstrip(";")}', unschedulable=LSF.is_never(pend_reason))
+        return Status(base.QUEUED, said)
+    return Status(base.QUEUED, f'{said}: {pend_reason.rstrip(";")}', unschedulable=LSF.is_never(pend_reason))

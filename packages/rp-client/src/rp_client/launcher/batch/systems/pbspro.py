@@ -7,18 +7,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar
 
-from rp_client.launcher.batch.systems.base import (
-    CANCELED,
-    DONE,
-    FAILED,
-    QUEUED,
-    RUNNING,
-    Scripted,
-    Status,
-    clock,
-    each,
-    value,
-)
+from rp_client.launcher.batch.systems import base
+from rp_client.launcher.batch.systems.base import Scripted, Status, clock, each, value
 from rp_client.launcher.batch.systems.request import JobRequest
 
 _RUNNING = set('RBEST')
@@ -151,17 +141,17 @@ def _status(fields: Mapping[str, str], queue: Mapping[str, str], is_never: Calla
     if fields.get('comment'):
         said += f', comment = {fields["comment"]}'
     if state in _RUNNING:
-        return Status(RUNNING, said)
+        return Status(base.RUNNING, said)
     if state not in _ENDED:
         if state == 'H' and fields.get('Hold_Types'):
             said += f', Hold_Types = {fields["Hold_Types"]}'
         if queue.get('started') == 'False':
             said += f', queue {fields["queue"]}: started = False'
-        return Status(QUEUED, said, unschedulable=is_never(said))
+        return Status(base.QUEUED, said, unschedulable=is_never(said))
     code = fields.get('Exit_status', fields.get('exit_status', ''))
     if not code:   # it never ran
-        return Status(CANCELED, said)
+        return Status(base.CANCELED, said)
     said += f', exit_status = {code}'
     if int(code) == 0:
-        return Status(DONE, said, 0)
-    return Status(CANCELED if int(code) == _CANCELLED else FAILED, said, int(code))
+        return Status(base.DONE, said, 0)
+    return Status(base.CANCELED if int(code) == _CANCELLED else base.FAILED, said, int(code))

@@ -8,19 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from rp_api.errors import PlatformError
-from rp_client.launcher.batch.systems.base import (
-    CANCELED,
-    DONE,
-    FAILED,
-    QUEUED,
-    RUNNING,
-    Scripted,
-    Status,
-    clock,
-    each,
-    value,
-    words,
-)
+from rp_client.launcher.batch.systems import base
+from rp_client.launcher.batch.systems.base import Scripted, Status, clock, each, value, words
 from rp_client.launcher.batch.systems.request import JobRequest
 
 _RUNNING = re.compile(r'[rtRSTsN]+')
@@ -125,22 +114,22 @@ def _queued(state: str, notes: Mapping[str, list[str]]) -> Status:
     if errors := notes.get('error reason'):
         said += f', error reason: {errors[0]}'
     if 'E' in state:
-        return Status(FAILED, said, stays=True)
+        return Status(base.FAILED, said, stays=True)
     if _RUNNING.fullmatch(state.lstrip('dh')):
-        return Status(RUNNING, said)
+        return Status(base.RUNNING, said)
     verified = next((text for text in notes.get('verification', ()) if GridEngine.is_never(text)), '')
     said += f', verification: {verified}' if verified else ''
     instances = [line.split() for line in notes.get('instance', ())]
     if instances and all(len(columns) > 5 and _STOPPED.search(columns[5]) for columns in instances):
         said += ', all instances of the queue are stopped'
-    return Status(QUEUED, said, unschedulable=GridEngine.is_never(said))
+    return Status(base.QUEUED, said, unschedulable=GridEngine.is_never(said))
 
 
 def _ended(record: Mapping[str, str]) -> Status:
     failed, code = record.get('failed', '0'), record.get('exit_status', '0').split()[0]
     said = f'failed {failed}, exit_status {code}'
     if record.get('deleted_by') not in (None, 'NONE'):
-        return Status(CANCELED, f'{said}, deleted by {record["deleted_by"]}', int(code))
+        return Status(base.CANCELED, f'{said}, deleted by {record["deleted_by"]}', int(code))
     if failed.split()[0] == '0' and code == '0':
-        return Status(DONE, said, 0)
-    return Status(FAILED, said, int(code))
+        return Status(base.DONE, said, 0)
+    return Status(base.FAILED, said, int(code))

@@ -7,18 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from rp_client.launcher.batch.systems.base import (
-    CANCELED,
-    DONE,
-    FAILED,
-    QUEUED,
-    RUNNING,
-    Scripted,
-    Status,
-    clock,
-    each,
-    value,
-)
+from rp_client.launcher.batch.systems import base
+from rp_client.launcher.batch.systems.base import Scripted, Status, clock, each, value
 from rp_client.launcher.batch.systems.request import JobRequest
 
 _QUEUED = {'PENDING', 'CONFIGURING', 'REQUEUED', 'REQUEUE_HOLD', 'REQUEUE_FED', 'SPECIAL_EXIT', 'RESV_DEL_HOLD'}
@@ -167,14 +157,14 @@ def _status(state: str, reason: str, exit_code: str, said: str) -> Status:
     code, _, sig = exit_code.partition(':')
     said += f' Reason={reason}' if reason not in _MEANINGLESS else ''
     if state in _QUEUED:
-        return Status(QUEUED, said, unschedulable=Slurm.is_never(reason))
+        return Status(base.QUEUED, said, unschedulable=Slurm.is_never(reason))
     if state in _RUNNING:
-        return Status(RUNNING, said)
+        return Status(base.RUNNING, said)
     said += f' ExitCode={exit_code}'
     number = int(code or 0) or (128 + int(sig) if sig.isdigit() and int(sig) else 0)
     if state == 'COMPLETED':
-        return Status(DONE, said, number)
-    return Status(CANCELED if state == 'CANCELLED' else FAILED, said, number)
+        return Status(base.DONE, said, number)
+    return Status(base.CANCELED if state == 'CANCELLED' else base.FAILED, said, number)
 
 
 def _value(name: str, line: str) -> str:
