@@ -48,8 +48,10 @@ TYPE_TOOLS = ['mypy', 'nox']  # nox for the types of this file
 # four files at a time on two cores: many tests wait for something most of the time; as they come, see `testpaths`
 PARALLEL = ['--numprocesses', '4', '--dist', 'loadfile', '--no-loadscope-reorder',
             '--max-worker-restart', '0']  # with one that takes the place of one that crashed, xdist 3.8 waits for ever
-SEED = os.environ.get('TEST_ORDER') or str(random.randrange(10 ** 6))  # of the order of test files
+# of the order of test files, and of the parameters in the short form
+SEED = os.environ.setdefault('TEST_ORDER', str(random.randrange(10 ** 6)))
 BUSY = [sys.executable, '-c', 'while True: pass']
+SHORT = ['-p', 'tests.short_form']  # leaves out what takes long; `full` runs it
 RETRIED = 3  # tests that may fail and then have to pass when they run once more, see docs/decisions/0042
 # what `tests` leaves to `more_tests`: what takes longest first, and last what has no file that takes long, so that no
 # worker is left alone with one
@@ -303,7 +305,15 @@ def tests(session: nox.Session) -> None:
     install_editable(session, *TEST_TOOLS, *LINT_TOOLS, *TYPE_TOOLS, 'mpich', 'rdkit')
     run_lint(session)
     with meanwhile(lambda: run_types(session)):
-        run_tests(session, *(session.posargs or [in_random_order(session, SEED)]))
+        run_tests(session, *(session.posargs or [*SHORT, in_random_order(session, SEED)]))
+
+
+@nox.session
+def full(session: nox.Session) -> None:
+    """All tests of `tests` and `more_tests` on this interpreter, which takes an hour."""
+    install_debian(session, SSH, SHELLS, BROWSER, REDIS, ROUTER, SLURM, SGE, QUOTAS, MPI, CONTAINERS, TRACE)
+    install_editable(session, *TEST_TOOLS, 'mpich', 'rdkit')
+    run_tests(session, *(session.posargs or [*LONG, in_random_order(session, SEED)]), env=install_wheels(session))
 
 
 @nox.session(venv_backend='none')
@@ -320,25 +330,27 @@ def more_tests(session: nox.Session) -> None:
                    lambda: build_checked(session, 'asan', NO_LAUNCHERS) if sanitizers() else None,
                    lambda: build_checked(session, 'debug', LAUNCHERS),
                    lambda: session.run(*install_others, '--', '--short', external=True, silent=True)):
-        run_tests(session, *LONG, env=wheels)
+        run_tests(session, *SHORT, *LONG, env=wheels)
     # what was tested with AddressSanitizer was tested with all that a debug build checks
     run_checked(session, 'debug', LAUNCHERS if run_asan(session) else EXTENSIONS)
     for other in others:
-        session.notify(other, ['--short'] if other == 'compat' else None)
+        session.notify(other, ['--short'])
 
 
 @nox.session
 @nox.parametrize('python', [nox.param(path, id=version) for version, path in OTHERS.items()])
 def smoke(session: nox.Session) -> None:
-    """System tests on the newest other interpreter, a small part of all tests on the others."""
+    """A small part of all tests, on the newest other interpreter with system tests (`-- --short`: without these)."""
     newest = session.python == list(OTHERS.values())[-1]
     install_editable(session, *([*TEST_TOOLS, 'mpich'] if newest else SMALL_TOOLS), kind='quick')
-    more = ['tests/system', 'packages/rp-profiling'] if newest else []
+    short = '--short' in session.posargs
+    system = ['tests/system/test_interpreter_executor_tests.py'] if short else ['tests/system', 'packages/rp-profiling']
+    more = system if newest else []
     # pyenv leaves out the tests of many interpreters, but the newest has to have those of executors in CI
     required = {'TEST_INTERPRETER_TESTS': '1'} if newest and 'CI' in os.environ else {}
     # one interpreter has run those with real workers and masters, and benchmarks, which take long
     run_tests(session, '-m', 'not fault and not packaging', '--ignore-glob=*/test_raptor*.py',
-              '--ignore-glob=*/test_worker_*.py', '--ignore-glob=*/test_benchmarks.py', *SMALL, *more, *session.posargs,
+              '--ignore-glob=*/test_worker_*.py', '--ignore-glob=*/test_benchmarks.py', *SMALL, *more,
               env=required)
 
 

@@ -31,7 +31,7 @@ import common
 from sub_agents import Agent
 
 from rp_agent.components.layout import NodeHost
-from rp_agent.environments.on_nodes import script_with_copies
+from rp_agent.environments.preparation import script_with_copies
 from rp_agent.node_copies import archive
 from rp_agent.node_copies.copies import NodeCopies
 from rp_agent.node_copies.distributor import PIECE, Outcome

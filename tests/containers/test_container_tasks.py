@@ -42,6 +42,7 @@ def test_the_program_sees_the_image_its_sandbox_and_its_variables(shared: Run, i
     wait_until(lambda: records().keys() <= before.keys(), what='no record is left')
 
 
+@pytest.mark.long
 def test_an_environment_of_type_container(shared: Run, image: Path, tool: str) -> None:
     shared.pilot.prepare_env(tool, {'type': 'container', 'container': {'image': str(image), 'tool': tool}})
     task = shared.one(executable='cat', arguments=['/etc/of-the-image'], named_env=tool)
@@ -54,6 +55,7 @@ def test_literal_arguments(shared: Run, image: Path, tool: str) -> None:
     assert (task.state, task.stdout) == (rp.DONE, '/etc 0\n'), (task.exception_detail, task.stderr)
 
 
+@pytest.mark.long
 def test_ranks_and_exit_codes(shared: Run, image: Path, tool: str) -> None:
     task = shared.one(**sh(r'exit \$((RP_RANK * 7))', image, tool), ranks=2, use_mpi=False)
     assert (task.state, task.exit_code) == (rp.FAILED, 7), task.stderr

@@ -24,6 +24,7 @@ def package(directory: Path) -> None:
             archive.writestr(path, text)
 
 
+@pytest.mark.long
 def test_the_application_runs(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = dict(FILE.findall((DOCS / PAGE).read_text()))
     assert set(files) == {'pyproject.toml', 'application.py'}

@@ -81,6 +81,7 @@ def test_raptor(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert 'the results are right' in printed
 
 
+@pytest.mark.long
 def test_screening(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if 'CI' not in os.environ:   # there it is installed
         pytest.importorskip('rdkit', reason='examples/screening needs RDKit')

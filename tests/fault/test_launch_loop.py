@@ -77,6 +77,7 @@ def submit_many(run: Run, count: int) -> list[rp.Task]:
     return tasks
 
 
+@pytest.mark.long
 def test_agent_killed_with_ten_thousand_tasks(wide: Run) -> None:
     """200 run, the others wait: pilot and tasks fail within bounds, with the reason, and no process is left."""
     tasks = submit_many(wide, 10_000)
@@ -106,6 +107,7 @@ def test_agent_ends_in_order_under_load(wide: Run, count: int) -> None:
     assert 'signal' in wide.pilot.log[-1]
 
 
+@pytest.mark.long
 def test_agent_ends_although_its_tasks_do_not_want_to(wide: Run) -> None:
     """200 tasks that ignore SIGTERM are killed when their time is over."""
     command = "trap '' TERM; echo; while :; do sleep 1000; done"

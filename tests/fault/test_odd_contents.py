@@ -161,6 +161,7 @@ descriptions = st.fixed_dictionaries(
         'priority': st.integers(-2**70, 2**70), 'timeout': st.sampled_from([0.0, 1e-9, 30.0, 1e300])})
 
 
+@pytest.mark.long
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(descriptions, min_size=1, max_size=8))
 def test_any_tasks(shared: Run, directories: Path, wanted: list[dict[str, Any]]) -> None:

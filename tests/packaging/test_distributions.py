@@ -240,6 +240,7 @@ def test_beside_radical_utils_and_saga(full_env: Env) -> None:
     assert out.splitlines()[-1] == 'rp_client.session radical.saga radical.utils'
 
 
+@pytest.mark.long
 def test_editable_beside_radical_utils_and_saga(dists: Dists, new_env: Make) -> None:
     env = new_env()
     editables = [argument for dist in dists.values() for argument in ('--editable', dist.source)]

@@ -180,7 +180,7 @@ def test_radical_saga_is_imported_in_one_place() -> None:
     """In the process that is there for it, for the batch systems that only it reaches."""
     users = {path.name for package in PACKAGES for path in modules(package) if path.suffix == '.py'
              and any(name.startswith(FOREIGN) for name in imported(path))}
-    assert users == {'adaptors.py', 'jobs.py', 'service.py', 'pipe_shell.py'}
+    assert users == {'adaptors.py', 'jobs.py', 'service.py'}
 
 
 def test_the_face_imports_only_itself_and_rp_api() -> None:

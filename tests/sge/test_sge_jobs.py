@@ -108,6 +108,7 @@ def test_jobs_that_may_be_started_again(driver: BatchDriver, cluster: GridEngine
     driver.event('ended')
 
 
+@pytest.mark.long
 def test_submitted_again_when_the_master_is_back(tmp_path: Path) -> None:
     with grid_engine() as cluster, batch_driver(cluster.environ, tmp_path) as driver:
         cluster.stop_master()

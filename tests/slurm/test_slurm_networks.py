@@ -81,6 +81,7 @@ def test_mpi_functions_over_all_nodes(hosts: Namespaces, slurm: SlurmCluster, en
     assert not set(slurm.jobs().values()) & {'RUNNING', 'PENDING'}
 
 
+@pytest.mark.long
 @pytest.mark.fault
 def test_a_node_is_lost_with_calls(hosts: Namespaces, environ: dict[str, str], base: Path) -> None:
     """All that runs there is killed: Slurm's part, the sub-agent, the manager and the ranks. No call is lost.

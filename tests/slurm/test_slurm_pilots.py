@@ -133,6 +133,7 @@ def test_quickstart(slurm: SlurmCluster, base: Path, monkeypatch: pytest.MonkeyP
     assert '40 of 40 files compressed and verified' in done.stdout
 
 
+@pytest.mark.long
 def test_the_benchmark(base: Path) -> None:
     command = [sys.executable, f'{ROOT}/benchmarks/platforms.py', '--runs', '1', 'slurm']
     done = subprocess.run(command, cwd=base, text=True, capture_output=True, timeout=55)

@@ -19,6 +19,7 @@ PROGRAM = Path(__file__).parents[2] / 'examples/screening/screening.py'
 CORES = 15   # with that of the master, all of two nodes
 
 
+@pytest.mark.long
 def test_molecules_are_screened_on_two_nodes(slurm: SlurmCluster, tmp_path: Path) -> None:
     if 'CI' not in os.environ:   # there it is installed
         pytest.importorskip('rdkit', reason='examples/screening needs RDKit')

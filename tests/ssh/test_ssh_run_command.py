@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
 from batch_pilots import platform
 from conftest import processes_with
 from remote_slurm import Remote
@@ -24,6 +25,7 @@ def rp_run(environ: Mapping[str, str], base: Path, remote: Remote, *words: str) 
     return done.stdout.splitlines()
 
 
+@pytest.mark.long
 def test_tasks_on_a_slurm_of_another_host(remote: Remote, base: Path) -> None:
     """Inputs and outputs travel."""
     environ = remote.hosts.environ | platform(base, 'slurm+ssh://h2/', 'SLURM', filesystem_endpoint='sftp://h2/')

@@ -12,6 +12,7 @@ import pytest
 BENCHMARKS = Path(__file__).parents[2] / 'benchmarks'
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not os.path.isdir('/dev/shm'), reason='the benchmarks work in /dev/shm')
 def test_throughput_of_tasks() -> None:
     done = subprocess.run([sys.executable, BENCHMARKS / 'tasks.py', '--count', '20', '--runs', '1'], check=True,
@@ -28,6 +29,7 @@ def test_the_mongodb_backend() -> None:
     assert {'tasks in', 'tasks to the agent', 'updates out'} <= set(steps)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not os.path.isdir('/dev/shm'), reason='the benchmarks work in /dev/shm')
 def test_growth_with_tasks_that_have_ended() -> None:
     done = subprocess.run([sys.executable, BENCHMARKS / 'growth.py', '--tasks', '80', '--bulk', '20'], check=True,
@@ -36,6 +38,7 @@ def test_growth_with_tasks_that_have_ended() -> None:
     assert {(f' {case} ', ' application ') for case in ('kept', 'dropped', 'forgotten')} <= set(cases)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not os.path.isdir('/dev/shm'), reason='the benchmarks work in /dev/shm')
 def test_dependencies() -> None:
     done = subprocess.run([sys.executable, BENCHMARKS / 'dependencies.py', '--links', '5', '--tasks', '1200',
@@ -52,6 +55,7 @@ def test_sweeps() -> None:
     assert {'s to submit', 'bytes per task, hub', 'sweep', 'tasks'} <= set(cases)
 
 
+@pytest.mark.long
 def test_reading_and_checking_traces(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, BENCHMARKS / 'analysis.py', '--tasks', '200', '--reported', '100',
                            '--runs', '1', '--work', str(tmp_path)], check=True, capture_output=True, text=True)
@@ -73,6 +77,7 @@ def test_environments_on_the_disks_of_nodes() -> None:
     assert 'packed and on all nodes / s' in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not os.path.isdir('/dev/shm'), reason='the benchmarks work in /dev/shm')
 def test_sub_agents() -> None:
     done = subprocess.run([sys.executable, BENCHMARKS / 'sub_agents.py', '--scale', '0.02', '--runs', '1', 'start',

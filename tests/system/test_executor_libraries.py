@@ -47,6 +47,7 @@ def test_jobs_run_on_the_pilot(ex: rp.Executor) -> None:
     assert os.getpid() not in pids
 
 
+@pytest.mark.long
 def test_scikit_learn(ex: rp.Executor) -> None:
     joblib, selection = library('joblib'), library('sklearn.model_selection')
     points, kinds = library('sklearn.datasets').make_classification(120, random_state=1)
@@ -58,6 +59,7 @@ def test_scikit_learn(ex: rp.Executor) -> None:
     assert list(there.cv_results_['mean_test_score']) == list(here.cv_results_['mean_test_score'])
 
 
+@pytest.mark.long
 def test_dask(ex: rp.Executor) -> None:
     dask, array = library('dask'), library('dask.array')
     increment = dask.delayed(lambda n: n + 1)

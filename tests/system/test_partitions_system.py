@@ -235,6 +235,7 @@ def test_a_supervisor_that_is_killed(unruly: Site) -> None:
     wait_until(lambda: not processes_with(pilot.pilot_sandbox))
 
 
+@pytest.mark.long
 @pytest.mark.fault
 def test_an_agent_that_does_not_end(unruly: Site) -> None:
     """It is killed, and what it had is free."""
@@ -322,6 +323,7 @@ print(json.dumps({'pilots': {pilot.uid: pilot.cfg['cores'] for pilot in session.
 """
 
 
+@pytest.mark.long
 def test_radical_analytics_reads_a_divided_pilot(base: Path) -> None:
     """As one pilot, on whose cores tasks run, each on its own."""
     if 'CI' not in os.environ:   # there it is installed

@@ -218,6 +218,7 @@ def test_a_chain(ex: rp.Executor) -> None:
     assert future.result(LONG) == 2_000
 
 
+@pytest.mark.long
 def test_a_chain_that_fails_or_is_cancelled(ex: rp.Executor, tmp_path: Path) -> None:
     first = last = ex.submit(wait_for_file, str(tmp_path / 'never'))
     bad = ex.submit(lambda path: failing(wait_for_file(path)), str(tmp_path / 'bad'))

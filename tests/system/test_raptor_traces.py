@@ -121,6 +121,7 @@ def test_all_calls_leave_traces(run: Run, tmp_path: Path) -> None:
         assert check_session(copy), change
 
 
+@pytest.mark.long
 def test_calls_are_drawn(run: Run, tmp_path: Path) -> None:
     directory = finished(run)
     for action in ('plot', 'report'):

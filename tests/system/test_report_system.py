@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 APPLICATION = Path(__file__).with_name('reporting_application.py')
 
 
@@ -30,6 +32,7 @@ def seen(base: Path) -> str:
     return text.decode()
 
 
+@pytest.mark.long
 def test_waits_in_a_terminal(base: Path) -> None:
     _, shown, off, interrupted = re.split(r'(?:first|second|third)\r\n', seen(base))
     for words in ('pilot.0000  PMGR_ACTIVE  local.exact', 'tasks', '0/2'):

@@ -31,6 +31,7 @@ def routed(name: str, **service: Any) -> rp.TaskDescription:
     return stub(service={'name': name, 'info': 'http://{host}:{port}', 'router': True} | service)
 
 
+@pytest.mark.long
 @pytest.mark.fault
 def test_tasks_send_requests_while_instances_are_killed(shared: Run, tmp_path: Path) -> None:
     (tmp_path / 'request.sh').write_text(REQUEST)

@@ -35,6 +35,7 @@ def command(*arguments: str, code: int = 0) -> str:
     return done.stdout + done.stderr if code else done.stdout
 
 
+@pytest.mark.long
 def test_from_the_first_look_to_the_last(server: Server, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('RADICAL_PILOT_DBURL', server.url)
     session = rp.Session(uid='one')

@@ -109,6 +109,7 @@ def test_sweep_stands_for_its_tasks(shared: Run) -> None:
     assert 'FAILED' in two._repr_html_()
 
 
+@pytest.mark.long
 def test_tasks_are_few_in_memory(session: rp.Session, base: Path) -> None:
     """Most tasks of a large sweep are no objects, neither before they run nor after."""
     pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)

@@ -45,6 +45,7 @@ def slow_venv(started: Path, goes: Path) -> dict[str, Any]:
 
 # what is built
 
+@pytest.mark.long
 def test_a_venv_with_a_package(pilot: Pilot, tmp_path: Path) -> None:
     assert pilot.built('e', setup=[*wheel(tmp_path / 'wheels'), 'tiny']) == ''
     assert pilot.run('e', 'python -c "import tiny; print(tiny.answer)"') == '42'
@@ -94,6 +95,7 @@ def test_an_environment_at_a_path_is_shared_if_it_has_the_same_specification(pil
     assert path in reason
 
 
+@pytest.mark.long
 def test_changed_files_make_another_environment(pilot: Pilot, tmp_path: Path) -> None:
     """Tasks that run go on in the one that they have entered."""
     setup = [*wheel(tmp_path / 'wheels'), *wheel(tmp_path / 'wheels', 'small')[1:], '-r all.txt']

@@ -103,6 +103,7 @@ def test_the_sandbox_goes_with_the_pilot(tmp_path: Path) -> None:
         assert not supervisor.sandbox.exists()
 
 
+@pytest.mark.long
 def test_a_hub_that_is_gone_for_good(tmp_path: Path) -> None:
     """Tasks are finished, agents and supervisor end, and results that nobody took stay, also if the rest is to go."""
     release = tmp_path / 'release'
@@ -155,6 +156,7 @@ def agents_of(uid: str, sandbox: Path) -> list[int]:
             Path(f'/proc/{pid}/cmdline').read_bytes() and b'ssh' not in Path(f'/proc/{pid}/cmdline').read_bytes()]
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures('job')
 def test_the_agent_of_a_partition_runs_on_its_first_node(tmp_path: Path) -> None:
     with kept(tmp_path, **ON_NODES) as (application, supervisor):

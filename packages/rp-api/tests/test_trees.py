@@ -137,6 +137,7 @@ def test_deep_tree_is_moved_into_another(place: Path) -> None:
     assert depth_of(place / 'target') == DEPTH
 
 
+@pytest.mark.long
 def test_deep_tree_travels_in_an_archive(place: Path) -> None:
     make_deep(place / 'deep')
     sd = directive(TARBALL)

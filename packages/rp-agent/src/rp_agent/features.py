@@ -19,8 +19,7 @@ from rp_api.loop.offload import Offload
 if TYPE_CHECKING:
     from rp_agent.endpoint import Endpoint
     from rp_agent.environments.environments import Done, Failed
-    from rp_agent.environments.on_nodes import OnNodes
-    from rp_agent.environments.preparation import Preparation
+    from rp_agent.environments.preparation import OnNodes, Preparation
     from rp_agent.environments.published import Built
     from rp_agent.services.supervisor import Supervisor
 
@@ -138,7 +137,7 @@ class Features:
     def _copies(self) -> OnNodes:
         """Return the part for environments on the disks of nodes, which the first one makes."""
         if self._on_nodes is None:
-            from rp_agent.environments.on_nodes import OnNodes
+            from rp_agent.environments.preparation import OnNodes
             from rp_agent.node_copies.copies import NodeCopies
 
             config, loop, offload, allocation, *_ = self._ports
