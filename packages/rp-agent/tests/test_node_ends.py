@@ -10,7 +10,7 @@ from typing import IO
 
 import pytest
 
-from rp_agent.nodes import node_ends
+from rp_agent.nodes import node_launch
 from rp_api.loop.event_loop import Loop
 
 MARK = 'RP_SUB_AGENT_ENDED'
@@ -18,7 +18,7 @@ MARK = 'RP_SUB_AGENT_ENDED'
 
 def told(command: list[str], variables: tuple[str, ...], **environment: str) -> str:
     """What the script says that starts this command."""
-    ran = subprocess.run(['/bin/sh', '-c', node_ends.script(command, variables)], env=environment, check=True,
+    ran = subprocess.run(['/bin/sh', '-c', node_launch.script(command, variables)], env=environment, check=True,
                          capture_output=True, text=True)
     assert ran.stderr == ''
     return ran.stdout
@@ -46,7 +46,7 @@ class Heard:
         self.ends: list[tuple[int, int]] = []
         reading, self.writing = os.pipe()
         self.pipe: IO[bytes] = os.fdopen(reading, 'rb')
-        self.reader = node_ends.Reader(self.loop, self.pipe, str(path), names,
+        self.reader = node_launch.Reader(self.loop, self.pipe, str(path), names,
                                        lambda index, code: self.ends.append((index, code)))
 
     def hear(self, text: str) -> list[tuple[int, int]]:

@@ -15,7 +15,6 @@ from executor_support import Harness, a_family, harnesses, sh, text, wait_for_en
 from leftovers import end_of
 
 from rp_agent.executor.popen import component
-from rp_agent.executor.shell import program as shell_program
 from rp_agent.executor.shell import shell_loop
 from rp_agent.executor.shell.component import ShellExecutor
 from rp_api import states
@@ -101,9 +100,9 @@ def test_codes_of_programs_are_those_of_a_shell(harness: Harness, executable: st
 @pytest.mark.parametrize('part', ['cwd', 'fds'])
 def test_a_process_that_the_shell_cannot_prepare(harness: Harness, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     """Its sandbox has vanished, or its descriptors cannot be opened."""
-    start = shell_program.start_text
+    start = shell_loop.start_text
     odd = {'cwd': b'/no/such/directory', 'fds': (9999, 9999)}
-    monkeypatch.setattr(shell_program, 'start_text', lambda argv, env, cwd, fds, *rest: start(
+    monkeypatch.setattr(shell_loop, 'start_text', lambda argv, env, cwd, fds, *rest: start(
         argv, env, **{'cwd': cwd, 'fds': fds, part: odd[part]}, cpus=rest[0], memory=rest[1]))
     task = harness.run_one()
     assert task.target_state == states.FAILED
@@ -225,7 +224,7 @@ def test_a_shell_that_does_not_exist(harness: Harness, monkeypatch: pytest.Monke
 def test_a_program_that_the_shell_needs_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, 'defpath', '/nowhere')
     with pytest.raises(PlatformError, match=r'agent_spawner SHELL needs the program env.* not in /no/where: install'):
-        shell_program.prologue('/no/where', [])
+        shell_loop.prologue('/no/where', [])
 
 
 def test_an_environment_program_that_cannot_reset_signals(make: Callable[..., Harness], tmp_path: Path) -> None:

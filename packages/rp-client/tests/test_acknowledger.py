@@ -15,8 +15,7 @@ from rp_api.loop.event_loop import Loop
 from rp_client.engine import engine
 from rp_client.engine.callbacks import Dispatcher, Registry, told
 from rp_client.engine.engine import Acknowledger
-from rp_client.engine.submissions import Submission, Submissions
-from rp_client.engine.tracker import Tracker
+from rp_client.engine.tracker import Submission, Submissions, Tracker
 
 TIMEOUT = 30.0
 

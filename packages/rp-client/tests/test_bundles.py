@@ -10,7 +10,7 @@ import pytest
 
 from rp_api.errors import PilotError
 from rp_client import __version__
-from rp_client.bootstrap import bundles
+from rp_client.bootstrap.prepare import bundle_directory, find_bundle
 from rp_client.cli.bundle import bundle
 
 
@@ -42,7 +42,7 @@ def test_bundle_for_all_platforms(index: Path, tmp_path: Path, capsys: pytest.Ca
     assert bundle([]) == 0
     path = tmp_path / '.radical' / 'pilot' / 'bundles' / 'default.tar'
     assert names(path) == ['other', 'rp_agent', 'rp_raptor']
-    assert bundles.find_bundle(bundles.bundle_directory(), 'any.machine') == path
+    assert find_bundle(bundle_directory(), 'any.machine') == path
     assert f'{path}: 3 wheels' in capsys.readouterr().out
     assert [each.name for each in path.parent.iterdir()] == ['default.tar']
 
@@ -50,7 +50,7 @@ def test_bundle_for_all_platforms(index: Path, tmp_path: Path, capsys: pytest.Ca
 def test_bundle_for_one_platform_and_another_python(index: Path, tmp_path: Path) -> None:
     wheel = index / f'rp_agent-{__version__}-py3-none-any.whl'
     assert bundle(['--platform', 'my.machine', '--python', '3.12', str(wheel)]) == 0
-    assert names(bundles.find_bundle(bundles.bundle_directory(), 'my.machine')) == ['other', 'rp_agent']
+    assert names(find_bundle(bundle_directory(), 'my.machine')) == ['other', 'rp_agent']
 
 
 def test_bundle_elsewhere(index: Path, tmp_path: Path) -> None:

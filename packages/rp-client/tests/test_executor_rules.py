@@ -12,10 +12,10 @@ import pytest
 
 import radical.pilot as rp
 from rp_client.executor.allocation import describe
-from rp_client.executor.dependencies import Waiting, futures_in, with_values
+from rp_client.executor.calls import Requirements, checked, minutes
+from rp_client.executor.deferred import Waiting, futures_in, with_values
 from rp_client.executor.futures import DroppableFuture
 from rp_client.executor.programs import Program, Programs, texts
-from rp_client.executor.requirements import Requirements, checked, minutes
 from rp_client.executor.sharing import Need, Shape, Size, check, fits, most_ranks, ranks_of_workers
 
 NODE = Size(8, 2, 1)

@@ -13,8 +13,7 @@ from rp_api import states
 from rp_api.coordination.contract import Mark
 from rp_api.loop.event_loop import Loop
 from rp_client.engine.callbacks import Dispatcher, Registry, told
-from rp_client.engine.submissions import Submission, Submissions
-from rp_client.engine.tracker import Tracker
+from rp_client.engine.tracker import Submission, Submissions, Tracker
 from rp_client.task import Task
 
 LONG_AGO = 0.0

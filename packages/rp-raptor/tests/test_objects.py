@@ -20,11 +20,9 @@ from rp_api.errors import CoordinationError, DeserializationError, Serialization
 from rp_api.functions import PythonTask
 from rp_api.loop.event_loop import Loop
 from rp_raptor.objects import reference
-from rp_raptor.objects.download import AHEAD, PIECE, Download, read_piece
-from rp_raptor.objects.reference import ObjectRef, Observer, own, taken
+from rp_raptor.objects.reference import Mapped, ObjectRef, Observer, Store, own, taken
 from rp_raptor.objects.registry import MAX_TRANSFERS_PER_HOLDER, Answers, Holder, Registry
-from rp_raptor.objects.store import Mapped, Store
-from rp_raptor.objects.transfer import ObjectServer, Transfer
+from rp_raptor.objects.transfer import AHEAD, PIECE, Download, ObjectServer, Transfer, read_piece
 from rp_raptor.wire.payload import call_encoder
 
 ID = bytes(16)

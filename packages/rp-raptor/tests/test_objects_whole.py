@@ -28,9 +28,9 @@ from rp_raptor.client.objects import Objects
 from rp_raptor.client.stream import stream
 from rp_raptor.errors import CallLost
 from rp_raptor.master.master import Master
-from rp_raptor.objects.download import Download
 from rp_raptor.objects.reference import ObjectRef
 from rp_raptor.objects.registry import Entry, Registry
+from rp_raptor.objects.transfer import Download
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])   # workers cannot import this module
 

@@ -15,10 +15,10 @@ from rp_api.functions import PythonTask
 from rp_profiling.read.calls import read_file
 from rp_profiling.read.profile import read_profile
 from rp_profiling.write.calls import END, PART, TASK
+from rp_raptor.definitions import worker_method
 from rp_raptor.rank.modes import BEGUN, ENDED
 from rp_raptor.wire import payload
 from rp_raptor.worker.mpi_launch import find_launcher
-from rp_raptor.worker_methods import worker_method
 
 LAUNCHER = find_launcher(os.environ)
 

@@ -17,8 +17,7 @@ from rp_raptor.client.futures import Executor
 from rp_raptor.client.stream import stream
 from rp_raptor.client.streamed import Call
 from rp_raptor.errors import CallLost
-from rp_raptor.objects.reference import ObjectRef, own
-from rp_raptor.objects.store import Store
+from rp_raptor.objects.reference import ObjectRef, Store, own
 
 Make = Callable[..., StandinMaster]
 

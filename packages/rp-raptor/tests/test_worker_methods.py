@@ -10,9 +10,8 @@ import pytest
 from rank_support import a_manager, worker_file
 
 from rp_api.functions import PythonTask, deserialize_obj
-from rp_raptor.definitions import Definitions
+from rp_raptor.definitions import Definitions, worker_method
 from rp_raptor.wire import payload
-from rp_raptor.worker_methods import worker_method
 
 WORKER = '''
 from rp_raptor.rank.worker import DefaultWorker

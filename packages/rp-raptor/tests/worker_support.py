@@ -29,7 +29,7 @@ STANDIN = str(Path(__file__).with_name('rank_standin.py'))
 MANAGER = '''
 import sys
 from rp_raptor.worker import manager
-from rp_raptor.worker.worker_environment import WorkerEnvironment
+from rp_raptor.worker.rank_server import WorkerEnvironment
 import os
 worker = WorkerEnvironment.of('raptor.0000', os.environ)
 sys.exit(manager.Manager(worker, [sys.executable, sys.argv[1]], sys.argv[2] == 'mpi', '', '').run())

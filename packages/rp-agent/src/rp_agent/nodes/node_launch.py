@@ -11,9 +11,13 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import reduce
+from shlex import join
+from typing import IO, Any
 
 from rp_agent.bootstrap import stage_2
 from rp_agent.components.layout import NodeHost
@@ -21,10 +25,11 @@ from rp_agent.executor.launching.launchers import without_inputs
 from rp_agent.launch_method.base import Job, LaunchMethod, Rank, Setting
 from rp_agent.launch_method.find import detect_one
 from rp_agent.launch_method.system import System
-from rp_agent.nodes import node_ends
 from rp_agent.nodes.child import Child
 from rp_agent.resource_manager.base import Allocation
+from rp_agent.resource_manager.system import short
 from rp_api.errors import PlatformError
+from rp_api.loop.event_loop import Loop
 from rp_api.system import private, signals
 
 NAME = 'agent_n'
@@ -63,7 +68,7 @@ def launches(platform: Mapping[str, Any], allocation: Allocation, hosts: Sequenc
     if together:
         path = os.path.join(sandbox, f'{NAME}.sh')
         with open(path, 'w', encoding='utf-8', errors='surrogateescape') as file:
-            file.write(node_ends.script(program, method.rank_variables))
+            file.write(script(program, method.rank_variables))
         name = hosts[0].name if len(hosts) == 1 else method.NAME
         return [_launch(method, name, every, ('/bin/sh', path))]
     return [_launch(method, host.name, job, (*program, str(host.position)))
@@ -94,7 +99,7 @@ def start(launch: Launch, sandbox: str, output: str = OUTPUT, stdin: int = subpr
     """Start a launcher; raise `PlatformError` if it cannot be started.
 
     Its output goes to a file, standard output to `stdout` if it is given, or, with several sub-agents, to a
-    `node_ends.Reader`. The launcher stays in the agent's session, by which the executor recognises children that are
+    `Reader`. The launcher stays in the agent's session, by which the executor recognises children that are
     not its own.
     """
     output = os.path.join(sandbox, output)
@@ -159,3 +164,84 @@ def _script(sandbox: str) -> str:
 def _some(ranks: Sequence[Rank]) -> str:
     names = [rank.node for rank in ranks[:5]]
     return ', '.join(names) + (f' and {len(ranks) - 5} more' if len(ranks) > 5 else '')
+
+
+_MARK = 'RP_SUB_AGENT_ENDED'
+
+_READ = 65536
+
+# a batch system that signals the agent signals all processes: the sub-agent ignores it, and the script survives it
+_SCRIPT = """#!/bin/sh
+# Starts the sub-agent of the node that this runs on, and tells the agent when it has ended.
+trap : INT TERM HUP USR1 USR2 ALRM XCPU
+{command} 2>&1
+echo "{mark} $? ${{SLURMD_NODENAME:-$(uname -n)}} {rank}"
+"""
+
+Ended = Callable[[int, int], object]
+
+
+def script(command: Sequence[str], rank_variables: Sequence[str]) -> str:
+    """Return the text of the script, which reads its rank from the first of these variables that is set."""
+    rank = reduce(lambda rest, name: f'${{{name}-{rest}}}', reversed(rank_variables), '')
+    return _SCRIPT.format(command=join(command), mark=_MARK, rank=rank)
+
+
+class Reader:
+    """The reader of a launcher's output: calls `ended(index, code)` for ends of sub-agents, writes the rest to a file.
+
+    `names` are those of the nodes, in the order of the ranks. A name takes precedence over a rank, as batch systems may
+    order ranks in another way. A name that several nodes have, as simulated nodes do, is ignored.
+    """
+
+    def __init__(self, loop: Loop, pipe: IO[bytes], path: str, names: Sequence[str], ended: Ended) -> None:
+        self._loop = loop
+        self._pipe = pipe
+        self._ended = ended
+        self._count = len(names)
+        times = Counter(map(short, names))
+        self._index = {short(name): index for index, name in enumerate(names) if times[short(name)] == 1}
+        self._rest = b''
+        self._file = open(path, 'ab', buffering=0)   # noqa: SIM115 - open until `close`
+        os.set_blocking(pipe.fileno(), False)
+        loop.add_fd(pipe.fileno(), self._read)
+
+    def close(self) -> None:
+        """Read the rest of the output, and release all resources."""
+        if self._pipe.closed:
+            return
+        self._ended = lambda index, code: None
+        while self._read():
+            pass
+        self._write(self._rest)
+        self._loop.remove_fd(self._pipe.fileno())
+        self._pipe.close()
+        self._file.close()
+
+    def _read(self) -> bool:
+        """Read available output; return whether there was any."""
+        try:
+            data = os.read(self._pipe.fileno(), _READ)
+        except BlockingIOError:
+            return False
+        if not data:   # all writers have ended
+            self._loop.remove_fd(self._pipe.fileno())
+            return False
+        *lines, self._rest = (self._rest + data).split(b'\n')
+        for line in lines:
+            self._take(line)
+        return True
+
+    def _take(self, line: bytes) -> None:
+        """Handle a line; the mark may follow the last output of a sub-agent or a prefix of the launcher."""
+        said, mark, told = line.partition(_MARK.encode())
+        if said or not mark:
+            self._write(said + b'\n')
+        code, name, rank, *_ = [*told.decode(errors='replace').split(), '', '', '']
+        index = self._index.get(short(name), int(rank) if rank.isdecimal() else self._count)
+        if code.isdecimal() and index < self._count:
+            self._ended(index, int(code))
+
+    def _write(self, data: bytes) -> None:
+        with suppress(OSError):   # a full disk does not end the agent
+            self._file.write(data)

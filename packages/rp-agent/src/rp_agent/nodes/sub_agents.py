@@ -24,7 +24,7 @@ from rp_agent.components.build import HOST_CLOCK, ComponentPorts, belongs
 from rp_agent.components.layout import Instance, NodeHost
 from rp_agent.components.names import ANYWHERE, EXECUTING
 from rp_agent.executor.launching.outcome import explain_code
-from rp_agent.nodes import node_agent, node_ends, node_launch
+from rp_agent.nodes import node_agent, node_launch
 from rp_agent.nodes.child import Child, address_beside, start_sub_agent
 from rp_agent.nodes.remote import Item, Remote
 from rp_agent.resource_manager.base import Allocation
@@ -105,7 +105,7 @@ class SubAgents:
         self._running: dict[str, SubAgent] = {}
         self._children: set[Child] = set()
         """Running sub-agents and launchers."""
-        self._ends: node_ends.Reader | None = None
+        self._ends: node_launch.Reader | None = None
         self._on_end: Callable[[], object] | None = None
         self.copies: NodeCopies | None = None
         """The copies of environments on nodes, if there are any."""
@@ -137,7 +137,7 @@ class SubAgents:
             child = node_launch.start(launch, self._sandbox)
             self._watch(child)
             if child.process.stdout is not None:
-                self._ends = node_ends.Reader(self._loop, child.process.stdout, child.output, names, self._told_end)
+                self._ends = node_launch.Reader(self._loop, child.process.stdout, child.output, names, self._told_end)
             for each in (hosts[position] for position in launch.positions):
                 remotes += self._add(each.name, each.instances, child, on_node=True)
         self._timers.append(self._loop.call_later(START_TIMEOUT, self._check_start))

@@ -19,9 +19,7 @@ from typing import TYPE_CHECKING, Any
 from rp_agent.raptor import start
 from rp_agent.raptor.master import Master, how_it_ended
 from rp_agent.raptor.master_registry import MasterRegistry, fail
-from rp_agent.raptor.ports import RaptorPorts
-from rp_agent.raptor.results import apply, has_run
-from rp_agent.raptor.submissions import Submissions, with_told
+from rp_agent.raptor.submissions import RaptorPorts, Submissions, apply, has_run, with_told
 from rp_agent.raptor.waits import Waits
 from rp_agent.task import AgentTask, Description
 from rp_api import states

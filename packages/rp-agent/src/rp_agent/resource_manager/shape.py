@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from rp_agent.resource_manager import architecture, binding, machine
-from rp_agent.resource_manager.base import Allocation
+from rp_agent.resource_manager import binding, machine
+from rp_agent.resource_manager.base import Allocation, Domain
 from rp_agent.resource_manager.granted import Node
 from rp_api.errors import PlatformError
 
@@ -31,10 +31,10 @@ class Shape:
         self._platform = platform
         self._environ = environ
         self._own = own
-        self._threads = architecture.threads_per_core(platform, environ)
+        self._threads = threads_per_core(platform, environ)
         self._factor = 1 if counts_threads else self._threads
-        self._blocked_cores = architecture.blocked(platform, 'blocked_cores')
-        self._blocked_gpus = architecture.blocked(platform, 'blocked_gpus')
+        self._blocked_cores = blocked(platform, 'blocked_cores')
+        self._blocked_gpus = blocked(platform, 'blocked_gpus')
         self._cores: int = (platform.get('cores_per_node') or 0) * self._threads
         self._gpus: int = platform.get('gpus_per_node') or 0
 
@@ -55,7 +55,7 @@ class Shape:
             names=tuple(node.name for node in nodes), cores_per_node=cores, gpus_per_node=gpus,
             mem_per_node=self._memory(nodes), lfs_per_node=self._platform.get('lfs_size_per_node') or 0,
             blocked_cores=blocked_cores, blocked_gpus=blocked_gpus,
-            domains=architecture.domains(self._platform, all_cores, all_gpus), threads_per_core=self._threads,
+            domains=domains(self._platform, all_cores, all_gpus), threads_per_core=self._threads,
             smaller={index: each for index, each in enumerate(devices) if each != (cores, gpus)},
             elsewhere=tuple(index for index, node in enumerate(nodes) if node is not own))
         here = next((index for index, node in enumerate(nodes) if node is own), None)
@@ -78,7 +78,7 @@ class Shape:
 
     def _is_part(self, node: Node) -> bool:
         """Return whether the job is known to have only a part of the node."""
-        whole = architecture.usable(self._cores, self._blocked_cores)
+        whole = usable(self._cores, self._blocked_cores)
         return 0 < node.cores * self._factor < whole
 
     def _memory(self, nodes: Sequence[Node]) -> int:
@@ -99,7 +99,41 @@ def bound(nodes: Allocation, here: int, environ: Mapping[str, str]) -> Allocatio
 def _part(defined: int, granted: int | None, blocked: tuple[int, ...]) -> Part:
     """Return the devices of a whole node without blocked ones. A smaller grant has no blocked devices."""
     there = defined or granted or 0
-    whole = architecture.usable(there, blocked)
+    whole = usable(there, blocked)
     if granted is not None and granted < whole:
         return Part(granted, ())
     return Part(whole, tuple(index for index in blocked if index < there))
+
+
+def threads_per_core(platform: Mapping[str, Any], environ: Mapping[str, str]) -> int:
+    """Return the number of hardware threads per core that count as cores; RADICAL_SMT overrides the platform."""
+    value = environ.get('RADICAL_SMT') or _architecture(platform).get('smt') or 1
+    if not str(value).isdecimal() or int(value) < 1:
+        raise PlatformError(f'system_architecture.smt (or the variable RADICAL_SMT) must be a whole number of at least '
+                            f'1, not {value!r}')
+    return int(value)
+
+
+def blocked(platform: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    """Return the indices in `blocked_cores` or `blocked_gpus`, sorted."""
+    value = _architecture(platform).get(name) or ()
+    if not isinstance(value, list | tuple) or not all(isinstance(index, int) and index >= 0 for index in value):
+        raise PlatformError(f'system_architecture.{name} must be a list of indices, not {value!r}')
+    return tuple(sorted(set(value)))
+
+
+def usable(there: int, without: tuple[int, ...]) -> int:
+    """Return the number of devices that are not blocked."""
+    return there - sum(index < there for index in without)
+
+
+def domains(platform: Mapping[str, Any], cores: int, gpus: int) -> tuple[Domain, ...]:
+    """Return the NUMA domains of the platform definition by number, limited to the devices of a node."""
+    found = (platform.get('numa_domain_map') or {}).items()
+    return tuple((tuple(index for index in members.get('cores', ()) if index < cores),
+                  tuple(index for index in members.get('gpus', ()) if index < gpus))
+                 for _, members in sorted(found, key=lambda each: int(each[0])))
+
+
+def _architecture(platform: Mapping[str, Any]) -> Mapping[str, Any]:
+    return platform.get('system_architecture') or {}

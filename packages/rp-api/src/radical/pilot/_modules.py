@@ -69,7 +69,7 @@ _TABLE: dict[str, dict[str, str]] = {
         'rp_raptor.client.stream': 'stream',
         'rp_raptor.client.futures': 'Executor',
         'rp_raptor.errors': 'CallLost RemoteError',
-        'rp_raptor.worker_methods': 'worker_method',
+        'rp_raptor.definitions': 'worker_method',
         'rp_raptor.objects.reference': 'ObjectRef',
     },
     'raptor.master': {'rp_raptor.master.master': 'Master'},

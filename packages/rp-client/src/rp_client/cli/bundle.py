@@ -9,7 +9,7 @@ from pathlib import Path
 
 def bundle(arguments: list[str]) -> int:
     """Pack the wheels of agent and RAPTOR for machines that cannot reach a package index."""
-    from rp_client.bootstrap.bundles import bundle_directory, make_bundle
+    from rp_client.bootstrap.prepare import bundle_directory, make_bundle
 
     options = _parser().parse_args(arguments)
     target = options.output or bundle_directory() / f'{options.platform}.tar'

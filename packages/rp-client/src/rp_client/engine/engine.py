@@ -7,12 +7,14 @@ Managers run code in the loop with `call` (later), `run` (wait for it) and `ask`
 from __future__ import annotations
 
 import logging
+import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import Any, TypeVar
 
 from rp_api.coordination.contract import ClientConnection, Mark
@@ -21,10 +23,8 @@ from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.offload import Helpers
 from rp_api.system.owner_process import OwnerProcess
-from rp_client.engine import interrupts
 from rp_client.engine.callbacks import Dispatcher
-from rp_client.engine.submissions import Submission, Submissions
-from rp_client.engine.tracker import Tracker
+from rp_client.engine.tracker import Submission, Submissions, Tracker
 
 _log = logging.getLogger('radical.pilot.engine')
 
@@ -67,7 +67,7 @@ class Engine:
         if fresh and self.coordinator.attached:
             raise CoordinationError(f'{self._session} is open already: for a new session name another uid, and to '
                                     f'attach to this one, name it: Session(uid={self._session!r})')
-        with interrupts.postponed():
+        with postponed():
             self._connect()
         with suppress(TimeoutError, CoordinationError):   # the next use of the session raises the error
             self.ask(self._open, OPEN)
@@ -331,3 +331,32 @@ class Acknowledger:
         self._under_way = False
         self._connection.acknowledge(owners, mark)
         self.soon()
+
+
+ENDING: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""The signals with which users and batch systems end a program."""
+
+_Handler = Callable[[int, FrameType | None], Any]
+
+
+@contextmanager
+def postponed() -> Iterator[None]:
+    """Run the handlers of signals that arrive during the block at its end, each once.
+
+    Has no effect in other threads than the main one. Signals without a handler keep their default effect.
+    """
+    handlers: dict[int, _Handler] = {}
+    came: dict[int, FrameType | None] = {}
+    try:
+        if threading.current_thread() is threading.main_thread():
+            for number in ENDING:
+                handler = signal.getsignal(number)
+                if callable(handler):
+                    handlers[number] = handler
+                    signal.signal(number, came.__setitem__)
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number, frame in came.items():
+            handlers[number](number, frame)

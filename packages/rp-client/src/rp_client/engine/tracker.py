@@ -7,17 +7,18 @@ order. The info of an update is readable before the new state is.
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from rp_api import states
+from rp_api.coordination.contract import ClientConnection, Mark
 from rp_api.errors import StateError, sentence
+from rp_api.loop.event_loop import Loop, Timer
 from rp_client.engine.callbacks import Dispatcher, Entry, Registered, Registry, arguments, bulk_call, bulk_callbacks
 from rp_client.engine.waiting import Board
-
-if TYPE_CHECKING:
-    from rp_client.engine.submissions import Submission
 
 _log = logging.getLogger('radical.pilot.states')
 
@@ -287,3 +288,84 @@ def _only(announced: Announced, wanted: Callable[[Any], bool]) -> Announced:
 
 def _calls(announced: Announced, data: Any) -> Iterator[tuple[Any, ...]]:
     return (arguments(entity, state, data=data) for entity, passed in _each(announced) for state in passed)
+
+
+HEAD_START = 0.001
+"""Seconds at least between the return of a call and its first callbacks, in which the application stores the result."""
+
+LOOK = 0.005
+"""Seconds after which the loop looks for returned calls, if nothing else makes it look earlier."""
+
+
+class Submission:
+    """A call that submits pilots or tasks, and the announcements that wait for its return."""
+
+    __slots__ = ('announced', 'entities', 'mark', 'returned', 'tracker')
+
+    def __init__(self, tracker: Tracker, entities: Sequence[Any]) -> None:
+        self.tracker = tracker
+        self.entities = entities
+        self.announced: Announced = []
+        self.mark = Mark()
+        self.returned = math.inf   # the time, set by the application's thread as it returns
+
+
+class Submissions:
+    """The submissions of a session whose callbacks are held; runs in the thread of the engine."""
+
+    def __init__(self, loop: Loop, connection: ClientConnection) -> None:
+        self._loop = loop
+        self._connection = connection
+        self._held: dict[Submission, None] = {}   # the oldest first
+        self._returning: dict[Submission, None] = {}
+        self._timer: Timer | None = None
+        self.on_announced: Callable[[], object] = lambda: None
+        """Called when callbacks are not held any more."""
+
+    @property
+    def mark(self) -> Mark:
+        """The last position of the connection whose states have all been announced."""
+        return next(iter(self._held)).mark if self._held else self._connection.mark
+
+    def hold(self, submission: Submission) -> None:
+        """Hold the callbacks of the entities of a submission until its call has returned."""
+        self.look()
+        submission.mark = self._connection.mark
+        submission.tracker.hold(submission)
+        self._held[submission] = None
+
+    def returns(self, submission: Submission) -> None:
+        """Watch for the return of a submission, which the application's thread can make from now on."""
+        if submission in self._held:
+            self._returning[submission] = None
+            self._look_later()
+
+    def look(self) -> None:
+        """Announce the states of the submissions that have returned; called before new states are announced, too."""
+        if not self._returning:
+            return
+        latest = time.monotonic() - HEAD_START
+        due = [submission for submission in self._returning if submission.returned <= latest]
+        if due:
+            self._announce(due)
+            self.on_announced()
+
+    def announce_all(self) -> None:
+        """Announce all states that are held, as the session ends."""
+        self._announce(list(self._held))
+
+    def _look_later(self) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_later(LOOK, self._look_again)
+
+    def _look_again(self) -> None:
+        self._timer = None
+        self.look()
+        if self._returning:
+            self._look_later()
+
+    def _announce(self, submissions: Sequence[Submission]) -> None:
+        for submission in submissions:
+            del self._held[submission]
+            self._returning.pop(submission, None)
+            submission.tracker.announce_held(submission)

@@ -16,7 +16,7 @@ from rp_api.distributions import require
 from rp_api.failures.kinds import CANCELED
 from rp_api.resources import Slot
 from rp_api.wire import codec
-from rp_client.executor.requirements import minutes, size
+from rp_client.executor.calls import minutes, size
 from rp_client.executor.sharing import Shape, Size
 from rp_client.flow.submission import plain, verified
 from rp_client.pilot import Pilot

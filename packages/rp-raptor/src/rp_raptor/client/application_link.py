@@ -27,8 +27,8 @@ from rp_api.system.shared_directory import place
 from rp_api.transport.access import Access
 from rp_api.transport.connection import Connection, arrivals
 from rp_api.transport.keys import Tally
-from rp_raptor.objects.download import read_piece
 from rp_raptor.objects.reference import Observer, Owned
+from rp_raptor.objects.transfer import read_piece
 from rp_raptor.wire import payload
 from rp_raptor.wire.batch import Payloads, pack_message
 from rp_raptor.wire.ids import Held, hold, release

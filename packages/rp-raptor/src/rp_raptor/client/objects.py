@@ -13,8 +13,7 @@ from rp_api.loop.event_loop import Loop
 from rp_api.system.owner_process import OwnerProcess
 from rp_raptor.client.application_link import ApplicationLink, Master
 from rp_raptor.errors import CallLost
-from rp_raptor.objects.reference import ObjectRef, Owned, own
-from rp_raptor.objects.store import Store
+from rp_raptor.objects.reference import ObjectRef, Owned, Store, own
 
 _WAITING, _WORKING = 0.05, 0.5   # seconds between polls of the master, as in `rp_raptor.client.caller`
 

@@ -11,11 +11,9 @@ import zmq
 from rp_api.errors import CoordinationError, sentence
 from rp_api.loop.event_loop import Loop
 from rp_api.system.shared_directory import place
-from rp_raptor.objects.download import Download
-from rp_raptor.objects.reference import ObjectRef, Observer, own
+from rp_raptor.objects.reference import ObjectRef, Observer, Store, own
 from rp_raptor.objects.registry import Answers, Holder, Registry
-from rp_raptor.objects.store import Store
-from rp_raptor.objects.transfer import ObjectServer
+from rp_raptor.objects.transfer import Download, ObjectServer
 
 Send = Callable[[list[Any]], object]
 

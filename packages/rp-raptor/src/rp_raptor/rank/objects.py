@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rp_api.errors import DeserializationError
-from rp_raptor.objects.store import Mapped
+from rp_raptor.objects.reference import Mapped
 
 
 class Objects:

@@ -33,6 +33,7 @@ from rp_api.values import from_plain
 from rp_api.wire import codec
 from rp_profiling.write.calls import PART
 from rp_raptor import communicators
+from rp_raptor.definitions import set_worker_object
 from rp_raptor.errors import CallCanceled, CallTimeout
 from rp_raptor.loading import load_class
 from rp_raptor.objects.reference import set_resolver
@@ -62,7 +63,6 @@ from rp_raptor.wire.rank_protocol import (
 )
 from rp_raptor.wire.requirements import is_for_agent, needs_of
 from rp_raptor.worker.estimate import span
-from rp_raptor.worker_methods import set_worker_object
 
 if TYPE_CHECKING:
     from rp_raptor.rank.async_calls import AsyncCalls

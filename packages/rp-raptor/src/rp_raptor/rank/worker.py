@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from rp_api.constants import TASK_EVAL, TASK_EXEC, TASK_FUNCTION, TASK_METHOD, TASK_PROC, TASK_SHELL
 from rp_raptor import communicators
+from rp_raptor.definitions import find_method
 from rp_raptor.rank import modes
 from rp_raptor.rank.capture import captured
 from rp_raptor.wire.rank_protocol import RANK_VARIABLE, RUN_VARIABLE
-from rp_raptor.worker_methods import find_method
 
 if TYPE_CHECKING:
     from rp_raptor.own_profile import Profile

@@ -19,10 +19,9 @@ from rp_raptor.wire.payload import join_parts
 from rp_raptor.wire.rank_protocol import pack_ids
 from rp_raptor.worker.call_queue import Attributes, CallQueue
 from rp_raptor.worker.estimate import Estimate
-from rp_raptor.worker.groups import Group, Groups, has_failed
 from rp_raptor.worker.interrupts import Interrupts, Port, error
 from rp_raptor.worker.rank_queue import RankQueue
-from rp_raptor.worker.spanning import GROUP_GRACE, SpanningCalls
+from rp_raptor.worker.spanning import GROUP_GRACE, Group, Groups, SpanningCalls, has_failed
 
 TAKE_BACK_DELAY = 0.01
 """Seconds that a rank may be in a call before the untaken calls behind it may be taken back."""

@@ -30,10 +30,9 @@ from rp_raptor.worker.master_connection import MasterConnection
 from rp_raptor.worker.mpi_launch import Launcher, find_launcher, has_mpi4py
 from rp_raptor.worker.objects import Objects
 from rp_raptor.worker.rank_processes import Direct, Job
-from rp_raptor.worker.rank_server import RankServer
+from rp_raptor.worker.rank_server import RankServer, WorkerEnvironment
 from rp_raptor.worker.spanning import SpanningCalls
 from rp_raptor.worker.spanning_job import SpanningJob, load_command
-from rp_raptor.worker.worker_environment import WorkerEnvironment
 
 _STOP = 2.0   # seconds for idle ranks to end
 _TERMINATE = 2.0   # seconds for ranks to write their traces

@@ -13,9 +13,8 @@ from rp_api.loop.event_loop import Loop
 from rp_api.system.network import address_towards
 from rp_api.system.shared_directory import place
 from rp_api.transport.access import Access
-from rp_raptor.objects.download import Download
-from rp_raptor.objects.store import Store
-from rp_raptor.objects.transfer import ObjectServer, Transfer
+from rp_raptor.objects.reference import Store
+from rp_raptor.objects.transfer import Download, ObjectServer, Transfer
 
 _ATTEMPTS = 5   # holders that are tried for one object
 

@@ -13,7 +13,7 @@ from rp_agent.executor.launching.environment import PilotContext
 from rp_agent.executor.launching.outcome import exit_code_of_task, fail
 from rp_agent.executor.popen.component import Executor
 from rp_agent.executor.run import Run
-from rp_agent.executor.shell import program
+from rp_agent.executor.shell import shell_loop
 from rp_agent.executor.shell.shell_loop import SHELL_NAME, ShellLoop
 from rp_agent.launch_method.base import LaunchMethod
 from rp_agent.task import AgentTask
@@ -33,7 +33,7 @@ class ShellExecutor(Executor):
 
     def _make_loop(self, context: PilotContext) -> ShellLoop:
         shared = list(self._environment.with_gpus.block({}))   # `env` can add variables, and remove none
-        prologue = program.prologue(context.base_env.get('PATH', os.defpath), shared)
+        prologue = shell_loop.prologue(context.base_env.get('PATH', os.defpath), shared)
         messages = os.path.join(context.own_sandbox, f'{self.uid}.sh.err')
         return ShellLoop(self.uid, prologue, frozenset(shared), messages, context.belongs, self._shell_died)
 

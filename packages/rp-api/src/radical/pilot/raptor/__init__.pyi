@@ -6,6 +6,7 @@ from radical.pilot.raptor import worker_default as worker_default
 from radical.pilot.raptor import worker_mpi as worker_mpi
 from rp_raptor.client.futures import Executor as Executor
 from rp_raptor.client.stream import stream as stream
+from rp_raptor.definitions import worker_method as worker_method
 from rp_raptor.errors import CallLost as CallLost
 from rp_raptor.errors import RemoteError as RemoteError
 from rp_raptor.master.master import Master as Master
@@ -14,4 +15,3 @@ from rp_raptor.rank.worker import DefaultWorker as DefaultWorker
 from rp_raptor.rank.worker import MPIWorker as MPIWorker
 from rp_raptor.rank.worker import MPIWorkerRank as MPIWorkerRank
 from rp_raptor.rank.worker import Worker as Worker
-from rp_raptor.worker_methods import worker_method as worker_method
