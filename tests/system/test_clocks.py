@@ -11,7 +11,7 @@ import pytest
 from conftest import pilot_description, traces_in_order
 
 import radical.pilot as rp
-from rp_profiling.read.clock import parse_sync
+from rp_profiling.read.align import parse_sync
 from rp_profiling.read.profile import read_profile
 from rp_profiling.read.trace import read_trace
 

@@ -14,7 +14,7 @@ import zmq
 from pipeline_support import ALL, LAYOUTS, Agent
 
 from rp_agent.raptor import wiring
-from rp_agent.raptor.start import find_program
+from rp_agent.raptor.submissions import find_program
 from rp_agent.task import AgentTask, Description
 from rp_api import constants as c
 from rp_api import distributions, states

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rp_agent.services.free_ports import free_port
+from rp_agent.services.instance import free_port
 from rp_agent.services.probes import Lines, Seen, Target, look_of, put_aside, signs
 from rp_api.description.service import probe_of
 

@@ -11,7 +11,7 @@ import pytest
 from rp_api.description.pilot import PilotDescription
 from rp_api.errors import DescriptionError, PlatformError
 from rp_api.platforms.definition import ResourceConfig
-from rp_client.launcher.settings import agent_settings
+from rp_client.launcher.launchers import agent_settings
 
 
 @pytest.fixture(autouse=True)

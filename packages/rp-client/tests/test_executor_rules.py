@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 import radical.pilot as rp
-from rp_client.executor.allocation import describe
+from rp_client.executor.allocation import Need, Shape, Size, check, describe, fits, most_ranks, ranks_of_workers
+from rp_client.executor.cached import DroppableFuture
 from rp_client.executor.calls import Requirements, checked, minutes
 from rp_client.executor.deferred import Waiting, futures_in, with_values
-from rp_client.executor.futures import DroppableFuture
 from rp_client.executor.programs import Program, Programs, texts
-from rp_client.executor.sharing import Need, Shape, Size, check, fits, most_ranks, ranks_of_workers
 
 NODE = Size(8, 2, 1)
 TWO = Size(16, 4, 2)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from traced_session import HEADER, SESSION, START, events_of, uid_of, write_session
 
 from rp_profiling.check import check_trace
-from rp_profiling.read import clock
+from rp_profiling.read import align
 from rp_profiling.read.columns import TICKS, Columns
 from rp_profiling.read.match import group
 from rp_profiling.read.names import Names
@@ -195,10 +195,10 @@ def test_a_pilot_with_a_wrong_clock_is_brought_into_order(wrong: int, tmp_path: 
 
 
 def test_a_clock_is_moved_only_as_far_as_needed() -> None:
-    assert clock.shift(1.0, 2.0) == 0
-    assert clock.shift(-1.0, 5.0) == 1.0
-    assert clock.shift(5.0, -2.0) == -2.0
-    assert clock.shift(None, None) == 0
+    assert align.shift(1.0, 2.0) == 0
+    assert align.shift(-1.0, 5.0) == 1.0
+    assert align.shift(5.0, -2.0) == -2.0
+    assert align.shift(None, None) == 0
 
 
 def test_the_session_is_named_like_its_directory(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rp_api.description.task import TaskDescription
 from rp_api.partitions import partition_uid
@@ -11,7 +11,6 @@ from rp_client.pilot import Pilot
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from typing import Any
 
     from rp_client.task_manager import TaskManager
 

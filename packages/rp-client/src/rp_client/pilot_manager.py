@@ -29,9 +29,8 @@ from rp_client.flow.partitions import Partitions, first_uids
 from rp_client.flow.pilot_flow import GRACE, PilotFlow
 from rp_client.flow.submission import agent_services
 from rp_client.ids import Uids, chosen, is_one, uid_of, uids_of
-from rp_client.launcher.launchers import launcher_class
+from rp_client.launcher.launchers import agent_settings, launcher_class
 from rp_client.launcher.sandbox import PilotSandboxes, pilot_sandboxes
-from rp_client.launcher.settings import agent_settings
 from rp_client.pilot import Pilot
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
 
 from rp_api import states
 from rp_api.constants import AGENT_SERVICE, TASK_EXECUTABLE, TASK_SERVICE, TASK_STATE
-from rp_api.coordination.contract import PackedInfo, packed_info
+from rp_api.coordination.contract import KnownTask, PackedInfo, packed_info
 from rp_api.description.html_table import html_table
 from rp_api.description.task import TaskDescription
 from rp_api.errors import DeserializationError
@@ -25,7 +25,6 @@ from rp_client.engine.callbacks import SHOWN_STATES
 from rp_client.ids import Form, marked, of_task
 
 if TYPE_CHECKING:
-    from rp_api.coordination.contract import KnownTask
     from rp_api.failures.task_error import TaskError
     from rp_client.engine.waiting import Listener
     from rp_client.pilot import Pilot

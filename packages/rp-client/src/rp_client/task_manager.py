@@ -41,10 +41,9 @@ from rp_client.old_names import OldMethods
 from rp_client.pilot import Pilot
 from rp_client.raptor import Descriptions, RaptorMaster, RaptorWorker, kind_of, of_mode
 from rp_client.scheduler.base import TaskScheduler
-from rp_client.scheduler.component import TaskScheduling
-from rp_client.scheduler.find import find
+from rp_client.scheduler.component import TaskScheduling, find
 from rp_client.stager.input import TaskStagingInput
-from rp_client.stager.output import TaskStagingOutput
+from rp_client.stager.output import TaskStagingOutput, open_output
 from rp_client.sweep import ChunkTask, Sweep
 from rp_client.task import Task
 
@@ -513,8 +512,6 @@ class TaskManager(OldMethods):
 
     def _open_output(self, task: Task, path: str) -> BinaryIO:
         """Open a file that a task has written; see `Task.open_stdout`."""
-        from rp_client.stager.outputs import open_output
-
         self._check_process()
         return open_output(task, path)
 

@@ -8,7 +8,8 @@ sent with each call.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 from rp_api import pickles
 from rp_api.by_value.snapshot import Snapshot
-from rp_raptor import communicators
+from rp_api.errors import CoordinationError
 from rp_raptor.objects.reference import Owned
 from rp_raptor.unchanged import unchanged
 from rp_raptor.wire.payload import define, encode_call, pickled_apart, pickled_function
@@ -127,7 +128,7 @@ def call_along(*given: Any) -> Any:
     """Call a function that was sent with its call, on a worker, which may insert a communicator as first argument."""
     *comm, function, buffers, args, kwargs = given
     for each in comm:
-        args, kwargs = communicators.insert(each, args, kwargs) or ([each, *args], kwargs)
+        args, kwargs = insert(each, args, kwargs) or ([each, *args], kwargs)
     restored: Any = pickles.restore(function, 'a function', buffers)
     return restored(*args, **kwargs)
 
@@ -201,3 +202,45 @@ def find_method(worker: Any, name: str) -> Any:
                  and callable(own.get(each, getattr(type(worker), each, None)))]
         raise ValueError(f'{type(worker).__name__} has no method {name!r}; its methods are {", ".join(found)}')
     return method
+
+
+Arguments = tuple[list[Any], dict[str, Any]]
+
+
+def start_mpi(ranks: int) -> int:
+    """Initialise MPI on all ranks of a job of `ranks` ranks; return the rank in COMM_WORLD."""
+    from mpi4py import MPI  # the import initialises MPI
+
+    world = MPI.COMM_WORLD
+    if world.size != ranks:
+        raise CoordinationError(f'COMM_WORLD has {world.size} ranks instead of {ranks}: mpiexec and the library that '
+                                'mpi4py loads belong to different MPI installations')
+    return int(world.rank)
+
+
+@contextmanager
+def communicator(group: Sequence[int], tag: int) -> Generator[Any, None, None]:
+    """Return a communicator over these ranks of COMM_WORLD; all of them have to call this. It is freed at exit."""
+    from mpi4py import MPI
+
+    members = MPI.COMM_WORLD.group.Incl(list(group))
+    try:
+        made = MPI.COMM_WORLD.Create_group(members, tag)
+    finally:
+        members.Free()
+    try:
+        yield made
+    finally:
+        made.Free()
+
+
+def insert(comm: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Arguments | None:
+    """Return the arguments with the communicator in its place: the keyword `comm=None`, or a first argument None.
+
+    Return None if the call has no such place.
+    """
+    if 'comm' in kwargs and kwargs['comm'] is None:
+        return list(args), {**kwargs, 'comm': comm}
+    if args and args[0] is None:
+        return [comm, *args[1:]], kwargs
+    return None

@@ -10,7 +10,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from rp_api import pickles
-from rp_raptor import communicators
+from rp_raptor import definitions
 from rp_raptor.errors import InitializerFailed
 
 _initialized: dict[str, str] = {}
@@ -40,7 +40,7 @@ def call_initialized(*given: Any) -> Any:
     if _initialized[name]:
         raise InitializerFailed(_initialized[name])
     for each in comm:
-        args, kwargs = communicators.insert(each, args, kwargs) or ([each, *args], kwargs)
+        args, kwargs = definitions.insert(each, args, kwargs) or ([each, *args], kwargs)
     return _restored(fn)(*args, **kwargs)
 
 

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rp_agent.raptor import start
+from rp_agent.raptor import submissions
 from rp_agent.raptor.master import Master, how_it_ended
 from rp_agent.raptor.master_registry import MasterRegistry, fail
 from rp_agent.raptor.submissions import RaptorPorts, Submissions, apply, has_run, with_told
@@ -120,7 +120,7 @@ class Raptor(Component):
     def _can_start(self, task: AgentTask) -> bool:
         """Return whether a master or worker has a program; if not, its task fails."""
         try:
-            start.find_program(task.description, self._ports.environment)
+            submissions.find_program(task.description, self._ports.environment)
         except Exception as error:   # concerns this task alone
             if not isinstance(error, ValueError):
                 task.broke(error, 'starting')

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rp_agent.prerequisites.gate import Gate
 from rp_agent.prerequisites.needs import PILOT, SERVICE, Need
-from rp_agent.services.free_ports import free_port
-from rp_agent.services.instance import ServiceTask
+from rp_agent.services.instance import ServiceTask, free_port
 from rp_agent.services.probes import can_repeat, put_aside, signs
 from rp_agent.services.registry import Instance, Registry, variable
 from rp_agent.services.watch import Watch, WatchPorts

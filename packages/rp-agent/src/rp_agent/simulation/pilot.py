@@ -11,8 +11,8 @@ from rp_agent.instance_nodes import divide, parts
 from rp_agent.lifetime import in_batch, limit
 from rp_agent.pipeline import retry
 from rp_agent.resource_manager.base import Allocation
+from rp_agent.resource_manager.batch import Shape
 from rp_agent.resource_manager.granted import Node
-from rp_agent.resource_manager.shape import Shape
 from rp_agent.scheduler.component import Scheduler
 from rp_agent.scheduler.policy import Item
 from rp_agent.simulation.launchers import Launchers

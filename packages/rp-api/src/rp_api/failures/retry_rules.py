@@ -14,30 +14,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rp_api.backoff import backoff
-from rp_api.failures.kinds import (
-    CANCELED,
-    DEPENDENCY,
-    DESCRIPTION,
-    EXCEPTION,
-    EXIT,
-    INTERNAL,
-    KINDS,
-    LOST,
-    MEMORY,
-    NODE,
-    OUTPUT,
-    PILOT,
-    SIGNAL,
-    STAGING,
-    TIMEOUT,
-)
+from rp_api.failures import kinds as k
+from rp_api.failures.kinds import KINDS
 from rp_api.record import CastError, integer, number
 from rp_api.system.signals import name_of
 
-BY_DEFAULT = frozenset({EXIT, SIGNAL, MEMORY, OUTPUT, EXCEPTION, TIMEOUT, NODE, PILOT, LOST, INTERNAL})
+BY_DEFAULT = frozenset(
+    {k.EXIT, k.SIGNAL, k.MEMORY, k.OUTPUT, k.EXCEPTION, k.TIMEOUT, k.NODE, k.PILOT, k.LOST, k.INTERNAL})
 """The kinds of failures that are retried without `retry_on`: what may succeed the next time."""
 
-NEVER = frozenset({CANCELED, DEPENDENCY, DESCRIPTION, STAGING})
+NEVER = frozenset({k.CANCELED, k.DEPENDENCY, k.DESCRIPTION, k.STAGING})
 """The kinds of failures that are never retried: another run of the program does not change them."""
 
 RESTARTS = 3
@@ -126,7 +112,7 @@ class RetryRules:
         if not self._rules and self._retries:
             self._rules = set(BY_DEFAULT)
         if restartable:
-            self._rules |= {NODE, PILOT}
+            self._rules |= {k.NODE, k.PILOT}
         self.most = 1 + self._retries
         """The number of attempts that may fail; those that were lost do not count."""
 

@@ -8,19 +8,8 @@ from typing import Any
 
 from rp_api import states
 from rp_api.errors import PilotError
-from rp_api.failures.kinds import (
-    CANCELED,
-    EXCEPTION,
-    EXIT,
-    INTERNAL,
-    KINDS,
-    LOST,
-    MEMORY,
-    NODE,
-    PILOT,
-    SIGNAL,
-    TIMEOUT,
-)
+from rp_api.failures import kinds as k
+from rp_api.failures.kinds import KINDS
 from rp_api.system.signals import name_of
 
 
@@ -88,8 +77,8 @@ class TaskMemoryError(TaskError):
 
 
 _CLASSES: Mapping[str, type[TaskError]] = {
-    CANCELED: TaskCanceledError, TIMEOUT: TaskTimeoutError, MEMORY: TaskMemoryError,
-    NODE: TaskLostError, PILOT: TaskLostError, LOST: TaskLostError}
+    k.CANCELED: TaskCanceledError, k.TIMEOUT: TaskTimeoutError, k.MEMORY: TaskMemoryError,
+    k.NODE: TaskLostError, k.PILOT: TaskLostError, k.LOST: TaskLostError}
 
 
 def task_error(uid: str, state: str, info: Mapping[str, Any], outputs: Mapping[str, str]) -> TaskError | None:
@@ -109,7 +98,7 @@ def task_error(uid: str, state: str, info: Mapping[str, Any], outputs: Mapping[s
     record = info.get('error') or {}
     code = info.get('exit_code')
     kind = _kind(state, code, record)
-    number = record.get('signal', -code if code and code < 0 and kind != CANCELED else None)
+    number = record.get('signal', -code if code and code < 0 and kind != k.CANCELED else None)
     path, lines = _explanation(kind, info, outputs)
     return _CLASSES.get(kind, TaskError)(
         uid, kind, record.get('sentence') or _sentence(kind, info), exit_code=code, signal_number=number,
@@ -122,8 +111,8 @@ def _kind(state: str, code: int | None, record: Mapping[str, Any]) -> str:
     if kind in KINDS:
         return kind
     if state == states.CANCELED:
-        return CANCELED
-    return INTERNAL if not code else SIGNAL if code < 0 else EXIT
+        return k.CANCELED
+    return k.INTERNAL if not code else k.SIGNAL if code < 0 else k.EXIT
 
 
 def _explanation(kind: str, info: Mapping[str, Any], outputs: Mapping[str, str]) -> tuple[str | None, str]:
@@ -135,13 +124,13 @@ def _explanation(kind: str, info: Mapping[str, Any], outputs: Mapping[str, str])
     for name in ('stderr', 'stdout'):
         if isinstance(text := info.get(name), str) and text.strip():
             return outputs.get(name), text.rstrip()
-    traceback = info.get('exception_detail') if kind == EXCEPTION else None
+    traceback = info.get('exception_detail') if kind == k.EXCEPTION else None
     return record.get('path'), str(record.get('lines') or traceback or '').rstrip()
 
 
 def _sentence(kind: str, info: Mapping[str, Any]) -> str:
     """Return the explanation of a failure whose record has none."""
-    if kind in (EXIT, SIGNAL) and info.get('exception_detail'):
+    if kind in (k.EXIT, k.SIGNAL) and info.get('exception_detail'):
         return str(info['exception_detail']).partition('\n')[0]
     return str(info.get('exception') or KINDS[kind])
 

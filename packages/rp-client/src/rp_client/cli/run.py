@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rp_api.errors import PilotError
-from rp_client.cli.run_inputs import UsageError, jobs, rows, split, varying
+from rp_client.cli.run_inputs import Job, UsageError, jobs, rows, split, varying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from rp_client.cli.joblog import Joblog
     from rp_client.cli.run_file import RunFile
-    from rp_client.cli.run_inputs import Job
 
 _MAX_COUNTED = 100
 """Failed tasks that the exit code counts; it is one more if there are more."""

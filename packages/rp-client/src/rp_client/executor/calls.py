@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 from rp_api.distributions import require
-from rp_client.executor.sharing import Shape
+from rp_client.executor.allocation import Shape
 from rp_client.raptor import RaptorMaster
 
 

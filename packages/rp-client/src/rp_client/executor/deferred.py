@@ -12,9 +12,8 @@ from rp_api.errors import SerializationError, sentence
 from rp_api.failures.kinds import DEPENDENCY
 from rp_api.failures.task_error import TaskError
 from rp_api.functions import serialize_obj
-from rp_client.executor.cached import CachedCall
+from rp_client.executor.cached import CachedCall, DroppableFuture
 from rp_client.executor.calls import Requirements, on_workers
-from rp_client.executor.futures import DroppableFuture
 from rp_client.executor.manager import Manager
 from rp_client.executor.programs import Program, texts
 from rp_client.task import Task

@@ -7,7 +7,7 @@ attaches finds it. Its launcher watches the job, and its agent reports states; t
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,17 +19,15 @@ from rp_api.platforms.definition import ResourceConfig
 from rp_api.system.host import host_id
 from rp_client.engine.tracker import Change, Tracker
 from rp_client.flow.launching import Launch, PilotLaunching
-from rp_client.flow.partitions import Partitions
+from rp_client.flow.partitions import Partitions, SessionServices
 from rp_client.launcher.base import Context, End, Launcher, Reports
 from rp_client.launcher.launchers import Launchers
 from rp_client.launcher.network import own_address
 from rp_client.pilot import Pilot
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from concurrent.futures import Future
 
-    from rp_client.flow.partitions import SessionServices
     from rp_profiling.write.tracer import Tracer
 
 _log = logging.getLogger('radical.pilot.pilot_manager')

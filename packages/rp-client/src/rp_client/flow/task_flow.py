@@ -21,8 +21,7 @@ from rp_api.failures.losses import DEATH, END, LOST, suspicion
 from rp_client.cache.tasks import Hit, TaskCache
 from rp_client.engine.tracker import Change, Tracker
 from rp_client.flow.chunk_flow import ChunkFlow, batches, uids_of
-from rp_client.flow.draining import Draining, is_returned, may_move
-from rp_client.flow.fates import Fate, fate, is_ended_by_user, is_unstarted
+from rp_client.flow.fates import Draining, Fate, fate, is_ended_by_user, is_returned, is_unstarted, may_move
 from rp_client.flow.no_pilot import PilotWatch
 from rp_client.pilot import Pilot
 from rp_client.raptor import RaptorMaster

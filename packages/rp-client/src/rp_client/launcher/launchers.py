@@ -7,12 +7,16 @@ library that once submitted its jobs.
 
 from __future__ import annotations
 
+import json
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rp_api.errors import PlatformError
+from rp_api.description.pilot import PilotDescription
+from rp_api.errors import DescriptionError, PlatformError
 from rp_api.extensions import installed, load
+from rp_api.platforms.agent_config import check
 from rp_api.platforms.definition import ResourceConfig
+from rp_api.platforms.load import load_config, merge
 from rp_api.platforms.systems import SCHEMES
 from rp_client.launcher.base import Context, Launcher
 from rp_client.launcher.local import LocalLauncher
@@ -89,3 +93,19 @@ class Launchers:
         """Stop watching agents; see `Launcher.leave`."""
         for launcher in self._made.values():
             launcher.leave()
+
+
+def agent_settings(platform: ResourceConfig, description: PilotDescription) -> dict[str, Any]:
+    """Return the platform's `agent_config`, possibly from a file `agent_<name>.json`, merged with `_config`.
+
+    The agent checks the result when it starts; numbers of clones and workers are checked here.
+    """
+    named = platform.agent_config
+    settings = merge(load_config('agent', named) if isinstance(named, str) else named, description['_config'])
+    try:
+        json.dumps(settings)
+    except (TypeError, ValueError) as error:
+        raise DescriptionError(f'PilotDescription._config is {description["_config"]!r}, it must be valid JSON: '
+                               f'{error}') from None
+    check(settings)
+    return settings

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
-from rp_api import states
-from rp_api.constants import RAPTOR_MASTER, RAPTOR_WORKER, TMGR_SCHEDULING_COMPONENT
+from rp_api import extensions, states
+from rp_api.constants import (
+    RAPTOR_MASTER,
+    RAPTOR_WORKER,
+    SCHEDULER_BACKFILLING,
+    SCHEDULER_ROUND_ROBIN,
+    TMGR_SCHEDULING_COMPONENT,
+)
 from rp_api.description import task as names
+from rp_api.errors import PlatformError
 from rp_api.partitions import partition_uid
 from rp_api.uid_set import UidSet
 from rp_client.common_description import NOTHING, CommonDescription
@@ -325,3 +332,17 @@ def _place(partition: Partition) -> Place:
         'cores', 'gpus', 'cores_per_node', 'gpus_per_node', 'mem_per_node'))
     return Place(partition.number, cores, gpus, cores_per_node, gpus_per_node, mem_per_node,
                  mem_per_node * len(details.get('node_list', ())))
+
+
+GROUP = 'radical_pilot.task_schedulers'
+
+_OWN = {SCHEDULER_ROUND_ROBIN: 'rp_client.scheduler.round_robin:RoundRobin',
+        SCHEDULER_BACKFILLING: 'rp_client.scheduler.backfilling:Backfilling'}
+
+
+def find(name: str) -> type[TaskScheduler]:
+    """Return the class of the task scheduler of that name; raise `ValueError`, with all names, if it is unknown."""
+    try:
+        return cast('type[TaskScheduler]', extensions.find(GROUP, name, _OWN, f'scheduler {name!r}'))
+    except PlatformError as error:
+        raise ValueError(str(error)) from None

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from rp_api import states
 from rp_api.constants import TMGR_STAGING_OUTPUT_COMPONENT
-from rp_api.errors import sentence
+from rp_api.errors import PilotError, sentence
 from rp_api.failures.kinds import STAGING
 from rp_api.loop.offload import Offload
-from rp_api.staging.directive import Directive
+from rp_api.staging.directive import Directive, expand
+from rp_api.staging.location import resolve
+from rp_api.system.readable import open_regular
 from rp_client.component import ClientComponent
-from rp_client.stager.base import OUTWARDS, Errors, Sandbox, bulks, client_directives, transfer
+from rp_client.stager.base import OUTWARDS, Errors, Sandbox, bulks, client_directives, pilot_files, transfer
 from rp_client.task import Task
 from rp_profiling.write.tracer import Tracer
 
@@ -101,3 +104,31 @@ class TaskStagingOutput(ClientComponent):
             return finished
         return Finished(finished.task, states.FAILED, {
             'exception': sentence(error), 'exception_detail': 'output staging failed', 'error': {'kind': STAGING}})
+
+
+def open_output(task: Task, path: str) -> BinaryIO:
+    """Open a file of a bound task. One of another host is copied to a temporary file, which goes with the last use.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        OSError: It cannot be read, or is no regular file.
+        PilotError: The host cannot be reached.
+    """
+    sandbox = task.sandbox or ''
+    wanted = expand([{'source': path, 'target': 'output'}])
+    try:
+        with pilot_files(task._pilot) as files:
+            files.fetch([(sandbox, wanted)], OUTWARDS)
+            there = files.of(sandbox)
+            (directive,) = there.directives(wanted, OUTWARDS)
+            return open_regular(resolve(directive['source'], OUTWARDS[0], there.sandboxes))
+    except FileNotFoundError:
+        raise FileNotFoundError(errno.ENOENT, _why_not(task), path) from None
+    except PilotError as error:
+        raise PilotError(f'the output of {task.uid} cannot be read: {error}') from error
+
+
+def _why_not(task: Task) -> str:
+    if task._sparse().get('cleanup'):
+        return f'the sandbox of {task.uid} was removed, as its description asks for (cleanup)'
+    return f'{task.uid} is {task.state} and has not written this file, or it was removed'

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rp_profiling.read.align import on_reference
-from rp_profiling.read.clock import Sync, parse_sync
+from rp_profiling.read.align import Sync, on_reference, parse_sync
 from rp_profiling.read.columns import TICKS
 from rp_profiling.read.trace import Trace
 from rp_profiling.write.calls import (

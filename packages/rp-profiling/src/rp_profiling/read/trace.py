@@ -15,14 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rp_profiling.levels import DEFAULT, STATES
-from rp_profiling.read import clock, epochs
-from rp_profiling.read.align import align
+from rp_profiling.read import align, epochs
 from rp_profiling.read.columns import TICKS, Columns
 from rp_profiling.read.files import COMPRESSED, name_of, profiles_below, text_of
 from rp_profiling.read.match import group
 from rp_profiling.read.profile import Row
 
-NEVER = clock.NEVER
+NEVER = align.NEVER
 """The time of events that did not happen."""
 
 Times = NDArray[np.int64]
@@ -277,7 +276,7 @@ def _read(files: Sequence[ProfileFile]) -> Trace:
     if trace.reduced.any():
         trace.remarks.append(f'events were left out (detail {STATES!r}): the times of single steps, such as staging '
                              f'directives and launchers, need RADICAL_PILOT_PROFILE={DEFAULT}')
-    align(trace)
+    align.align(trace)
     return trace
 
 

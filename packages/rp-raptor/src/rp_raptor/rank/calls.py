@@ -11,12 +11,11 @@ from rp_api.errors import DeserializationError
 from rp_api.wire import codec
 from rp_api.wire.codec import NOTHING
 from rp_profiling.write.calls import ASYNC, DONE, FAILED, FUNCTION, INTERRUPTED
-from rp_raptor import communicators
+from rp_raptor import definitions
 from rp_raptor.errors import CallCanceled, CallTimeout
 from rp_raptor.rank import modes
-from rp_raptor.rank.failures import encode_error
 from rp_raptor.rank.prepared import DECISIVE, Prepared
-from rp_raptor.rank.process_end import end_if_forked
+from rp_raptor.rank.process_end import encode_error, end_if_forked
 from rp_raptor.rank.recorder import CallRecorder
 from rp_raptor.rank.running import Functions, arguments
 from rp_raptor.wire import payload
@@ -70,7 +69,7 @@ class Calls:
             finally:
                 worker._rp_comm = None
         fid, args, kwargs = _function_call(call)
-        args, kwargs = communicators.insert(comm, args, kwargs or {}) or ([comm, *args], kwargs or {})
+        args, kwargs = definitions.insert(comm, args, kwargs or {}) or ([comm, *args], kwargs or {})
         return self.functions.invoke(fid, args, kwargs)
 
     def run_described(self, task: Mapping[str, Any], variables: Mapping[str, str]) -> bytes | Later:

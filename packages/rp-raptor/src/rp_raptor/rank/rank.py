@@ -32,7 +32,7 @@ from rp_api.transport.keys import KeyPair, make_client
 from rp_api.values import from_plain
 from rp_api.wire import codec
 from rp_profiling.write.calls import PART
-from rp_raptor import communicators
+from rp_raptor import definitions
 from rp_raptor.definitions import set_worker_object
 from rp_raptor.errors import CallCanceled, CallTimeout
 from rp_raptor.loading import load_class
@@ -280,7 +280,7 @@ class Rank:
                       devices: list[str]) -> None:
         """Run this rank's part of a call, with a communicator over the group; each rank has its GPUs."""
         def run(call: bytes) -> bytes:
-            with communicators.communicator(group, tag) as comm:
+            with definitions.communicator(group, tag) as comm:
                 return self._completed(self._calls.run_part(call, comm))  # type: ignore[union-attr]
         self._flush()
         start = perf_counter()
@@ -393,7 +393,7 @@ def _bound(cpus: list[int]) -> Generator[None, None, None]:
 def connect() -> Rank:
     """Return this process as the rank that the environment describes."""
     run = load_run(os.environ[RUN_VARIABLE])
-    rank = communicators.start_mpi(run.ranks) if run.mpi else int(os.environ[RANK_VARIABLE])
+    rank = definitions.start_mpi(run.ranks) if run.mpi else int(os.environ[RANK_VARIABLE])
     if rank not in run.numbers:
         raise CoordinationError(f'rank {rank} was started on the node of the ranks {run.numbers}')
     place = run.numbers.index(rank)

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from rp_api.constants import TASK_EVAL, TASK_EXEC, TASK_FUNCTION, TASK_METHOD, TASK_PROC, TASK_SHELL
-from rp_raptor import communicators
+from rp_raptor import definitions
 from rp_raptor.definitions import find_method
 from rp_raptor.rank import modes
 from rp_raptor.rank.capture import captured
@@ -183,7 +183,7 @@ class Worker:
             return self._rp_call(self._rp_function(name), description)
         func, args, kwargs = found
         if self._rp_comm is not None:
-            placed = communicators.insert(self._rp_comm, args, kwargs)
+            placed = definitions.insert(self._rp_comm, args, kwargs)
             if placed is None:
                 raise RuntimeError('a PythonTask for several ranks needs a place for the communicator: comm=None, '
                                    'or None as first argument')

@@ -11,7 +11,7 @@ from pymongo.database import Database
 
 from rp_api import states
 from rp_api.coordination.mongodb import documents, presence, server
-from rp_api.coordination.mongodb.names import find_all
+from rp_api.coordination.mongodb.coordinator import find_all
 from rp_api.coordination.mongodb.server import Collection, Document
 from rp_api.coordination.sessions import known
 from rp_api.errors import CoordinationError

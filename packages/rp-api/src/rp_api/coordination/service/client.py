@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import zmq
 
 from rp_api.coordination.connections.embedded import HubClientConnection, agent_access
 from rp_api.coordination.contract import PROTOCOL, ClientConnection
-from rp_api.coordination.coordinator import Coordinator
+from rp_api.coordination.coordinator import Coordinator, Settings
 from rp_api.coordination.service import access as hub_access
 from rp_api.coordination.service.access import HubAccess, split_url
 from rp_api.coordination.service.request import ask
@@ -19,9 +18,6 @@ from rp_api.loop.event_loop import Loop
 from rp_api.transport.access import Access
 from rp_api.transport.connection import Connection, arrivals, refuse_loudly
 from rp_api.wire import codec
-
-if TYPE_CHECKING:
-    from rp_api.coordination.coordinator import Settings
 
 OPEN_TIMEOUT_S = 60.0
 """Seconds that the hub may take to serve a session."""
