@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from rp_client.launcher.batch.process import Frames, pack
+from rp_client.launcher.batch.frames import Frames, pack
 
 TIMEOUT = 50.0
 

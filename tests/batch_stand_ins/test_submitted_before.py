@@ -20,7 +20,7 @@ from conftest import wait_until
 import radical.pilot as rp
 from rp_api.system.host import python_program
 from rp_client.bootstrap.prepare import stage_0
-from rp_client.launcher.batch.process import pack, received
+from rp_client.launcher.batch.frames import pack, received
 
 TIMEOUT = 60.0
 SYSTEMS = ['pbspro', 'torque', 'lsf', 'cobalt', 'loadl', 'condor', 'flux']

@@ -10,7 +10,7 @@ from rp_api.description.after import DONE, FAILED
 
 
 class End(NamedTuple):
-    """How a task has ended: its final state, and unless that is DONE, the reason (see `reasons.ending`)."""
+    """How a task has ended: its final state, and unless that is DONE, the reason (see `ending`)."""
 
     state: str
     reason: str = ''

@@ -2,7 +2,7 @@
 
 One launcher starts all of them if the method can start one process per node; otherwise there is one launcher for each.
 Sub-agents read their configuration from a file that only its owner can read. `node_agent` finds the node of a
-sub-agent, and `node_ends` detects the end of one of many.
+sub-agent, and a `Reader` detects the end of one of many.
 """
 
 from __future__ import annotations

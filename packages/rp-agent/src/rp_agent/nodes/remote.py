@@ -2,7 +2,7 @@
 
 Messages consist of items, which are mappings with `component` (the instance's uid) and `op`:
 
-to the component    `put` (tasks, see `wire`), `cancel` (uids), `sweep` (uids), `signal` (number), `cancel_all`
+to the component    `put` (tasks, see `to_wire`), `cancel` (uids), `sweep` (uids), `signal` (number), `cancel_all`
                     (reason), `stop` (reason);
                     `end`, without a component, ends its process; `copy`, also without one, concerns copies on the
                     node (see `rp_agent.node_copies.receiver`)

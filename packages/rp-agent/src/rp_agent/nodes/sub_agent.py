@@ -276,7 +276,7 @@ def _of_node(path: str, *arguments: str) -> dict[str, Any]:
     from rp_agent.nodes import node_agent  # loads modules that other sub-agents do not need
 
     shared = config['sub_agent']
-    if not arguments:   # the parent is the script that reports our end (see `node_ends`)
+    if not arguments:   # the parent is the script that reports our end (see `node_launch`)
         die_with_parent(os.getppid())
     elif shared['host'] == host_id() and shared['parent'] == os.getppid():   # started without a launcher
         die_with_parent(shared['parent'])

@@ -31,7 +31,7 @@ UID = 'agent_raptor.0000'
 
 
 class PipelinePorts(NamedTuple):
-    """Callbacks of the wiring to the pipeline; see `ports.RaptorPorts`."""
+    """Callbacks of the wiring to the pipeline; see `RaptorPorts`."""
 
     enter: Callable[[list[AgentTask]], None]
     stage_output: Callable[[list[AgentTask]], None]

@@ -8,9 +8,8 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from rp_api.description.pilot import PilotDescription
-from rp_api.extensions import installed
-from rp_api.platforms import systems
 from rp_api.platforms.definition import ARCHITECTURE, ResourceConfig
+from rp_api.platforms.names import FILE_SCHEMES, HOP_SCHEMES, job_schemes, launch_methods, resource_managers
 from rp_api.record import suggestion
 
 _LEAST_MEMORY, _MOST_MEMORY = 1024, 64 * 1024**2
@@ -96,30 +95,3 @@ def _placeholders(value: Any) -> Iterator[str]:
 
 def _unknown(where: str, name: str, known: Collection[str]) -> str:
     return f'{where} has {name!r}, which is not known{suggestion(name, known)}'
-
-
-FILE_SCHEMES = frozenset(('file', 'sftp', 'ssh', 'scp', 'gsisftp', 'gsissh'))
-"""URL schemes of file systems."""
-
-HOP_SCHEMES = ('fork', 'local', 'ssh', 'gsissh')
-"""URL schemes of hosts without a batch system, and for interactive commands."""
-
-HOPS = ('', 'ssh', 'gsissh')
-"""Suffixes of a batch system's URL scheme, after a +."""
-
-
-def resource_managers() -> set[str]:
-    """Return the names of resource managers."""
-    others = {system.resource_manager for system in systems.other_systems() if system.agent}
-    return {*systems.RESOURCE_MANAGERS, *others, *installed('radical_pilot.resource_managers')}
-
-
-def launch_methods() -> set[str]:
-    """Return the names of launch methods."""
-    return {*systems.LAUNCH_METHODS, *installed('radical_pilot.launch_methods')}
-
-
-def job_schemes() -> set[str]:
-    """Schemes of URLs of job managers."""
-    kinds = {*systems.SCHEMES, *(system.scheme for system in systems.other_systems() if system.scheme)}
-    return {*HOP_SCHEMES, *(f'{kind}+{hop}' if hop else kind for kind in kinds for hop in HOPS)}

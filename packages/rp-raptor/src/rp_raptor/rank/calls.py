@@ -14,8 +14,9 @@ from rp_profiling.write.calls import ASYNC, DONE, FAILED, FUNCTION, INTERRUPTED
 from rp_raptor import definitions
 from rp_raptor.errors import CallCanceled, CallTimeout
 from rp_raptor.rank import modes
+from rp_raptor.rank.capture import encode_error
 from rp_raptor.rank.prepared import DECISIVE, Prepared
-from rp_raptor.rank.process_end import encode_error, end_if_forked
+from rp_raptor.rank.process_end import end_if_forked
 from rp_raptor.rank.recorder import CallRecorder
 from rp_raptor.rank.running import Functions, arguments
 from rp_raptor.wire import payload

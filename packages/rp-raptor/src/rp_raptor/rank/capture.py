@@ -11,6 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, TextIO
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple, TextIO
 from rp_api.pickles import missing_module
 from rp_raptor.errors import CallCanceled, CallTimeout
 from rp_raptor.rank.process_end import end_if_forked
+from rp_raptor.wire import payload
 
 MAX_STREAM_CHARS = 64 << 10
 """Characters of each stream that a result keeps, from its end. During the call all are kept."""
@@ -199,3 +201,13 @@ class _Stream(io.TextIOBase):
     @property
     def errors(self) -> str | None:  # type: ignore[override]
         return self._original.errors
+
+
+def encode_error(error: BaseException) -> bytes:
+    """Return the result of a call with this exception; interruptions become the standard library's exceptions."""
+    text = traceback_of(error)
+    if isinstance(error, CallTimeout):
+        error = TimeoutError(str(error))
+    elif isinstance(error, CallCanceled):
+        error = CancelledError(str(error))
+    return payload.encode_error(error, text)

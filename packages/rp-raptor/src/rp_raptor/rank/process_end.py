@@ -7,16 +7,12 @@ import os
 import sys
 import threading
 import traceback
-from concurrent.futures import CancelledError
 from contextlib import suppress
 from types import FunctionType
 from typing import Any, NoReturn
 
 from rp_api.by_value.references import by_reference
 from rp_api.functions import deserialize_obj, serialize_obj
-from rp_raptor.errors import CallCanceled, CallTimeout
-from rp_raptor.rank.capture import traceback_of
-from rp_raptor.wire import payload
 
 _RANK = os.getpid()
 
@@ -77,13 +73,3 @@ def _reduced(pickler: Any, value: Any) -> Any:
 def _restored(data: bytes) -> Any:
     send_by_value()   # in a process that was spawned
     return deserialize_obj(data)
-
-
-def encode_error(error: BaseException) -> bytes:
-    """Return the result of a call with this exception; interruptions become the standard library's exceptions."""
-    text = traceback_of(error)
-    if isinstance(error, CallTimeout):
-        error = TimeoutError(str(error))
-    elif isinstance(error, CallCanceled):
-        error = CancelledError(str(error))
-    return payload.encode_error(error, text)

@@ -18,7 +18,7 @@ from rp_raptor.wire.result_files import ResultFiles
 from rp_raptor.wire import store
 from rp_profiling.write import calls as records
 from rp_raptor.rank.capture import goes_on
-from rp_raptor.rank.process_end import encode_error
+from rp_raptor.rank.capture import encode_error
 from rp_raptor.rank.process_end import end_fork
 from rp_raptor.rank.recorder cimport CallRecorder
 from rp_raptor.wire cimport scalars

@@ -1,4 +1,4 @@
-"""The scheduling policies of this distribution; `find` loads the one that the platform names.
+"""The scheduling policies of this distribution; the scheduler loads the one that the platform names.
 
 Imports `policy` and the slot map.
 """

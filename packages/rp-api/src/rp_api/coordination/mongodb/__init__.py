@@ -1,12 +1,11 @@
 """The MongoDB backend, for sessions whose client and agents share only a database.
 
 - `server`: connects to the database of a URL, with error texts that never contain a password
-- `documents`: the stored data; `names`: its collections; `news`, `fold`: application of agents' reports;
-  `acknowledged`: the reports of which applications were notified
-- `worker`: threads for the blocking calls of pymongo; `change_stream`: notification of these threads about changes
-- `client`, `agent`, `connection`: the two connections of the contract, and their common part; `recovery`: data for a
-  client that takes over; `presence`, `silence`: processes of a session, and detection of lost ones
-- `coordinator`: start and end of a session; `admin`: operations on the sessions of a database
+- `documents`: the stored data; `news`: application of agents' reports
+- `worker`: threads for the blocking calls of pymongo
+- `client`, `agent`, `connection`: the two connections of the contract, and their common part, with the notification of
+  threads about changes; `presence`: processes of a session, and detection of lost ones
+- `coordinator`: start, end and collections of a session; `admin`: operations on the sessions of a database
 """
 
 from rp_api.errors import CoordinationError

@@ -19,7 +19,7 @@ from rp_api.backoff import Restarts
 from rp_api.errors import PlatformError
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.system.host import python_program, with_home
-from rp_client.launcher.batch.process import Frames, pack
+from rp_client.launcher.batch.frames import Frames, pack
 
 PING_INTERVAL_S = 5.0
 """Seconds between pings."""
