@@ -206,8 +206,6 @@ def test_tasks_come_back_from_a_pilot_whose_agent_has_not_taken_them(site: Site,
     client.submit('p1', ['free', 'stays'])
     client.do(client.connection.withdraw, ['taken', 'free', 'unknown'])
     client.until_settled()
-    if not client.connection.keeps_chunks:   # it cannot tell
-        return
     client.until(lambda: bool(client.tasks))
     assert [(update.uid, update.state, update.info) for update in client.tasks] == [
         ('free', states.AGENT_SCHEDULING, {'returned': 'p1'})]

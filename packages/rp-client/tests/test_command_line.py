@@ -11,8 +11,7 @@ import pytest
 
 from rp_api.errors import PilotError
 from rp_client.cli import commands, program, stores
-from rp_client.cli.session import _counts, _state
-from rp_client.cli.tables import shown_size
+from rp_client.cli.session import _counts, _state, shown_size
 
 PLUGIN = '''
 def greet(arguments):

@@ -243,6 +243,7 @@ class ClientConnection(Connection):
         """
         self.insert_like(pilot, common, tasks(chunk), owner)
 
+    @abstractmethod
     def withdraw(self, uids: Sequence[str]) -> None:
         """Request chunks and tasks back from the pilots that they are bound to, if no agent has taken them.
 
@@ -250,7 +251,6 @@ class ClientConnection(Connection):
         its pilot; it is unbound then. For a chunk, there is always an answer: if an agent has taken its tasks,
         `returned` is empty, and all that agents have reported before on the tasks has been delivered.
         """
-        return   # this coordinator keeps no chunks, and cannot tell
 
     @abstractmethod
     def bind_tasks(self, pilot: str, uids: Sequence[str]) -> None:

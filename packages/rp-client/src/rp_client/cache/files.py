@@ -59,11 +59,6 @@ def look(path: str, most: float = float('inf')) -> Content:
     return walk.look(path)._replace(entries=1 + walk.entries)
 
 
-def file_digest(path: str) -> bytes:
-    """Return the digest of the content of a file or directory; raise OSError as `look` does."""
-    return look(path).digest
-
-
 def read_digest(path: str) -> bytes:
     """Return the digest of the content of a file, which is read in any case."""
     return _read(path)[0]

@@ -85,6 +85,24 @@ class MongoClientConnection(MongoConnection, ClientConnection):
             repair(self._collection, self._numbers, list(self._collection.find(
                 {**wanted, 'pilot': pilot, 'state': contract.BOUND_STATE}, {'parcel': 1, 'pilot': 1, 'state': 1})))
 
+    def withdraw(self, uids: Sequence[str]) -> None:
+        self._send(partial(self._withdraw, list(uids)))
+
+    def _withdraw(self, uids: list[str]) -> None:
+        """Delete the parcels of these tasks, report the tasks as their agent would, and put others into new parcels."""
+        bound = {'type': 'task', 'state': contract.BOUND_STATE}
+        for task in list(self._collection.find({'_id': {'$in': uids}, **bound})):
+            parcel = documents.parcel_id(task['parcel'])
+            self._collection.delete_one({'_id': parcel, 'type': 'parcel', 'agent': ''})
+            if self._collection.find_one({'_id': parcel}) is None:   # else an agent has claimed it
+                back = codec.pack([codec.pack(Update(
+                    task['_id'], states.AGENT_SCHEDULING, {'returned': task['pilot']}))])
+                insert_new(self._collection, [documents.news_document(
+                    self._numbers.next(), self._instance, 'tasks', task['pilot'], back)])
+                repair(self._collection, self._numbers, list(self._collection.find(
+                    {'parcel': task['parcel'], '_id': {'$nin': uids}, **bound})))
+        self._loop.call_soon(self._watcher.call)
+
     def forget_tasks(self, uids: Sequence[str]) -> None:
         self._send(partial(self._collection.update_many, documents.final(uids), {'$set': documents.forgotten()}))
 
