@@ -14,7 +14,6 @@ from rp_api.loop.soon import Soon
 from rp_api.transport.clocks import ClockReader
 from rp_api.transport.connection import Connection, arrivals, refuse_loudly
 from rp_api.transport.keys import LINGER, Gate, KeyPair, Tally
-from rp_api.tree.parent_socket import ParentSocket
 from rp_api.tree.stream import (
     ALIVE,
     HEARTBEAT_TIMEOUT,
@@ -260,6 +259,8 @@ class Relay:
 
     def __init__(self, loop: Loop, keys: KeyPair, context: zmq.Context[Any], address: str,
                  up: Callable[[list[Envelope]], None]) -> None:
+        from rp_api.tree.parent_socket import ParentSocket  # few nodes are relays, see decision 0039
+
         self._up = up
         self._alive: dict[str, None] = {}
         self._gate = Gate(context, loop)

@@ -95,10 +95,9 @@ class MongoClientConnection(MongoConnection, ClientConnection):
             parcel = documents.parcel_id(task['parcel'])
             self._collection.delete_one({'_id': parcel, 'type': 'parcel', 'agent': ''})
             if self._collection.find_one({'_id': parcel}) is None:   # else an agent has claimed it
-                back = codec.pack([codec.pack(Update(
-                    task['_id'], states.AGENT_SCHEDULING, {'returned': task['pilot']}))])
+                back = codec.pack(Update(task['_id'], states.AGENT_SCHEDULING, {'returned': task['pilot']}))
                 insert_new(self._collection, [documents.news_document(
-                    self._numbers.next(), self._instance, 'tasks', task['pilot'], back)])
+                    self._numbers.next(), self._instance, 'tasks', task['pilot'], codec.pack([back]))])
                 repair(self._collection, self._numbers, list(self._collection.find(
                     {'parcel': task['parcel'], '_id': {'$nin': uids}, **bound})))
         self._loop.call_soon(self._watcher.call)
