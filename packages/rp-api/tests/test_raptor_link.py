@@ -66,7 +66,7 @@ def test_messages_of_masters(message: list[Any]) -> None:
 @pytest.mark.parametrize('message', [
     ['welcome', {'nodes': 1}], ['tasks', b'common', ['a'], ['/a'], [b'rest']], ['cancel', ['a']],
     ['task_state', 'a', 'DONE', {}], ['task_state', 'a', 'AGENT_EXECUTING', None], ['rpc', 1, 'stop', [], {}],
-    ['stop']])
+    ['stop', 'why']])
 def test_messages_of_the_agent(message: list[Any]) -> None:
     operation, arguments = from_agent(codec.pack(message))
     assert [operation, *arguments] == message

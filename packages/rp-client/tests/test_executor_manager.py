@@ -12,9 +12,8 @@ from typing import Any, cast
 import pytest
 
 from rp_api.errors import LimitError
-from rp_client.executor.allocation import Shape, Size
 from rp_client.executor.cached import CallCache
-from rp_client.executor.calls import Requirements
+from rp_client.executor.calls import Requirements, Shape, Size
 from rp_client.executor.executor import Requests
 from rp_client.executor.manager import BrokenPilotExecutor, Manager
 from rp_client.executor.programs import Programs

@@ -11,9 +11,20 @@ from typing import Any
 import pytest
 
 import radical.pilot as rp
-from rp_client.executor.allocation import Need, Shape, Size, check, describe, fits, most_ranks, ranks_of_workers
+from rp_client.executor.allocation import describe
 from rp_client.executor.cached import DroppableFuture
-from rp_client.executor.calls import Requirements, checked, minutes
+from rp_client.executor.calls import (
+    Need,
+    Requirements,
+    Shape,
+    Size,
+    check,
+    checked,
+    fits,
+    minutes,
+    most_ranks,
+    ranks_of_workers,
+)
 from rp_client.executor.deferred import Waiting, futures_in, with_values
 from rp_client.executor.programs import Program, Programs, texts
 

@@ -13,15 +13,16 @@ from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rp_api import states
 from rp_api.errors import PilotError
 from rp_api.partitions import WHOLE
 from rp_client.cli import stores
 from rp_client.cli.stores import Description, Store
-from rp_client.progress import TaskProgress
-from rp_client.session import Session
+
+if TYPE_CHECKING:
+    from rp_client.session import Session
 
 DAY = 86400.0
 
@@ -227,6 +228,8 @@ def _reason(record: dict[str, Any]) -> str:
 
 def follow(uid: str, where: dict[str, Any], *, cancel: bool, wait: bool) -> int:
     """Attach to a session until its tasks have ended, or close it (`cancel`), and return the exit code."""
+    from rp_client.session import Session  # takes as long as the whole command without it
+
     logging.getLogger('radical.pilot').addHandler(logging.NullHandler())   # errors are printed as one sentence
     session = Session(uid=uid, **where)
     leave = not cancel and session.attached
@@ -246,6 +249,8 @@ def follow(uid: str, where: dict[str, Any], *, cancel: bool, wait: bool) -> int:
 
 def _wait(session: Session) -> None:
     """Return when all tasks of all managers have ended."""
+    from rp_client.progress import TaskProgress
+
     tasks = [task for tmgr in session.get_task_managers() for task in tmgr.get_tasks()]
     left = sum(task.state not in states.FINAL for task in tasks)
     print(f'{session.uid}: {len(tasks)} tasks, {left} of them have not ended yet', file=sys.stderr, flush=True)

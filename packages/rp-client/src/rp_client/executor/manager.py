@@ -17,18 +17,8 @@ from typing import Any, Protocol
 from rp_api.errors import CoordinationError, sentence
 from rp_api.system import limits
 from rp_api.system.owner_process import OwnerProcess
-from rp_client.executor.allocation import (
-    TURN,
-    Allocation,
-    Shape,
-    Size,
-    any_wide,
-    check,
-    fits,
-    most_ranks,
-    ranks_of_workers,
-)
-from rp_client.executor.calls import Calls
+from rp_client.executor.allocation import Allocation
+from rp_client.executor.calls import TURN, Calls, Shape, Size, any_wide, check, fits, most_ranks, ranks_of_workers
 from rp_client.executor.inbox import Action, Inbox
 from rp_client.executor.programs import Program
 from rp_client.raptor import RaptorWorker
