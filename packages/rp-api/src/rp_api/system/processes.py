@@ -249,8 +249,8 @@ def _signal_matching(wanted: list[frozenset[bytes]], sig: int) -> set[int]:
             matches = _matches(pid, wanted)
             if matches and _send(pid, sig, partial(_matches, pid, wanted)):
                 found.add(pid)
-            elif matches is not False and (_executes(pid) or _matches(pid, wanted)):   # it may just have executed one
-                unknown.append(pid)
+            elif matches or (matches is None and any(_executes(pid) or _matches(pid, wanted) for _ in range(3))):
+                unknown.append(pid)   # it may just have executed one, and another one since
         if not unknown or time.monotonic() > deadline:
             return found
         time.sleep(_LOOK_AGAIN)
