@@ -148,7 +148,7 @@ class Endpoint:
             self._send(sender, 'result', number, True, None)
 
     def _ask(self, sender: bytes, visitor: Visitor, call: Call) -> None:
-        """Have a visitor answer a call."""
+        """Pass a call to a visitor, which answers it."""
         self._last_call += 1
         number = self._last_call
         visitor.asked[number] = call

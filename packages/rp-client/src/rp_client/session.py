@@ -486,7 +486,7 @@ class Session(OldMethods):
         self._pilot_left(pilot)
 
     def _pilot_left(self, pilot: Pilot) -> None:
-        """Have the task managers handle the tasks that a final pilot left; called in the loop."""
+        """Pass the tasks that a final pilot left to the task managers; called in the loop."""
         path = Path(pilot.agent_sandbox) / 'agent_0.updates'
         if path.exists():   # its agent has ended without a coordinator to report its results to
             self._engine.helpers.run(

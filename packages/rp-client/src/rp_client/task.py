@@ -56,7 +56,7 @@ class Task:
         '__weakref__', '_attempts', '_common', '_known', '_own', '_pilot', '_state', '_stored', '_tmgr', '_uid')
 
     _traced: ClassVar[bool] = True
-    """Whether the client traces the states: not of what only stands for tasks."""
+    """True if the client traces the states: False for placeholders such as chunks."""
 
     _waits_in: ClassVar[Collection[str]] = (states.AGENT_SCHEDULING, states.AGENT_EXECUTING)
     """The states in which the agent reports what the task waits for."""
@@ -556,7 +556,7 @@ class Task:
         return found if self._own == NOTHING else {**found, **codec.unpack(self._own)}
 
     def _listen(self, listener: Listener) -> None:
-        """Have a listener called when the task is final."""
+        """Call a listener when the task is final."""
         self._tmgr._board.listen(self, listener)
 
     def _bind(self, pilot: Pilot | None) -> None:

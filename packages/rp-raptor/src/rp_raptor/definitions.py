@@ -189,7 +189,7 @@ def worker_method(name: str) -> WorkerMethod:
 
 
 def set_worker_object(worker: Any) -> None:
-    """Let all `worker_method`s of this process call methods of this object."""
+    """Bind all `worker_method`s of this process to this object."""
     _objects[:] = [worker]
 
 

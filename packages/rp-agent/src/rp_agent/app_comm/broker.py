@@ -225,7 +225,7 @@ class MessageQueue:
         return True
 
     def get(self, getter: bytes, number: int) -> Delivery | None:
-        """Have a getter wait for a message; a repeated request returns the message that was sent already."""
+        """Make a getter wait for a message; a repeated request returns the message that was sent already."""
         sent = self._unacknowledged.get(getter)
         if sent is not None and sent.number == number:
             return sent

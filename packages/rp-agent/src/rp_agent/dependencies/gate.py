@@ -35,7 +35,7 @@ class DependencyPorts(NamedTuple):
     is_done: Callable[[str], bool]
     """Returns whether a task that the agent had is DONE."""
     follow: Callable[[Sequence[str]], None]
-    """Has `followed` called with the outcomes of tasks."""
+    """Passes the outcomes of tasks to `followed`."""
     other_sandbox: Callable[[str], str]
     """Returns the sandbox of another pilot with that uid; empty if it is that of this one."""
     released: Callable[[list[NewTask]], None]

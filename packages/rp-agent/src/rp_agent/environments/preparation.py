@@ -130,7 +130,7 @@ def _require_program(record: str, task: AgentTask) -> Mapping[str, str]:
 
 
 def _enter(container: Mapping[str, Any], task: AgentTask) -> Mapping[str, str]:
-    """Have a task run in the container of its environment."""
+    """Make a task run in the container of its environment."""
     task.description[_CONTAINER] = merged(container, task.description[_CONTAINER])
     return {}
 

@@ -66,11 +66,11 @@ class Remote:
             self._send([self._item('cancel') | {'uids': mine}])
 
     def sweep(self, uids: Iterable[str]) -> None:
-        """Have an executor kill the processes on its node of tasks that others have started."""
+        """Tell an executor to kill the processes on its node of tasks that others have started."""
         self._send([self._item('sweep') | {'uids': list(uids)}])
 
     def forward_signal(self, number: int) -> None:
-        """Have an executor pass a signal on to its tasks that want it."""
+        """Tell an executor to pass a signal on to its tasks that want it."""
         self._send([self._item('signal') | {'number': number}])
 
     def cancel_all(self, reason: str) -> None:
@@ -79,7 +79,7 @@ class Remote:
             self._send([self._item('cancel_all') | {'reason': reason}])
 
     def stop(self, on_empty: Callable[[], Any], reason: str) -> None:
-        """Have an executor end all tasks and accept no more; `on_empty` is called when the last one has left."""
+        """Tell an executor to end all tasks and accept no more; calls `on_empty` when the last one has left."""
         self._on_empty = on_empty
         self._send([self._item('stop') | {'reason': reason}])
 

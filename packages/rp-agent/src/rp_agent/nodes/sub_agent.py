@@ -190,7 +190,7 @@ class Host:
             self._say(uid, 'advance', state=state, uids=uids)
 
     def _sweep_elsewhere(self, task: str, positions: Sequence[int]) -> None:
-        """Have the executors on these nodes kill the rest of a task whose launcher ran here."""
+        """Kill what is left on these nodes of a task whose launcher ran here."""
         self._say(next(iter(self._executors)), 'sweep_elsewhere', task=task, positions=list(positions))
 
     def _done_with(self, uid: str, tasks: list[AgentTask]) -> None:

@@ -150,7 +150,7 @@ class PilotEnd:
         return True
 
     def _fail(self, task: AgentTask) -> None:
-        """Let a task fail that was running, or could not run elsewhere, and cannot run again."""
+        """Fail a task that was running, or could not run elsewhere, and cannot run again."""
         code = task.exit_code
         task.target_state = None
         task.fail(repr(RuntimeError(self.sentence)), self.sentence, PILOT, sentence=self.sentence)

@@ -224,7 +224,7 @@ class Pipeline:
             executor.cancel(uids)
 
     def supervise(self, supervisor: Supervisor) -> None:
-        """Let a supervisor follow service tasks, and let tasks start only if their services are still ready."""
+        """Pass service tasks to a supervisor, and start tasks only if their services are still ready."""
         self._supervisor = supervisor
         self._scheduler.output = self._task_copies.entrance(EXECUTING, self._start_served)
 
@@ -258,7 +258,7 @@ class Pipeline:
         self._admit([task])
 
     def stage_output(self, task: AgentTask) -> None:
-        """Let a service go that the supervisor has got back."""
+        """Release a service that the supervisor has got back."""
         self._scheduler.release([task])
         self._to_output([task])
 
@@ -586,7 +586,7 @@ class Pipeline:
             self._admit([task])
 
     def _sweep(self, uid: str, positions: Sequence[int]) -> None:
-        """Have the executors on these nodes kill the rest of a task whose launcher ran on this host."""
+        """Kill what is left on these nodes of a task whose launcher ran on this host."""
         for position in positions:
             remote = self._executors.on_node(position)
             if isinstance(remote, Remote):

@@ -126,7 +126,7 @@ class Gate(Component):
         self._report(self._waiting_for(need))
 
     def provide(self, need: Need, variables: Variables | None = None) -> None:
-        """Let tasks go on that need this, with the variables of the provider in their environment."""
+        """Release tasks that need this, with the variables of the provider in their environment."""
         known = self._of(need)
         known.ready, known.variables, known.reason, known.text = True, variables, '', ''
         waiting = self._waiting_for(need)
@@ -134,7 +134,7 @@ class Gate(Component):
         self._try(waiting)
 
     def withdraw(self, need: Need, text: str = '') -> None:
-        """Let later tasks wait for this again, also if it had failed."""
+        """Make later tasks wait for this again, also if it had failed."""
         known = self._of(need)
         known.ready, known.text, known.reason = False, text, ''
         self._report(self._waiting_for(need))
@@ -178,7 +178,7 @@ class Gate(Component):
         return next((need for need in self._needs(task) if not self._of(need).ready), None)
 
     def _try(self, tasks: Iterable[AgentTask]) -> None:
-        """Let those tasks go on that miss nothing, fail those that will always miss something, report the others."""
+        """Release the tasks that miss nothing, fail those that will always miss something, report the others."""
         ready: list[AgentTask] = []
         failed: list[AgentTask] = []
         others: list[AgentTask] = []

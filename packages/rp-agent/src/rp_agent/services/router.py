@@ -227,7 +227,7 @@ class Router:
                                          pass_fds=(self._requests.fileno(), hold.fileno(), api.fileno()))
 
     def _is_held(self) -> None:
-        """Let requests wait, as the connection that is held is there."""
+        """Make requests wait: the connection that is held is there."""
         assert self._waiting is not None
         self._loop.remove_fd(self._waiting.fileno())
         self._commands += haproxy.HELD

@@ -247,7 +247,7 @@ class Supervisor:
         self._started(service.uid)
 
     def _started(self, uid: str) -> None:
-        """Let the tasks of the application go on when the last service of the pilot is ready, or has ended well."""
+        """Release the tasks of the application when the last service of the pilot is ready, or has ended well."""
         if uid in self._awaited:
             self._awaited.remove(uid)
             if not self._awaited:
@@ -371,7 +371,7 @@ class Supervisor:
         return self.registry.endpoint(instance.name) or instance.info
 
     def _offer(self, name: str, ready: bool, info: Callable[[str | None], str | None]) -> None:
-        """Let tasks that need a service or an instance go on, or wait; `info` gets what a task knows already."""
+        """Release or hold tasks that need a service or an instance; `info` gets what a task knows already."""
         def variables(task: AgentTask) -> Mapping[str, str]:
             key = variable(name)
             return {key: info(task.extra.get(VARIABLES, {}).get(key)) or ''}

@@ -96,7 +96,7 @@ def not_installed(name: str) -> str | None:
 
 
 def install_finder() -> None:
-    """Let Python find the modules of the table; ahead of the directories, which have `.pyi` files for some of them."""
+    """Register the modules of the table; ahead of the directories, which have `.pyi` files for some of them."""
     if _Finder not in sys.meta_path:
         sys.meta_path.insert(0, _Finder)
 

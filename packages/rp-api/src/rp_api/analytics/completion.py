@@ -88,7 +88,7 @@ def _missing(uid: str, history: list[Event], pilots: Mapping[str, tuple[float, f
 
 
 def _activate(history: list[Event]) -> None:
-    """Have a pilot become active no later than its agent gets tasks: resources are for startup until then."""
+    """Make a pilot active no later than its agent gets tasks: resources are for startup until then."""
     active = next((event for event in history if event[STATE] == states.PMGR_ACTIVE), None)
     first = next((event[TIME] for event in history if event[NAME] == 'get' and event[STATE] == ''), None)
     if active is not None and first is not None:

@@ -323,7 +323,7 @@ class AgentConnection(Connection):
 
     @abstractmethod
     def follow_tasks(self, uids: Sequence[str]) -> None:
-        """Have `on_followed` called as soon as each of these tasks, of any pilot, has left its agent or is final.
+        """Call `on_followed` as soon as each of these tasks, of any pilot, has left its agent or is final.
 
         A task that the coordinator does not know may still come, unless its client has ended.
         """

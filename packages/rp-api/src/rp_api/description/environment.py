@@ -54,9 +54,9 @@ class EnvSpec(TypedDict):
     pre_exec: list[str]
     """Shell lines that run before the environment is built and when it is activated."""
     keep: bool | str
-    """Whether later pilots use the environment too; a string is the directory that keeps it."""
+    """True if later pilots use the environment too; a string is the directory that keeps it."""
     pack: bool
-    """Whether the environment is copied to the local disks of all nodes."""
+    """True if the environment is copied to the local disks of all nodes."""
     container: dict[str, Any]
     """The container in which tasks run."""
 

@@ -98,7 +98,7 @@ def is_relative(name: str, value: Any) -> bool:
 
 
 class RetryRules:
-    """Whether a task gets another attempt, after how many seconds, and with which description."""
+    """Decides if a task gets another attempt, after how many seconds, and with which description."""
 
     def __init__(self, description: Mapping[str, Any]) -> None:
         """Read the attributes of a description; raise `CastError` or `TypeError` if a value is not valid."""
@@ -140,7 +140,7 @@ class RetryRules:
 
     @property
     def reads_stderr(self) -> bool:
-        """Whether a rule needs the standard error."""
+        """True if a rule needs the standard error."""
         return any(str(each).startswith(_STDERR) for each in self._rules)
 
     def delay(self, failed: int) -> float:

@@ -36,7 +36,7 @@ def interruptible(cancelled: Callable[[], bool]) -> Iterator[None]:
 
 @contextmanager
 def transferring() -> Iterator[None]:
-    """Have the end of the process wait until the body has noticed it."""
+    """Delay the end of the process until the body has noticed it."""
     global _running
     with _ended:
         _running += 1

@@ -109,7 +109,7 @@ _left: set[int] = set()
 
 
 def leave(process: subprocess.Popen[Any]) -> None:
-    """Let a child continue without waiting for it; `reap_left` reaps it after its end."""
+    """Leave a child running; `reap_left` reaps it after its end."""
     _left.add(process.pid)
     process.returncode = 0   # prevents a ResourceWarning when the object is deleted
 

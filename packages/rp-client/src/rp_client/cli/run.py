@@ -66,7 +66,7 @@ def run(arguments: list[str]) -> int:
 
 
 def _pass_all_bytes() -> None:
-    """Let standard streams pass all bytes: names of files and outputs of programs may be no UTF-8."""
+    """Make standard streams pass all bytes: names of files and outputs of programs may be no UTF-8."""
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding='utf-8', errors='surrogateescape')

@@ -93,7 +93,7 @@ class TaskFuture(Future[Any]):
         return True, False, None if error else self.result(), error
 
     def add_done_callback(self, fn: Callable[[Future[Any]], object]) -> None:
-        """Have `fn(future)` called when the task is final; at once if it is final already.
+        """Call `fn(future)` when the task is final; at once if it is final already.
 
         `fn` may call the API, and wait. An exception in it is logged.
         """

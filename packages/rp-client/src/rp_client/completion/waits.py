@@ -217,7 +217,7 @@ class Inbox:
         return bool(self._ended or self._error)
 
     def _follow(self, future: Future[Any]) -> None:
-        """Have a future call `add_...` below, as the waiters of `concurrent.futures` do."""
+        """Register with a future, which calls `add_...` below, as the waiters of `concurrent.futures` do."""
         with future._condition:
             if future._state in _ENDED:
                 self.ended(future)

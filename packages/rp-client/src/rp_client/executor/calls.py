@@ -70,7 +70,7 @@ class Calls:
         return (self._open.get(requirements) or self._connect(requirements)).prepare(fn)
 
     def hold(self, idle: Callable[[], object]) -> None:
-        """Let no call start until `release`; `idle` is called, in another thread, when none runs any more."""
+        """Hold calls until `release`; `idle` is called, in another thread, when none runs any more."""
         with self._lock:
             self._held = idle
             executors = list(self._open.values())
@@ -81,7 +81,7 @@ class Calls:
             idle()
 
     def release(self) -> None:
-        """Let calls start again."""
+        """Start calls again."""
         with self._lock:
             self._held = None
             executors = list(self._open.values())
@@ -89,7 +89,7 @@ class Calls:
             executor.release()
 
     def abandon(self, error: BaseException) -> None:
-        """Have all calls without a result fail with an error."""
+        """Fail all calls without a result with an error."""
         for executor in list(self._open.values()):
             executor.abandon(error)
 

@@ -64,7 +64,7 @@ class DeferredCall:
 
     @property
     def waits(self) -> bool:
-        """Whether the call was not made yet."""
+        """True if the call was not made yet."""
         return self._inner is None
 
     def start(self, dependencies: Sequence[Future[Any]]) -> None:

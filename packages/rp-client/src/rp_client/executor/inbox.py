@@ -21,7 +21,7 @@ class Inbox:
         return not self._actions
 
     def post(self, action: Action) -> None:
-        """Have an action run; never blocks."""
+        """Queue an action; never blocks."""
         with self._news:
             self._actions.append(action)
             self._news.notify()

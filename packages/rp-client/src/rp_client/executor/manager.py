@@ -45,7 +45,7 @@ class Deferred(Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether it was not made, or submitted, yet."""
+        """True if it was not made, or submitted, yet."""
 
 
 class Manager:
@@ -181,7 +181,7 @@ class Manager:
         deferred.future.add_done_callback(lambda future: self.post(lambda: self._deferred.pop(future, None)))
 
     def fail(self, reason: str) -> None:
-        """Have everything fail."""
+        """Fail everything."""
         self.post(lambda: self._break(reason))
 
     def dropped(self, program: Program) -> None:
@@ -333,7 +333,7 @@ class Manager:
         self._workers[uid] = worker, ranks
 
     def _stop_workers(self) -> None:
-        """Let calls that run finish, and end the workers."""
+        """Wait for running calls, and end the workers."""
         assert self.calls is not None
         self._stage = HOLD
         self.calls.hold(lambda: self.post(self._held))
@@ -427,7 +427,7 @@ class Manager:
             self._end_all(self._fail_with(reason))
 
     def _fail_with(self, reason: str) -> BrokenPilotExecutor:
-        """Have whatever is requested from now on fail; return the error."""
+        """Fail all later requests; return the error."""
         with self._lock:   # see `defer`
             self.broken = BrokenPilotExecutor(f'the executor is broken: {reason}')
         return self.broken
@@ -464,7 +464,7 @@ class Manager:
 
 
 def _end(future: Future[Any], error: BrokenPilotExecutor | None) -> None:
-    """Have a future fail with an error, or cancel it."""
+    """Fail a future with an error, or cancel it."""
     if error is None:
         future.cancel()
     else:

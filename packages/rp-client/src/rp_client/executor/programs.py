@@ -60,7 +60,7 @@ class Program:
 
     @property
     def started(self) -> bool:
-        """Whether the program was started, as far as it is known."""
+        """True if the program was started, as far as it is known."""
         return self.task is not None and states.TASK.value(self.task.state) >= states.TASK.value(states.AGENT_EXECUTING)
 
     def _end(self, future: Future[Any], ended: Callable[[Program], object]) -> None:

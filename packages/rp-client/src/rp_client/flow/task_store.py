@@ -280,7 +280,7 @@ class TaskStore(Mapping[str, Task]):
         self._tasks.update(zip(uids, tasks, strict=True))
 
     def settled(self, tasks: Collection[Task]) -> None:
-        """Have tasks written that became final, as soon as the application does not hold them."""
+        """Write tasks that became final, as soon as the application does not hold them."""
         with self._lock:
             self._sort(2 * len(tasks))   # not these tasks: the caller still uses them
             while len(self._unheld) >= BLOCK and self._put_away():
@@ -288,7 +288,7 @@ class TaskStore(Mapping[str, Task]):
             self._final += self._settle_sweeps(list(tasks)) if self.sweeps else tasks
 
     def changed(self, tasks: Collection[Task]) -> None:
-        """Have final tasks written that have changed since they became final."""
+        """Write final tasks that have changed since they became final."""
         with self._lock:
             each = set(tasks)
             self._final = deque(task for task in self._final if task not in each)

@@ -27,7 +27,7 @@ class Need(NamedTuple):
     per_node: int = 0
     """Ranks on a node at most; 0 for no limit."""
     one_node: bool = False
-    """Whether all ranks must be on the same node."""
+    """True if all ranks must be on the same node."""
     priority: int = 0
     counted: bool = True
     """False for tasks that run inside of others, or that their agent holds back until other tasks arrive."""

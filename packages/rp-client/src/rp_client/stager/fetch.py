@@ -39,7 +39,7 @@ class Source(HasSandboxes, Protocol):
 
     @property
     def _launched(self) -> bool:
-        """Whether its agent, or its job, was started."""
+        """True if its agent, or its job, was started."""
 
     @property
     def partitions(self) -> Sequence[Agent]:

@@ -177,11 +177,11 @@ class Executor(futures.Executor):
         return len(self._futures)
 
     def on_idle(self, callback: Callable[[], object]) -> None:
-        """Have `callback` called, in a thread of the executor, whenever the last call without a result has got one."""
+        """Call `callback`, in a thread of the executor, whenever the last call without a result has got one."""
         self._on_idle = callback
 
     def hold(self, idle: Callable[[], object]) -> None:
-        """Let no further call start until `release`. Those that no rank has started return; those that run finish.
+        """Hold calls until `release`. Those that no rank has started return; those that run finish.
 
         Afterwards no worker has a call, and workers can be ended without a loss.
 
@@ -194,11 +194,11 @@ class Executor(futures.Executor):
         self._elsewhere().hold(idle)
 
     def release(self) -> None:
-        """Let calls start again, after `hold`."""
+        """Start calls again, after `hold`."""
         self._elsewhere().release()
 
     def abandon(self, error: BaseException) -> None:
-        """Have all calls without a result fail with an error, running ones included."""
+        """Fail all calls without a result with an error, running ones included."""
         numbers = list(self._futures)
         for number in numbers:
             future = self._take_out(number)

@@ -278,7 +278,7 @@ class Peers:
                 self._complete(uid, part.count)
 
     def _complete(self, uid: str, count: int) -> None:
-        """Let the parts of an MPI worker work together if all are connected."""
+        """Connect the parts of an MPI worker with each other if all are connected here."""
         parts = self._workers[uid]
         if len(parts) == count:
             for peer in parts.values():

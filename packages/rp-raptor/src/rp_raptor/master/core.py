@@ -176,7 +176,7 @@ class Core:
             self._over()
 
     def _end(self, reason: str) -> None:
-        """Let hooks finish for finished tasks, then stop the loop."""
+        """Wait for the hooks of finished tasks, then stop the loop."""
         if self._ending:
             return
         _log.info('%s ends: %s', self.uid, reason)

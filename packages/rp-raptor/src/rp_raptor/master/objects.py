@@ -153,7 +153,7 @@ class Objects(Answers, Observer):
         self._hold(id, path)
 
     def _hold(self, id: bytes, path: str) -> None:
-        """Let managers of this host map a file, and the others get it from here."""
+        """Offer a file: managers of this host map it, the others get it from here."""
         self._paths[id] = path
         self._registry.hold(id, Holder(self._uid, place(), path, self._access))
 

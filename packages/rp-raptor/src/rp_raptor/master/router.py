@@ -178,7 +178,7 @@ class CallRouter:
             self.returned(worker, list(worker.calls))
 
     def credit(self, worker: Worker, count: int) -> None:
-        """Let a worker have more calls; `deal` has to follow."""
+        """Give a worker room for more calls; `deal` has to follow."""
         worker.free += count
         self._pool.changed(worker)
 

@@ -13,7 +13,7 @@ def threads() -> set[int]:
 
 
 def give_way(those: Iterable[int]) -> None:
-    """Have threads wait for a core rather than preempt a call; they run at once where a core is free."""
+    """Give threads a lower priority, so that they do not preempt a call; they run at once where a core is free."""
     for thread in those:
         with suppress(OSError):   # the thread has ended, or this is not permitted: a loss of speed only
             if os.sched_getscheduler(thread) == os.SCHED_OTHER:

@@ -58,7 +58,7 @@ def _exit(code: int) -> NoReturn:
 
 
 def send_by_value() -> None:
-    """Have `multiprocessing` pickle such functions and classes by value in this process."""
+    """Make `multiprocessing` pickle such functions and classes by value in this process."""
     from multiprocessing.reduction import ForkingPickler  # for the first call only
 
     ForkingPickler.reducer_override = _reduced   # type: ignore[method-assign]

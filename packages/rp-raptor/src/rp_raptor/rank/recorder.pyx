@@ -44,7 +44,7 @@ cdef class CallRecorder:
         return <int64_t>now.tv_sec * 1000000000 + now.tv_nsec
 
     cpdef int64_t begin(self) noexcept:
-        """Let the next call begin now, and return the time."""
+        """Begin the next call now, and return the time."""
         self.last = self.now()
         return self.last
 

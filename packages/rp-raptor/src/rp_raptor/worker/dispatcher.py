@@ -285,7 +285,7 @@ class Dispatcher:
     # for calls over several nodes: see `rp_raptor.worker.spanning`
 
     def start_together(self, group: Group, timeout: float) -> None:
-        """Have a group run its call."""
+        """Send a call to its group of ranks."""
         self._start(group)
         if timeout:
             self._interrupts.limit(group.id, timeout)

@@ -235,7 +235,7 @@ class Manager:
             self._end(f'its ranks cannot work: {message[1]}')
 
     def _run_somewhere(self, rank: int, asked: int, description: bytes, requirements: dict[str, Any]) -> None:
-        """Have another rank run a task or, if all might wait otherwise, the rank itself."""
+        """Pass a task to another rank or, if all might wait otherwise, to the rank itself."""
         why_not = self._dispatcher.wait(rank, requirements)
         if not why_not:
             self._ask(rank, asked, description, b'')
@@ -286,7 +286,7 @@ class Manager:
         self._loop.stop()
 
     def _stop(self) -> None:
-        """Let idle ranks end by themselves; others are killed."""
+        """Ask idle ranks to end, and kill the others."""
         self._ending = True
         self._ranks.stop(self._loop.stop)
         self._server.send_all(['stop'])
@@ -297,7 +297,7 @@ class Manager:
         self._loop.stop()
 
     def _terminate_ranks(self) -> None:
-        """Let ranks write their traces, and wait until they have ended; running calls are lost."""
+        """Give ranks time to write their traces, and wait until they have ended; running calls are lost."""
         self._ending = True
         self._ranks.terminate()
         self._loop.call_later(_TERMINATE, self._loop.stop)

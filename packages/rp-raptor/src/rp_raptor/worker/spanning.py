@@ -42,7 +42,7 @@ class Ranks(Protocol):
         """Distribute calls, and reserve ranks."""
 
     def start_together(self, group: Group, timeout: float) -> None:
-        """Have a group run its call."""
+        """Send a call to its group of ranks."""
 
     def disband(self, group: Group) -> None:
         """Release the ranks of a group."""

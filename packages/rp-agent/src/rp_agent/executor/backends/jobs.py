@@ -250,7 +250,7 @@ class JobExecutor(BaseExecutor):
         self._loop.call_soon(self._launch_failed, run, reason)
 
     def displace(self, uid: str, reason: str) -> None:
-        """Have a task placed again whose nodes are lost."""
+        """Place a task again whose nodes are lost."""
         run = self._runs[uid]
         if run.ending is not None:
             self.refuse(uid, reason)

@@ -73,7 +73,7 @@ class Executor(BaseExecutor):
     """Runs tasks as processes of this node; `grace` is the time in seconds between SIGTERM and SIGKILL."""
 
     by_shell = False
-    """Whether exit codes of programs are those that a shell reports."""
+    """True if exit codes of programs are those that a shell reports."""
 
     def __init__(self, uid: str, tracer: Tracer, loop: Loop, context: PilotContext, grace: float = 5.0) -> None:
         super().__init__(uid, tracer, loop)

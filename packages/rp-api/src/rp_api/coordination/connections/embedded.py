@@ -61,7 +61,7 @@ class HubClientConnection(HubConnection, ClientConnection):
         self._send('note', key, codec.pack(value))
 
     def listen(self, address: str, done: Callable[[list[str], str], object]) -> None:
-        """Have the hub listen at this address, too; `done` gets all of its endpoints, or none and the error.
+        """Make the hub listen at this address, too; `done` gets all of its endpoints, or none and the error.
 
         A hub that already listens to other hosts keeps its address.
         """

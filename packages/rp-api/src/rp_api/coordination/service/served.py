@@ -124,7 +124,7 @@ class ServedSession:
         self.state = ENDED
 
     def release(self) -> None:
-        """Let the process continue without this service."""
+        """Leave the process running without this service."""
         self._forget_process()
 
     # the process

@@ -71,7 +71,7 @@ class BatchProcess:
         self._flush()
 
     def let_go(self) -> None:
-        """Let the process end; pending requests may be dropped."""
+        """End the process; pending requests may be dropped."""
         self._ending = self._forget() or self._ending
 
     def reap(self, timeout: float) -> None:

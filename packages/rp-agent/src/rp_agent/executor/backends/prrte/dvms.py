@@ -241,7 +241,7 @@ class Dvms:
         # otherwise its launcher is about to start, and will fail to connect
 
     def displace(self, uid: str, reason: str) -> None:
-        """Have a task placed again whose nodes are lost."""
+        """Place a task again whose nodes are lost."""
         self._hooks.place_again(self.tasks.pop(uid), reason)
 
     def refuse(self, uid: str, reason: str) -> None:
