@@ -37,7 +37,7 @@ from rp_agent.node_copies.copies import NodeCopies
 from rp_agent.node_copies.distributor import PIECE, Outcome
 from rp_agent.node_copies.receiver import Item
 from rp_agent.nodes import node_launch
-from rp_agent.nodes.node_launch import Launch
+from rp_agent.nodes.node_launch import NodeLaunch
 from rp_agent.resource_manager.base import Allocation
 
 METADATA = ('open', 'openat', 'stat', 'newfstatat', 'lstat', 'statx', 'access', 'faccessat2', 'readlink', 'readlinkat',
@@ -104,7 +104,8 @@ class Copying(Agent):
         os.environ.pop('TMPDIR', None)   # which sub-agents would take from the agent
         launches = node_launch.launches
 
-        def with_disks(platform: Any, allocation: Allocation, hosts: Sequence[NodeHost], sandbox: str) -> list[Launch]:
+        def with_disks(platform: Any, allocation: Allocation, hosts: Sequence[NodeHost],
+                   sandbox: str) -> list[NodeLaunch]:
             return [replace(each, environment={**each.environment, 'TMPDIR': str(disk(base, each.positions[0]))})
                     for each in launches(platform, allocation, hosts, sandbox)]
 

@@ -36,7 +36,7 @@ from common import HERE, Strangers, number, print_table, progress, session, work
 import radical.pilot as rp
 from rp_api.raptor_link import master_file
 from rp_raptor.master.router import CallRouter
-from rp_raptor.master.sources import Worker
+from rp_raptor.master.sources import PooledWorker
 
 RANKS = 56
 PROCESSES = 2
@@ -174,7 +174,7 @@ def router_time(workers: int, count: int = 5000) -> float:
     """Microseconds of CPU time of the router per call: each worker has half as many calls as ranks."""
     router, chance, made = CallRouter(lambda address, message: None), random.Random(1), workers * RANKS // 2
     source = router.open(Owner())
-    present = [Worker(b'%d' % place, str(place), RANKS, False) for place in range(workers)]
+    present = [PooledWorker(b'%d' % place, str(place), RANKS, False) for place in range(workers)]
     for worker in present:
         router.attach(worker)
         router.credit(worker, 2 * RANKS)

@@ -24,7 +24,7 @@ import zmq
 
 from rp_api.loop.event_loop import Loop
 from rp_api.transport.access import Access
-from rp_api.transport.connection import Connection, arrivals
+from rp_api.transport.connection import PeerConnection, arrivals
 from rp_raptor.wire.batch import Payloads, pack_message
 from rp_raptor.wire.payload import encode_value
 from rp_raptor.wire.protocol import PING, PROTOCOL, WORKER, ids_of, parse_from_master
@@ -103,7 +103,7 @@ class Worker:
         self._running = self._asked = 0
         self.results = ResultGatherer(lambda ids, payloads: self._send(['results', ids, payloads]))
         access = site.access
-        self._connection = Connection(site.loop, zmq.DEALER, access.address, access.keys, access.server_key,
+        self._connection = PeerConnection(site.loop, zmq.DEALER, access.address, access.keys, access.server_key,
                                       site.context, self.receive, self._hello, print)
         self._connection.socket.sndhwm = 0
         self._connection.open()

@@ -22,7 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import radical.pilot as rp
-from rp_agent.services.registry import Instance, Registry
+from rp_agent.services.registry import Registry, ServiceInstance
 from rp_agent.services.router import Routers
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.offload import Helpers
@@ -85,7 +85,7 @@ def routed() -> Iterator[tuple[int, int]]:
     assert stub.stdout is not None
     port = int(stub.stdout.readline())
     loop, registry = Loop(), Registry()
-    registry.put(Instance('stub', 'stub', '127.0.0.1', port))
+    registry.put(ServiceInstance('stub', 'stub', '127.0.0.1', port))
     helpers = Helpers(loop)
     routers = Routers(loop, registry, helpers.run, '127.0.0.1', lambda name, reason: print(reason))
     address = routers.open('stub', retry_unsafe=False)

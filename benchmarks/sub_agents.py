@@ -27,7 +27,7 @@ import zmq
 
 from rp_agent.components.layout import NodeHost
 from rp_agent.nodes import node_launch, sub_agents
-from rp_agent.nodes.node_launch import Launch
+from rp_agent.nodes.node_launch import NodeLaunch
 from rp_agent.nodes.remote import with_tasks
 from rp_agent.pipeline.pipeline import AgentPorts, Pipeline
 from rp_agent.resource_manager.base import Allocation
@@ -36,7 +36,7 @@ from rp_api import states
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.offload import Helpers
 from rp_api.loop.soon import Soon
-from rp_api.transport.connection import Connection, arrivals, refuse_loudly
+from rp_api.transport.connection import PeerConnection, arrivals, refuse_loudly
 from rp_api.transport.keys import KeyPair
 from rp_api.tree.parent_socket import ParentSocket
 from rp_api.tree.stream import VERSION, Envelope, Stream, decode, encode, pack_envelopes, unpack_envelopes
@@ -182,10 +182,10 @@ def _counted() -> dict[str, int]:
     return count
 
 
-def _pretend(platform: Any, allocation: Allocation, hosts: Sequence[NodeHost], sandbox: str) -> list[Launch]:
+def _pretend(platform: Any, allocation: Allocation, hosts: Sequence[NodeHost], sandbox: str) -> list[NodeLaunch]:
     """The process that stands for all sub-agents, as a launcher."""
     argv = (sys.executable, str(Path(__file__)), '--leaves', f'{sandbox}/agent_n.cfg')
-    return [Launch('leaves', tuple(host.position for host in hosts), argv, dict(os.environ), (), ('RANK',))]
+    return [NodeLaunch('leaves', tuple(host.position for host in hosts), argv, dict(os.environ), (), ('RANK',))]
 
 
 class PretendedRelay:
@@ -198,7 +198,7 @@ class PretendedRelay:
         self._outbox: list[Envelope] = []
         self._flush_soon = Soon(loop, self._flush)
         keys = KeyPair(shared['public'].encode(), shared['secret'].encode())
-        self._connection = Connection(loop, zmq.DEALER, shared['address'], keys, shared['server'].encode(), context,
+        self._connection = PeerConnection(loop, zmq.DEALER, shared['address'], keys, shared['server'].encode(), context,
                                       self._arrived, self._greet, refuse_loudly, ended)
         self._connection.socket.sndhwm = self._connection.socket.rcvhwm = 0
         self._connection.open()

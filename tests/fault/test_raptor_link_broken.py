@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import zmq
 
-from rp_agent.raptor.wiring import Link
+from rp_agent.raptor.wiring import MasterLink
 from rp_api.loop.event_loop import Loop
 from rp_api.raptor_link import link_file
 from rp_api.transport.access import Access
@@ -117,7 +117,7 @@ def test_messages_outlast_the_connection(tmp_path: Path, seed: int) -> None:
             heard.append(*arguments)
 
     with a_loop() as loop:
-        link = Link(loop, link_file(str(tmp_path)), 'tcp://127.0.0.1', receive)
+        link = MasterLink(loop, link_file(str(tmp_path)), 'tcp://127.0.0.1', receive)
         access = Access.load(link_file(str(tmp_path)))
         forwarder = Forwarder(int(access.address.rpartition(':')[2]))
         near = Access(f'tcp://127.0.0.1:{forwarder.port}', access.server, access.public, access.secret)

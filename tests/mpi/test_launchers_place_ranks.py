@@ -15,7 +15,7 @@ from rp_agent.launch_method.base import Job, LaunchMethod, Rank, Setting
 from rp_agent.launch_method.flavours import recognised
 from rp_agent.launch_method.mpirun import Mpirun
 from rp_agent.launch_method.ssh import Ssh
-from rp_agent.launch_method.system import System
+from rp_agent.launch_method.system import LaunchSystem
 
 LAUNCHERS = {'Open MPI': 'mpirun.openmpi', 'Hydra': 'mpiexec.hydra'}
 
@@ -32,7 +32,7 @@ def hosts() -> Iterator[Namespaces]:
 
 
 def mpirun(flavour: str, hosts: Namespaces) -> LaunchMethod:
-    system = System({**os.environ, 'PATH': SYSTEM_PATH, **hosts.environ})
+    system = LaunchSystem({**os.environ, 'PATH': SYSTEM_PATH, **hosts.environ})
     path = shutil.which(LAUNCHERS[flavour], path=SYSTEM_PATH)
     assert path is not None
     method = Mpirun(recognised(system, path), Setting(), as_root=system.is_root)
@@ -80,7 +80,7 @@ echo "${rank} went on" """
 
 
 def test_a_process_on_another_host_by_ssh(hosts: Namespaces, tmp_path: Path) -> None:
-    method = Ssh.detect(System({**os.environ, **hosts.environ}), Setting())
+    method = Ssh.detect(LaunchSystem({**os.environ, **hosts.environ}), Setting())
     sandbox = tmp_path / "it's $HOME"
     sandbox.mkdir()
     assert run(method, job(sandbox, 'h2'), 'echo "$(hostname) ${MY_INPUT-not told}"', hosts) == ['h2 not told']

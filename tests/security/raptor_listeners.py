@@ -15,7 +15,7 @@ from listeners import Listener, Peers, ServedListener
 
 from rp_api.system.host import host_id
 from rp_api.transport.access import Access
-from rp_api.transport.connection import Connection, arrivals
+from rp_api.transport.connection import PeerConnection, arrivals
 from rp_api.wire import codec
 from rp_raptor.wire.batch import Payloads, pack_message
 from rp_raptor.wire.payload import encode_value
@@ -32,7 +32,7 @@ class Peer:
                  heard: Callable[..., object]) -> None:
         self._first, self._bye, self._heard = hello, bye, heard
         self._met = False
-        self._connection = Connection(peers.loop, zmq.DEALER, access.address, access.keys, access.server_key, None,
+        self._connection = PeerConnection(peers.loop, zmq.DEALER, access.address, access.keys, access.server_key, None,
                                       self._receive, self._connected, self._refused)
         self._connection.open()
         peers.ends.append(self)

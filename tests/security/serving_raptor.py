@@ -20,7 +20,7 @@ import zmq
 from rp_agent.calls import Calls
 from rp_agent.endpoint import Endpoint
 from rp_agent.raptor.component import Raptor
-from rp_agent.raptor.wiring import Link
+from rp_agent.raptor.wiring import MasterLink
 from rp_agent.task import AgentTask
 from rp_api.constants import RAPTOR_MASTER
 from rp_api.endpoint.visitor import endpoint_file
@@ -48,7 +48,7 @@ class Agent:
         self.raptor = Raptor('raptor', Tracer(None, 'raptor'), self, {'nodes': 1})
         self.raptor.output = lambda *_: None
         self.raptor.advanced = lambda *_: None
-        self.link = Link(loop, link_file(directory), address, self.raptor.receive)
+        self.link = MasterLink(loop, link_file(directory), address, self.raptor.receive)
         self.send, self.refuse, self.forget = self.link.send, self.link.refuse, self.link.forget
         description = {'mode': RAPTOR_MASTER, 'executable': '/bin/master'}
         self.raptor.put([AgentTask(f'master.{number}', description, 'pilot', '') for number in range(MASTERS)])

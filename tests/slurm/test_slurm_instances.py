@@ -12,8 +12,8 @@ import pytest
 from clusters import SYSTEM_PATH, TIMEOUT
 from slurm_cluster import SlurmCluster
 
-from rp_agent.executor.backends.flux.instance import Flux
-from rp_agent.executor.backends.launcher import Node
+from rp_agent.executor.backends.flux.instance import FluxLauncher
+from rp_agent.executor.backends.launcher import InstanceNode
 
 STAND_IN = Path(__file__).parents[2] / 'packages' / 'rp-agent' / 'tests' / 'flux_stand_in'
 
@@ -24,14 +24,14 @@ TELL = 'echo $SLURMD_NODENAME $SLURM_CPUS_ON_NODE $CUDA_VISIBLE_DEVICES'
 
 
 @pytest.mark.parametrize(('gpus', 'nodes', 'told'), [
-    ('--gres=gpu:0', [Node('n1', 8), Node('n2', 4)], ['n1 8', 'n2 4']),
-    ('--gpus-per-node=2', [Node('n1', 8, 2), Node('n2', 4, 2)], ['n1 8 0,1', 'n2 4 0,1']),
-    ('--gpus=4', [Node('n1', 8, 2), Node('n2', 4, 2)], ['n1 8 0,1', 'n2 4 0,1']),
-    ('--gpus=3', [Node('n1', 8, 2), Node('n2', 4, 1)], ['n1 8 0', 'n2 4 0'])], ids=str)
-def test_brokers_get_the_cores_of_their_nodes(slurm: SlurmCluster, gpus: str, nodes: list[Node],
+    ('--gres=gpu:0', [InstanceNode('n1', 8), InstanceNode('n2', 4)], ['n1 8', 'n2 4']),
+    ('--gpus-per-node=2', [InstanceNode('n1', 8, 2), InstanceNode('n2', 4, 2)], ['n1 8 0,1', 'n2 4 0,1']),
+    ('--gpus=4', [InstanceNode('n1', 8, 2), InstanceNode('n2', 4, 2)], ['n1 8 0,1', 'n2 4 0,1']),
+    ('--gpus=3', [InstanceNode('n1', 8, 2), InstanceNode('n2', 4, 1)], ['n1 8 0', 'n2 4 0'])], ids=str)
+def test_brokers_get_the_cores_of_their_nodes(slurm: SlurmCluster, gpus: str, nodes: list[InstanceNode],
                                               told: list[str]) -> None:
     with an_allocation(slurm, '-n12', gpus) as environ:   # eight cores here, four there
-        argv = Flux('SLURM').startup(0, nodes).argv
+        argv = FluxLauncher('SLURM').startup(0, nodes).argv
         command = [*argv[:argv.index('sh')], '/bin/sh', '-c', TELL]
         ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=TIMEOUT, check=False)
         assert sorted(ran.stdout.splitlines()) == told, ran.stderr
@@ -43,7 +43,7 @@ def test_brokers_get_the_cores_of_their_nodes(slurm: SlurmCluster, gpus: str, no
 def test_brokers_are_one_instance(slurm: SlurmCluster, tmp_path: Path, options: tuple[str, ...], said: str) -> None:
     """They need a PMI, which Slurm may not offer by itself; an instance for each would be taken for the whole."""
     with an_allocation(slurm) as environ:
-        startup = Flux('SLURM').startup(0, [Node('n1', 1), Node('n2', 1)])
+        startup = FluxLauncher('SLURM').startup(0, [InstanceNode('n1', 1), InstanceNode('n2', 1)])
         at = startup.argv.index('sh')
         ran = subprocess.Popen(
             [*startup.argv[:at], *options, *startup.argv[at:]], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

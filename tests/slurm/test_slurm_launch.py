@@ -15,7 +15,7 @@ from slurm_cluster import SlurmCluster
 
 from rp_agent.launch_method.base import Job, LaunchMethod, Rank, Setting
 from rp_agent.launch_method.srun import Srun
-from rp_agent.launch_method.system import System
+from rp_agent.launch_method.system import LaunchSystem
 
 SETTING = Setting(('n1', 'n2', 'n3', 'n4'), cores_per_node=8, gpus_per_node=2)
 EXCLUSIVE = Setting(SETTING.nodes, cores_per_node=8, gpus_per_node=2, exclusive=True)
@@ -63,7 +63,7 @@ def run(method: LaunchMethod, job: Job, script: str, environ: dict[str, str]) ->
 
 
 def test_it_is_found(environ: dict[str, str]) -> None:
-    method = Srun.detect(System(environ), SETTING)
+    method = Srun.detect(LaunchSystem(environ), SETTING)
     assert method.program.numbers[0] >= 20
     assert not method.chooses_devices
 
@@ -72,19 +72,19 @@ def test_it_is_found(environ: dict[str, str]) -> None:
 @pytest.mark.parametrize('setting', [SETTING, EXCLUSIVE], ids=['shared', 'exclusive'])
 def test_ranks_are_where_they_belong(nodes: tuple[int, ...], setting: Setting, environ: dict[str, str],
                                      tmp_path: Path) -> None:
-    method = Srun.detect(System(environ), setting)
+    method = Srun.detect(LaunchSystem(environ), setting)
     code, said = run(method, job(tmp_path, *nodes), TELL, environ)
     assert (code, said) == (0, [f'{rank} of {len(nodes)} n{node}' for rank, node in enumerate(nodes)])
 
 
 def test_a_pilot_may_count_more_cores_than_slurm(environ: dict[str, str], tmp_path: Path) -> None:
-    method = Srun.detect(System(environ), SETTING)
+    method = Srun.detect(LaunchSystem(environ), SETTING)
     assert run(method, job(tmp_path, *[1] * 9), 'echo in', environ) == (0, ['in'] * 9)
 
 
 def test_steps_do_not_wait_for_each_other(environ: dict[str, str], tmp_path: Path) -> None:
     """Both have all cores of a node."""
-    method = Srun.detect(System(environ), SETTING)
+    method = Srun.detect(LaunchSystem(environ), SETTING)
     first = start(method, job(tmp_path, 1, cores_per_rank=8), 'echo here; read answer; echo "$answer"', environ)
     try:
         assert first.stdout is not None
@@ -97,7 +97,7 @@ def test_steps_do_not_wait_for_each_other(environ: dict[str, str], tmp_path: Pat
 
 
 def test_gpus_of_a_job_whose_steps_slurm_keeps_apart(environ: dict[str, str], tmp_path: Path) -> None:
-    method = Srun.detect(System(environ), EXCLUSIVE)
+    method = Srun.detect(LaunchSystem(environ), EXCLUSIVE)
     assert method.chooses_devices
     whole = job(tmp_path, 1, 1, gpus_per_rank=1.0)
     assert run(method, whole, TELL, environ)[0] == 0
@@ -115,7 +115,7 @@ def test_a_job_with_a_number_of_gpus_for_all_of_its_nodes(nodes: tuple[int, ...]
     """Each of its steps asks for as many, unless it is told otherwise."""
     with allocation(slurm, '--gpus=8') as environ:
         environ['SLURM_GPUS'] = '8'
-        method = Srun.detect(System(environ), setting)
+        method = Srun.detect(LaunchSystem(environ), setting)
         code, said = run(method, job(tmp_path, *nodes, gpus_per_rank=gpus_per_rank), TELL, environ)
     assert (code, said) == (0, [f'{rank} of {len(nodes)} n{node}' for rank, node in enumerate(nodes)])
 
@@ -123,7 +123,7 @@ def test_a_job_with_a_number_of_gpus_for_all_of_its_nodes(nodes: tuple[int, ...]
 @pytest.mark.parametrize('mpi', [True, False])
 def test_a_rank_that_fails(mpi: bool, environ: dict[str, str], tmp_path: Path) -> None:
     """It ends the others if they are an MPI program, which would wait for it."""
-    method = Srun.detect(System(environ), SETTING)
+    method = Srun.detect(LaunchSystem(environ), SETTING)
     others = 'sleep 1000' if mpi else 'until test -e failed; do :; done; echo went on'
     script = f'cd {tmp_path}; if test "$SLURM_PROCID" = 1; then touch failed; exit 3; fi; {others}'
     code, said = run(method, job(tmp_path, 1, 2, mpi=mpi), script, environ)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from rp_agent.executor.backends.instance_supervisor import InstanceSupervisor
-from rp_agent.executor.backends.launcher import InstanceLauncher, Node, Startup
+from rp_agent.executor.backends.launcher import InstanceLauncher, InstanceNode, Startup
 from rp_api.loop.event_loop import Loop
 from rp_profiling.write.tracer import Tracer
 
@@ -24,7 +24,7 @@ class ScriptLauncher(InstanceLauncher):
         self.SECONDS_TO_START = seconds_to_start   # type: ignore[misc]
         self.SECONDS_TO_STOP = seconds_to_stop     # type: ignore[misc]
 
-    def startup(self, number: int, nodes: Sequence[Node]) -> Startup:
+    def startup(self, number: int, nodes: Sequence[InstanceNode]) -> Startup:
         return Startup(('sh', '-c', self.script, str(number), *(node.name for node in nodes)))
 
     def address(self, line: str) -> str:
@@ -44,7 +44,7 @@ class SupervisorHarness:
         self.tracer = Tracer(self.profile, 'agent_0')
         count = parts[-1].stop
         self.supervisor = InstanceSupervisor(self.loop, self.tracer, 'pilot.0000', launcher, parts,
-                                             [Node(f'n{index}', 4) for index in range(count)], str(path),
+                                             [InstanceNode(f'n{index}', 4) for index in range(count)], str(path),
                                              environment or {'PATH': '/usr/bin:/bin'}, self)
         self.launched: list[tuple[str, int, str]] = []
         self.abandoned: list[tuple[str, str]] = []

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rp_agent.services.registry import Instance, Registry
+from rp_agent.services.registry import Registry, ServiceInstance
 from rp_agent.services.router import Router, Routers
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.offload import Helpers
@@ -111,7 +111,7 @@ class RouterHarness:
         """Start an instance, and register it."""
         server = Server(self.log, port)
         self.servers.append(server)
-        self.do(self.registry.put, Instance(uid, 'web', host, server.port))
+        self.do(self.registry.put, ServiceInstance(uid, 'web', host, server.port))
         return server
 
     def request(self, path: str, method: str = 'GET', body: bytes | None = None) -> tuple[int, bytes]:

@@ -18,7 +18,7 @@ from leftovers import must_end, open_descriptors
 
 from rp_agent.executor.backends.dragon.executor import DragonKind
 from rp_agent.executor.backends.jobs import JobExecutor
-from rp_agent.executor.backends.launcher import Node
+from rp_agent.executor.backends.launcher import InstanceNode
 from rp_api import states
 from rp_api.system import processes
 
@@ -36,7 +36,7 @@ class Harness(ExecutorHarness):
     def __init__(self, path: Path, **environ: Any) -> None:
         def make(uid: str, tracer: Any, loop: Any, context: Any) -> JobExecutor:
             kind = DragonKind(loop, 'tcp://127.0.0.1:*', single=True)
-            return JobExecutor(uid, tracer, loop, context, kind, (range(1),), [Node('localhost', 4)])
+            return JobExecutor(uid, tracer, loop, context, kind, (range(1),), [InstanceNode('localhost', 4)])
 
         super().__init__(path, make, PATH=f'{REAL or STAND_IN}:{os.environ["PATH"]}', DRAGON_DEFAULT_SEG_SZ=str(2**28),
                          STAND_IN_PYTHONPATH=os.pathsep.join(filter(None, sys.path)), **environ)

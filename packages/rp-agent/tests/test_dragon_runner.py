@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rp_agent.executor.backends.dragon.executor import Link
+from rp_agent.executor.backends.dragon.executor import RunnerLink
 from rp_api.loop.event_loop import Loop
 
 TIMEOUT = 60.0
@@ -57,7 +57,7 @@ runner.run()
 def test_an_end_is_told_though_nothing_else_happens() -> None:
     """It comes at the worst moment, and there is no further process whose end would wake the runner."""
     loop = Loop()
-    link = Link(loop, 'tcp://127.0.0.1:*')
+    link = RunnerLink(loop, 'tcp://127.0.0.1:*')
     told: list[Mapping[str, Any]] = []
 
     def news(message: Mapping[str, Any]) -> None:

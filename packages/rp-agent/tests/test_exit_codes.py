@@ -13,9 +13,9 @@ import pytest
 from executor_support import Harness, sh
 
 from rp_agent.executor.backends.flux.executor import FluxKind
-from rp_agent.executor.backends.flux.instance import Flux
+from rp_agent.executor.backends.flux.instance import FluxLauncher
 from rp_agent.executor.backends.jobs import JobExecutor
-from rp_agent.executor.backends.launcher import Node
+from rp_agent.executor.backends.launcher import InstanceNode
 from rp_agent.executor.launching.outcome import code_of
 from rp_agent.executor.popen.component import Executor
 from rp_agent.executor.shell.component import ShellExecutor
@@ -28,7 +28,8 @@ ENDS = {'exit 0': 0, 'exit 3': 3, 'exit 127': 127, 'exit 255': 255, 'kill -SEGV 
 
 
 def flux(uid: str, tracer: Any, loop: Any, context: Any) -> JobExecutor:
-    return JobExecutor(uid, tracer, loop, context, FluxKind(Flux()), (range(1),), [Node('localhost', 4)])
+    return JobExecutor(uid, tracer, loop, context, FluxKind(FluxLauncher()), (range(1),),
+                           [InstanceNode('localhost', 4)])
 
 
 @pytest.fixture(params=[Executor, ShellExecutor, flux], ids=['POPEN', 'SHELL', 'FLUX'])

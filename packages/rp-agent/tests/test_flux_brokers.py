@@ -7,39 +7,41 @@ from dataclasses import asdict
 
 import pytest
 
-from rp_agent.executor.backends.flux.instance import RUNNER, Flux, NestedFlux
-from rp_agent.executor.backends.launcher import Node, nodes_of
+from rp_agent.executor.backends.flux.instance import RUNNER, FluxLauncher, NestedFlux
+from rp_agent.executor.backends.launcher import InstanceNode, nodes_of
 from rp_agent.launch_method.base import Job, Program, Rank, Setting
 from rp_agent.launch_method.flux import Flux as FluxRun
 from rp_agent.resource_manager.base import Allocation
 
 
-def brokers(launcher: Flux, *nodes: Node) -> str:
+def brokers(launcher: FluxLauncher, *nodes: InstanceNode) -> str:
     """The command that starts them, without that of the broker itself."""
     argv = launcher.startup(0, nodes).argv
     return ' '.join(argv[:argv.index('sh')])
 
 
 @pytest.mark.parametrize(('nodes', 'devices'), [
-    ([Node('a', 8), Node('b', 8)], '--cpus-per-task 8'),
-    ([Node('a', 8, 2), Node('b', 8, 2)], '--cpus-per-task 8 --gpus-per-task 2'),
-    ([Node('a', 8), Node('b', 4)], '--cpu-bind=none'),
-    ([Node('a', 8, 2), Node('b', 4, 2)], '--cpu-bind=none --gpus-per-task 2'),
-    ([Node('a', 8, 2), Node('b', 8, 1)], '--cpus-per-task 8 --gpus 3')], ids=str)
-def test_brokers_get_what_their_nodes_have(nodes: list[Node], devices: str) -> None:
-    assert brokers(Flux('SLURM'), *nodes) == ('srun --nodes 2 --ntasks 2 --ntasks-per-node 1 --nodelist a,b '
+    ([InstanceNode('a', 8), InstanceNode('b', 8)], '--cpus-per-task 8'),
+    ([InstanceNode('a', 8, 2), InstanceNode('b', 8, 2)], '--cpus-per-task 8 --gpus-per-task 2'),
+    ([InstanceNode('a', 8), InstanceNode('b', 4)], '--cpu-bind=none'),
+    ([InstanceNode('a', 8, 2), InstanceNode('b', 4, 2)], '--cpu-bind=none --gpus-per-task 2'),
+    ([InstanceNode('a', 8, 2), InstanceNode('b', 8, 1)], '--cpus-per-task 8 --gpus 3')], ids=str)
+def test_brokers_get_what_their_nodes_have(nodes: list[InstanceNode], devices: str) -> None:
+    assert brokers(FluxLauncher('SLURM'), *nodes) == ('srun --nodes 2 --ntasks 2 --ntasks-per-node 1 --nodelist a,b '
                                               f'{devices} --export=ALL --overlap --mpi=pmi2')
 
 
 def test_brokers_without_slurm() -> None:
-    assert brokers(Flux(), Node('localhost', 8)) == ''
-    assert brokers(Flux(), Node('a', 8)) == 'mpiexec -n 1 --host a'
-    assert brokers(Flux(), Node('localhost', 8), Node('b', 4)) == 'mpiexec -n 2 --host localhost,b'
+    assert brokers(FluxLauncher(), InstanceNode('localhost', 8)) == ''
+    assert brokers(FluxLauncher(), InstanceNode('a', 8)) == 'mpiexec -n 1 --host a'
+    found = brokers(FluxLauncher(), InstanceNode('localhost', 8), InstanceNode('b', 4))
+    assert found == 'mpiexec -n 2 --host localhost,b'
 
 
 def test_nodes_of_a_pilot() -> None:
     allocation = Allocation(('a', 'b', 'c'), 8, 2, 0, 0, smaller={2: (4, 0), 1: (6, 1)})
-    assert nodes_of(asdict(Setting.of(allocation, {}))) == (Node('a', 8, 2), Node('b', 6, 1), Node('c', 4, 0))
+    assert nodes_of(asdict(Setting.of(allocation, {}))) == (
+        InstanceNode('a', 8, 2), InstanceNode('b', 6, 1), InstanceNode('c', 4, 0))
 
 
 def test_flux_knows_this_host_by_its_name() -> None:

@@ -22,9 +22,9 @@ from leftovers import must_end, open_descriptors
 from rp_agent.executor.backends import jobs
 from rp_agent.executor.backends.flux import flux_runner
 from rp_agent.executor.backends.flux.executor import FluxKind, jobspec
-from rp_agent.executor.backends.flux.instance import EnclosingFlux, Flux, FluxInstances, NestedFlux
+from rp_agent.executor.backends.flux.instance import EnclosingFlux, FluxInstances, FluxLauncher, NestedFlux
 from rp_agent.executor.backends.jobs import JobExecutor
-from rp_agent.executor.backends.launcher import Node
+from rp_agent.executor.backends.launcher import InstanceNode
 from rp_agent.executor.launching.rank_script import host_of
 from rp_agent.task import Description
 from rp_api import states
@@ -50,8 +50,8 @@ class Harness(ExecutorHarness):
         parts = tuple(range(index, index + 1) for index in range(instances))
 
         def make(uid: str, tracer: Any, loop: Any, context: Any) -> JobExecutor:
-            nodes = [Node('localhost', CORES)] * instances
-            return JobExecutor(uid, tracer, loop, context, FluxKind(launcher or Flux()), parts, nodes)
+            nodes = [InstanceNode('localhost', CORES)] * instances
+            return JobExecutor(uid, tracer, loop, context, FluxKind(launcher or FluxLauncher()), parts, nodes)
 
         super().__init__(path, make, PATH=f'{REAL or STAND_IN}:{os.environ["PATH"]}', TMPDIR=brokers, **arguments)
 

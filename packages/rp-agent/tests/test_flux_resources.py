@@ -11,8 +11,8 @@ from executor_support import a_context
 from resource_manager_support import MadeUp, allocate
 
 from rp_agent.executor.backends.flux import executor
-from rp_agent.executor.backends.flux.instance import EnclosingFlux, Flux, NestedFlux
-from rp_agent.executor.backends.launcher import InstanceLauncher, Node
+from rp_agent.executor.backends.flux.instance import EnclosingFlux, FluxLauncher, NestedFlux
+from rp_agent.executor.backends.launcher import InstanceLauncher, InstanceNode
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.resource_manager.granted import Node as Granted
 from rp_agent.resource_manager.pilot import platform_of
@@ -111,7 +111,7 @@ FACTS = {'flux_uri': URI, 'flux_size': '2'}
 @pytest.mark.parametrize(('names', 'more', 'kind'), [
     (('a', 'b'), FACTS, EnclosingFlux), (('a',), FACTS, NestedFlux),
     (('a', 'b'), {**FACTS, 'instances': 2}, NestedFlux),
-    (('a', 'b'), {**FACTS, 'partition': 0}, NestedFlux), (('a', 'b'), {}, Flux)], ids=str)
+    (('a', 'b'), {**FACTS, 'partition': 0}, NestedFlux), (('a', 'b'), {}, FluxLauncher)], ids=str)
 def test_an_instance_is_used_whose_nodes_are_those_of_the_pilot(
         tmp_path: Any, names: tuple[str, ...], more: dict[str, Any],
         kind: type[InstanceLauncher]) -> None:
@@ -119,10 +119,11 @@ def test_an_instance_is_used_whose_nodes_are_those_of_the_pilot(
 
 
 @pytest.mark.parametrize(('nodes', 'threads', 'options'), [
-    ([Node('a', 8, 2), Node('b', 8, 2)], 1, '--nodes=2 --ntasks=2 --cores-per-task=8 --gpus-per-task=2'),
-    ([Node('a', 8), Node('b', 8)], 2, '--nodes=2 --ntasks=2 --cores-per-task=4'),
-    ([Node('a', 8), Node('b', 4)], 1, '--nodes=2 --ntasks=2 --exclusive')], ids=str)
-def test_nested_instances_get_what_their_nodes_have(nodes: list[Node], threads: int, options: str) -> None:
+    ([InstanceNode('a', 8, 2), InstanceNode('b', 8, 2)], 1,
+     '--nodes=2 --ntasks=2 --cores-per-task=8 --gpus-per-task=2'),
+    ([InstanceNode('a', 8), InstanceNode('b', 8)], 2, '--nodes=2 --ntasks=2 --cores-per-task=4'),
+    ([InstanceNode('a', 8), InstanceNode('b', 4)], 1, '--nodes=2 --ntasks=2 --exclusive')], ids=str)
+def test_nested_instances_get_what_their_nodes_have(nodes: list[InstanceNode], threads: int, options: str) -> None:
     startup = NestedFlux(URI, threads).startup(0, nodes)
     assert f'{options} --requires=hosts:a,b sh -c ' in ' '.join(startup.argv)
     assert startup.environment == {'FLUX_URI': URI}

@@ -100,7 +100,7 @@ def test_gpus_of_nodes_without_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     ({}, Request(1, 0, 0), False)])
 def test_a_pilot_that_is_larger_than_the_machine_says_so(platform: dict[str, Any], wanted: Request,
                                                          shares: bool) -> None:
-    hint = fork.Fork().allocate(wanted, platform, System({})).hint
+    hint = fork.ForkNodes().allocate(wanted, platform, System({})).hint
     assert ('has 4 usable cores and the pilot has more' in hint) is shares
     assert bool(hint) is shares
 

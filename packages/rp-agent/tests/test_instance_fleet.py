@@ -17,7 +17,7 @@ from rp_agent.executor.backends.fleet import (
     Demand,
     Fleet,
     Kill,
-    Launch,
+    LaunchTask,
     Lost,
     PlaceAgain,
     Refuse,
@@ -46,7 +46,7 @@ def lose(found: Fleet, index: int, reason: str = 'it died') -> list[fleet.Comman
 def test_a_task_waits_until_an_instance_is_ready() -> None:
     found = a_fleet(1, ready=False)
     assert found.admit(Demand('t', 1)) == []
-    assert found.ready(0) == [Launch('t', 0)]
+    assert found.ready(0) == [LaunchTask('t', 0)]
     assert found.ready(0) == [], 'said twice'
     assert found.done('t') == []
     assert 't' not in found
@@ -55,7 +55,7 @@ def test_a_task_waits_until_an_instance_is_ready() -> None:
 def test_tasks_go_where_there_is_least_to_do_for_the_size() -> None:
     found = a_fleet(1, 3)
     launched = [found.admit(Demand(f't{number}', 1)) for number in range(8)]
-    on = [command.instance for commands in launched for command in commands if isinstance(command, Launch)]
+    on = [command.instance for commands in launched for command in commands if isinstance(command, LaunchTask)]
     assert (on.count(0), on.count(1)) == (2, 6)
 
 
@@ -63,7 +63,7 @@ def test_a_task_that_has_to_be_on_an_instance_waits_for_that_one() -> None:
     found = a_fleet(1, 1, ready=False)
     found.ready(0)
     assert found.admit(Demand('t', 1, instance=1)) == []
-    assert found.ready(1) == [Launch('t', 1)]
+    assert found.ready(1) == [LaunchTask('t', 1)]
 
 
 def test_an_instance_that_dies_is_started_again_and_its_tasks_run_on_the_others() -> None:
@@ -72,7 +72,7 @@ def test_an_instance_that_dies_is_started_again_and_its_tasks_run_on_the_others(
     found.admit(Demand('b', 1))
     assert found.ended(0, 'it died') == [Abandon('a', 'it died'), Start(0)]
     assert 'a' in found, 'what is left of its launch has to end first'
-    assert found.failed('a', 'it died') == [Launch('a', 1)]
+    assert found.failed('a', 'it died') == [LaunchTask('a', 1)]
 
 
 def test_launches_of_tasks_that_have_not_started_do_not_count() -> None:
@@ -86,7 +86,7 @@ def test_launches_of_tasks_that_have_not_started_do_not_count() -> None:
         assert last == ([] if attempt < RETRIES else [Refuse('runs', '3 launches have failed, the last one: it died')])
         assert found.instances[0].state is State.STARTING
         ready = found.ready(0)
-    assert ready == [Launch('waits', 0)]
+    assert ready == [LaunchTask('waits', 0)]
 
 
 def test_an_instance_that_cannot_be_reached_is_started_again() -> None:
@@ -111,7 +111,7 @@ def test_a_placed_task_waits_for_its_instance_to_come_back() -> None:
     found.admit(Demand('t', 1, 0, placed=True))
     found.ended(0, 'it died')
     assert found.failed('t', 'it died') == []
-    assert found.ready(0) == [Launch('t', 0)]
+    assert found.ready(0) == [LaunchTask('t', 0)]
 
 
 def test_tasks_of_a_lost_instance_are_placed_again() -> None:
@@ -119,7 +119,7 @@ def test_tasks_of_a_lost_instance_are_placed_again() -> None:
     lose(found, 0, 'no route to host')
     assert found.admit(Demand('t', 1, 0, placed=True)) == [PlaceAgain('t', 'instance 0 is lost: no route to host')]
     assert found.admit(Demand('asked', 1, 0)) == [Refuse('asked', 'instance 0 is lost: no route to host')]
-    assert found.admit(Demand('any', 1)) == [Launch('any', 1)]
+    assert found.admit(Demand('any', 1)) == [LaunchTask('any', 1)]
 
 
 def test_tasks_that_wait_hear_of_the_loss_after_the_nodes_are_known_to_be_lost() -> None:
@@ -170,10 +170,10 @@ def test_an_instance_is_drained_after_failed_launches_in_a_row() -> None:
         found.forget(f't{number}')
     assert found.instances[0].state is State.DRAINING
     assert found.admit(Demand('more', 1, 0)) == []
-    assert found.admit(Demand('any', 9)) == [Launch('any', 1)]
+    assert found.admit(Demand('any', 9)) == [LaunchTask('any', 1)]
     assert found.done('long') == [Kill(0)]
     assert found.ended(0, 'killed') == [Start(0)]
-    assert found.ready(0) == [Launch('more', 0)]
+    assert found.ready(0) == [LaunchTask('more', 0)]
 
 
 def test_why_a_drained_instance_was_lost_is_told() -> None:
@@ -192,7 +192,7 @@ def test_why_a_drained_instance_was_lost_is_told() -> None:
 def test_one_failed_launch_is_tried_again_at_once() -> None:
     found = a_fleet()
     found.admit(Demand('t', 1))
-    assert found.failed('t', 'hangs') == [Launch('t', 0)]
+    assert found.failed('t', 'hangs') == [LaunchTask('t', 0)]
     assert found.done('t') == []
     assert found.instances[0].faults == 0
 
@@ -204,7 +204,7 @@ def test_a_task_that_breaks_its_instance_is_refused_before_it_has_cost_one() -> 
         found.ended(0, 'it died')
         commands = found.failed('t', 'it died')
         if number < RETRIES:
-            assert found.ready(0) == [Launch('t', 0)]
+            assert found.ready(0) == [LaunchTask('t', 0)]
     assert commands == [Refuse('t', f'{RETRIES + 1} launches have failed, the last one: it died')]
     assert found.instances[0].state is State.STARTING
 
@@ -260,7 +260,7 @@ class Life(RuleBasedStateMachine):
             elif isinstance(command, Stop | Kill):
                 assert command.instance in self.processes
                 self.dying.add(command.instance)
-            elif isinstance(command, Launch):
+            elif isinstance(command, LaunchTask):
                 assert command.uid not in self.launched | self.abandoned
                 self.launched.add(command.uid)
             elif isinstance(command, Abandon):

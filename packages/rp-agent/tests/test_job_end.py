@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from rp_agent.pipeline.job_end import DUE, PilotEnd, Run, Verdict, exited, verdict
+from rp_agent.pipeline.job_end import DUE, PilotEnd, TaskRun, Verdict, exited, verdict
 from rp_agent.task import EXITED, HISTORY, UNSTARTED, AgentTask
 from rp_api import states
 from rp_api.failures.retry_rules import RESTARTS
 
 FLAGS = [False, True]
-RUNS = [Run(state, *flags) for state in (states.DONE, states.FAILED, states.CANCELED)
+RUNS = [TaskRun(state, *flags) for state in (states.DONE, states.FAILED, states.CANCELED)
         for flags in product(FLAGS, repeat=6)]
 
 

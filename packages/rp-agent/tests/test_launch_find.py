@@ -14,7 +14,7 @@ from rp_agent.launch_method import find
 from rp_agent.launch_method.base import Setting
 from rp_agent.launch_method.find import Methods, choose
 from rp_agent.launch_method.fork import Fork
-from rp_agent.launch_method.system import System
+from rp_agent.launch_method.system import LaunchSystem
 from rp_agent.lookup import LaunchRefused
 from rp_agent.resource_manager.base import Allocation
 from rp_api.errors import PlatformError
@@ -58,7 +58,7 @@ def test_a_method_of_another_distribution(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_is_there_is_found_and_what_is_not_has_a_reason(tmp_path: Path) -> None:
     program(tmp_path / 'ssh', 'exit 0')
     platform = {'launch_methods': {'order': ['SRUN', 'SSH', 'NEW'], 'SSH': {'options': {'arguments': ['-v']}}}}
-    methods = find.detect(platform, SETTING, System({'PATH': str(tmp_path)}))
+    methods = find.detect(platform, SETTING, LaunchSystem({'PATH': str(tmp_path)}))
     assert [method.NAME for method in methods.found] == ['SSH']
     assert '-v' in methods.found[0].command(on(0), ['true']).argv
     assert methods.missing['SRUN'] == f'srun is not in PATH ({tmp_path})'
@@ -68,14 +68,15 @@ def test_what_is_there_is_found_and_what_is_not_has_a_reason(tmp_path: Path) -> 
 def test_commands_before_make_the_environment_of_a_launcher(tmp_path: Path) -> None:
     program(tmp_path / 'hidden/ssh', 'exit 0')
     before = {'pre_exec_cached': [f'PATH={tmp_path}/hidden:$PATH'], 'pre_exec': ['export LATER="a b"  # and a comment']}
-    method = find.detect_one('SSH', before, SETTING, System({'PATH': '/usr/bin:/bin', 'KEPT': '1'}))
+    method = find.detect_one('SSH', before, SETTING, LaunchSystem({'PATH': '/usr/bin:/bin', 'KEPT': '1'}))
     assert method.program.path == f'{tmp_path}/hidden/ssh'
     assert method.environment == {'PATH': f'{tmp_path}/hidden:/usr/bin:/bin', 'LATER': 'a b'}
 
 
 def test_commands_before_that_fail() -> None:
     with pytest.raises(PlatformError) as caught:
-        find.detect_one('SSH', {'pre_exec': ['echo not there; false']}, SETTING, System({'PATH': '/usr/bin:/bin'}))
+        find.detect_one('SSH', {'pre_exec': ['echo not there; false']}, SETTING,
+                        LaunchSystem({'PATH': '/usr/bin:/bin'}))
     assert str(caught.value) == ('pre_exec of the launch method failed with exit code 1: not there\n'
                                  '(echo not there; false)')
 

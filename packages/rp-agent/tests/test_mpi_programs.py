@@ -17,7 +17,7 @@ from rp_agent.executor.launching.launchers import MpiPrograms
 from rp_agent.launch_method.find import Methods, choose
 from rp_agent.launch_method.mpi_library import MPICH, OPEN_MPI, Linked, of_executable, of_python
 from rp_agent.launch_method.mpirun import Mpiexec
-from rp_agent.launch_method.system import System
+from rp_agent.launch_method.system import LaunchSystem
 from rp_agent.lookup import LaunchRefused
 
 EMPTY: dict[str, Any] = {'executable': '', 'arguments': [], 'environment': {}, 'pre_exec': [], 'named_env': '',
@@ -31,8 +31,8 @@ def ldd(tmp_path: Path) -> Path:
     return tmp_path / 'bin'
 
 
-def system(directory: Path) -> System:
-    return System({'PATH': f'{directory}:{os.environ["PATH"]}'})
+def system(directory: Path) -> LaunchSystem:
+    return LaunchSystem({'PATH': f'{directory}:{os.environ["PATH"]}'})
 
 
 @pytest.mark.parametrize(('needed', 'kind', 'library'), [
@@ -57,8 +57,8 @@ def test_libraries_that_tell_nothing(ldd: Path, tmp_path: Path, needed: str) -> 
 def test_what_ldd_refuses(tmp_path: Path) -> None:
     path = tmp_path / 'script'
     path.write_text('#!/bin/sh\n')
-    assert of_executable(System(), str(path)) is None
-    assert of_executable(System({'PATH': str(tmp_path)}), '/bin/sh') is None   # there is no ldd
+    assert of_executable(LaunchSystem(), str(path)) is None
+    assert of_executable(LaunchSystem({'PATH': str(tmp_path)}), '/bin/sh') is None   # there is no ldd
 
 
 @pytest.mark.parametrize(('said', 'kind', 'library'), [
@@ -67,12 +67,12 @@ def test_what_ldd_refuses(tmp_path: Path) -> None:
     ('Intel(R) MPI Library 2021.9 for Linux* OS', MPICH, 'Intel(R) MPI Library 2021.9 for Linux* OS')])
 def test_mpi4py(tmp_path: Path, said: str, kind: str, library: str) -> None:
     python = program(tmp_path / 'python3', f"cat <<'END'\n{said}\nEND")
-    assert of_python(System(), str(python)) == Linked(f'mpi4py of {python}', kind, library)
+    assert of_python(LaunchSystem(), str(python)) == Linked(f'mpi4py of {python}', kind, library)
 
 
 def test_a_python_without_mpi4py(tmp_path: Path) -> None:
     python = program(tmp_path / 'python3', 'exit 1')
-    assert of_python(System(), str(python)) is None
+    assert of_python(LaunchSystem(), str(python)) is None
 
 
 class Looking:
@@ -186,7 +186,7 @@ def test_another_launcher_of_the_method_is_taken(tmp_path: Path) -> None:
         path.write_text(f"#!/bin/sh\nprintf '{text}\\n'\n")
         path.chmod(0o755)
     (tmp_path / 'a' / 'mpiexec.hydra').symlink_to(tmp_path / 'a' / 'mpiexec')
-    system = System({'PATH': ':'.join(str(tmp_path / place) for place in 'abcd')})
+    system = LaunchSystem({'PATH': ':'.join(str(tmp_path / place) for place in 'abcd')})
     first = Mpiexec.detect(system, SETTING)
     other, = first.others
     assert [each.program.path for each in (first, other)] == [f'{tmp_path}/a/mpiexec', f'{tmp_path}/d/mpiexec']

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from rp_agent.partitions.division import Divider, Part, Parts, allocation_of, is_part
+from rp_agent.partitions.division import Divider, PartitionShare, Parts, allocation_of, is_part
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.resource_manager.binding import some_gpu_ids
 from rp_agent.resource_manager.pilot import as_plain, from_plain
@@ -48,9 +48,9 @@ def test_fewer_cores_than_partitions() -> None:
 def test_sizes() -> None:
     divider = Divider(an_allocation(nodes=4, cores=4, gpus=1))
     assert [part.node for part in divider.take({'nodes': 2})] == [0, 1]
-    assert divider.take({'cores': 3}) == (Part(2, (0, 1, 2), (), 750),)
-    assert divider.take({'cores': 1, 'gpus': 1}) == (Part(2, (3,), (0,), 250),)
-    assert divider.take({'cores': 4, 'gpus': 1}) == (Part(3, (0, 1, 2, 3), (0,), 1000),)
+    assert divider.take({'cores': 3}) == (PartitionShare(2, (0, 1, 2), (), 750),)
+    assert divider.take({'cores': 1, 'gpus': 1}) == (PartitionShare(2, (3,), (0,), 250),)
+    assert divider.take({'cores': 4, 'gpus': 1}) == (PartitionShare(3, (0, 1, 2, 3), (0,), 1000),)
     with pytest.raises(ResourceError, match='the pilot has no free resources'):
         divider.take({})
 
@@ -74,7 +74,7 @@ def test_the_rest() -> None:
     divider = Divider(an_allocation(nodes=3, cores=4))
     first = divider.take({'cores': 3})
     assert [part.node for part in divider.take({})] == [1, 2]
-    assert divider.take({}) == (Part(0, (3,), (), 250),)
+    assert divider.take({}) == (PartitionShare(0, (3,), (), 250),)
     divider.give_back(first)
     assert divider.take({}) == first
 

@@ -14,7 +14,7 @@ from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler import component, policy
 from rp_agent.scheduler.component import find
 from rp_agent.scheduler.policies.continuous import Continuous
-from rp_agent.scheduler.policies.jsrun import Jsrun
+from rp_agent.scheduler.policies.jsrun import JsrunPolicy
 from rp_agent.scheduler.policies.torus import Grid, Torus
 from rp_agent.scheduler.slotmap import SlotMap
 from rp_agent.task import BLOCK, RANKS_PER_SLOT
@@ -38,7 +38,7 @@ def test_the_default_is_continuous() -> None:
 
 
 def test_jsrun_brings_its_own_policy() -> None:
-    assert find({'agent_scheduler': 'CONTINUOUS', 'launch_methods': {'order': ['JSRUN', 'FORK']}}) is Jsrun
+    assert find({'agent_scheduler': 'CONTINUOUS', 'launch_methods': {'order': ['JSRUN', 'FORK']}}) is JsrunPolicy
 
 
 def test_an_unknown_name_is_refused_with_those_that_there_are() -> None:

@@ -20,7 +20,7 @@ from rp_api import constants as c
 from rp_api import distributions, states
 from rp_api.raptor_link import from_agent, link_file, master_file
 from rp_api.transport.access import Access
-from rp_api.transport.connection import Connection, arrivals
+from rp_api.transport.connection import PeerConnection, arrivals
 from rp_api.transport.keys import generate
 from rp_api.wire import codec
 
@@ -34,7 +34,7 @@ class ScriptedMaster:
         self._agent = agent
         self.got: list[tuple[str, list[Any]]] = []
         self.on: Callable[[str, list[Any]], object] = lambda operation, arguments: None
-        self.connection: Connection | None = None
+        self.connection: PeerConnection | None = None
         self.task = agent.task('raptor.0', mode=c.RAPTOR_MASTER, executable='/bin/sleep', arguments=['100'])
 
     def start(self) -> None:
@@ -55,8 +55,8 @@ class ScriptedMaster:
             self._agent.loop.call_later(0.01, self._connect)
             return
         access = Access.load(link_file(str(self._agent.base)))
-        self.connection = Connection(self._agent.loop, zmq.DEALER, access.address, access.keys, access.server_key, None,
-                                     self._receive, lambda: None, pytest.fail)
+        self.connection = PeerConnection(self._agent.loop, zmq.DEALER, access.address, access.keys, access.server_key,
+                                         None, self._receive, lambda: None, pytest.fail)
         self.connection.open()
         self.say('hello', 'raptor.0', 7, ACCESS)
 
@@ -114,7 +114,7 @@ def test_keys_are_the_owners_alone_and_go_with_the_agent(agent: Agent, master: S
     """Who knows where the agent listens, but has other keys, is refused."""
     path = Path(link_file(str(agent.base)))
     refused: list[str] = []
-    others: list[Connection] = []
+    others: list[PeerConnection] = []
 
     def refuse(reason: str) -> None:
         refused.append(reason)
@@ -122,7 +122,7 @@ def test_keys_are_the_owners_alone_and_go_with_the_agent(agent: Agent, master: S
 
     def intrude(operation: str, arguments: list[Any]) -> None:
         access = Access.load(path)
-        others.append(Connection(agent.loop, zmq.DEALER, access.address, generate(), access.server_key, None,
+        others.append(PeerConnection(agent.loop, zmq.DEALER, access.address, generate(), access.server_key, None,
                                  lambda: None, lambda: None, refuse))
         others[0].open()
 

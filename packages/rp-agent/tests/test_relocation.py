@@ -84,7 +84,7 @@ def test_the_end_of_standard_input(loop: Loop, said: bytes, ended: bool) -> None
     """It means nothing if the launcher has not forwarded anything."""
     reader, writer = os.pipe()
     calls: list[int] = []
-    relocation.Watch(loop, lambda: calls.append(1), reader)
+    relocation.RelocationWatch(loop, lambda: calls.append(1), reader)
     os.write(writer, said) if said else None
     os.close(writer)
     loop.call_later(0.1, loop.stop)

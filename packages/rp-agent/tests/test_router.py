@@ -16,7 +16,7 @@ from leftovers import open_descriptors
 from router_support import RouterHarness
 
 from rp_agent.services import haproxy, router
-from rp_agent.services.registry import Instance
+from rp_agent.services.registry import ServiceInstance
 from rp_api.errors import PlatformError
 from rp_api.loop.process_handle import ProcessHandle
 from rp_api.system import shared_directory
@@ -165,7 +165,7 @@ def test_a_removed_router_accepts_nothing(harness: RouterHarness) -> None:
 def test_an_instance_on_an_unknown_host_gets_no_requests(harness: RouterHarness,
                                                          caplog: pytest.LogCaptureFixture) -> None:
     harness.open()
-    harness.do(harness.registry.put, Instance('odd', 'web', 'no.such.host.invalid', 80))
+    harness.do(harness.registry.put, ServiceInstance('odd', 'web', 'no.such.host.invalid', 80))
     harness.until(lambda: 'the name cannot be resolved' in caplog.text, 'it is logged')
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from rp_agent.services.registry import Instance, Registry, variable
+from rp_agent.services.registry import Registry, ServiceInstance, variable
 
 
 def registry(*uids: str) -> Registry:
     made = Registry()
     for uid in uids:
-        made.put(Instance(uid, 'llm', 'n1', 80, f'at {uid}'))
+        made.put(ServiceInstance(uid, 'llm', 'n1', 80, f'at {uid}'))
     return made
 
 
@@ -46,9 +46,9 @@ def test_the_turn_goes_on_when_the_last_instance_is_gone() -> None:
 def test_an_instance_that_comes_back_has_its_place_and_new_information() -> None:
     made = registry('a', 'b')
     made.withdraw('a')
-    made.put(Instance('a', 'llm', 'n2', 81, 'moved'))
+    made.put(ServiceInstance('a', 'llm', 'n2', 81, 'moved'))
     assert [made.info('llm') for _ in range(2)] == ['moved', 'at b']
-    assert made.instance('a') == Instance('a', 'llm', 'n2', 81, 'moved', healthy=True)
+    assert made.instance('a') == ServiceInstance('a', 'llm', 'n2', 81, 'moved', healthy=True)
 
 
 @pytest.mark.parametrize('end', ['withdraw', 'remove'])
@@ -72,9 +72,9 @@ def test_listeners_hear_of_each_change_and_of_nothing_else() -> None:
     made = registry()
     heard: list[str] = []
     made.on_change(heard.append)
-    made.put(Instance('a', 'llm'))
-    made.put(Instance('a', 'llm'))
-    made.put(Instance('r', 'db'))
+    made.put(ServiceInstance('a', 'llm'))
+    made.put(ServiceInstance('a', 'llm'))
+    made.put(ServiceInstance('r', 'db'))
     made.withdraw('a')
     made.withdraw('a')
     made.withdraw('unknown')

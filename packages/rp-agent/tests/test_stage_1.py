@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rp_agent.bootstrap import environment, stage_1, stage_2
-from rp_agent.bootstrap.child import FAILED, BootstrapError, Child, report
+from rp_agent.bootstrap.child import FAILED, BootstrapError, BootstrapProcess, report
 from rp_agent.bootstrap.stage_1 import through_tunnel
 from rp_api.system.signals import WARNINGS
 
@@ -135,7 +135,7 @@ def run(script: str) -> int:
     before = {number: signal.getsignal(number) for number in (
         signal.SIGTERM, signal.SIGINT, *WARNINGS)}
     try:
-        with Child() as child:
+        with BootstrapProcess() as child:
             child.start(['/bin/sh', '-c', script], 'agent_0')
             return child.wait()
     finally:

@@ -17,9 +17,9 @@ from launcher_support import launchers, program
 
 from rp_agent.executor.backends.dragon.executor import DragonKind
 from rp_agent.executor.backends.flux.executor import FluxKind
-from rp_agent.executor.backends.flux.instance import Flux
+from rp_agent.executor.backends.flux.instance import FluxLauncher
 from rp_agent.executor.backends.jobs import JobExecutor
-from rp_agent.executor.backends.launcher import Node
+from rp_agent.executor.backends.launcher import InstanceNode
 from rp_agent.executor.shell.component import ShellExecutor
 from rp_agent.task import AgentTask
 from rp_api import states
@@ -75,7 +75,8 @@ def launcher(stack: ExitStack, path: Path) -> Any:
 def dragon(stack: ExitStack, path: Path) -> Any:
     def make(uid: str, tracer: Any, loop: Any, context: Any) -> JobExecutor:
         kind = DragonKind(loop, 'tcp://127.0.0.1:*', single=True)
-        return JobExecutor(uid, tracer, loop, context, kind, (range(1),), [Node('localhost', 4)])
+        return JobExecutor(uid, tracer, loop, context, kind, (range(1),),
+                           [InstanceNode('localhost', 4)])
     return _closing(stack, Harness(
         path, make, PATH=f'{TESTS / "dragon_stand_in"}:{os.environ["PATH"]}', DRAGON_DEFAULT_SEG_SZ=str(2**28),
         STAND_IN_PYTHONPATH=os.environ.get('PYTHONPATH', '')))
@@ -83,7 +84,8 @@ def dragon(stack: ExitStack, path: Path) -> Any:
 
 def flux(stack: ExitStack, path: Path) -> Any:
     def make(uid: str, tracer: Any, loop: Any, context: Any) -> JobExecutor:
-        return JobExecutor(uid, tracer, loop, context, FluxKind(Flux()), (range(1),), [Node('localhost', 4)])
+        return JobExecutor(uid, tracer, loop, context, FluxKind(FluxLauncher()), (range(1),),
+                           [InstanceNode('localhost', 4)])
     brokers = stack.enter_context(tempfile.TemporaryDirectory())
     return _closing(stack, Harness(path, make, PATH=f'{TESTS / "flux_stand_in"}:{os.environ["PATH"]}',
                                           TMPDIR=brokers))

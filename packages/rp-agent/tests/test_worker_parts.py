@@ -11,7 +11,7 @@ from executor_support import a_context, a_slot, a_task
 
 from rp_agent.executor.launching.environment import TaskEnvironment
 from rp_agent.executor.launching.plan import plan
-from rp_agent.raptor.worker_parts import Part, WorkerParts
+from rp_agent.raptor.worker_parts import WorkerPart, WorkerParts
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.constants import RAPTOR_WORKER
@@ -42,15 +42,15 @@ def parts() -> WorkerParts:
     return WorkerParts(lambda part: None)
 
 
-def ended(part: Part, state: str, exception: str | None = None) -> Part:
+def ended(part: WorkerPart, state: str, exception: str | None = None) -> WorkerPart:
     part.state = states.AGENT_STAGING_OUTPUT_PENDING
     part.target_state, part.exception, part.exit_code = state, exception, int(state != states.DONE)
     return part
 
 
-def divided(parts: WorkerParts, worker: AgentTask) -> list[Part]:
+def divided(parts: WorkerParts, worker: AgentTask) -> list[WorkerPart]:
     found = parts.divide([worker])
-    assert all(isinstance(part, Part) for part in found)
+    assert all(isinstance(part, WorkerPart) for part in found)
     return found   # type: ignore[return-value]
 
 
@@ -87,7 +87,7 @@ def test_the_application_sees_one_worker(parts: WorkerParts, tmp_path: Path) -> 
 
 
 def test_the_end_of_a_part_is_reported_and_decides_if_all_fail(tmp_path: Path) -> None:
-    reported: list[Part] = []
+    reported: list[WorkerPart] = []
     parts = WorkerParts(reported.append)
     worker, again = a_worker(tmp_path), a_worker(tmp_path)
     first, second = divided(parts, worker)

@@ -17,7 +17,7 @@ from leftovers import open_descriptors
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
 from rp_api.transport import keys
-from rp_api.transport.connection import BACKLOG, Connection, Listener, arrivals, refuse_loudly
+from rp_api.transport.connection import BACKLOG, Listener, PeerConnection, arrivals, refuse_loudly
 
 TIMEOUT = 30.0
 
@@ -44,8 +44,8 @@ class Site:
         return made
 
     def connection(self, address: str, own: keys.KeyPair | None = None,
-                   refused: Callable[[str], object] | None = None) -> Connection:
-        made = Connection(self.loop, zmq.DEALER, address, own or self.own, self.keys.public, self.context,
+                   refused: Callable[[str], object] | None = None) -> PeerConnection:
+        made = PeerConnection(self.loop, zmq.DEALER, address, own or self.own, self.keys.public, self.context,
                           lambda: None, lambda: None, refused or self.refusals.append)
         made.open()
         self._ends.append(made)

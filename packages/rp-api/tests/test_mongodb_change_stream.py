@@ -12,8 +12,8 @@ import pytest
 from rp_api.coordination.mongodb import connection
 from rp_api.coordination.mongodb.connection import ANSWER_DELAY_S, MAX_EARLY_ANSWERS, ChangeStream
 from rp_api.coordination.mongodb.server import Collection
-from rp_api.coordination.mongodb.worker import Link
 from rp_api.coordination.mongodb.worker import Watcher as RealWatcher
+from rp_api.coordination.mongodb.worker import WorkerLink
 
 USUAL, SLOW = 0.05, 2.0
 Answer = tuple[float, 'dict[str, str] | None']
@@ -69,7 +69,8 @@ def ring(monkeypatch: pytest.MonkeyPatch) -> Ring:
         stream = Stream(answers, clock, closing)
         watcher = Watcher()
         link, collection = SimpleNamespace(closing=closing), SimpleNamespace(watch=lambda *_, **__: stream)
-        made = ChangeStream(cast(Link, link), cast(Collection, collection), ['task'], '', cast(RealWatcher, watcher),
+        made = ChangeStream(cast(WorkerLink, link), cast(Collection, collection), ['task'], '',
+                            cast(RealWatcher, watcher),
                             (USUAL, SLOW))
         made.start()
         assert made.join(30)

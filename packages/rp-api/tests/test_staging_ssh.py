@@ -15,7 +15,7 @@ from rp_api.errors import DescriptionError, StagingError
 from rp_api.staging import expand, perform
 from rp_api.staging.interruption import interruptible
 from rp_api.staging.run import check_locations
-from rp_api.staging.ssh import Gsisftp, Place, Scp, Sftp
+from rp_api.staging.ssh import Gsisftp, Scp, Sftp, SshPlace
 from rp_api.system.ssh import OPTIONS
 
 
@@ -44,12 +44,12 @@ def recorder(path: Path) -> Path:
     ('sftp://[fe80::1%eth0]:22/x', ('', '[fe80::1%eth0]', '22', '/x'), ['-P', '22', '[fe80::1%eth0]']),
     ('sftp://host/100%25 ?#x', ('', 'host', '', '/100%25 ?#x'), ['host'])])
 def test_urls(url: str, place: tuple[str, ...], words: list[str]) -> None:
-    assert (Place.of(url), Place.of(url).words) == (place, words)
+    assert (SshPlace.of(url), SshPlace.of(url).words) == (place, words)
 
 
 @pytest.mark.parametrize(('protocol', 'program'), [(Sftp, 'sftp'), (Scp, 'sftp'), (Gsisftp, 'gsisftp')])
 def test_command_lines(protocol: type[Sftp], program: str) -> None:
-    assert protocol().command(Place.of('x://me@host:22/a')) == [
+    assert protocol().command(SshPlace.of('x://me@host:22/a')) == [
         program, '-oBatchMode=yes', '-oConnectTimeout=15', '-oStrictHostKeyChecking=accept-new', '-oLogLevel=ERROR',
         '-oServerAliveInterval=15', '-oServerAliveCountMax=4', '-b', '-', '-P', '22', 'me@host']
 

@@ -14,7 +14,7 @@ from job_cases import requested
 
 from rp_api.errors import PlatformError
 from rp_client.launcher.batch.saga.service import SagaService
-from rp_client.launcher.batch.shell import Result, Shell
+from rp_client.launcher.batch.shell import Shell, ShellResult
 from rp_client.launcher.batch.systems.base import Adapted
 from rp_client.launcher.batch.systems.registry import batch_system
 
@@ -39,9 +39,9 @@ class Answering(Shell):
         self.seen: list[str] = []
         self._answers = answers
 
-    def run(self, script: str, timeout: float = 0) -> Result:
+    def run(self, script: str, timeout: float = 0) -> ShellResult:
         self.seen.append(script)
-        return next((Result(code, out) for part, code, out in self._answers if part in script), Result(0, ''))
+        return next((ShellResult(code, out) for part, code, out in self._answers if part in script), ShellResult(0, ''))
 
 
 def submitted(name: str) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from rp_api.description.pilot import PilotDescription
 from rp_api.errors import PlatformError
 from rp_api.platforms.definition import ResourceConfig
-from rp_client.launcher.batch.job import Size, check_request, job_request, size
+from rp_client.launcher.batch.job import JobSize, check_request, job_request, size
 from rp_client.launcher.batch.systems.registry import batch_system
 from rp_client.launcher.batch.systems.request import JobRequest
 from rp_client.launcher.batch.systems.sge import GridEngine
@@ -34,14 +34,14 @@ def job(description: PilotDescription, where: ResourceConfig) -> JobRequest:
 
 
 @pytest.mark.parametrize(('values', 'wanted'), [
-    ({'nodes': 3}, Size(3, 24, 6, 8)),
-    ({'nodes': 3, 'backup_nodes': 2}, Size(5, 40, 10, 8)),
-    ({'cores': 1}, Size(1, 8, 0, 8)),
-    ({'cores': 8}, Size(1, 8, 0, 8)),
-    ({'cores': 9}, Size(2, 16, 0, 8)),
-    ({'cores': 1, 'gpus': 3}, Size(2, 16, 4, 8)),
+    ({'nodes': 3}, JobSize(3, 24, 6, 8)),
+    ({'nodes': 3, 'backup_nodes': 2}, JobSize(5, 40, 10, 8)),
+    ({'cores': 1}, JobSize(1, 8, 0, 8)),
+    ({'cores': 8}, JobSize(1, 8, 0, 8)),
+    ({'cores': 9}, JobSize(2, 16, 0, 8)),
+    ({'cores': 1, 'gpus': 3}, JobSize(2, 16, 4, 8)),
 ])
-def test_whole_nodes(values: dict[str, int], wanted: Size) -> None:
+def test_whole_nodes(values: dict[str, int], wanted: JobSize) -> None:
     assert size(pilot(**values), platform()) == wanted
 
 
@@ -49,12 +49,12 @@ def test_cores_that_tasks_cannot_have() -> None:
     blocked = platform(system_architecture={'smt': 2, 'blocked_cores': [0, 1], 'blocked_gpus': [0]})
     assert size(pilot(cores=14), blocked).nodes == 1   # threads count
     assert size(pilot(cores=15), blocked).nodes == 2
-    assert size(pilot(cores=1, gpus=2), blocked) == Size(2, 16, 4, 8)
+    assert size(pilot(cores=1, gpus=2), blocked) == JobSize(2, 16, 4, 8)
 
 
 def test_size_of_nodes_is_not_known() -> None:
     unknown = platform(cores_per_node=0)
-    assert size(pilot(cores=5, gpus=1), unknown) == Size(0, 5, 1, 0)
+    assert size(pilot(cores=5, gpus=1), unknown) == JobSize(0, 5, 1, 0)
     with pytest.raises(PlatformError, match=r'nodes is 2, but site\.machine does not say how many cores'):
         size(pilot(nodes=2), unknown)
 

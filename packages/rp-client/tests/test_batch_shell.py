@@ -14,7 +14,7 @@ from leftovers import end_of
 from rp_api.errors import PlatformError
 from rp_client.launcher.batch import transfer
 from rp_client.launcher.batch.leftovers import copy_there, last_lines, place
-from rp_client.launcher.batch.shell import Result, Shell, is_remote
+from rp_client.launcher.batch.shell import Shell, ShellResult, is_remote
 
 SSH = '''\
 #!/bin/sh
@@ -54,14 +54,14 @@ def remote(path: Path) -> Iterator[Shell]:
 
 
 def test_output_and_exit_code(here: Shell) -> None:
-    assert here.run('echo out; echo err >&2; exit 3') == Result(3, 'out\nerr\n')
-    assert here.run('printf no-newline') == Result(0, 'no-newline')
-    assert here.run('') == Result(0, '')
-    assert here.run('cat; read x') == Result(1, '')   # there is nothing to read
+    assert here.run('echo out; echo err >&2; exit 3') == ShellResult(3, 'out\nerr\n')
+    assert here.run('printf no-newline') == ShellResult(0, 'no-newline')
+    assert here.run('') == ShellResult(0, '')
+    assert here.run('cat; read x') == ShellResult(1, '')   # there is nothing to read
 
 
 def test_what_the_login_shell_prints(remote: Shell) -> None:
-    assert remote.run('echo out; false') == Result(1, 'out\n')
+    assert remote.run('echo out; false') == ShellResult(1, 'out\n')
 
 
 def test_one_connection(remote: Shell, path: Path) -> None:
@@ -73,7 +73,7 @@ def test_one_connection(remote: Shell, path: Path) -> None:
 
 def test_scripts_do_not_change_the_shell(here: Shell) -> None:
     assert here.run('cd /; X=1; umask 0; trap "" TERM; exec 1>&-').code == 0
-    assert here.run('pwd; echo "$X"; umask') == Result(0, f'{os.getcwd()}\n\n{os.umask(os.umask(0o22)):04o}\n')
+    assert here.run('pwd; echo "$X"; umask') == ShellResult(0, f'{os.getcwd()}\n\n{os.umask(os.umask(0o22)):04o}\n')
 
 
 def test_connection_that_was_lost(path: Path) -> None:
@@ -96,7 +96,7 @@ def test_connection_that_was_cut_while_nothing_ran(path: Path) -> None:
         pid = int(shell.run('echo $$').output)
         os.kill(pid, signal.SIGKILL)
         assert end_of(pid)
-        assert shell.run('echo here') == Result(0, 'here\n')
+        assert shell.run('echo here') == ShellResult(0, 'here\n')
     finally:
         shell.close()
 

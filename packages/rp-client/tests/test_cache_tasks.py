@@ -20,7 +20,7 @@ from rp_api.loop.offload import Helpers
 from rp_api.staging.directive import expand
 from rp_api.staging.location import Sandboxes
 from rp_client.cache.claims import Claims
-from rp_client.cache.store import Result, ResultStore
+from rp_client.cache.store import CachedResult, ResultStore
 from rp_client.cache.tasks import Hit, TaskCache
 from rp_client.engine.tracker import Change
 from rp_client.stager.base import Sandbox
@@ -160,7 +160,7 @@ def test_a_hit_whose_inputs_change_meanwhile_is_none(lookups: Lookups, tmp_path:
     assert stored(lookups, looked_up(lookups, tmp_path, input_staging=['input']))
     take = lookups.store.take
 
-    def edited(result: Result) -> Path:
+    def edited(result: CachedResult) -> Path:
         path.write_text('2')
         return take(result)
 

@@ -15,7 +15,7 @@ from rp_api.coordination.contract import KnownTask, Submission, Update
 from rp_api.loop.event_loop import Loop
 from rp_api.task_modes import OWNER
 from rp_client.engine.engine import Engine
-from rp_client.flow.calls import Calls
+from rp_client.flow.calls import PilotCalls
 from rp_client.flow.uids import Uids
 from rp_client.pilot import Pilot
 
@@ -33,7 +33,7 @@ class Session(Connection):
         self.on_broken: list[Callable[[BaseException], None]] = []
         self.answer: Callable[[str, dict[str, Any]], object] = lambda uid, description: None
         self.got = threading.Event()
-        self.calls = Calls(cast(Engine, self), Uids())
+        self.calls = PilotCalls(cast(Engine, self), Uids())
         self._thread = threading.Thread(target=self.loop.run)
         self._thread.start()
 

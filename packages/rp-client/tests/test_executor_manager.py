@@ -13,7 +13,7 @@ import pytest
 
 from rp_api.errors import LimitError
 from rp_client.executor.cached import CallCache
-from rp_client.executor.calls import Requirements, Shape, Size
+from rp_client.executor.calls import PilotSize, Requirements, Shape
 from rp_client.executor.executor import Requests
 from rp_client.executor.manager import BrokenPilotExecutor, Manager
 from rp_client.executor.programs import Programs
@@ -68,13 +68,13 @@ class StandinAllocation:
 
     lost, place = '', 'standin'
 
-    def __init__(self, size: Size | None) -> None:
+    def __init__(self, size: PilotSize | None) -> None:
         self.size = size
 
     def earlier(self, _: Any) -> None:
         """There was no executor before."""
 
-    def open(self, active: Callable[[Size], object], _: Callable[[str], object]) -> None:
+    def open(self, active: Callable[[PilotSize], object], _: Callable[[str], object]) -> None:
         if self.size:
             active(self.size)
 
@@ -93,7 +93,7 @@ class StandinAllocation:
 class Standin:
     """An executor with these, and what is behind it."""
 
-    def __init__(self, base: Path, size: Size | None = Size(2, 0, 1)) -> None:   # noqa: B008 (it is immutable)
+    def __init__(self, base: Path, size: PilotSize | None = PilotSize(2, 0, 1)) -> None:   # noqa: B008 (it is immutable)
         self.allocation, self.calls = StandinAllocation(size), StandinCalls()
         self.manager = Manager(cast(Any, self.allocation))
         self.manager.calls = cast(Any, self.calls)

@@ -14,10 +14,10 @@ import radical.pilot as rp
 from rp_client.executor.allocation import describe
 from rp_client.executor.cached import DroppableFuture
 from rp_client.executor.calls import (
-    Need,
+    PilotSize,
+    RankNeed,
     Requirements,
     Shape,
-    Size,
     check,
     checked,
     fits,
@@ -28,8 +28,8 @@ from rp_client.executor.calls import (
 from rp_client.executor.deferred import Waiting, futures_in, with_values
 from rp_client.executor.programs import Program, Programs, texts
 
-NODE = Size(8, 2, 1)
-TWO = Size(16, 4, 2)
+NODE = PilotSize(8, 2, 1)
+TWO = PilotSize(16, 4, 2)
 
 
 def done(value: Any) -> Future[Any]:
@@ -168,9 +168,10 @@ def test_arguments_come_as_in_a_call() -> None:
 
 
 @pytest.mark.parametrize(('attributes', 'need'), [
-    ({}, Need(1, 0, True)), ({'ranks': 4}, Need(4, 0, True)), ({'ranks': 2, 'cores_per_rank': 3}, Need(6, 0, False)),
-    ({'ranks': 2, 'gpus_per_rank': 1}, Need(2, 2, False)), ({'tags': {'nodes': [1]}}, Need(1, 0, False))])
-def test_needs(attributes: dict[str, Any], need: Need) -> None:
+    ({}, RankNeed(1, 0, True)), ({'ranks': 4}, RankNeed(4, 0, True)),
+    ({'ranks': 2, 'cores_per_rank': 3}, RankNeed(6, 0, False)),
+    ({'ranks': 2, 'gpus_per_rank': 1}, RankNeed(2, 2, False)), ({'tags': {'nodes': [1]}}, RankNeed(1, 0, False))])
+def test_needs(attributes: dict[str, Any], need: RankNeed) -> None:
     description = rp.TaskDescription({'executable': 'true'} | attributes)
     assert Program(description, True, lambda _: None).need == need
 
@@ -192,13 +193,13 @@ def test_shares() -> None:
     assert ranks_of_workers(NODE, Shape(), programs=False) == 8
     assert ranks_of_workers(NODE, Shape(), programs=True) == 4
     assert ranks_of_workers(NODE, Shape(width=6), programs=True) == 6
-    assert ranks_of_workers(Size(1, 0, 1), Shape(), programs=True) == 1
+    assert ranks_of_workers(PilotSize(1, 0, 1), Shape(), programs=True) == 1
     with pytest.raises(ValueError, match='a call needs 9 ranks with 1 cores and 0 GPUs each'):
         check(NODE, Shape(width=9))
 
 
 @pytest.mark.parametrize(('need', 'size', 'fit'), [
-    (Need(4, 0, True), NODE, True), (Need(5, 0, True), NODE, False), (Need(4, 0, False), NODE, True),
-    (Need(4, 0, False), TWO, False), (Need(12, 0, True), TWO, True), (Need(1, 3, False), NODE, False)])
-def test_programs_beside_workers(need: Need, size: Size, fit: bool) -> None:
+    (RankNeed(4, 0, True), NODE, True), (RankNeed(5, 0, True), NODE, False), (RankNeed(4, 0, False), NODE, True),
+    (RankNeed(4, 0, False), TWO, False), (RankNeed(12, 0, True), TWO, True), (RankNeed(1, 3, False), NODE, False)])
+def test_programs_beside_workers(need: RankNeed, size: PilotSize, fit: bool) -> None:
     assert fits(need, size, Shape(), 4) is fit

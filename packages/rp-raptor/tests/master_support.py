@@ -20,7 +20,7 @@ from rp_api.raptor_link import from_master, link_file, master_file
 from rp_api.system.host import host_id
 from rp_api.transport import keys
 from rp_api.transport.access import Access
-from rp_api.transport.connection import Connection, Listener, arrivals
+from rp_api.transport.connection import Listener, PeerConnection, arrivals
 from rp_api.wire import codec
 from rp_raptor.master.master import Master
 from rp_raptor.rank.running import arguments
@@ -153,7 +153,7 @@ class ScriptedWorker(Party):
         self._ranks = ranks
         self._credit = credit
         access = Access.load(master_file(str(sandbox), UID))
-        self._connection = Connection(self.loop, zmq.DEALER, access.address, access.keys, access.server_key,
+        self._connection = PeerConnection(self.loop, zmq.DEALER, access.address, access.keys, access.server_key,
                                       self.context, self._receive, self._connected if hello else _nothing, print)
         self._connection.open()
         self._thread.start()

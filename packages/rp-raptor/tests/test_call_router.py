@@ -13,7 +13,7 @@ import pytest
 
 from rp_raptor.errors import CallLost
 from rp_raptor.master.router import WORKER_TIMEOUT, CallRouter
-from rp_raptor.master.sources import CallSource, Worker
+from rp_raptor.master.sources import CallSource, PooledWorker
 from rp_raptor.wire.payload import decode_result, encode_value
 from rp_raptor.wire.protocol import BULK, ids_of
 
@@ -53,22 +53,22 @@ class Site:
         self.said: dict[str, list[list[Any]]] = {}
         self.asker = Asker(self.router)
 
-    def add(self, uid: str, credit: int = 0, ranks: int = 1, mpi: bool = False) -> Worker:
-        worker = Worker(uid.encode(), uid, ranks, mpi)
+    def add(self, uid: str, credit: int = 0, ranks: int = 1, mpi: bool = False) -> PooledWorker:
+        worker = PooledWorker(uid.encode(), uid, ranks, mpi)
         self.said[uid] = []
         self.router.attach(worker)
         self.credit(worker, credit)
         return worker
 
-    def credit(self, worker: Worker, count: int) -> None:
+    def credit(self, worker: PooledWorker, count: int) -> None:
         self.router.credit(worker, count)
         self.router.deal()
 
-    def answer(self, worker: Worker, *ids: int) -> None:
+    def answer(self, worker: PooledWorker, *ids: int) -> None:
         self.router.results(worker, array('Q', ids), [encode_value(number & 0xffff) for number in ids])
         self.router.deal()
 
-    def lose(self, worker: Worker, *, died: bool = True) -> None:
+    def lose(self, worker: PooledWorker, *, died: bool = True) -> None:
         self.router.detach(worker, f'{worker.uid} is lost', died=died)
         self.router.deal()
 
@@ -84,7 +84,7 @@ def site() -> Site:
     return Site()
 
 
-def held(worker: Worker) -> list[int]:
+def held(worker: PooledWorker) -> list[int]:
     """The source's own numbers of the calls that a worker has."""
     return sorted(number & 0xffffffff for number in worker.calls)
 
@@ -413,7 +413,7 @@ def test_each_call_has_one_result_whatever_happens(seed: int) -> None:
     chance = random.Random(seed)
     site = Site()
     askers = [site.asker, Asker(site.router), Asker(site.router)]
-    workers: list[Worker] = []
+    workers: list[PooledWorker] = []
     made = [0, 0, 0]
     back: list[tuple[Asker, list[int]]] = []
     for step in range(400):

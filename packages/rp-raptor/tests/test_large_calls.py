@@ -31,7 +31,7 @@ from rp_raptor.wire.payload import (
     fid_of,
 )
 from rp_raptor.wire.result_files import ResultFiles
-from rp_raptor.wire.store import LARGE, Store
+from rp_raptor.wire.store import LARGE, ValueStore
 
 FID = bytes(range(16))
 SIZES = [LARGE // 8 + 1, 12_500, 125_000, blobs.COPIED // 8 + 1000]
@@ -48,14 +48,14 @@ def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def store(memory: Path, tmp_path: Path) -> Iterator[Store]:
-    store = Store(str(tmp_path / 'disk'))
+def store(memory: Path, tmp_path: Path) -> Iterator[ValueStore]:
+    store = ValueStore(str(tmp_path / 'disk'))
     yield store
     store.close()
     assert not list(memory.iterdir())
 
 
-def files_of(store: Store) -> list[str]:
+def files_of(store: ValueStore) -> list[str]:
     return sorted(os.listdir(store.path))
 
 
@@ -74,7 +74,7 @@ def arguments_in(call: bytes) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize('size', SIZES)
-def test_arguments_arrive_as_they_were(store: Store, size: int) -> None:
+def test_arguments_arrive_as_they_were(store: ValueStore, size: int) -> None:
     numbers = np.arange(size, dtype=float)
     text, data, changing = 'x' * 8 * size, os.urandom(8 * size), bytearray(8 * size)
     args, kwargs = arguments_in(encode_call(FID, (numbers, 1, data), {'more': [{'a': numbers[::2]}, text, changing],
@@ -89,14 +89,14 @@ def test_arguments_arrive_as_they_were(store: Store, size: int) -> None:
     kwargs['more'][2][0] = 1
 
 
-def test_small_arguments_need_no_files(store: Store) -> None:
+def test_small_arguments_need_no_files(store: ValueStore) -> None:
     encode = call_encoder(FID, store)
     for args in ((1,), (bytes(LARGE // 2),), (np.arange(10),), ([np.arange(9)], 'x' * 1000)):
         assert encode(args)[:17] == b'F' + FID
     assert files_of(store) == []
 
 
-def test_a_content_is_written_once_and_a_changed_one_again(store: Store) -> None:
+def test_a_content_is_written_once_and_a_changed_one_again(store: ValueStore) -> None:
     numbers = np.arange(20_000)
     encode = call_encoder(FID, store)
     first, again = encode((numbers, 1)), encode((numbers, 2))
@@ -112,7 +112,7 @@ def test_a_content_is_written_once_and_a_changed_one_again(store: Store) -> None
     assert [arguments_in(call)[0][0][0] for call in (first, again, changed, other)] == [0, 0, 0, -2]
 
 
-def test_free_files_keep_their_content_until_they_get_another(store: Store) -> None:
+def test_free_files_keep_their_content_until_they_get_another(store: ValueStore) -> None:
     numbers, others = np.zeros(20_000), np.ones(20_000)
     call = encode_call(FID, (numbers,), None, store)
     (path,), old = paths_in(call), bytes(call)
@@ -128,7 +128,7 @@ def test_free_files_keep_their_content_until_they_get_another(store: Store) -> N
         opened_call(old)
 
 
-def test_files_that_ranks_map_are_not_written_again(store: Store) -> None:
+def test_files_that_ranks_map_are_not_written_again(store: ValueStore) -> None:
     numbers = np.zeros(blobs.COPIED // 8 + 1000)
     call = encode_call(FID, (numbers,), None, store)
     (mapped,), _ = arguments_in(call)
@@ -139,7 +139,7 @@ def test_files_that_ranks_map_are_not_written_again(store: Store) -> None:
     assert mapped.sum() == 0
 
 
-def test_few_free_files_are_kept(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_free_files_are_kept(store: ValueStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stores, '_MAX_FREE_BYTES', 500_000)
     sizes = [10_000] * 10 + [20_000] * 5 + [30_000] * 3
     calls = [encode_call(FID, (np.full(size, number),), None, store) for number, size in enumerate(sizes)]
@@ -151,7 +151,7 @@ def test_few_free_files_are_kept(store: Store, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_without_room_in_memory_files_are_on_disk(
-        store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        store: ValueStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_directory, 'room', lambda directory: 0)
     call = encode_call(FID, (np.arange(10_000),), None, store)
     (path,) = paths_in(call)
@@ -163,19 +163,19 @@ def test_without_room_in_memory_files_are_on_disk(
 
 def test_without_a_directory_nothing_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_directory, 'shared_memory', lambda: str(tmp_path / 'missing'))
-    store = Store()
+    store = ValueStore()
     assert store.results == ''
     assert encode_call(FID, (np.arange(10_000),), None, store)[:17] == b'F' + FID
     store.close()
 
 
-def test_a_store_that_is_gone_is_an_error_at_the_call(store: Store) -> None:
+def test_a_store_that_is_gone_is_an_error_at_the_call(store: ValueStore) -> None:
     store.close()
     with pytest.raises(SerializationError, match='cannot be stored'):
         encode_call(FID, (np.arange(10_000),), None, store)
 
 
-def test_calls_to_other_hosts_have_their_contents(store: Store) -> None:
+def test_calls_to_other_hosts_have_their_contents(store: ValueStore) -> None:
     calls: list[bytes] = [encode_call(FID, (np.full(100_000, number), 'x' * 50_000), None, store)
                           for number in range(20)]
     calls.insert(3, encode_call(FID, (1,), None, store))
@@ -195,14 +195,14 @@ def test_calls_to_other_hosts_have_their_contents(store: Store) -> None:
         opened_call(message[0])
 
 
-def test_calls_without_files_stay_in_one_message(store: Store) -> None:
+def test_calls_without_files_stay_in_one_message(store: ValueStore) -> None:
     calls = Payloads(encode_call(FID, (number,), None, store) for number in range(5))
     ((ids, message),) = sent_to_others(array('Q', range(5)), calls)
     assert message is calls
     assert list(ids) == list(range(5))
 
 
-def test_chunks_are_stored_as_one(store: Store) -> None:
+def test_chunks_are_stored_as_one(store: ValueStore) -> None:
     data = bytes(LARGE + 1)
     call = encode_chunk(FID, [((data, 1), None), ((np.arange(10_000),), {'more': data})], store)
     start, body, buffers = opened_call(call)
@@ -237,7 +237,7 @@ def test_files_of_results_are_written_again(tmp_path: Path, monkeypatch: pytest.
     assert len(list(tmp_path.iterdir())) <= 13
 
 
-def test_threads_make_and_drop_calls(store: Store) -> None:
+def test_threads_make_and_drop_calls(store: ValueStore) -> None:
     wrong: list[int] = []
 
     def work(seed: int) -> None:

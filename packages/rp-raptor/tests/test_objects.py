@@ -20,7 +20,7 @@ from rp_api.errors import CoordinationError, DeserializationError, Serialization
 from rp_api.functions import PythonTask
 from rp_api.loop.event_loop import Loop
 from rp_raptor.objects import reference
-from rp_raptor.objects.reference import Mapped, ObjectRef, Observer, Store, own, taken
+from rp_raptor.objects.reference import Mapped, ObjectRef, ObjectStore, Observer, own, taken
 from rp_raptor.objects.registry import MAX_TRANSFERS_PER_HOLDER, Answers, Holder, Registry
 from rp_raptor.objects.transfer import AHEAD, PIECE, Download, ObjectServer, Transfer, read_piece
 from rp_raptor.wire.payload import call_encoder
@@ -29,9 +29,9 @@ ID = bytes(16)
 
 
 @pytest.fixture
-def store() -> Iterator[Store]:
+def store() -> Iterator[ObjectStore]:
     """A store of this process."""
-    made = Store()
+    made = ObjectStore()
     yield made
     made.close()
 
@@ -46,7 +46,7 @@ class Watching(Observer):
         self.seen.append(id)
 
 
-def put(store: Store, value: Any, observer: Observer | None = None) -> ObjectRef:
+def put(store: ObjectStore, value: Any, observer: Observer | None = None) -> ObjectRef:
     owned = own(store, value, 'raptor.0000')
     if observer is not None:
         owned.observers.add(observer)
@@ -60,7 +60,7 @@ def path_of(ref: ObjectRef) -> str:
 
 # references
 
-def test_an_object_is_dropped_with_its_last_reference(store: Store) -> None:
+def test_an_object_is_dropped_with_its_last_reference(store: ObjectStore) -> None:
     """A copy is another reference; a released one is none."""
     observer = Watching()
     ref = put(store, [1, 2], observer)
@@ -77,7 +77,7 @@ def test_an_object_is_dropped_with_its_last_reference(store: Store) -> None:
     assert len(observer.seen) == 1
 
 
-def test_a_call_keeps_its_objects(store: Store) -> None:
+def test_a_call_keeps_its_objects(store: ObjectStore) -> None:
     """Those that an encoder has pickled, at any depth, each once."""
     observer = Watching()
     one, two = put(store, 'one', observer), put(store, 'two', observer)
@@ -93,7 +93,7 @@ def test_a_call_keeps_its_objects(store: Store) -> None:
     assert len(observer.seen) == 2
 
 
-def test_what_another_thread_pickles_is_not_taken(store: Store) -> None:
+def test_what_another_thread_pickles_is_not_taken(store: ObjectStore) -> None:
     ref = put(store, 1)
     thread = threading.Thread(target=pickle.dumps, args=(ref,))
     thread.start()
@@ -102,7 +102,7 @@ def test_what_another_thread_pickles_is_not_taken(store: Store) -> None:
     reference.pending.clear()
 
 
-def test_a_pickle_alone_keeps_nothing(store: Store) -> None:
+def test_a_pickle_alone_keeps_nothing(store: ObjectStore) -> None:
     """As that of a PythonTask, whose reference the application keeps."""
     observer = Watching()
     ref = put(store, 1, observer)
@@ -112,7 +112,7 @@ def test_a_pickle_alone_keeps_nothing(store: Store) -> None:
     assert taken() == ()
 
 
-def test_a_released_reference_is_refused(store: Store) -> None:
+def test_a_released_reference_is_refused(store: ObjectStore) -> None:
     """By the call that uses it, which names the object."""
     with put(store, array('d', [1])) as ref:
         assert 'array of' in repr(ref)
@@ -123,7 +123,7 @@ def test_a_released_reference_is_refused(store: Store) -> None:
         ref.get()
 
 
-def test_a_reference_of_another_process_is_refused(store: Store) -> None:
+def test_a_reference_of_another_process_is_refused(store: ObjectStore) -> None:
     ref = put(store, 1)
     data = pickle.dumps(ref)
     taken()
@@ -132,7 +132,7 @@ def test_a_reference_of_another_process_is_refused(store: Store) -> None:
         pickle.loads(data)
 
 
-def test_an_object_that_cannot_be_pickled(store: Store) -> None:
+def test_an_object_that_cannot_be_pickled(store: ObjectStore) -> None:
     with pytest.raises(SerializationError, match='lock'):
         put(store, threading.Lock())
     store.tidy()
@@ -143,7 +143,7 @@ def test_an_object_that_cannot_be_pickled(store: Store) -> None:
 
 @pytest.mark.parametrize('value', [np.arange(10), np.arange(100000).reshape(100, 1000).T, np.arange(100)[::3],
                                    np.zeros(0)])
-def test_arrays_are_read_only_views(store: Store, value: Any) -> None:
+def test_arrays_are_read_only_views(store: ObjectStore, value: Any) -> None:
     """Of one map, whatever their size and form; each call has an array of its own."""
     ref = put(store, value)
     mapped = Mapped(path_of(ref))
@@ -159,7 +159,7 @@ def test_arrays_are_read_only_views(store: Store, value: Any) -> None:
         assert np.shares_memory(first, second)
 
 
-def test_containers_are_new_and_share_their_arrays(store: Store) -> None:
+def test_containers_are_new_and_share_their_arrays(store: ObjectStore) -> None:
     ref = put(store, {'a': np.arange(1000), 'b': [1]})
     mapped = Mapped(path_of(ref))
     first, second = mapped.value(), mapped.value()
@@ -171,7 +171,7 @@ def test_containers_are_new_and_share_their_arrays(store: Store) -> None:
     assert second['a'].sum() == 499500   # also without the file
 
 
-def test_values_that_cannot_change_are_restored_once(store: Store) -> None:
+def test_values_that_cannot_change_are_restored_once(store: ObjectStore) -> None:
     ref = put(store, b'x' * 100000)
     mapped = Mapped(path_of(ref))
     assert mapped.value() is mapped.value()
@@ -422,7 +422,7 @@ def test_a_holder_without_the_object(tmp_path: Path, transfers: Transfers) -> No
     server.close()
 
 
-def test_objects_of_a_fork_are_those_of_its_parent(store: Store) -> None:
+def test_objects_of_a_fork_are_those_of_its_parent(store: ObjectStore) -> None:
     """The end of a fork drops nothing."""
     ref = put(store, 1)
     path = path_of(ref)

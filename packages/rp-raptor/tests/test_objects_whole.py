@@ -24,7 +24,7 @@ from rp_api.raptor_link import master_file
 from rp_api.system.shared_directory import place
 from rp_raptor.client import application_link
 from rp_raptor.client.futures import Executor
-from rp_raptor.client.objects import Objects
+from rp_raptor.client.objects import ClientObjects
 from rp_raptor.client.stream import stream
 from rp_raptor.errors import CallLost
 from rp_raptor.master.master import Master
@@ -98,7 +98,7 @@ class Scene:
         self.workers: dict[str, subprocess.Popen[bytes]] = {}
         access = master._Master__core._peers.applications_access.as_dict()   # type: ignore[attr-defined]
         self.handle: Any = SimpleNamespace(uid=UID, state='AGENT_EXECUTING', exception=None, access=access)
-        self.objects = Objects(self.handle)
+        self.objects = ClientObjects(self.handle)
 
     def worker(self, name: str, host: str, ranks: int = 2, *, apart: bool = False) -> None:
         """Start a worker that has this place, or really is `apart`, and wait for its ranks."""

@@ -13,7 +13,7 @@ from rp_api.errors import CoordinationError
 from rp_api.wire import codec
 from rp_raptor.master.passthrough import LARGE, MAX_UNUSED_PARTS, Passthrough, SharedDescriptions
 from rp_raptor.master.router import CallRouter
-from rp_raptor.master.sources import Worker
+from rp_raptor.master.sources import PooledWorker
 from rp_raptor.wire import payload
 
 FUNCTION = {'mode': c.TASK_FUNCTION, 'function': 'f'}
@@ -27,7 +27,7 @@ class Bench:
         self.results_of: dict[str, Any] = {}
         self.router = CallRouter(lambda address, message: self.told.append(message), 1)
         self.passthrough = Passthrough(self.router, self, lambda: None)
-        self.worker = Worker(b'worker', 'worker.0', 2, mpi=True)
+        self.worker = PooledWorker(b'worker', 'worker.0', 2, mpi=True)
         self.router.attach(self.worker)
         self.router.credit(self.worker, 10_000)
         self.executing: list[str] = []

@@ -17,7 +17,7 @@ from rp_raptor.client.futures import Executor
 from rp_raptor.client.stream import stream
 from rp_raptor.client.streamed import Call
 from rp_raptor.errors import CallLost
-from rp_raptor.objects.reference import ObjectRef, Store, own
+from rp_raptor.objects.reference import ObjectRef, ObjectStore, own
 
 Make = Callable[..., StandinMaster]
 
@@ -367,7 +367,7 @@ def test_a_master_that_cannot_be_reached(make: Make, monkeypatch: pytest.MonkeyP
 def test_masters_hear_of_an_object_before_the_calls_with_it(make: Make) -> None:
     """Each of them does, whether it is in an argument or in the function."""
     masters = [make(uid=f'raptor.{number:04d}') for number in range(2)]
-    store = Store()
+    store = ObjectStore()
     ref = ObjectRef(own(store, 1, 'raptor.0000'))
     for function, items in ((type, [ref] * 200), (partial(isinstance, ref), [int] * 200)):
         assert [call.exception for call in stream(masters, function, items)] == [None] * 200
@@ -382,7 +382,7 @@ def test_masters_hear_of_an_object_before_the_calls_with_it(make: Make) -> None:
 
 def test_a_master_hears_of_objects_again_after_a_reconnection(make: Make) -> None:
     """Before the calls that it gets again."""
-    master, store = make(hold=True), Store()
+    master, store = make(hold=True), ObjectStore()
     with Executor(master) as executor:
         ref = ObjectRef(own(store, 1, 'raptor.0000'))
         future = executor.submit(type, ref)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rp_raptor.master.router import CallRouter
-from rp_raptor.master.sources import Worker, load, surplus_of
+from rp_raptor.master.sources import PooledWorker, load, surplus_of
 from rp_raptor.master.worker_pool import Ranking, WorkerPool
 from rp_raptor.wire.batch import pack_message
 from rp_raptor.wire.payload import encode_value
@@ -22,16 +22,16 @@ class ScanningPool(WorkerPool):
 
     def __init__(self) -> None:
         super().__init__()
-        self._all: list[Worker] = []
-        self._popped: list[Worker] = []   # workers that have not changed since they were returned
+        self._all: list[PooledWorker] = []
+        self._popped: list[PooledWorker] = []   # workers that have not changed since they were returned
 
-    def add(self, worker: Worker) -> None:
+    def add(self, worker: PooledWorker) -> None:
         self._all.append(worker)
 
-    def remove(self, worker: Worker) -> None:
+    def remove(self, worker: PooledWorker) -> None:
         self._all.remove(worker)
 
-    def changed(self, worker: Worker) -> None:
+    def changed(self, worker: PooledWorker) -> None:
         # the pool ranks changed workers again when it is asked for their number
         self._changed.add(worker)
 
@@ -51,17 +51,17 @@ class ScanningPool(WorkerPool):
         self._changed.clear()
         return len(self._free())
 
-    def pop_ready(self) -> Worker | None:
+    def pop_ready(self) -> PooledWorker | None:
         self._popped.append(min(self._free(), key=load))
         return self._popped[-1]
 
-    def pop_richest(self) -> Worker | None:
+    def pop_richest(self) -> PooledWorker | None:
         return max((worker for worker in self._all if surplus_of(worker) > 0), key=surplus_of, default=None)
 
-    def ready_mpi(self) -> list[Worker]:
+    def ready_mpi(self) -> list[PooledWorker]:
         return [worker for worker in self._all if worker.mpi and worker.free > 0]
 
-    def _free(self) -> list[Worker]:
+    def _free(self) -> list[PooledWorker]:
         return [worker for worker in self._all if worker.free > 0 and worker not in self._popped]
 
 
@@ -87,14 +87,14 @@ class Side:
         self.router._pool = pool
         self.owner = Owner()
         self.sources = [self.router.open(self.owner) for _ in range(2)]
-        self.workers: list[Worker] = []
+        self.workers: list[PooledWorker] = []
         self.made = 0
 
-    def worker(self, which: int) -> Worker | None:
+    def worker(self, which: int) -> PooledWorker | None:
         return self.workers[which % len(self.workers)] if self.workers else None
 
     def attach(self, number: int, ranks: int, mpi: bool) -> None:
-        worker = Worker(b'w%d' % number, f'w{number}', ranks, mpi)
+        worker = PooledWorker(b'w%d' % number, f'w{number}', ranks, mpi)
         self.workers.append(worker)
         self.router.attach(worker)
 
@@ -162,7 +162,7 @@ def test_the_router_decides_as_if_it_looked_at_all_workers(seed: int) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.none() | st.integers(0, 9)), max_size=400))
 def test_a_ranking_gives_workers_in_order_and_stays_small(changes: list[tuple[int, int | None]]) -> None:
-    workers = [Worker(b'', str(place), 1, False) for place in range(6)]
+    workers = [PooledWorker(b'', str(place), 1, False) for place in range(6)]
     for place, worker in enumerate(workers):
         worker.place = place
     ranking = Ranking()
@@ -177,7 +177,7 @@ def test_a_ranking_gives_workers_in_order_and_stays_small(changes: list[tuple[in
 
 
 def test_a_worker_that_is_gone_counts_no_more() -> None:
-    pool, worker = WorkerPool(), Worker(b'w', 'w', 4, True)
+    pool, worker = WorkerPool(), PooledWorker(b'w', 'w', 4, True)
     worker.free = 7
     pool.add(worker)
     assert (pool.capacity, pool.lacking, pool.ready, pool.ready_mpi()) == (7, 4, 1, [worker])

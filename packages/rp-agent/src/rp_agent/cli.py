@@ -136,7 +136,7 @@ def _in_charge(config: dict[str, Any], loop: Loop) -> Iterator[Agent | PilotSupe
                 config['keeper'] = of_launcher()
             with _on_the_spot(config, loop) as in_charge:
                 if not of_partition:
-                    relocation.Watch(loop, in_charge.told_to_end)
+                    relocation.RelocationWatch(loop, in_charge.told_to_end)
                 yield in_charge
             return
         allocation = relocation.elsewhere(config)

@@ -25,7 +25,7 @@ from rp_api.platforms.registry import PlatformRegistry
 from rp_api.system import limits
 from rp_client.engine import engine
 from rp_client.engine.engine import Engine
-from rp_client.flow.calls import Calls
+from rp_client.flow.calls import PilotCalls
 from rp_client.flow.uids import Uids
 from rp_client.ids import session_directory
 from rp_client.launcher.tunnels import Tunnels
@@ -138,7 +138,7 @@ class Session(OldMethods):
         self._closer: threading.Thread | None = None
         self._ended = threading.Event()
         self._engine = Engine(self.uid, coordinator(self.uid, Path(self.path), settings))
-        self._calls = Calls(self._engine, self._uids)
+        self._calls = PilotCalls(self._engine, self._uids)
         self._results: ResultStore | None = None
         self._claimed: Claims | None = None
         self._tunnels = Tunnels()

@@ -21,13 +21,13 @@ from rp_api.errors import CoordinationError
 from rp_raptor.objects.reference import Owned
 from rp_raptor.unchanged import unchanged
 from rp_raptor.wire.payload import define, encode_call, pickled_apart, pickled_function
-from rp_raptor.wire.store import Store
+from rp_raptor.wire.store import ValueStore
 
 _MOST_VERSIONS = 16
 """Definitions of one function; it is sent with each call when it has changed more often."""
 
 
-class Prepared(NamedTuple):
+class PreparedDefinition(NamedTuple):
     """A function as it was at some time, for calls that are made later."""
 
     fid: bytes | None   # if it is defined
@@ -50,26 +50,27 @@ class _Defined:
 class Definitions:
     """Turns calls of any functions into payloads; `tell(fid, blob)` sends a definition before its first use."""
 
-    def __init__(self, tell: Callable[[bytes, bytes], object], store: Store | None = None) -> None:
+    def __init__(self, tell: Callable[[bytes, bytes], object], store: ValueStore | None = None) -> None:
         self._tell = tell
         self._store = store
         self._told: set[bytes] = set()
         self._seen: WeakKeyDictionary[FunctionType, _Defined] = WeakKeyDictionary()
         self._methods: dict[WorkerMethod, bytes] = {}
 
-    def encode(self, func: Callable[..., Any] | Prepared, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    def encode(self, func: Callable[..., Any] | PreparedDefinition, args: tuple[Any, ...],
+               kwargs: dict[str, Any]) -> bytes:
         """Return the payload of a call; SerializationError if the function or an argument cannot be serialized."""
-        fid = func.fid if isinstance(func, Prepared) else self._known(func)
+        fid = func.fid if isinstance(func, PreparedDefinition) else self._known(func)
         if fid is not None:
             return encode_call(fid, args, kwargs or None, self._store)
-        if isinstance(func, Prepared):
+        if isinstance(func, PreparedDefinition):
             return self._along(func.function, [], args, kwargs)
         return self._along(*pickled_apart(func), args, kwargs)
 
-    def prepare(self, func: Callable[..., Any]) -> Prepared:
+    def prepare(self, func: Callable[..., Any]) -> PreparedDefinition:
         """Return the function as it is now, to be given to `encode`; SerializationError if it cannot be serialized."""
         fid = self._known(func)
-        return Prepared(fid, b'' if fid is not None else pickled_function(func))
+        return PreparedDefinition(fid, b'' if fid is not None else pickled_function(func))
 
     def define(self, func: Callable[..., Any]) -> bytes:
         """Define a function at the masters if needed, and return its identifier."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from rp_agent import network, sandbox
-from rp_agent.nodes.child import Child
+from rp_agent.nodes.child import NodeProcess
 from rp_agent.resource_manager.base import Allocation
 from rp_api.app_comm.protocol import channels_file, variables
 from rp_api.errors import PlatformError
@@ -59,14 +59,14 @@ class Channels:
         with suppress(FileNotFoundError):
             os.unlink(self._file)
 
-    def _start(self, directory: str, config: Mapping[str, Any]) -> Child:
+    def _start(self, directory: str, config: Mapping[str, Any]) -> NodeProcess:
         output = f'{directory}/app_comm.err'
         with open(output, 'ab') as errors:
             process = subprocess.Popen(python_program('rp_agent.app_comm.broker'), stdin=subprocess.PIPE,
                                        stdout=subprocess.PIPE, stderr=errors)
         assert process.stdin is not None
         assert process.stdout is not None
-        child = Child('app_comm', process, output)
+        child = NodeProcess('app_comm', process, output)
         with suppress(BrokenPipeError), process.stdout:
             process.stdin.write(json.dumps(config).encode() + b'\n')
             process.stdin.flush()

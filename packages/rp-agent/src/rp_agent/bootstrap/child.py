@@ -47,7 +47,7 @@ class Output:
             self._fd = None
 
 
-class Child:
+class BootstrapProcess:
     """Runs one agent. Signals that this process receives meanwhile are forwarded to it."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Child:
         self._outputs: dict[int, Output] = {}
         self._name = ''
 
-    def __enter__(self) -> Child:
+    def __enter__(self) -> BootstrapProcess:
         signal.set_wakeup_fd(self._woken)
         for number in (*_ENDING, *signals.WARNINGS):
             signal.signal(number, self._note)

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from rp_agent.bootstrap import environment, stage_2
-from rp_agent.bootstrap.child import BootstrapError, Child, report
+from rp_agent.bootstrap.child import BootstrapError, BootstrapProcess, report
 from rp_agent.lineage import die_with_parent
 from rp_api.system import private, signals
 from rp_api.system.host import with_home
@@ -36,7 +36,7 @@ def main() -> int:
     stage_0 = os.getppid()
     die_with_parent(stage_0)
     try:
-        with Child() as child:
+        with BootstrapProcess() as child:
             config = _prepare(stage_0)
             child.start(['/bin/sh', stage_2.FILE, AGENT], AGENT)
             _record('bootstrap_0_ok', config)

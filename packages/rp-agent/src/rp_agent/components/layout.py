@@ -54,7 +54,7 @@ _TARGETS = _INLINE_OR_PROCESS, f"{_INLINE_OR_PROCESS} or 'node' (in a sub-agent 
 _NAME = re.compile(r'[A-Za-z0-9_][A-Za-z0-9_.-]*')
 
 
-class Instance(NamedTuple):
+class ComponentInstance(NamedTuple):
     """An instance of a component. `uid` is also the name of its trace, and `host` that of its process.
 
     `node` is the position of the node on which an executor starts tasks.
@@ -72,16 +72,16 @@ class Layout(NamedTuple):
     `reserved` has the names of the sub-agents on reserved nodes, by the positions of these nodes.
     """
 
-    instances: tuple[Instance, ...]
+    instances: tuple[ComponentInstance, ...]
     reserved: Mapping[int, str]
 
-    def of(self, component: str) -> list[Instance]:
+    def of(self, component: str) -> list[ComponentInstance]:
         """Return the instances of a component."""
         return [instance for instance in self.instances if instance.component == component]
 
-    def hosts(self) -> dict[str, list[Instance]]:
+    def hosts(self) -> dict[str, list[ComponentInstance]]:
         """Return the other processes on Agent_0's host, by name, with the instances in each."""
-        found: dict[str, list[Instance]] = {}
+        found: dict[str, list[ComponentInstance]] = {}
         elsewhere = {INLINE, *self.reserved.values()}
         for instance in self.instances:
             if instance.host not in elsewhere and instance.node == ANYWHERE:
@@ -100,7 +100,7 @@ class NodeHost(NamedTuple):
 
     name: str
     position: int
-    instances: list[Instance]
+    instances: list[ComponentInstance]
 
 
 class Heartbeat(NamedTuple):
@@ -124,7 +124,7 @@ def read(settings: Mapping[str, Any], nodes: int = 1, elsewhere: Iterable[int] =
     here = _of_agent_0(settings)
     agents = _sub_agents(settings)
     reserved = dict(enumerate(_on_reserved_nodes(settings), nodes))
-    instances: list[Instance] = []
+    instances: list[ComponentInstance] = []
     for component in COMPONENTS:
         hosted = [name for name, counts in agents.items() for _ in range(counts.get(component, 0))]
         count, target = here.get(component, (0 if hosted else 1, 'inline'))
@@ -133,7 +133,7 @@ def read(settings: Mapping[str, Any], nodes: int = 1, elsewhere: Iterable[int] =
             raise wrong(f'components.{component}.count', 0, 'at least 1, unless a sub-agent has some')
         uids = [f'{component}.{index:04d}' for index in range(number)]
         hosts = [uid if target == 'process' else INLINE for uid in uids[:count]] + hosted
-        instances += [Instance(component, uid, host) for uid, host in zip(uids, hosts, strict=True)]
+        instances += [ComponentInstance(component, uid, host) for uid, host in zip(uids, hosts, strict=True)]
         if component == EXECUTING:
             everywhere = target == 'node' or not set(hosted).isdisjoint(reserved.values())
             instances += _on_nodes(range(nodes) if everywhere else elsewhere, number)
@@ -167,9 +167,9 @@ def heartbeat(settings: Mapping[str, Any]) -> Heartbeat:
     return found
 
 
-def _on_nodes(positions: Iterable[int], first: int) -> list[Instance]:
+def _on_nodes(positions: Iterable[int], first: int) -> list[ComponentInstance]:
     """Return an executor for each of these nodes, numbered from `first`."""
-    return [Instance(EXECUTING, f'{EXECUTING}.{number:04d}', sub_agent_on(position), position)
+    return [ComponentInstance(EXECUTING, f'{EXECUTING}.{number:04d}', sub_agent_on(position), position)
             for number, position in enumerate(positions, first)]
 
 
@@ -235,7 +235,7 @@ def _count_in(where: str, component: str, options: Any) -> int:
     return checked_count(f'{where}.{component}.count', options.get('count', 1), 1)
 
 
-def _check_names(agents: Iterable[str], instances: Iterable[Instance]) -> None:
+def _check_names(agents: Iterable[str], instances: Iterable[ComponentInstance]) -> None:
     """Check the names of sub-agents, which also name files in the sandbox."""
     taken = {'agent_0', *(instance.uid for instance in instances),
              *(instance.host for instance in instances if instance.node != ANYWHERE)}

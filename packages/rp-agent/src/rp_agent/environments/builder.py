@@ -1,9 +1,9 @@
 """The builder: a program that builds one environment, or finds it built, and publishes its activation script.
 
-It reads a `Request` from standard input, and writes to the log of the environment; the last line says why it failed. An
-environment is built at the path where it is used, since it cannot be moved. A file in it has its identity when it is
-complete: a builder that finds an incomplete one removes it and starts again. It does so alone: the lock is held until
-all tools of the builder have ended, and one that finds tools of a killed builder ends them first.
+It reads a `BuildRequest` from standard input, and writes to the log of the environment; the last line says why it
+failed. An environment is built at the path where it is used, since it cannot be moved. A file in it has its identity
+when it is complete: a builder that finds an incomplete one removes it and starts again. It does so alone: the lock is
+held until all tools of the builder have ended, and one that finds tools of a killed builder ends them first.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _BUILDS = 'RP_BUILDS'
 """The variable with the path of an environment, in all tools that build it."""
 
 
-class Request(NamedTuple):
+class BuildRequest(NamedTuple):
     """The work of a builder.
 
     `base` is the environment of tasks, `shell` the shell of the platform definition, `reserved` has patterns of names
@@ -67,7 +67,7 @@ def main() -> int:
     """Build the requested environment; return the exit code."""
     become_subreaper()
     try:
-        build(Request(**json.load(sys.stdin)))
+        build(BuildRequest(**json.load(sys.stdin)))
     except (BuildError, PilotError) as error:
         print(error, file=sys.stderr)
         return 1
@@ -77,7 +77,7 @@ def main() -> int:
     return 0
 
 
-def build(request: Request) -> Built:
+def build(request: BuildRequest) -> Built:
     """Build an environment, or find it built, and publish it; raise BuildError, PilotError or OSError."""
     os.chdir(request.pilot_sandbox)
     files = Files.of(request.pilot_sandbox, request.name)
@@ -99,7 +99,7 @@ def build(request: Request) -> Built:
     return built
 
 
-def _place(request: Request, files: Files, found: str) -> str:
+def _place(request: BuildRequest, files: Files, found: str) -> str:
     """Return the absolute path of the environment's directory."""
     spec = request.spec
     if spec['path']:
@@ -113,7 +113,7 @@ def _place(request: Request, files: Files, found: str) -> str:
     return os.path.join(base, f'{spec["type"]}.{found[:16]}')
 
 
-def _in_place(request: Request, path: str, found: str) -> tuple[dict[str, str], dict[str, str]]:
+def _in_place(request: BuildRequest, path: str, found: str) -> tuple[dict[str, str], dict[str, str]]:
     """Build an environment unless it exists, and return the variables before and after its activation."""
     lock = lock_path(path)
     for each in (*(os.path.join(path, name) for name in _EXECUTED), lock):
@@ -137,7 +137,7 @@ def _in_place(request: Request, path: str, found: str) -> tuple[dict[str, str], 
         return variables
 
 
-def _of_another_user(request: Request, path: str, found: str, owner: int) -> tuple[dict[str, str], dict[str, str]]:
+def _of_another_user(request: BuildRequest, path: str, found: str, owner: int) -> tuple[dict[str, str], dict[str, str]]:
     """Use the environment that a pilot of another user has built, whose lock cannot be waited for."""
     known = _identity(path)
     if not known:
@@ -167,7 +167,7 @@ def _requirements(spec: EnvSpec) -> list[str]:
     return commands.requirements_words(spec, listed)
 
 
-def _run(request: Request, path: str, requirements: list[str] | None,
+def _run(request: BuildRequest, path: str, requirements: list[str] | None,
          inherited: tuple[int, ...]) -> tuple[dict[str, str], dict[str, str]]:
     """Run the script of an environment, and return the variables before and after its activation."""
     with ExitStack() as stack:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from rp_agent.launch_method.mpi_library import Linked
-    from rp_agent.launch_method.system import System
+    from rp_agent.launch_method.system import LaunchSystem
     from rp_agent.resource_manager.base import Allocation
 
 
@@ -193,7 +193,7 @@ class LaunchMethod(ABC):
         self._arguments = tuple(map(str, self.options.get('arguments', ())))
 
     @classmethod
-    def detect(cls, system: System, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
+    def detect(cls, system: LaunchSystem, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
         """Look for the launcher on the agent's host. The agent calls it once.
 
         The inherited method accepts the first of `PROGRAMS` that is in PATH.

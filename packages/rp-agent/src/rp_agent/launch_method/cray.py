@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 from rp_agent.launch_method.base import Command, Job, LaunchMethod, Setting, one_process
 from rp_agent.launch_method.mpirun import Mpirun
-from rp_agent.launch_method.nodes import Block, blocks, joined, parts
-from rp_agent.launch_method.system import System
+from rp_agent.launch_method.nodes import NodeBlock, blocks, joined, parts
+from rp_agent.launch_method.system import LaunchSystem
 
 _NODE = re.compile(r'nid0*(\d+)')
 
@@ -33,7 +33,7 @@ class Aprun(LaunchMethod):
         options[0] = ['-b', *options[0], *self._arguments]
         return Command((self.program.path, *joined(options, executable)))
 
-    def _part(self, job: Job, part: Sequence[Block]) -> list[str]:
+    def _part(self, job: Job, part: Sequence[NodeBlock]) -> list[str]:
         argv = ['-n', str(sum([run.ranks for run in part])), '-N', str(part[0].ranks), '-d', str(job.cores_per_rank),
                 '-cc', 'none']
         if self.setting.threads_per_core > 1:
@@ -68,7 +68,7 @@ class MpirunCcmrun(Mpirun):
     NAME: ClassVar[str] = 'MPIRUN_CCMRUN'
 
     @classmethod
-    def detect(cls, system: System, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
+    def detect(cls, system: LaunchSystem, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
         ccmrun = system.which('ccmrun')
         method = super().detect(system, setting, options)
         assert isinstance(method, MpirunCcmrun)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Setting
 from rp_agent.launch_method.mpi_library import OPEN_MPI
 from rp_agent.launch_method.nodes import host_options
-from rp_agent.launch_method.system import System
+from rp_agent.launch_method.system import LaunchSystem
 
 DVM_URI = 'dvm_uri'
 """Key in the details of a job for the URI of its DVM."""
@@ -38,14 +38,14 @@ class Orte(LaunchMethod):
     mpi = OPEN_MPI
 
     @classmethod
-    def detect(cls, system: System, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
+    def detect(cls, system: LaunchSystem, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
         system.which(*cls.SERVER)
         method = cls(cls._program(system), setting, options)
         method.environment.update(system.for_inner_srun)   # srun also starts the DVM
         return method
 
     @classmethod
-    def _program(cls, system: System) -> Program:
+    def _program(cls, system: LaunchSystem) -> Program:
         return Program(system.which(*cls.PROGRAMS))
 
     def refuses(self, job: Job) -> str:
@@ -79,7 +79,7 @@ class Prte(Orte):
     size_variables = ()
 
     @classmethod
-    def _program(cls, system: System) -> Program:
+    def _program(cls, system: LaunchSystem) -> Program:
         path = system.which(*cls.PROGRAMS)
         found = re.search(r'\(PRRTE\)\s*v?([\d.]+\w*)', system.ask(path, '--version'))
         flavour = 'prterun' if path.endswith('prterun') else 'prun'

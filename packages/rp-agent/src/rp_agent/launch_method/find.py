@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from rp_agent.launch_method.base import Job, LaunchMethod, Setting
-from rp_agent.launch_method.system import System
+from rp_agent.launch_method.system import LaunchSystem
 from rp_agent.lookup import LaunchRefused
 from rp_api import extensions
 from rp_api.errors import PlatformError
@@ -37,7 +37,7 @@ def find(name: str) -> type[LaunchMethod]:
     return cast('type[LaunchMethod]', extensions.find(GROUP, name, own, f'launch method {name!r} of the platform'))
 
 
-def detect(platform: Mapping[str, Any], setting: Setting, system: System) -> Methods:
+def detect(platform: Mapping[str, Any], setting: Setting, system: LaunchSystem) -> Methods:
     """Detect the launch methods that the platform lists. This runs programs, and can take seconds."""
     named = platform['launch_methods']
     found = []
@@ -50,7 +50,7 @@ def detect(platform: Mapping[str, Any], setting: Setting, system: System) -> Met
     return Methods(tuple(found), missing)
 
 
-def detect_one(name: str, configuration: Mapping[str, Any], setting: Setting, system: System) -> LaunchMethod:
+def detect_one(name: str, configuration: Mapping[str, Any], setting: Setting, system: LaunchSystem) -> LaunchMethod:
     """Detect one launch method in the environment that its `pre_exec` sets; raise PlatformError if it is unusable."""
     commands = [*configuration.get('pre_exec_cached', ()), *configuration.get('pre_exec', ())]
     prepared = system.after(commands)

@@ -8,8 +8,16 @@ from dataclasses import dataclass, field
 
 from rp_agent.launch_method.base import Job, Program, Rank
 from rp_agent.launch_method.mpi_library import MPICH, OPEN_MPI
-from rp_agent.launch_method.nodes import MAX_HOSTS_IN_COMMAND, Block, blocks, cores_of_each, host_options, parts, ranges
-from rp_agent.launch_method.system import System
+from rp_agent.launch_method.nodes import (
+    MAX_HOSTS_IN_COMMAND,
+    NodeBlock,
+    blocks,
+    cores_of_each,
+    host_options,
+    parts,
+    ranges,
+)
+from rp_agent.launch_method.system import LaunchSystem
 from rp_api.errors import PlatformError
 
 # not --continuous: with it, Open MPI 4 does not end by itself
@@ -98,7 +106,7 @@ def _independent(job: Job) -> bool:
     return not job.mpi and len(job.ranks) > 1
 
 
-def _hosts_of_part(job: Job, part: Sequence[Block], number: int, files: dict[str, str]) -> tuple[str, str]:
+def _hosts_of_part(job: Job, part: Sequence[NodeBlock], number: int, files: dict[str, str]) -> tuple[str, str]:
     if len(part) <= MAX_HOSTS_IN_COMMAND:
         return '--hosts', ','.join([run.node for run in part])
     name = f'{job.uid}.{number}.hosts'
@@ -106,13 +114,13 @@ def _hosts_of_part(job: Job, part: Sequence[Block], number: int, files: dict[str
     return '--hostfile', f'{job.sandbox}/{name}'
 
 
-def _counted(job: Job, runs: Sequence[Block]) -> tuple[str, dict[str, str]]:
+def _counted(job: Job, runs: Sequence[NodeBlock]) -> tuple[str, dict[str, str]]:
     """Return the path of a file that lists hosts with their numbers of ranks, and the file."""
     name = f'{job.uid}.hosts'
     return f'{job.sandbox}/{name}', {name: ''.join([f'{run.node}:{run.ranks}\n' for run in runs])}
 
 
-def _core_list(ranks: Sequence[Rank], part: Sequence[Block]) -> str:
+def _core_list(ranks: Sequence[Rank], part: Sequence[NodeBlock]) -> str:
     """Return the cores of the ranks of each node, such as `list:0-1:2-3`; `none` if they differ or are unknown."""
     each = cores_of_each(ranks, part)
     return 'list:' + ':'.join([ranges(cores) for cores in each]) if each else 'none'
@@ -142,7 +150,7 @@ _SIGNS = (
 )
 
 
-def recognised(system: System, path: str) -> Program:
+def recognised(system: LaunchSystem, path: str) -> Program:
     """Detect flavour and version of a program; raise PlatformError, with its output, for an unknown flavour."""
     outputs = []
     for option in _OPTIONS:

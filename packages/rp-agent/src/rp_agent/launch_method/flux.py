@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Setting
 from rp_agent.launch_method.nodes import blocks
-from rp_agent.launch_method.system import System
+from rp_agent.launch_method.system import LaunchSystem
 from rp_api.errors import PlatformError
 
 HERE = os.uname().nodename
@@ -39,7 +39,7 @@ class Flux(LaunchMethod):
     chooses_devices = True
 
     @classmethod
-    def detect(cls, system: System, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
+    def detect(cls, system: LaunchSystem, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
         path = system.which(*cls.PROGRAMS)
         output = system.ask(path, 'version')
         found = re.search(r'^(?:commands|libflux-core):\s*(\S+)', output, re.MULTILINE)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Setting, one_process
-from rp_agent.launch_method.system import System
+from rp_agent.launch_method.system import LaunchSystem
 
 
 class Fork(LaunchMethod):
@@ -21,7 +21,7 @@ class Fork(LaunchMethod):
         self._here = here
 
     @classmethod
-    def detect(cls, system: System, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
+    def detect(cls, system: LaunchSystem, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
         return cls(Program(system.which(*cls.PROGRAMS) if cls.PROGRAMS else ''), setting, options, system.names)
 
     def refuses(self, job: Job) -> str:

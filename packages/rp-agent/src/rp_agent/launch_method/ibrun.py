@@ -10,8 +10,8 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Setting
-from rp_agent.launch_method.nodes import Block, blocks
-from rp_agent.launch_method.system import System
+from rp_agent.launch_method.nodes import NodeBlock, blocks
+from rp_agent.launch_method.system import LaunchSystem
 from rp_agent.resource_manager.systems.slurm import Slurm
 
 
@@ -31,7 +31,7 @@ class Ibrun(LaunchMethod):
         self._positions = positions or {}
 
     @classmethod
-    def detect(cls, system: System, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
+    def detect(cls, system: LaunchSystem, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
         return cls(Program(system.which(*cls.PROGRAMS)), setting, options, system.positions(Slurm()))
 
     def refuses(self, job: Job) -> str:
@@ -52,9 +52,9 @@ class Ibrun(LaunchMethod):
         return Command((self.program.path, '-n', str(len(job.ranks)), '-o', str(offset), *self._arguments,
                         *executable), {}, environment)
 
-    def _runs(self, job: Job) -> list[Block]:
+    def _runs(self, job: Job) -> list[NodeBlock]:
         """Return the ranks of each node, with the node's position in the Slurm job."""
         return [run._replace(position=self._positions.get(run.node, run.position)) for run in blocks(job.ranks)]
 
-    def _per_node(self, runs: Sequence[Block]) -> int:
+    def _per_node(self, runs: Sequence[NodeBlock]) -> int:
         return int(self.options.get('tasks_per_node') or 0) or max(run.ranks for run in runs)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Rank, Setting
 from rp_agent.launch_method.nodes import ranges
-from rp_agent.launch_method.system import System
+from rp_agent.launch_method.system import LaunchSystem
 from rp_agent.resource_manager.systems.lsf import Lsf
 
 _MILLIONTH = 1e-6
@@ -72,7 +72,7 @@ class JsrunErf(Jsrun):
         self._positions = positions or {}
 
     @classmethod
-    def detect(cls, system: System, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
+    def detect(cls, system: LaunchSystem, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
         return cls(Program(system.which(*cls.PROGRAMS)), setting, options, system.positions(Lsf()))
 
     def refuses(self, job: Job) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from rp_agent.launch_method.system import System
+from rp_agent.launch_method.system import LaunchSystem
 from rp_api.errors import PlatformError
 
 OPEN_MPI, MPICH = 'Open MPI', 'MPICH'
@@ -40,7 +40,7 @@ class Linked:
     """File name or version of the library."""
 
 
-def of_executable(system: System, path: str) -> Linked | None:
+def of_executable(system: LaunchSystem, path: str) -> Linked | None:
     """Return the library that an executable is linked with, directly or indirectly; None if it is unknown."""
     try:
         needed = [line.split()[0] for line in system.ask(system.which('ldd'), path).splitlines() if line.strip()]
@@ -53,7 +53,7 @@ def of_executable(system: System, path: str) -> Linked | None:
     return Linked(path, kind, name)
 
 
-def of_python(system: System, path: str) -> Linked | None:
+def of_python(system: LaunchSystem, path: str) -> Linked | None:
     """Return the library that mpi4py uses in a Python interpreter; None if it is unknown."""
     try:
         version = system.ask(path, '-c', VERSION).partition('\n')[0]

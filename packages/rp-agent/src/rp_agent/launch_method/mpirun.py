@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Setting
 from rp_agent.launch_method.flavours import FLAVOURS, recognised
 from rp_agent.launch_method.nodes import joined
-from rp_agent.launch_method.system import System
+from rp_agent.launch_method.system import LaunchSystem
 from rp_api.errors import PlatformError
 
 
@@ -36,7 +36,7 @@ class Mpirun(LaunchMethod):
         self.first = (program.path, *(flavour.as_root if as_root else ()))
 
     @classmethod
-    def detect(cls, system: System, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
+    def detect(cls, system: LaunchSystem, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
         # no fallback if the first one is broken: the ranks of a program cannot connect under a launcher of another MPI
         first, *more = system.all(cls.PROGRAMS)
         method = cls._of(recognised(system, first), system, setting, options)
@@ -50,7 +50,7 @@ class Mpirun(LaunchMethod):
         return method
 
     @classmethod
-    def _of(cls, program: Program, system: System, setting: Setting, options: Mapping[str, Any] | None) -> Mpirun:
+    def _of(cls, program: Program, system: LaunchSystem, setting: Setting, options: Mapping[str, Any] | None) -> Mpirun:
         method = cls(program, setting, options, as_root=system.is_root, counts_gpus='SLURM_GPUS' in system.environ)
         method.environment.update(system.for_inner_srun)
         return method

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Setting
 from rp_agent.launch_method.fork import Fork
 from rp_agent.launch_method.nodes import all_cores, blocks, cores_of_each, hosts, ranges
-from rp_agent.launch_method.system import System
+from rp_agent.launch_method.system import LaunchSystem
 
 _RANK = ('MPT_MPI_RANK', 'MPI_RANK', 'PMI_RANK')
 
@@ -73,7 +73,7 @@ class MpirunDplace(LaunchMethod):
         self._dplace = dplace
 
     @classmethod
-    def detect(cls, system: System, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
+    def detect(cls, system: LaunchSystem, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
         return cls(Program(system.which(*cls.PROGRAMS)), setting, options, system.which('dplace'))
 
     def refuses(self, job: Job) -> str:

@@ -15,7 +15,7 @@ MAX_HOST_LIST_CHARS = 2**16
 """Maximum number of characters of a list of hosts in a command line; Linux allows twice as many."""
 
 
-class Block(NamedTuple):
+class NodeBlock(NamedTuple):
     """Consecutive ranks on one node."""
 
     node: str
@@ -25,24 +25,24 @@ class Block(NamedTuple):
     """Number of ranks."""
 
 
-def blocks(ranks: Sequence[Rank]) -> list[Block]:
+def blocks(ranks: Sequence[Rank]) -> list[NodeBlock]:
     """Group the ranks, in their order, into blocks on one node each; a node may have several blocks."""
     found = []
     last, start = ranks[0], 0
     for number, rank in enumerate(ranks):
         if rank.index != last.index:
-            found.append(Block(last.node, last.index, number - start))
+            found.append(NodeBlock(last.node, last.index, number - start))
             last, start = rank, number
-    found.append(Block(last.node, last.index, len(ranks) - start))
+    found.append(NodeBlock(last.node, last.index, len(ranks) - start))
     return found
 
 
-def in_order(runs: Sequence[Block]) -> bool:
+def in_order(runs: Sequence[NodeBlock]) -> bool:
     """Return whether the nodes are in the order of the pilot, with one block each."""
     return all(before.position < after.position for before, after in pairwise(runs))
 
 
-def parts(runs: Sequence[Block]) -> list[list[Block]]:
+def parts(runs: Sequence[NodeBlock]) -> list[list[NodeBlock]]:
     """Divide blocks into as few parts as possible, each with the same number of ranks on all of its nodes.
 
     Launchers that fill nodes in order take one number of ranks per node for each part. If there is only one part, its
@@ -51,7 +51,7 @@ def parts(runs: Sequence[Block]) -> list[list[Block]]:
     first = runs[0].ranks
     if in_order(runs) and all(run.ranks == first for run in runs[:-1]) and runs[-1].ranks <= first:
         return [list(runs)]
-    found: list[list[Block]] = []
+    found: list[list[NodeBlock]] = []
     for _, alike in groupby(runs, key=lambda run: run.ranks):
         found.append([])
         for run in alike:
@@ -96,7 +96,7 @@ def ranges(numbers: Sequence[int]) -> str:
     return ','.join(str(first) if first == last else f'{first}-{last}' for first, last in found)
 
 
-def cores_of_each(ranks: Sequence[Rank], runs: Sequence[Block]) -> list[tuple[int, ...]]:
+def cores_of_each(ranks: Sequence[Rank], runs: Sequence[NodeBlock]) -> list[tuple[int, ...]]:
     """Return the cores of each rank of a node; empty if they are unknown or differ between nodes."""
     most = runs[0].ranks
     first = [rank.cores for rank in ranks[:most]]

@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 
 from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Setting
 from rp_agent.launch_method.mpi_library import MPICH, OPEN_MPI
-from rp_agent.launch_method.nodes import MAX_HOSTS_IN_COMMAND, Block, blocks, hosts, in_order
-from rp_agent.launch_method.system import System
+from rp_agent.launch_method.nodes import MAX_HOSTS_IN_COMMAND, NodeBlock, blocks, hosts, in_order
+from rp_agent.launch_method.system import LaunchSystem
 from rp_api.errors import PlatformError
 
 _OVERLAP = (20, 11)
@@ -60,7 +60,7 @@ class Srun(LaunchMethod):
         self._fixed = ('--export=ALL', *self._sharing(binds), *self._threads())
 
     @classmethod
-    def detect(cls, system: System, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
+    def detect(cls, system: LaunchSystem, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
         path = system.which(*cls.PROGRAMS)
         output = system.ask(path, '--version')
         found = re.search(r'^slurm\S* (\d+\.\d+\S*)', output, re.MULTILINE)   # `slurm-wlm 22.05.8` on Debian
@@ -117,7 +117,7 @@ class Srun(LaunchMethod):
         threads = self.setting.threads_per_core
         return ('--threads-per-core', str(threads)) if threads > 1 else ()
 
-    def _gpus(self, job: Job, runs: Sequence[Block], most: int) -> tuple[str, ...]:
+    def _gpus(self, job: Job, runs: Sequence[NodeBlock], most: int) -> tuple[str, ...]:
         """Return the options for GPUs; without `exclusive`, all GPUs of each node, of which ranks choose their own."""
         each = self.setting.gpus_per_node
         if not each or job.skip_gpus:
@@ -137,7 +137,7 @@ class Srun(LaunchMethod):
         """Return the option for the GPUs of all nodes, if the job has a total, which the step would inherit."""
         return ('--gpus', str(gpus)) if self._counts_gpus else ()
 
-    def _nodes(self, job: Job, runs: Sequence[Block], files: dict[str, str]) -> tuple[str, ...]:
+    def _nodes(self, job: Job, runs: Sequence[NodeBlock], files: dict[str, str]) -> tuple[str, ...]:
         names = ','.join(run.node for run in runs)
         if len(runs) <= MAX_HOSTS_IN_COMMAND or not self._is(_NODEFILE):
             return (f'--nodelist={names}',)
@@ -149,7 +149,7 @@ class Srun(LaunchMethod):
         return not self.program.numbers or self.program.numbers >= version
 
 
-def _configuration(system: System, srun: str) -> dict[str, str]:
+def _configuration(system: LaunchSystem, srun: str) -> dict[str, str]:
     """Return values of this Slurm's configuration; empty if they are unknown."""
     try:
         output = system.ask(os.path.join(os.path.dirname(srun), 'scontrol'), 'show', 'config')
@@ -158,7 +158,7 @@ def _configuration(system: System, srun: str) -> dict[str, str]:
     return dict(re.findall(r'^(TaskPlugin|MpiDefault)\s*=\s*(\S+)', output, re.MULTILINE))
 
 
-def _types_of_pmi(system: System, srun: str) -> tuple[str, ...]:
+def _types_of_pmi(system: LaunchSystem, srun: str) -> tuple[str, ...]:
     """Return the types of PMI that this Slurm has; empty if they are unknown."""
     try:
         output = system.ask(srun, '--mpi=list')

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Setting, one_process
-from rp_agent.launch_method.system import System
+from rp_agent.launch_method.system import LaunchSystem
 
 # no questions, and timeouts for hosts that are down
 _SSH = ('-o', 'BatchMode=yes', '-o', 'StrictHostKeyChecking=no', '-o', 'ConnectTimeout=20',
@@ -42,7 +42,7 @@ class Ssh(Rsh):
             self._arguments = (*_SSH, *self._arguments)
 
     @classmethod
-    def detect(cls, system: System, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
+    def detect(cls, system: LaunchSystem, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
         path = system.which(*cls.PROGRAMS)
         is_rsh = os.path.basename(os.path.realpath(path)).startswith('rsh')   # some sites link ssh to rsh
         return cls(Program(path, '', 'rsh' if is_rsh else ''), setting, options)

@@ -28,7 +28,7 @@ _OF_THE_SHELL = frozenset(('PWD', 'OLDPWD', 'SHLVL', '_'))
 """Names of variables that the shell itself sets."""
 
 
-class System:
+class LaunchSystem:
     """The agent's host, with the environment in which launchers start.
 
     `shell` is the shell of the platform definition, empty for the default.
@@ -95,7 +95,7 @@ class System:
         """Return the output of a program; raise PlatformError, with its end, if the program fails or times out."""
         return self._output(command, f'`{" ".join(command)}`')
 
-    def after(self, commands: Sequence[str]) -> System:
+    def after(self, commands: Sequence[str]) -> LaunchSystem:
         """Return this host with the environment that shell commands leave; raise PlatformError if one fails."""
         if not commands:
             return self
@@ -106,7 +106,7 @@ class System:
             self._output((shell, '-c', '\n'.join(lines)), 'pre_exec of the launch method')
             entries = (os.fsdecode(entry).partition('=') for entry in file.read().split(b'\0') if entry)
             environ = {name: value for name, _, value in entries if name not in _OF_THE_SHELL}
-        return System(environ, self._timeout, self._shell)
+        return LaunchSystem(environ, self._timeout, self._shell)
 
     def _output(self, command: Sequence[str], name: str) -> str:
         """Return the output, which goes to a file, not a pipe, as a child may outlive the program."""

@@ -22,7 +22,7 @@ _TAIL = 2048
 """Bytes of a process' output that the report of its end quotes."""
 
 
-class Child:
+class NodeProcess:
     """A child process. Its output goes to the file `output`; the signals `cancel`, one after the other, end it."""
 
     __slots__ = ('cancel', 'handle', 'name', 'output', 'process')
@@ -55,7 +55,7 @@ class Child:
         return f'; see {self.output}{words}'
 
 
-def start_sub_agent(config: Mapping[str, Any], output: str) -> Child:
+def start_sub_agent(config: Mapping[str, Any], output: str) -> NodeProcess:
     """Start a sub-agent on this host; its output goes to the file `output`.
 
     It reads its configuration from standard input, which stays open: the sub-agent ends when it is closed. It stays in
@@ -69,7 +69,7 @@ def start_sub_agent(config: Mapping[str, Any], output: str) -> Child:
     with suppress(BrokenPipeError):   # it died at once, which the watcher reports
         process.stdin.write(json.dumps(config).encode() + b'\n')
         process.stdin.flush()
-    return Child(config['sub_agent']['name'], process, output)
+    return NodeProcess(config['sub_agent']['name'], process, output)
 
 
 def address_beside(hub: str) -> str | None:

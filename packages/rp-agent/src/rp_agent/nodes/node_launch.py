@@ -24,8 +24,8 @@ from rp_agent.components.layout import NodeHost
 from rp_agent.executor.launching.launchers import without_inputs
 from rp_agent.launch_method.base import Job, LaunchMethod, Rank, Setting
 from rp_agent.launch_method.find import detect_one
-from rp_agent.launch_method.system import System
-from rp_agent.nodes.child import Child
+from rp_agent.launch_method.system import LaunchSystem
+from rp_agent.nodes.child import NodeProcess
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.resource_manager.system import short
 from rp_api.errors import PlatformError
@@ -41,7 +41,7 @@ _FORK = 'FORK'
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class NodeLaunch:
     """A launcher, and the positions of the nodes on each of which it starts a sub-agent."""
 
     name: str
@@ -53,7 +53,7 @@ class Launch:
 
 
 def launches(platform: Mapping[str, Any], allocation: Allocation, hosts: Sequence[NodeHost],
-             sandbox: str) -> list[Launch]:
+             sandbox: str) -> list[NodeLaunch]:
     """Return the launchers to start for these sub-agents.
 
     Writes the files of the launchers to the sandbox, and `bootstrap_2.sh` if no bootstrap has done so. Raises
@@ -75,7 +75,7 @@ def launches(platform: Mapping[str, Any], allocation: Allocation, hosts: Sequenc
             for job, host in zip(single, hosts, strict=True)]
 
 
-def launch_of_agent(platform: Mapping[str, Any], allocation: Allocation, name: str, sandbox: str) -> Launch:
+def launch_of_agent(platform: Mapping[str, Any], allocation: Allocation, name: str, sandbox: str) -> NodeLaunch:
     """Return the launcher to start for the agent with the configuration `<name>.cfg` on the first node.
 
     Raises `PlatformError`, with all reasons, if no launch method can start it.
@@ -94,8 +94,8 @@ def write_config(config: Mapping[str, Any], sandbox: str) -> None:
     private.write_file(os.path.join(sandbox, f'{NAME}.cfg'), json.dumps(config).encode())
 
 
-def start(launch: Launch, sandbox: str, output: str = OUTPUT, stdin: int = subprocess.DEVNULL,
-          stdout: int | None = None) -> Child:
+def start(launch: NodeLaunch, sandbox: str, output: str = OUTPUT, stdin: int = subprocess.DEVNULL,
+          stdout: int | None = None) -> NodeProcess:
     """Start a launcher; raise `PlatformError` if it cannot be started.
 
     Its output goes to a file, standard output to `stdout` if it is given, or, with several sub-agents, to a
@@ -110,7 +110,7 @@ def start(launch: Launch, sandbox: str, output: str = OUTPUT, stdin: int = subpr
                                        env=launch.environment, preexec_fn=signals.ignore_warnings)
         except OSError as error:
             raise PlatformError(f'sub-agents cannot be started by {launch.argv[0]}: {error.strerror}') from error
-    return Child(launch.name, process, output, launch.cancel)
+    return NodeProcess(launch.name, process, output, launch.cancel)
 
 
 def _choose(platform: Mapping[str, Any], setting: Setting, every: Job,
@@ -121,7 +121,7 @@ def _choose(platform: Mapping[str, Any], setting: Setting, every: Job,
     reasons = []
     for name in [asked] if asked else named.get('order', [_FORK]):
         try:
-            method = detect_one(name, named.get(name) or {}, setting, System(shell=platform.get('shell', '')))
+            method = detect_one(name, named.get(name) or {}, setting, LaunchSystem(shell=platform.get('shell', '')))
         except PlatformError as error:
             reasons.append(f'{name}: {error}')
             continue
@@ -144,7 +144,7 @@ def _setting(platform: Mapping[str, Any], allocation: Allocation) -> Setting:
     return replace(Setting.of(allocation, platform), exclusive=False)
 
 
-def _launch(method: LaunchMethod, name: str, job: Job, program: Sequence[str]) -> Launch:
+def _launch(method: LaunchMethod, name: str, job: Job, program: Sequence[str]) -> NodeLaunch:
     command = method.command(job, program)
     for name, text in command.files.items():
         with open(os.path.join(job.sandbox, name), 'w', encoding='utf-8') as file:
@@ -152,7 +152,7 @@ def _launch(method: LaunchMethod, name: str, job: Job, program: Sequence[str]) -
     outer = (*method.rank_variables, *method.size_variables)
     environment = {name: value for name, value in without_inputs(os.environ).items() if name not in outer}
     environment |= method.environment | dict(command.environment)
-    return Launch(name, tuple(rank.index for rank in job.ranks), command.argv, environment, method.CANCEL,
+    return NodeLaunch(name, tuple(rank.index for rank in job.ranks), command.argv, environment, method.CANCEL,
                   method.rank_variables)
 
 

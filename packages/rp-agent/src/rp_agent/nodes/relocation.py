@@ -77,7 +77,7 @@ def arrive(config: Mapping[str, Any]) -> dict[str, Any]:
     return found | {'allocation': as_plain(here), 'environment': environment_on_node(config['environment'], os.environ)}
 
 
-class Watch:
+class RelocationWatch:
     """The connection of an agent on a node to the process that has launched it, which is standard input."""
 
     def __init__(self, loop: Loop, told_to_end: Callable[[], object], descriptor: int = 0) -> None:

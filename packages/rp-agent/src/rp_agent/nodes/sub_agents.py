@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 from rp_agent import network
 from rp_agent.components import layout
 from rp_agent.components.build import HOST_CLOCK, ComponentPorts, belongs
-from rp_agent.components.layout import Instance, NodeHost
+from rp_agent.components.layout import ComponentInstance, NodeHost
 from rp_agent.components.names import ANYWHERE, EXECUTING
 from rp_agent.executor.launching.outcome import explain_code
 from rp_agent.nodes import node_agent, node_launch
-from rp_agent.nodes.child import Child, address_beside, start_sub_agent
+from rp_agent.nodes.child import NodeProcess, address_beside, start_sub_agent
 from rp_agent.nodes.remote import Item, Remote
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.task import AgentTask
@@ -65,7 +65,7 @@ class SubAgent:
 
     name: str
     remotes: list[Remote]
-    child: Child
+    child: NodeProcess
     """The sub-agent itself, or its launcher, which may have started others."""
     on_node: bool
     """True if a launcher has started it on a node."""
@@ -103,7 +103,7 @@ class SubAgents:
         trace('bridge_start', BRIDGE)
         self._remotes: dict[str, Remote] = {}
         self._running: dict[str, SubAgent] = {}
-        self._children: set[Child] = set()
+        self._children: set[NodeProcess] = set()
         """Running sub-agents and launchers."""
         self._ends: node_launch.Reader | None = None
         self._on_end: Callable[[], object] | None = None
@@ -111,7 +111,7 @@ class SubAgents:
         """The copies of environments on nodes, if there are any."""
         self._timers: list[Timer] = []
 
-    def start(self, name: str, instances: Sequence[Instance]) -> list[Remote]:
+    def start(self, name: str, instances: Sequence[ComponentInstance]) -> list[Remote]:
         """Start a sub-agent on this host and return the proxies of its components."""
         config = dict(self._config) | {'coordination': {}, 'sub_agent': self._access() | {
             'name': name, 'instances': [(each.component, each.uid) for each in instances], 'relay': False}}
@@ -200,7 +200,8 @@ class SubAgents:
         return {**self._point.admit(self._root.address).as_dict(), 'host': host_id(), 'parent': os.getpid(),
                 'heartbeat': self._heartbeat, 'let_in': START_TIMEOUT}
 
-    def _add(self, name: str, instances: Sequence[Instance], child: Child, *, on_node: bool = False) -> list[Remote]:
+    def _add(self, name: str, instances: Sequence[ComponentInstance], child: NodeProcess, *,
+             on_node: bool = False) -> list[Remote]:
         remotes = [Remote(each.uid, each.component, partial(self._root.put, name), self._ports[each.component],
                           each.node) for each in instances]
         self._root.expect(name)
@@ -210,7 +211,7 @@ class SubAgents:
         self._remotes.update((remote.uid, remote) for remote in remotes)
         return remotes
 
-    def _watch(self, child: Child) -> None:
+    def _watch(self, child: NodeProcess) -> None:
         self._children.add(child)
         child.handle.watch(self._loop, partial(self._ended, child))
 
@@ -260,7 +261,7 @@ class SubAgents:
             _log.error('sub-agent %s is killed: %s', name, why)
             sub_agent.child.process.kill()
 
-    def _ended(self, child: Child) -> None:
+    def _ended(self, child: NodeProcess) -> None:
         """Handle the end of a child: a sub-agent, or a launcher, which ends after its sub-agents."""
         self._reap(child)
         dead = [each for each in self._running.values() if each.child is child]
@@ -305,12 +306,12 @@ class SubAgents:
             _log.warning('%s is killed, as it does not end', child.name)
             self._stop(child)
 
-    def _stop(self, child: Child) -> None:
+    def _stop(self, child: NodeProcess) -> None:
         """Send a child its signals one after the other until it ends."""
         for number, sent in enumerate(child.cancel):
             self._timers.append(self._loop.call_later(number * INSISTENCE, self._signal, child, sent))
 
-    def _signal(self, child: Child, number: signal.Signals) -> None:
+    def _signal(self, child: NodeProcess, number: signal.Signals) -> None:
         if child in self._children:
             child.process.send_signal(number)
 
@@ -321,7 +322,7 @@ class SubAgents:
                 timer.cancel()
             on_end()
 
-    def _reap(self, child: Child) -> None:
+    def _reap(self, child: NodeProcess) -> None:
         """Reap a process that has ended or was killed."""
         self._children.discard(child)
         if child.process.stdout is not None and self._ends is not None:

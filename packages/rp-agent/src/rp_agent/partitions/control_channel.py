@@ -31,7 +31,7 @@ _SHOWN = 4096
 Message = dict[str, Any]
 
 
-class Agent(Protocol):
+class ControlledAgent(Protocol):
     """The part of an agent that the control channel uses."""
 
     on_ending: Callable[[str, str], object]
@@ -123,7 +123,7 @@ def of_launcher() -> dict[str, int]:
     return found
 
 
-def obey(agent: Agent, loop: Loop, supervisor: Mapping[str, int]) -> ControlChannel:
+def obey(agent: ControlledAgent, loop: Loop, supervisor: Mapping[str, int]) -> ControlChannel:
     """Connect an agent to the supervisor of its pilot, and tie its life to the supervisor's process."""
     if 'pid' in supervisor:
         die_with_parent(supervisor['pid'])
@@ -135,7 +135,7 @@ def obey(agent: Agent, loop: Loop, supervisor: Mapping[str, int]) -> ControlChan
     return channel
 
 
-def _follow(agent: Agent, order: Message) -> None:
+def _follow(agent: ControlledAgent, order: Message) -> None:
     if 'state' in order:
         agent.finish(order['state'], order['reason'], by_user=order['by_user'])
     elif 'warning' in order:

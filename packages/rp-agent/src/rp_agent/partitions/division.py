@@ -17,7 +17,7 @@ from rp_api.partitions import CORES, GPUS, MEMORY, NODES
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PartitionShare:
     """Cores and GPUs of one node of the pilot, by their indices on the node, and MB of its memory."""
 
     node: int
@@ -26,7 +26,7 @@ class Part:
     mem: int
 
 
-Parts = tuple[Part, ...]
+Parts = tuple[PartitionShare, ...]
 """The resources of a partition."""
 
 
@@ -55,7 +55,8 @@ class Divider:
                                     f'{self.allocation.names[node]} has {len(self._cores[node])} cores for '
                                     f'{len(sharers)} of them')
             cores, gpus = (_rows(free[node], len(sharers)) for free in (self._cores, self._gpus))
-            found += [(Part(node, tuple(mine), tuple(near), 0),) for mine, near in zip(cores, gpus, strict=True)]
+            found += [(PartitionShare(node, tuple(mine), tuple(near), 0),)
+                      for mine, near in zip(cores, gpus, strict=True)]
         return self._share_memory([self._give(parts) for parts in found])
 
     def take_all(self, sizes: Iterable[Mapping[str, int]]) -> list[Parts]:
@@ -82,13 +83,13 @@ class Divider:
             return self._take_nodes(size[NODES])
         if size.get(CORES):
             return self._take_cores(size[CORES], size.get(GPUS, 0), size.get(MEMORY, 0))
-        rest = tuple(Part(node, tuple(cores), tuple(gpus), mem) for node, (cores, gpus, mem)
+        rest = tuple(PartitionShare(node, tuple(cores), tuple(gpus), mem) for node, (cores, gpus, mem)
                      in enumerate(zip(self._cores, self._gpus, self._mem, strict=True)) if cores)
         if not rest:
             raise ResourceError('the pilot has no free resources for another partition')
         return self._give(tuple(part for part in self._free_nodes() if part.cores) or rest[:1])
 
-    def _free_nodes(self) -> list[Part]:
+    def _free_nodes(self) -> list[PartitionShare]:
         return [part for part in self._all if list(part.cores) == self._cores[part.node]
                 and list(part.gpus) == self._gpus[part.node]]
 
@@ -104,8 +105,9 @@ class Divider:
                   if len(free) >= cores and len(self._gpus[node]) >= gpus and self._mem[node] >= mem]
         if enough:
             node = min(enough, key=lambda node: (len(self._cores[node]), len(self._gpus[node]), self._mem[node]))
-            return self._give((Part(node, tuple(self._cores[node][:cores]), tuple(self._gpus[node][:gpus]), mem),))
-        taken: list[Part] = []
+            mine, near = tuple(self._cores[node][:cores]), tuple(self._gpus[node][:gpus])
+            return self._give((PartitionShare(node, mine, near, mem),))
+        taken: list[PartitionShare] = []
         for part in self._free_nodes():
             taken.append(part)
             if (sum(len(each.cores) for each in taken) >= cores and sum(len(each.gpus) for each in taken) >= gpus
@@ -152,7 +154,7 @@ def is_part(whole: Allocation, parts: Parts) -> bool:
     return parts[0] != _whole_node(whole, parts[0].node)
 
 
-def _part_of(node: Allocation, part: Part) -> Allocation:
+def _part_of(node: Allocation, part: PartitionShare) -> Allocation:
     """Return the allocation of a part of this node."""
     cores, gpus = part.cores, part.gpus
     share = len(cores) / node.cores
@@ -165,10 +167,10 @@ def _part_of(node: Allocation, part: Part) -> Allocation:
         gpu_ids=tuple(gpu_ids[gpu] for gpu in gpus))
 
 
-def _whole_node(allocation: Allocation, node: int) -> Part:
+def _whole_node(allocation: Allocation, node: int) -> PartitionShare:
     """Return all resources of a node that tasks may use."""
     cores, gpus = allocation.devices(node)
-    return Part(node, _usable(cores, allocation.blocked_cores), _usable(gpus, allocation.blocked_gpus),
+    return PartitionShare(node, _usable(cores, allocation.blocked_cores), _usable(gpus, allocation.blocked_gpus),
                 allocation.mem_per_node)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from rp_agent.bootstrap import stage_2
 from rp_agent.nodes import node_launch, relocation
-from rp_agent.nodes.child import Child, how_it_ended, tail
+from rp_agent.nodes.child import NodeProcess, how_it_ended, tail
 from rp_agent.partitions import control_channel
 from rp_agent.partitions.division import Parts
 from rp_agent.resource_manager.pilot import from_plain
@@ -91,7 +91,7 @@ class Partition:
         self._signal(signal.SIGKILL)
         self._reap()
 
-    def _start(self, config: Mapping[str, Any], fd: int) -> Child:
+    def _start(self, config: Mapping[str, Any], fd: int) -> NodeProcess:
         allocation = from_plain(config['allocation'])
         if not relocation.moves(config, allocation):
             return self._start_here(config, fd)
@@ -100,7 +100,7 @@ class Partition:
         self._write_config(relocation.config_on_node(config) | {'keeper': {}})
         return node_launch.start(launch, self.directory, f'{AGENT}.err', stdin=fd, stdout=fd)
 
-    def _start_here(self, config: Mapping[str, Any], fd: int) -> Child:
+    def _start_here(self, config: Mapping[str, Any], fd: int) -> NodeProcess:
         self._write_config({**config, 'keeper': {'read': fd, 'write': fd, 'pid': os.getpid()}})
         script = f'{os.path.dirname(self.directory)}/{stage_2.FILE}'
         command = [*python_program('rp_agent.cli'), self._config_path]
@@ -109,7 +109,7 @@ class Partition:
         with (open(f'{self.directory}/{AGENT}.out', 'ab') as out, open(f'{self.directory}/{AGENT}.err', 'ab') as err):
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, pass_fds=[fd],
                                        preexec_fn=signals.ignore_warnings)
-        return Child(AGENT, process, err.name)
+        return NodeProcess(AGENT, process, err.name)
 
     @property
     def _config_path(self) -> str:

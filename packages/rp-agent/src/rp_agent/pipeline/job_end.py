@@ -41,7 +41,7 @@ class Verdict(Enum):
     ENDED = 'it has ended with its job, and fails'
 
 
-class Run(NamedTuple):
+class TaskRun(NamedTuple):
     """A task at the end of its run, or of its pilot.
 
     `started` means that it may have run, `restartable` that it may run again, `movable` that it may run on another
@@ -58,7 +58,7 @@ class Run(NamedTuple):
     last: bool = False
 
 
-def verdict(run: Run, *, ending: bool, left: float) -> Verdict:
+def verdict(run: TaskRun, *, ending: bool, left: float) -> Verdict:
     """Return what becomes of a task.
 
     Args:
@@ -128,9 +128,9 @@ class PilotEnd:
             self._fail(task)
         return found in (Verdict.LOST, Verdict.RETURNED)
 
-    def _run(self, task: AgentTask) -> Run:
+    def _run(self, task: AgentTask) -> TaskRun:
         started = EXITED in task.extra or states.TASK.value(task.state) >= _STARTS
-        return Run(task.target_state, started and UNSTARTED not in task.extra,
+        return TaskRun(task.target_state, started and UNSTARTED not in task.extra,
                    restarts(task) or (self._again and task.description['mode'] in (TASK_SERVICE, AGENT_SERVICE)),
                    self._again or not task.description['pilot'], task.uid in self.cancelled)
 

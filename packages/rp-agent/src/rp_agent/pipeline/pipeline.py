@@ -21,7 +21,7 @@ from rp_agent.components import layout
 from rp_agent.components.build import Builder, ComponentPorts, make_tracer
 from rp_agent.components.isolation import Isolation, step, unless
 from rp_agent.components.killed import HeldBack, is_killed
-from rp_agent.components.layout import Instance, Layout
+from rp_agent.components.layout import ComponentInstance, Layout
 from rp_agent.components.names import ANYWHERE, EXECUTING, INLINE, SCHEDULING, STAGING_INPUT, STAGING_OUTPUT
 from rp_agent.components.pool import InstancePool, Member, NodePool, all_of
 from rp_agent.executor import registry
@@ -33,7 +33,7 @@ from rp_agent.nodes.remote import Remote
 from rp_agent.nodes.sub_agents import SubAgents
 from rp_agent.pipeline import task_copies
 from rp_agent.pipeline.batching import Gather
-from rp_agent.pipeline.job_end import Run, Verdict, exited, verdict
+from rp_agent.pipeline.job_end import TaskRun, Verdict, exited, verdict
 from rp_agent.pipeline.node_health import ROW, NodeHealth
 from rp_agent.pipeline.platform_commands import with_commands
 from rp_agent.pipeline.retry import (
@@ -355,7 +355,7 @@ class Pipeline:
                                 f'{len(hosts)} (in {", ".join(host or "Agent_0" for host in hosts)})')
         return plan
 
-    def _pool(self, instances: Sequence[Instance], remotes: Mapping[str, Remote]) -> InstancePool[Any]:
+    def _pool(self, instances: Sequence[ComponentInstance], remotes: Mapping[str, Remote]) -> InstancePool[Any]:
         """Return the pool of all instances of a component."""
         on_nodes = {each.node: remotes[each.uid] for each in instances if each.node != ANYWHERE}
         members = [remotes.get(each.uid) or self._make(each) for each in instances if each.node == ANYWHERE]
@@ -365,7 +365,7 @@ class Pipeline:
         central = is_mpi if registry.launches_into_dvms(self._config['platform']) else None
         return NodePool(members, on_nodes, central)
 
-    def _make(self, instance: Instance) -> Worker:
+    def _make(self, instance: ComponentInstance) -> Worker:
         """Construct an instance in this process."""
         made = self._builder.make(instance.component, instance.uid, self._component_ports[instance.component])
         self._local.append(made)
@@ -528,7 +528,7 @@ class Pipeline:
         """Return whether the failure of a task may be a sign of the end of the job."""
         if (task.error or {}).get('kind') not in (EXIT, SIGNAL) or not restarts(task):
             return False
-        run = Run(task.target_state, restartable=True, killed=is_killed(task), last=is_last(task))
+        run = TaskRun(task.target_state, restartable=True, killed=is_killed(task), last=is_last(task))
         return verdict(run, ending=False, left=self._ports.left_s()) is Verdict.LATE
 
     def _end_execution(self, tasks: list[AgentTask]) -> None:

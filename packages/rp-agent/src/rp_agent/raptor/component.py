@@ -34,7 +34,7 @@ from rp_api.wire import codec
 from rp_profiling.write.tracer import Tracer
 
 if TYPE_CHECKING:
-    from rp_agent.raptor.worker_parts import Part
+    from rp_agent.raptor.worker_parts import WorkerPart
 
 _log = logging.getLogger('radical.pilot.agent.raptor')
 
@@ -325,7 +325,7 @@ class Raptor(Component):
             del holder.held[task.uid]
         return False
 
-    def part_ended(self, part: Part) -> None:
+    def part_ended(self, part: WorkerPart) -> None:
         """Report to a master the end of a part of a worker, whose other parts are still there."""
         master = self._registry.of(part.worker)
         if part.worker.uid in master.workers:

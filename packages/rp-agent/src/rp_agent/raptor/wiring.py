@@ -66,7 +66,7 @@ class Wiring:
         address = (network.listen_address(config['platform'], allocation.names[others[-1]]) if others else
                    address_beside(config['registry_address']))
         file = link_file(sandbox.of_pilot(config), str(config.get('partition', '')))
-        self._link = Link(loop, file, address, self.raptor.receive)
+        self._link = MasterLink(loop, file, address, self.raptor.receive)
         self.send = self._link.send
         self.forget = self._link.forget
         self.refuse = self._link.refuse
@@ -110,7 +110,7 @@ _log = logging.getLogger('radical.pilot.agent.raptor')
 Receive = Callable[[bytes, str, list[Any]], object]
 
 
-class Link:
+class MasterLink:
     """The socket at an address (None: a new one) that masters connect to; the access data is in `file`.
 
     `receive(sender, operation, arguments)` is called with each message.

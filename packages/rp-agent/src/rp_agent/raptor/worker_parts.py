@@ -44,7 +44,7 @@ class PartPlacement:
         return cores
 
 
-class Part(AgentTask):
+class WorkerPart(AgentTask):
     """The ranks of a worker on one node; `number` counts its parts."""
 
     __slots__ = ('number', 'worker')
@@ -62,7 +62,7 @@ class Part(AgentTask):
         self.state = worker.state
 
 
-Ended = Callable[[Part], object]
+Ended = Callable[[WorkerPart], object]
 
 _DECISIVE = (states.DONE, states.CANCELED, states.FAILED)
 """The first of these that a part has is that of the worker."""
@@ -73,8 +73,8 @@ class WorkerParts:
 
     def __init__(self, ended: Ended) -> None:
         self._ended = ended
-        self._running: dict[str, dict[str, Part]] = {}
-        self._done: dict[str, list[Part]] = {}
+        self._running: dict[str, dict[str, WorkerPart]] = {}
+        self._done: dict[str, list[WorkerPart]] = {}
 
     def divide(self, tasks: list[AgentTask]) -> list[AgentTask]:
         """Return the tasks with parts in place of the workers that the scheduler has placed on several nodes."""
@@ -97,11 +97,11 @@ class WorkerParts:
 
     def advanced(self, tasks: Sequence[AgentTask], state: str) -> Sequence[AgentTask]:
         """Return the tasks that have reached a state, with workers in place of their parts."""
-        if not any(isinstance(task, Part) for task in tasks):
+        if not any(isinstance(task, WorkerPart) for task in tasks):
             return tasks
         found: list[AgentTask] = []
         for task in tasks:
-            if not isinstance(task, Part):
+            if not isinstance(task, WorkerPart):
                 found.append(task)
             elif state == states.AGENT_EXECUTING and task.worker.state != state:
                 task.worker.state = state
@@ -110,11 +110,11 @@ class WorkerParts:
 
     def joined(self, tasks: list[AgentTask]) -> list[AgentTask]:
         """Return the executed tasks with workers, of which all parts have ended, in place of parts."""
-        if not any(isinstance(task, Part) for task in tasks):
+        if not any(isinstance(task, WorkerPart) for task in tasks):
             return tasks
         found: list[AgentTask] = []
         for task in tasks:
-            if not isinstance(task, Part):
+            if not isinstance(task, WorkerPart):
                 found.append(task)
                 continue
             worker = task.worker
@@ -129,7 +129,7 @@ class WorkerParts:
         return found
 
 
-def _parts_of(worker: AgentTask) -> list[Part]:
+def _parts_of(worker: AgentTask) -> list[WorkerPart]:
     """Return the parts of a worker, in the order of its ranks."""
     slots = worker.slots or []
     ranks_of: dict[int, list[int]] = {}
@@ -137,7 +137,7 @@ def _parts_of(worker: AgentTask) -> list[Part]:
         ranks_of.setdefault(slot['node_index'], []).append(rank)
     found = []
     for number, (node, ranks) in enumerate(ranks_of.items()):
-        part = Part(worker, number)
+        part = WorkerPart(worker, number)
         part.description['ranks'] = len(ranks)
         part.placement = PartPlacement(worker.placement, node, ranks)
         part.extra = {**worker.extra, PART: {
@@ -148,7 +148,7 @@ def _parts_of(worker: AgentTask) -> list[Part]:
     return found
 
 
-def _conclude(worker: AgentTask, parts: list[Part]) -> None:
+def _conclude(worker: AgentTask, parts: list[WorkerPart]) -> None:
     """Set the outcome of a worker whose parts have ended, in this order."""
     for part in parts:
         with suppress(OSError):   # a killed manager leaves it

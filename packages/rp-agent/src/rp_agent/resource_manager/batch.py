@@ -134,7 +134,7 @@ def _too_few(what: str, wanted: int, there: int, job: str, sick: Mapping[str, st
     return ResourceError(sentence)
 
 
-class Part(NamedTuple):
+class NodePart(NamedTuple):
     """Number of usable devices of one kind on a node, and the indices of blocked ones."""
 
     usable: int
@@ -183,14 +183,14 @@ class Shape:
         here = next((index for index, node in enumerate(nodes) if node is own), None)
         return found if here is None else bound(found, here, self._environ)
 
-    def _cores_of(self, node: Node) -> Part:
+    def _cores_of(self, node: Node) -> NodePart:
         if not node.cores:
             return _part(self._cores or machine.usable_cores(), None, self._blocked_cores)
         return _part(self._cores, node.cores * self._factor, self._blocked_cores)
 
-    def _gpus_of(self, node: Node) -> Part:
+    def _gpus_of(self, node: Node) -> NodePart:
         if node.gpus is None and self._is_part(node):
-            return Part(0, ())   # the GPUs of a shared node may belong to another job
+            return NodePart(0, ())   # the GPUs of a shared node may belong to another job
         if node.gpus is None:
             gpus = self._gpus or machine.usable_gpus(self._environ)
             seen = machine.bounded_gpus(gpus, self._environ)
@@ -218,13 +218,13 @@ def bound(nodes: Allocation, here: int, environ: Mapping[str, str]) -> Allocatio
     return replace(nodes, cpus=cpus, domains=nodes.domains or near, gpu_ids=binding.gpu_ids(environ, all_gpus))
 
 
-def _part(defined: int, granted: int | None, blocked: tuple[int, ...]) -> Part:
+def _part(defined: int, granted: int | None, blocked: tuple[int, ...]) -> NodePart:
     """Return the devices of a whole node without blocked ones. A smaller grant has no blocked devices."""
     there = defined or granted or 0
     whole = usable(there, blocked)
     if granted is not None and granted < whole:
-        return Part(granted, ())
-    return Part(whole, tuple(index for index in blocked if index < there))
+        return NodePart(granted, ())
+    return NodePart(whole, tuple(index for index in blocked if index < there))
 
 
 def threads_per_core(platform: Mapping[str, Any], environ: Mapping[str, str]) -> int:

@@ -39,7 +39,7 @@ class SlotData:
     lfs: int
 
 
-class Kind(NamedTuple):
+class SlotKind(NamedTuple):
     """The resources of an empty node: number of cores, units of each GPU, MB of memory and storage."""
 
     cores: int
@@ -111,7 +111,7 @@ def together(slots: Iterable[SlotData]) -> dict[int, SlotData]:
     return found
 
 
-def refuse_impossible(slot: SlotData, cores: Iterable[int], kind: Kind) -> None:
+def refuse_impossible(slot: SlotData, cores: Iterable[int], kind: SlotKind) -> None:
     """Raise `ResourceError` if an empty node of this kind, with these usable cores, cannot hold the slot."""
     missing = set(slot.cores).difference(cores)
     if missing:

@@ -36,7 +36,7 @@ import cython
 
 import rp_agent.scheduler.placement as _placement
 from rp_agent.scheduler.slotdata import (
-    Kind,
+    SlotKind,
     read_indices,
     read_nodes,
     read_slot,
@@ -743,7 +743,7 @@ cdef class SlotMap:
             node.gpus |= <uint64_t>(units == UNITS) << gpu
             node.gpus_usable |= <uint64_t>(units > 0) << gpu
         node.kind = -1
-        self._set_kind(position, Kind(node.cores, record.gpus, record.mem, record.lfs))
+        self._set_kind(position, SlotKind(node.cores, record.gpus, record.mem, record.lfs))
 
     def _set_kind(self, int32_t position, kind):
         """Set the resources of the empty node."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 
-class Instance(NamedTuple):
+class ServiceInstance(NamedTuple):
     """An instance of a service, as it was when it last became ready."""
 
     uid: str
@@ -31,7 +31,7 @@ class Registry:
     """
 
     def __init__(self) -> None:
-        self._instances: dict[str, Instance] = {}
+        self._instances: dict[str, ServiceInstance] = {}
         self._endpoints: dict[str, str] = {}
         self._last: dict[str, str] = {}   # by name, the uid of the instance that was picked last
         self._listeners: list[Callable[[str], object]] = []
@@ -40,7 +40,7 @@ class Registry:
         """Call `listener` with the name of a service after each change."""
         self._listeners.append(listener)
 
-    def put(self, instance: Instance) -> None:
+    def put(self, instance: ServiceInstance) -> None:
         """Add an instance, or replace the record of its uid."""
         old = self._instances.get(instance.uid)
         if old != instance:
@@ -59,15 +59,15 @@ class Registry:
         if instance is not None:
             self._changed(instance.name)
 
-    def instance(self, uid: str) -> Instance | None:
+    def instance(self, uid: str) -> ServiceInstance | None:
         """Return the instance of that uid; None if it is unknown."""
         return self._instances.get(uid)
 
-    def instances(self, name: str) -> list[Instance]:
+    def instances(self, name: str) -> list[ServiceInstance]:
         """Return all instances of a service."""
         return [each for each in self._instances.values() if each.name == name]
 
-    def healthy(self, name: str) -> list[Instance]:
+    def healthy(self, name: str) -> list[ServiceInstance]:
         """Return the healthy instances of a service."""
         return [each for each in self.instances(name) if each.healthy]
 

@@ -20,7 +20,7 @@ from rp_agent.prerequisites.gate import Gate
 from rp_agent.prerequisites.needs import PILOT, SERVICE, Need
 from rp_agent.services.instance import ServiceTask, free_port
 from rp_agent.services.probes import can_repeat, put_aside, signs
-from rp_agent.services.registry import Instance, Registry, variable
+from rp_agent.services.registry import Registry, ServiceInstance, variable
 from rp_agent.services.watch import Watch, WatchPorts
 from rp_agent.task import VARIABLES, AgentTask
 from rp_api import states
@@ -115,7 +115,7 @@ class Supervisor:
         """Add a service outside of the pilot, or change its information; raise ValueError if they are no texts."""
         if not isinstance(uid, str) or not uid or not isinstance(info, str):
             raise ValueError(f'a service has a uid and information, which are texts, not {uid!r} and {info!r}')
-        self.registry.put(Instance(uid, uid, info=info))
+        self.registry.put(ServiceInstance(uid, uid, info=info))
 
     def signal(self, uid: str, info: str = '', name: str = '') -> None:
         """Take the report of a running service that it is ready, with its information, and its name if it is new."""
@@ -241,7 +241,7 @@ class Supervisor:
     def _ready(self, service: ServiceTask, found: str) -> None:
         service.ready_since = time.monotonic()
         service.proven = {service.host: service.port}
-        instance = Instance(service.uid, service.name, service.host, service.port, service.info(found))
+        instance = ServiceInstance(service.uid, service.name, service.host, service.port, service.info(found))
         _log.info('%s is ready: %s', service.uid, instance.info)
         self.registry.put(instance)
         self._started(service.uid)

@@ -46,7 +46,7 @@ class FleetEvents(Protocol):
         """These nodes are lost for launching."""
 
 
-class Launchers:
+class SimulatedLaunchers:
     """One launcher per part of the nodes; `lost` of them fail, after times drawn from `life`."""
 
     def __init__(self, clock: VirtualClock, parts: Sequence[range], make: Callable[[], Launcher], lost: int, life: Cost,
@@ -103,7 +103,7 @@ class Launchers:
         for command in commands:
             if self._stopped:   # by an effect of the previous command
                 return
-            if isinstance(command, fleet.Launch):
+            if isinstance(command, fleet.LaunchTask):
                 self._launchers[command.instance].put(self._tasks[command.uid])
             elif isinstance(command, fleet.Start):
                 self._start(command.instance)

@@ -15,7 +15,7 @@ from rp_agent.resource_manager.batch import Shape
 from rp_agent.resource_manager.granted import Node
 from rp_agent.scheduler.component import Scheduler
 from rp_agent.scheduler.policy import Item
-from rp_agent.simulation.launchers import Launchers
+from rp_agent.simulation.launchers import SimulatedLaunchers
 from rp_agent.simulation.launching import Launcher, Storage
 from rp_agent.simulation.passes import PassScheduler
 from rp_agent.simulation.traces import COLLECTED, RAN, RUNS, Traces
@@ -45,7 +45,7 @@ class Pilot:
         self._begun: dict[str, float] = {}
         self._traces = Traces(plan.uid, plan.directory, clock)
         self._scheduler: PacedScheduler | PassScheduler | None = None
-        self._launchers: Launchers | None = None
+        self._launchers: SimulatedLaunchers | None = None
         self._lost_nodes = 0
         self._unreported: list[tuple[str, str]] = []
         self._started = False
@@ -104,7 +104,7 @@ class Pilot:
         self._launchers.start()
         self._events.active(self._plan.uid)
 
-    def _make_launchers(self, platform: Mapping[str, Any]) -> Launchers:
+    def _make_launchers(self, platform: Mapping[str, Any]) -> SimulatedLaunchers:
         plan, clock, model = self._plan, self._clock, self._plan.model
         storage = Storage(clock, model.storage, plan.nodes, self._random)
 
@@ -112,8 +112,8 @@ class Pilot:
             return Launcher(clock, model, plan.nodes, self._random, storage, self._duration, self)
 
         self._has_dvms = bool(parts(platform, plan.nodes))
-        return Launchers(clock, divided(platform, model, plan.nodes), make, model.lost_launchers, model.launcher_life,
-                         Random(f'{plan.seed} {plan.uid} launchers'), self)
+        return SimulatedLaunchers(clock, divided(platform, model, plan.nodes), make, model.lost_launchers,
+                                  model.launcher_life, Random(f'{plan.seed} {plan.uid} launchers'), self)
 
     def _time_is_over(self) -> None:
         """End the pilot at its runtime: as DONE, or as FAILED if its agent has not started."""

@@ -37,7 +37,7 @@ from rp_api.errors import CoordinationError, sentence
 from rp_api.loop.event_loop import Loop
 from rp_api.system.owner_process import OwnerProcess
 from rp_api.transport.access import Access
-from rp_api.transport.connection import Connection, arrivals
+from rp_api.transport.connection import PeerConnection, arrivals
 from rp_api.transport.keys import Tally
 from rp_api.wire import codec, form
 
@@ -102,7 +102,7 @@ class PilotEndpoint:
         self._handlers: Mapping[str, Callable[..., object]] = {
             'result': self._on_result, 'call': self._on_call, 'ping': lambda: None}
         self._timer = self._loop.call_later(CONNECT_TIMEOUT, self._give_up)
-        self._connection = Connection(self._loop, zmq.DEALER, access.address, access.keys, access.server_key,
+        self._connection = PeerConnection(self._loop, zmq.DEALER, access.address, access.keys, access.server_key,
                                       self._context, self._receive, self._connected, self._end, self._disconnected)
         self._connection.socket.routing_id = os.urandom(12)   # the same after a reconnection
         self._connection.socket.sndhwm = 0

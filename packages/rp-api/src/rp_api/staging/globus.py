@@ -49,14 +49,14 @@ _CREDENTIALS = ('globus:// needs credentials in the environment: GLOBUS_CLIENT_I
                 'GLOBUS_REFRESH_TOKEN, or GLOBUS_ACCESS_TOKEN')
 
 
-class Place(NamedTuple):
+class GlobusPlace(NamedTuple):
     """A file or directory of a collection."""
 
     collection: str
     path: str
 
     @classmethod
-    def of(cls, url: str) -> Place:
+    def of(cls, url: str) -> GlobusPlace:
         """Return the place of a URL, in which percent signs stand for themselves; raise a `DescriptionError`."""
         collection, slash, path = url.partition('://')[2].partition('/')
         try:
@@ -66,7 +66,7 @@ class Place(NamedTuple):
         except ValueError:
             raise DescriptionError(f'{url!r} is not globus://UUID/PATH, with the UUID of a collection') from None
 
-    def below(self, name: str) -> Place:
+    def below(self, name: str) -> GlobusPlace:
         """Return the place of that name in this directory."""
         return self._replace(path=os.path.join(self.path, name))
 
@@ -86,7 +86,7 @@ class Globus(Transport):
         for url in (source, target):
             found = transport(url)
             if found is self:
-                Place.of(url)
+                GlobusPlace.of(url)
             elif found:
                 super().check(source, target)
         if transport(source) and not self.name(source):
@@ -103,17 +103,17 @@ class Globus(Transport):
         if missing:
             raise fault(errno.ENOSYS, source, missing)
         with _service(source) as client:
-            _copy(client, Place.of(source), _target(client, target, self.name(source), parents), source)
+            _copy(client, GlobusPlace.of(source), _target(client, target, self.name(source), parents), source)
         return target
 
     def get(self, url: str, directory: str) -> None:
         with _service(url) as client:
-            _copy(client, Place.of(url), Place(_own_collection(url), directory).below(self.name(url)), url)
+            _copy(client, GlobusPlace.of(url), GlobusPlace(_own_collection(url), directory).below(self.name(url)), url)
 
     def put(self, path: str, url: str, parents: bool) -> None:
         with _service(url) as client:
             target = _target(client, url, os.path.basename(path), parents, merge=os.path.isdir(path))
-            _copy(client, Place(_own_collection(url), path), target, url, is_directory=os.path.isdir(path))
+            _copy(client, GlobusPlace(_own_collection(url), path), target, url, is_directory=os.path.isdir(path))
 
 
 def _has_credentials() -> bool:
@@ -174,7 +174,7 @@ def _authorized() -> Iterator[GlobusAuthorizer]:
         yield AccessTokenAuthorizer(known['GLOBUS_ACCESS_TOKEN'])
 
 
-def _kind(client: TransferClient, place: Place) -> str:
+def _kind(client: TransferClient, place: GlobusPlace) -> str:
     """Return `file`, `dir` or another type of a file; empty if it does not exist."""
     from globus_sdk import TransferAPIError
 
@@ -186,9 +186,9 @@ def _kind(client: TransferClient, place: Place) -> str:
         raise
 
 
-def _target(client: TransferClient, url: str, name: str, parents: bool, *, merge: bool = False) -> Place:
+def _target(client: TransferClient, url: str, name: str, parents: bool, *, merge: bool = False) -> GlobusPlace:
     """Return the resulting place: the target, or the source's name below it. Globus makes missing parents."""
-    place = Place.of(url)
+    place = GlobusPlace.of(url)
     if is_directory_name(place.path) or (not merge and _kind(client, place) == 'dir'):
         place = place.below(name)
     parent = place._replace(path=os.path.dirname(place.path))
@@ -197,7 +197,8 @@ def _target(client: TransferClient, url: str, name: str, parents: bool, *, merge
     return place
 
 
-def _copy(client: TransferClient, source: Place, target: Place, url: str, is_directory: bool | None = None) -> None:
+def _copy(client: TransferClient, source: GlobusPlace, target: GlobusPlace, url: str,
+          is_directory: bool | None = None) -> None:
     """Copy a file or a directory, and return when it is there; the URL is that of error messages."""
     from globus_sdk import TransferData
 

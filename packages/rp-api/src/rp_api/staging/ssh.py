@@ -41,7 +41,7 @@ _SKIPPED = re.compile(r'(.*?)"?: not a regular file')
 _PARENT_EXISTS = re.compile(r'remote mkdir .*: Failure|Couldn\'t create directory: Failure')
 
 
-class Place(NamedTuple):
+class SshPlace(NamedTuple):
     """A file on another host. Its path is absolute, or relative to the user's home directory there."""
 
     user: str
@@ -50,7 +50,7 @@ class Place(NamedTuple):
     path: str
 
     @classmethod
-    def of(cls, url: str) -> Place:
+    def of(cls, url: str) -> SshPlace:
         """Return the place of a URL such as `sftp://user@host:port/path`; `/~/` begins a path below the home directory.
 
         Raise a `DescriptionError` for other forms. Percent signs in the path stand for themselves.
@@ -89,21 +89,21 @@ class Sftp(Transport):
 
     def check(self, source: str, target: str) -> None:
         super().check(source, target)
-        Place.of(source if transport(source) else target)
+        SshPlace.of(source if transport(source) else target)
 
     def name(self, source: str) -> str:
         return os.path.basename(source.split('://', 1)[1].partition('/')[2].rstrip('/'))
 
-    def command(self, place: Place) -> list[str]:
+    def command(self, place: SshPlace) -> list[str]:
         """Return the command line for transfers from or to a place; the commands are its standard input."""
         return [self.program, *OPTIONS, '-b', '-', *place.words]
 
     def get(self, url: str, directory: str) -> None:
-        place = Place.of(url)
+        place = SshPlace.of(url)
         self._check(url, place, [f'get -rp {_pattern(place.path.rstrip("/"))} .'], directory)
 
     def put(self, path: str, url: str, parents: bool) -> None:
-        place = Place.of(url)
+        place = SshPlace.of(url)
         target = os.path.join(place.path, os.path.basename(path)) if place.path.endswith('/') else place.path
         with tempfile.TemporaryDirectory(prefix='rp.sftp.') as local:
             if os.path.isdir(path):
@@ -111,13 +111,13 @@ class Sftp(Transport):
             else:
                 self._put_file(path, url, place, target, parents, local)
 
-    def _put_directory(self, path: str, url: str, place: Place, target: str, parents: bool, local: str) -> None:
+    def _put_directory(self, path: str, url: str, place: SshPlace, target: str, parents: bool, local: str) -> None:
         """Merge a local directory into one on the host, which is created if it is missing."""
         parent, name = os.path.split(target)
         os.symlink(path, os.path.join(local, name))
         self._check(url, place, [*_entered(parent, parents), f'put -rp {_quoted(name)}'], local)
 
-    def _put_file(self, path: str, url: str, place: Place, target: str, parents: bool, local: str) -> None:
+    def _put_file(self, path: str, url: str, place: SshPlace, target: str, parents: bool, local: str) -> None:
         temporary = os.path.basename(local)   # unique, also on the host, with high probability
         os.symlink(path, os.path.join(local, temporary))
         parent, name = os.path.split(target)
@@ -128,7 +128,8 @@ class Sftp(Transport):
         elif code:
             raise fault(errno.EREMOTEIO, url, said)
 
-    def _replace(self, path: str, url: str, place: Place, parent: str, name: str, temporary: str, local: str) -> None:
+    def _replace(self, path: str, url: str, place: SshPlace, parent: str, name: str, temporary: str,
+                 local: str) -> None:
         """Give a file that was sent its name, which is in use: by a directory, or the server cannot replace files."""
         enter = _entered(parent, parents=False)
         code, _ = self._run(place, [*enter, f'cd {_quoted(name)}'], local)
@@ -139,7 +140,7 @@ class Sftp(Transport):
             self._run(place, [*enter, f'rm {temporary}'], local)
             raise
 
-    def _check(self, url: str, place: Place, commands: Sequence[str], directory: str) -> None:
+    def _check(self, url: str, place: SshPlace, commands: Sequence[str], directory: str) -> None:
         """Run commands; raise an OSError if one fails, or if the program skips a file."""
         code, said = self._run(place, commands, directory)
         skipped = _SKIPPED.search(said)
@@ -148,7 +149,7 @@ class Sftp(Transport):
         if skipped:
             raise fault(errno.EINVAL, url, f'{self.program} transfers only files and directories: {skipped[0]}')
 
-    def _run(self, place: Place, commands: Sequence[str], directory: str) -> tuple[int, str]:
+    def _run(self, place: SshPlace, commands: Sequence[str], directory: str) -> tuple[int, str]:
         """Run commands in a local directory, and return the exit code and the error messages."""
         with tempfile.TemporaryFile() as batch, tempfile.TemporaryFile() as messages:
             batch.write(os.fsencode('\n'.join(commands) + '\n'))

@@ -129,7 +129,7 @@ class Strangers:
             self._on_gone()
 
 
-class Connection:
+class PeerConnection:
     """A CURVE client socket in a loop.
 
     `connected` is called after each handshake, including those of automatic reconnects; `refused` with an error text

@@ -12,7 +12,7 @@ from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.soon import Soon
 from rp_api.transport.clocks import ClockReader
-from rp_api.transport.connection import Connection, arrivals, refuse_loudly
+from rp_api.transport.connection import PeerConnection, arrivals, refuse_loudly
 from rp_api.transport.keys import LINGER, Gate, KeyPair, Tally
 from rp_api.tree.stream import (
     ALIVE,
@@ -113,8 +113,8 @@ class TreeNode:
     def _connect(self, address: str, server: bytes) -> None:
         self._address = address
         self._connected = False
-        self._connection = Connection(self._loop, zmq.DEALER, address, self._keys, server, self._context, self._arrived,
-                                      self._greet, refuse_loudly, self._disconnected)
+        self._connection = PeerConnection(self._loop, zmq.DEALER, address, self._keys, server, self._context,
+                                          self._arrived, self._greet, refuse_loudly, self._disconnected)
         sock = self._connection.socket
         sock.sndhwm = sock.rcvhwm = 0
         self._connection.open()

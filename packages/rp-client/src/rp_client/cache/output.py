@@ -33,7 +33,7 @@ _PROBE = 1 << 16
 """Bytes that are written to find out whether there is room for output."""
 
 
-class Packing:
+class OutputPacking:
     """Packs the result of a task, and copies the files that belong to it to the directory with its output."""
 
     def __init__(self, task: Task, identity: Identity, store: ResultStore, directory: Path | None) -> None:

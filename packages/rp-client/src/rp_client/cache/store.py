@@ -51,7 +51,7 @@ CREATE INDEX IF NOT EXISTS results_used ON results (used);
 _COLUMNS = 'identity, label, info, directory, files, size, made, used'
 
 
-class Result(NamedTuple):
+class CachedResult(NamedTuple):
     """A cached result.
 
     Attributes:
@@ -75,7 +75,7 @@ class Result(NamedTuple):
     used: float
 
 
-class Summary(NamedTuple):
+class CacheSummary(NamedTuple):
     """The number of results, their size in bytes, and the limit of that."""
 
     number: int
@@ -121,9 +121,9 @@ class ResultStore:
         with self._lock:
             self._db.close()
 
-    def find(self, identities: Sequence[bytes]) -> dict[bytes, Result]:
+    def find(self, identities: Sequence[bytes]) -> dict[bytes, CachedResult]:
         """Return the results that exist, by identity, and note their use. One with missing files does not exist."""
-        found: dict[bytes, Result] = {}
+        found: dict[bytes, CachedResult] = {}
         now = time.time()
         with self._transaction('BEGIN'):
             for identity in identities:
@@ -137,11 +137,11 @@ class ResultStore:
                 self._db.executemany('UPDATE results SET used = ? WHERE identity = ?', noted)
         return found
 
-    def path(self, result: Result) -> Path:
+    def path(self, result: CachedResult) -> Path:
         """Return the directory with the output files of a result."""
         return self.directory / _OUTPUTS / result.directory
 
-    def take(self, result: Result) -> Path:
+    def take(self, result: CachedResult) -> Path:
         """Return a directory with the output files of a result as they were stored, which stays when the result goes.
 
         The caller removes it.
@@ -196,17 +196,17 @@ class ResultStore:
                 self._grow(row.size)
             self._evict()
 
-    def results(self) -> list[Result]:
+    def results(self) -> list[CachedResult]:
         """Return all results, those used last first."""
         with self._transaction('BEGIN'):
             rows = self._db.execute(f'SELECT {_COLUMNS} FROM results ORDER BY used DESC').fetchall()
         return list(map(_result, rows))
 
-    def summary(self) -> Summary:
+    def summary(self) -> CacheSummary:
         """Return the number, the size and the limit of the results."""
         with self._transaction('BEGIN'):
             number, = self._db.execute('SELECT count(*) FROM results').fetchone()
-            return Summary(number, self._setting('size', 0), self._setting('limit', LIMIT))
+            return CacheSummary(number, self._setting('size', 0), self._setting('limit', LIMIT))
 
     def set_limit(self, limit: int) -> None:
         """Set the bytes that all results may take together, and remove those that exceed it."""
@@ -242,7 +242,7 @@ class ResultStore:
                 raise
             self._db.execute('COMMIT')
 
-    def _is_complete(self, result: Result) -> bool:
+    def _is_complete(self, result: CachedResult) -> bool:
         path = self.path(result)
         try:
             return all(os.lstat(path / name).st_size == size or size < 0 for name, (size, _) in result.files.items())
@@ -259,7 +259,7 @@ class ResultStore:
             if row[0]:
                 shutil.rmtree(self.directory / _OUTPUTS / row[0], ignore_errors=True)
 
-    def _leave_out(self, row: Result, limit: int) -> None:
+    def _leave_out(self, row: CachedResult, limit: int) -> None:
         """Do not store a result for which all others would have to go."""
         _log.warning('the result of %s is not cached: it has %d bytes, and all results may have %d (rp cache limit)',
                      row.label, row.size, limit)
@@ -307,7 +307,7 @@ def _link(source: Path, target: Path) -> None:
         copy(str(source), str(target))   # the file system has no links
 
 
-def _row(identity: bytes, label: str, info: bytes, part: Path | None, now: float) -> Result:
+def _row(identity: bytes, label: str, info: bytes, part: Path | None, now: float) -> CachedResult:
     """Return the result as stored; its directory gets its final name."""
     files: dict[str, tuple[int, bytes]] = {}
     name = ''
@@ -318,7 +318,7 @@ def _row(identity: bytes, label: str, info: bytes, part: Path | None, now: float
         name = part.name.removesuffix('.part')
         part.rename(part.with_name(name))
     size = _OVERHEAD + len(info) + sum(size for size, _ in files.values() if size > 0)
-    return Result(identity, label, info, name, files, size, now, now)
+    return CachedResult(identity, label, info, name, files, size, now, now)
 
 
 _LINK, _DIRECTORY = -1, -2
@@ -339,7 +339,7 @@ def _checked(info: bytes) -> bytes:
     return joined(b'info', [info]) + info
 
 
-def _result(row: Sequence[object]) -> Result:
-    found = Result(*row)   # type: ignore[arg-type]
+def _result(row: Sequence[object]) -> CachedResult:
+    found = CachedResult(*row)   # type: ignore[arg-type]
     files = codec.unpack(found.files)   # type: ignore[arg-type]
     return found._replace(info=found.info[SIZE:], files={name: (size, mark) for name, (size, mark) in files.items()})

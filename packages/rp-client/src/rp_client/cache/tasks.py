@@ -27,7 +27,7 @@ from rp_api.wire import codec
 from rp_client.cache.files import Seen, at_once
 from rp_client.cache.in_flight import InFlight
 from rp_client.cache.notes import DECIDES, PARTS, Identity, note, read
-from rp_client.cache.output import Packing, directory_of, elsewhere, put_in_place, remove_output, write_error
+from rp_client.cache.output import OutputPacking, directory_of, elsewhere, put_in_place, remove_output, write_error
 from rp_client.engine.tracker import Change
 from rp_client.pilot import Pilot
 from rp_client.stager.base import Sandbox, client_directives
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rp_client.cache.claims import Claims
-    from rp_client.cache.store import Result, ResultStore
+    from rp_client.cache.store import CachedResult, ResultStore
 
 _log = logging.getLogger('radical.pilot.cache')
 
@@ -224,7 +224,7 @@ class TaskCache:
 
         return identity(task._sparse(), self._client_sandbox, Surroundings(self._pilots(), self._raptors), seen)
 
-    def _restored(self, task: Task, noted: Identity, result: Result) -> dict[str, Any] | None:
+    def _restored(self, task: Task, noted: Identity, result: CachedResult) -> dict[str, Any] | None:
         """Put the output of a result in place, and return the info of the task; None if that is impossible."""
         info: dict[str, Any] = codec.unpack(result.info)
         directory = None
@@ -241,7 +241,7 @@ class TaskCache:
                 remove_output(directory)
         return info
 
-    def _put_in_place(self, task: Task, info: dict[str, Any], result: Result, directory: Path) -> None:
+    def _put_in_place(self, task: Task, info: dict[str, Any], result: CachedResult, directory: Path) -> None:
         """Bring output to its targets, and complete the info of a task with what the cache adds."""
         sandboxes = Sandboxes(client=self._client_sandbox)
         for number, directive in enumerate(self._output_of(task)):
@@ -325,7 +325,7 @@ class TaskCache:
         errors = {place: write_error(place) for place in {directory_of(task) for task, _, _ in results}}
         entries = []
         for task, noted, directory in results:
-            packing = Packing(task, noted, store, directory)
+            packing = OutputPacking(task, noted, store, directory)
             try:
                 reason = self._doubt(task, noted, errors[directory_of(task)])
                 if not reason:

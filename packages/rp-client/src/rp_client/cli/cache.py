@@ -16,7 +16,7 @@ from rp_api.wire import codec
 from rp_client.cli.session import DAY, print_table, shown_size, shown_time
 
 if TYPE_CHECKING:
-    from rp_client.cache.store import Result, ResultStore
+    from rp_client.cache.store import CachedResult, ResultStore
 
 _UNITS = {'': 1, 'K': 10 ** 3, 'M': 10 ** 6, 'G': 10 ** 9, 'T': 10 ** 12}
 _SIZE = re.compile(r'(\d+(?:\.\d+)?)\s*([KMGT]?)B?', re.IGNORECASE)
@@ -142,5 +142,5 @@ def _remove(store: ResultStore, options: argparse.Namespace) -> None:
     print(f'{len(wanted)} results removed', file=sys.stderr)
 
 
-def _name(result: Result) -> str:
+def _name(result: CachedResult) -> str:
     return result.identity.hex()

@@ -73,7 +73,7 @@ class _Wait:
         if return_when not in (ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION):
             raise ValueError(f'return_when is {return_when!r}, allowed are: {ALL_COMPLETED}, {FIRST_COMPLETED}, '
                              f'{FIRST_EXCEPTION}')
-        self.inbox = Inbox(items, timeout)
+        self.inbox = FutureInbox(items, timeout)
         self._done: set[Any] = set()
         self._when = return_when
         self._satisfied = False
@@ -103,7 +103,7 @@ class Completed(Generic[T]):
     """
 
     def __init__(self, tasks: Iterable[T], timeout: float | None = None) -> None:
-        self._inbox = Inbox(tasks, timeout)
+        self._inbox = FutureInbox(tasks, timeout)
         self._total = len(self._inbox.pending)
 
     def __iter__(self) -> Completed[T]:
@@ -160,7 +160,7 @@ _ENDED = ('FINISHED', 'CANCELLED_AND_NOTIFIED')
 """States of a future that is done, as `concurrent.futures.wait` has them: who cancels a future ends it later."""
 
 
-class Inbox:
+class FutureInbox:
     """Collects items as they end; the methods are called by the waiting thread or coroutine, unless they say so."""
 
     def __init__(self, items: Iterable[Any], timeout: float | None) -> None:

@@ -17,8 +17,8 @@ from rp_api.failures.kinds import CANCELED
 from rp_api.resources import Slot
 from rp_api.wire import codec
 from rp_client.executor.calls import (
+    PilotSize,
     Shape,
-    Size,
     minutes,
     size,
 )
@@ -92,12 +92,12 @@ class Allocation:
         return str(self._description.resource)
 
     @property
-    def size(self) -> Size | None:
+    def size(self) -> PilotSize | None:
         """The size of the pilot, if it is known before the pilot is there."""
         known = self._description
         if known is None or known.resource != LOCAL or not known.cores:
             return None
-        return Size(known.cores, known.gpus, 1)
+        return PilotSize(known.cores, known.gpus, 1)
 
     @property
     def lost(self) -> str:
@@ -123,7 +123,7 @@ class Allocation:
         assert self._tmgr
         return self._tmgr
 
-    def open(self, active: Callable[[Size], object], ended: Ended) -> None:
+    def open(self, active: Callable[[PilotSize], object], ended: Ended) -> None:
         """Open the session, and submit the pilot; `active` gets its size when it is there."""
         if self._session is None:
             self._session = Session(uid=self._uid)
@@ -209,12 +209,12 @@ class Allocation:
 
         task.register_callback(changed)
 
-    def _pilot_changed(self, pilot: Pilot, active: Callable[[Size], object], ended: Ended) -> None:
+    def _pilot_changed(self, pilot: Pilot, active: Callable[[PilotSize], object], ended: Ended) -> None:
         details = pilot.resource_details
         if pilot.state in states.FINAL:
             ended(_end_of(pilot))
         elif details is not None and pilot.state == states.PMGR_ACTIVE:
-            active(Size(details['cores'], details['gpus'], max(1, len(details['node_list']))))
+            active(PilotSize(details['cores'], details['gpus'], max(1, len(details['node_list']))))
 
 
 def _end_of(pilot: Pilot) -> str:

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from rp_api import pickles
-from rp_client.executor.executor import Executor as _Executor
 from rp_client.executor.executor import Requests as _Requests
+from rp_client.executor.executor import Executor as _Executor
 
 
 class AwaitableFuture(Future[Any]):
@@ -55,15 +55,15 @@ class AwaitableFuture(Future[Any]):
             self.set_exception(error)
 
 
-class Requests:
+class AsyncRequests:
     """Calls and programs with certain requirements, see `Executor.options`."""
 
     def __init__(self, requests: _Requests) -> None:
         self._requests = requests
 
-    def options(self, **requirements: Any) -> Requests:
+    def options(self, **requirements: Any) -> AsyncRequests:
         """Return an executor with other requirements of its calls and programs, see `rp.Executor.options`."""
-        return Requests(self._requests.options(**requirements))
+        return AsyncRequests(self._requests.options(**requirements))
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> AwaitableFuture:
         """Call `fn(*args, **kwargs)` on a worker of the pilot, see `rp.Executor.submit`; the future can be awaited."""
@@ -103,7 +103,7 @@ class Requests:
                 future.cancel()
 
 
-class Executor(Requests):
+class Executor(AsyncRequests):
     """Runs Python functions, executables and MPI programs on a pilot, for coroutines.
 
         async with rp.aio.Executor(cores=4) as ex:

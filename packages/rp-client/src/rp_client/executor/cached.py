@@ -20,7 +20,7 @@ from rp_client.task import Task
 
 if TYPE_CHECKING:
     from rp_client.cache.claims import Claims
-    from rp_client.cache.store import Result, ResultStore
+    from rp_client.cache.store import CachedResult, ResultStore
 
 _log = logging.getLogger('radical.pilot.cache')
 
@@ -245,7 +245,7 @@ def _entry(store: ResultStore, identity: Identity, label: str, value: bytes) -> 
     return identity.value, label, codec.pack({PARTS: identity.parts}), directory
 
 
-def _value(store: ResultStore, result: Result) -> Any:
+def _value(store: ResultStore, result: CachedResult) -> Any:
     packed = codec.unpack(result.info).get(_VALUE)
     if packed is None:
         directory = store.take(result)

@@ -25,7 +25,7 @@ def _nothing() -> None:
     """Ignore that no call runs on a connection that is new."""
 
 
-class Calls:
+class ExecutorCalls:
     """The calls to one master. All methods may be called from any thread.
 
     `idle()` is called, in another thread, whenever no call is left, and `widened()` when the workers have to have
@@ -223,7 +223,7 @@ TURN = 10.0
 """Seconds of a turn of the calls."""
 
 
-class Size(NamedTuple):
+class PilotSize(NamedTuple):
     """What a pilot has."""
 
     cores: int
@@ -231,7 +231,7 @@ class Size(NamedTuple):
     nodes: int
 
 
-class Need(NamedTuple):
+class RankNeed(NamedTuple):
     """The resources of a program. `anywhere`: they may be on any nodes, core by core."""
 
     cores: int
@@ -259,7 +259,7 @@ class Shape(NamedTuple):
         return Shape(max(self.cores, cores), max(gpus_each, int(-(-gpus // 1))), max(self.width, ranks), True)
 
 
-def most_ranks(size: Size, shape: Shape) -> int:
+def most_ranks(size: PilotSize, shape: Shape) -> int:
     """Return the number of ranks of workers of that shape that a pilot has room for, if it is uniform."""
     per_node = size.cores // size.nodes // shape.cores
     if shape.gpus:
@@ -267,13 +267,13 @@ def most_ranks(size: Size, shape: Shape) -> int:
     return per_node * size.nodes
 
 
-def ranks_of_workers(size: Size, shape: Shape, *, programs: bool) -> int:
+def ranks_of_workers(size: PilotSize, shape: Shape, *, programs: bool) -> int:
     """Return the number of ranks that workers get, if there are programs or not."""
     most = most_ranks(size, shape)
     return max(1, most // 2, shape.width) if programs else most
 
 
-def check(size: Size, shape: Shape) -> None:
+def check(size: PilotSize, shape: Shape) -> None:
     """Raise ValueError if a pilot has no room for the widest call."""
     most = most_ranks(size, shape)
     if most < shape.width:
@@ -281,13 +281,13 @@ def check(size: Size, shape: Shape) -> None:
                          f'the pilot, which has {size.cores} cores and {size.gpus} GPUs, has room for {most} of them')
 
 
-def fits(need: Need, size: Size, shape: Shape, ranks: int) -> bool:
+def fits(need: RankNeed, size: PilotSize, shape: Shape, ranks: int) -> bool:
     """Return whether a program fits beside workers with that number of ranks, wherever these are."""
     return (need.cores <= size.cores - ranks * shape.cores and need.gpus <= size.gpus - ranks * shape.gpus
             and (need.anywhere or size.nodes == 1))
 
 
-def any_wide(needs: Iterable[Need], size: Size, shape: Shape) -> bool:
+def any_wide(needs: Iterable[RankNeed], size: PilotSize, shape: Shape) -> bool:
     """Return whether one of the programs does not fit beside the workers that there would be."""
     ranks = ranks_of_workers(size, shape, programs=True)
     return any(not fits(need, size, shape, ranks) for need in needs)

@@ -18,7 +18,17 @@ from rp_api.errors import CoordinationError, sentence
 from rp_api.system import limits
 from rp_api.system.owner_process import OwnerProcess
 from rp_client.executor.allocation import Allocation
-from rp_client.executor.calls import TURN, Calls, Shape, Size, any_wide, check, fits, most_ranks, ranks_of_workers
+from rp_client.executor.calls import (
+    TURN,
+    ExecutorCalls,
+    PilotSize,
+    Shape,
+    any_wide,
+    check,
+    fits,
+    most_ranks,
+    ranks_of_workers,
+)
 from rp_client.executor.inbox import Action, Inbox
 from rp_client.executor.programs import Program
 from rp_client.raptor import RaptorWorker
@@ -55,13 +65,13 @@ class Manager:
         self.process = OwnerProcess('this executor')
         self.broken: BrokenPilotExecutor | None = None
         self.shut = False
-        self.calls: Calls | None = None
+        self.calls: ExecutorCalls | None = None
         self._allocation = allocation
         self._inbox = Inbox()
         self._lock = threading.RLock()   # what is opened on demand
         self._thread: threading.Thread | None = None
         self._over = threading.Event()
-        self._size: Size | None = None
+        self._size: PilotSize | None = None
         self._sized = threading.Event()   # or broken, or closed
         self._workers: dict[str, tuple[RaptorWorker, int]] = {}   # with their numbers of ranks
         self._stage = RUN
@@ -117,7 +127,7 @@ class Manager:
             self._thread = threading.Thread(target=self._run, name='rp.Executor', daemon=True)
             self._thread.start()
 
-    def size(self) -> Size:
+    def size(self) -> PilotSize:
         """Return the size of the pilot; wait for it if it is not known before."""
         known = self._size or self._allocation.size
         if known is not None:
@@ -129,7 +139,7 @@ class Manager:
         assert self._size
         return self._size
 
-    def open_calls(self) -> Calls:
+    def open_calls(self) -> ExecutorCalls:
         """Return the calls, with a master for them."""
         with self._lock:
             self.open()
@@ -137,7 +147,7 @@ class Manager:
                 self._require_threads_of_calls()
                 master = self._allocation.start_master(lambda reason: self.post(
                     lambda: self._break(reason or 'the RAPTOR master was cancelled')))
-                self.calls = Calls(master, self._check, self._idle, lambda: self.post(self._reshape))
+                self.calls = ExecutorCalls(master, self._check, self._idle, lambda: self.post(self._reshape))
             return self.calls
 
     @property
@@ -255,7 +265,7 @@ class Manager:
             return max(0.0, self._turn_ends - time.monotonic())
         return None
 
-    def _active(self, size: Size) -> None:
+    def _active(self, size: PilotSize) -> None:
         self._size = size
         self._sized.set()
 
@@ -277,7 +287,7 @@ class Manager:
         if self._workers and (self._queued or self._running or self._ranks >= most_ranks(size, self._shape)):
             self._watched = False   # further calls change nothing
 
-    def _start(self, size: Size) -> None:
+    def _start(self, size: PilotSize) -> None:
         """Without workers: submit programs, or start workers if there are calls."""
         wide = any_wide((program.need for program in self._running.values()), size, self._shape)
         if not self._unfinished:
@@ -296,7 +306,7 @@ class Manager:
             self._add_worker(ranks)
             self._share(size)
 
-    def _share(self, size: Size) -> None:
+    def _share(self, size: PilotSize) -> None:
         """With workers: submit the programs that fit beside them; end the turn of the calls if others wait."""
         self._submit([program for program in self._queued if fits(program.need, size, self._shape, self._ranks)])
         if self._queued:

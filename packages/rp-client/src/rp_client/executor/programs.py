@@ -14,7 +14,7 @@ from rp_api.errors import DescriptionError, PilotError
 from rp_api.failures.kinds import EXIT, SIGNAL
 from rp_client.completion.result import SHOWN, TaskResult
 from rp_client.executor.cached import DroppableFuture
-from rp_client.executor.calls import Need
+from rp_client.executor.calls import RankNeed
 from rp_client.task import Task
 
 _PLACED = ('ranks_per_node', 'lfs_per_rank', 'mem_per_rank', 'slots', 'tags')
@@ -130,7 +130,7 @@ def _path(executable: Any) -> str:
     return os.path.abspath(text) if path and os.path.exists(text) else text
 
 
-def _need(description: TaskDescription) -> Need:
+def _need(description: TaskDescription) -> RankNeed:
     get = description.get
     ranks, cores, gpus = get('ranks') or 1, get('cores_per_rank') or 1, get('gpus_per_rank') or 0
-    return Need(ranks * cores, ranks * gpus, cores == 1 and not gpus and not any(map(get, _PLACED)))
+    return RankNeed(ranks * cores, ranks * gpus, cores == 1 and not gpus and not any(map(get, _PLACED)))

@@ -55,7 +55,7 @@ class Call:
                 self.outcome.set_result(info.get('return_value'))
 
 
-class Calls:
+class PilotCalls:
     """The calls of a session. `call` may be used in any thread but the engine's; callbacks may use it.
 
     The other methods run in the thread of the engine.

@@ -57,7 +57,7 @@ class _Simulation:
             uid = f'pilot.{number:04d}'
             plan = PilotPlan(uid, platform.nodes, platform.definition, model, seed, directory, platform.runtime)
             self._pilots[uid] = make(plan, self._clock, events)
-        self._traces = Traces(directory, self._clock)
+        self._traces = SimulatedTraces(directory, self._clock)
 
     def run(self) -> Result:
         """Run the simulation."""
@@ -121,7 +121,7 @@ class _Simulation:
 SESSION = 'rp.session.simulated'
 
 
-class Traces:
+class SimulatedTraces:
     """The tracers of a simulated session; without a directory, nothing is written."""
 
     def __init__(self, directory: Path | None, clock: VirtualClock) -> None:

@@ -25,7 +25,7 @@ from rp_api.system.host import host_id
 from rp_api.system.processes import start_time
 from rp_api.system.shared_directory import place
 from rp_api.transport.access import Access
-from rp_api.transport.connection import Connection, arrivals
+from rp_api.transport.connection import PeerConnection, arrivals
 from rp_api.transport.keys import Tally
 from rp_raptor.objects.reference import Observer, Owned
 from rp_raptor.objects.transfer import read_piece
@@ -39,7 +39,7 @@ BULK_BYTES = 4 << 20
 """Payload bytes at which a message is full."""
 
 
-class Master(Protocol):
+class MasterSide(Protocol):
     """The interface of a master's handle, as `radical.pilot.RaptorMaster` implements it."""
 
     @property
@@ -66,7 +66,7 @@ class ApplicationLink:
     number of ranks of each call, else None.
     """
 
-    def __init__(self, loop: Loop, master: Master, name: str, owner: Owner, width: int | None) -> None:
+    def __init__(self, loop: Loop, master: MasterSide, name: str, owner: Owner, width: int | None) -> None:
         self.uid = master.uid
         self.free = 0            # the number of calls that the master accepts now
         self.ranks = 0           # the number of calls that its workers can run at a time, if it reports that
@@ -81,7 +81,7 @@ class ApplicationLink:
         self._name = name
         self._owner = owner
         self._width = width
-        self._connection: Connection | None = None
+        self._connection: PeerConnection | None = None
         self._met = False
         self._beside = True   # the master sees the files here
         self._address = ''
@@ -156,7 +156,7 @@ class ApplicationLink:
 
     def _connect(self, access: Access) -> None:
         self._address = access.address
-        self._connection = Connection(self._loop, zmq.DEALER, access.address, access.keys, access.server_key,
+        self._connection = PeerConnection(self._loop, zmq.DEALER, access.address, access.keys, access.server_key,
                                       None, self._receive, self._connected, self._end)
         self._connection.socket.sndhwm = 0   # the room that the master grants is the limit
         self._connection.open()

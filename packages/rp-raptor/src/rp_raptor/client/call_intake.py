@@ -13,7 +13,7 @@ from rp_api.loop.event_loop import Loop
 from rp_api.system.owner_process import OwnerProcess
 from rp_raptor.objects.reference import Owned
 from rp_raptor.wire.batch import Payloads, joined
-from rp_raptor.wire.store import Store
+from rp_raptor.wire.store import ValueStore
 
 Definitions = list[tuple[bytes, bytes]]
 Results = Callable[['array[int]', Sequence[bytes]], object]
@@ -31,7 +31,7 @@ class Intake(ABC):
     def __init__(self, loop: Loop, on_results: Results, on_failed: Failed,
                  attributes: Mapping[str, Any] | None, overflow: str | None = None) -> None:
         self.process = OwnerProcess('this connection to RAPTOR masters')
-        self.store = Store(overflow)
+        self.store = ValueStore(overflow)
         self._loop = loop
         self._on_results = on_results
         self._on_failed = on_failed

@@ -18,7 +18,7 @@ from rp_api.balancing.shares import requests, shares
 from rp_api.errors import SerializationError
 from rp_api.loop.event_loop import Loop
 from rp_api.wire.codec import MAX_BYTES
-from rp_raptor.client.application_link import BULK_BYTES, ApplicationLink, Master
+from rp_raptor.client.application_link import BULK_BYTES, ApplicationLink, MasterSide
 from rp_raptor.client.call_intake import Definitions, Failed, Intake, Results
 from rp_raptor.objects.reference import Owned
 from rp_raptor.wire.batch import Payloads
@@ -43,7 +43,7 @@ class Caller(Intake):
     public methods may be called from any thread.
     """
 
-    def __init__(self, masters: Sequence[Master], on_results: Results, on_failed: Failed,
+    def __init__(self, masters: Sequence[MasterSide], on_results: Results, on_failed: Failed,
                  attributes: Mapping[str, Any] | None = None) -> None:
         super().__init__(Loop(), on_results, on_failed, attributes, getattr(masters[0], 'directory', None))
         self.definitions: dict[bytes, bytes] = {}

@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 
 from rp_api import pickles
 from rp_api.errors import SerializationError
-from rp_raptor.client.application_link import Master
+from rp_raptor.client.application_link import MasterSide
 from rp_raptor.client.caller import WINDOW, Caller, checked, open_caller
 from rp_raptor.client.stream import checked_attributes, checked_masters
-from rp_raptor.definitions import Definitions, Prepared
+from rp_raptor.definitions import Definitions, PreparedDefinition
 from rp_raptor.errors import CallLost
 from rp_raptor.objects.reference import Owned, pending, taken
 from rp_raptor.wire.large_calls import lease_of
@@ -62,7 +62,7 @@ class Executor(futures.Executor):
         TypeError: If something else than a master is given, or an attribute is unknown.
         ValueError: If no master is given, or the value of an attribute is not allowed.
     """
-    def __init__(self, masters: Master | Iterable[Master], **attributes: float) -> None:
+    def __init__(self, masters: MasterSide | Iterable[MasterSide], **attributes: float) -> None:
         handles, needs = checked_masters(masters), checked_attributes(attributes)
         self._wide = needs.get('ranks', 1) > 1
         self._lock = threading.Lock()
@@ -75,7 +75,7 @@ class Executor(futures.Executor):
         self._objects: list[Owned] = []   # that defined functions refer to
         self._definitions = Definitions(self._define, self._caller.store)
 
-    def submit(self, fn: Callable[..., Any] | Prepared, /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
+    def submit(self, fn: Callable[..., Any] | PreparedDefinition, /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
         """Schedule `fn(*args, **kwargs)` on a worker.
 
         Args:
@@ -99,12 +99,12 @@ class Executor(futures.Executor):
             future = self._start(payload, decode_result)
         except SerializationError as error:
             return self._failed(error)
-        if isinstance(fn, Prepared) and fn.objects:
+        if isinstance(fn, PreparedDefinition) and fn.objects:
             future.objects += fn.objects
             self._caller.show(future.objects)
         return future
 
-    def prepare(self, fn: Callable[..., Any]) -> Prepared:
+    def prepare(self, fn: Callable[..., Any]) -> PreparedDefinition:
         """Return a function as it is now, for `submit` at a later time; SerializationError if it has no such form."""
         with self._lock:
             return self._definitions.prepare(fn)._replace(objects=taken())

@@ -11,19 +11,19 @@ from typing import Any
 from rp_api.errors import sentence
 from rp_api.loop.event_loop import Loop
 from rp_api.system.owner_process import OwnerProcess
-from rp_raptor.client.application_link import ApplicationLink, Master
+from rp_raptor.client.application_link import ApplicationLink, MasterSide
 from rp_raptor.errors import CallLost
-from rp_raptor.objects.reference import ObjectRef, Owned, Store, own
+from rp_raptor.objects.reference import ObjectRef, ObjectStore, Owned, own
 
 _WAITING, _WORKING = 0.05, 0.5   # seconds between polls of the master, as in `rp_raptor.client.caller`
 
-_store = Store()
+_store = ObjectStore()
 
 
-class Objects:
+class ClientObjects:
     """The objects of an application at one master, and a connection in a thread of its own while there are some."""
 
-    def __init__(self, master: Master) -> None:
+    def __init__(self, master: MasterSide) -> None:
         self._master = master
         self._process = OwnerProcess('the objects of this application')
         self._connection: _Connection | None = None
@@ -44,7 +44,7 @@ class Objects:
 class _Connection:
     """A connection to the master that ends when no object is left, or the master is lost; the owner of its link."""
 
-    def __init__(self, master: Master) -> None:
+    def __init__(self, master: MasterSide) -> None:
         self.definitions: dict[bytes, bytes] = {}
         self._loop = Loop()
         self._link = ApplicationLink(self._loop, master, f'objects.{os.urandom(8).hex()}', self, None)

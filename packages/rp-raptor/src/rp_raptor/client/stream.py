@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from queue import Empty, Queue
 from typing import Any
 
-from rp_raptor.client.application_link import Master
+from rp_raptor.client.application_link import MasterSide
 from rp_raptor.client.call_intake import Intake
 from rp_raptor.client.caller import WINDOW, is_local, open_caller
 from rp_raptor.client.streamed import Call, UnderWay
@@ -27,7 +27,7 @@ _BATCH_DELAY = 0.004   # seconds that a call may wait for others to share its me
 Outcomes = Sequence[bytes | Exception]
 
 
-def stream(masters: Master | Iterable[Master], func: Callable[..., Any], iterable: Iterable[Any], *,
+def stream(masters: MasterSide | Iterable[MasterSide], func: Callable[..., Any], iterable: Iterable[Any], *,
            window: int = WINDOW, chunksize: int = 1, **attributes: float) -> Iterator[Call]:
     """Call `func(item)` for each item at one or several masters, and yield the calls as they finish.
 
@@ -62,7 +62,7 @@ def stream(masters: Master | Iterable[Master], func: Callable[..., Any], iterabl
     return _Stream(pickled, taken(), iterable, window, size).run(handles, needs)
 
 
-def checked_masters(masters: Master | Iterable[Master]) -> list[Master]:
+def checked_masters(masters: MasterSide | Iterable[MasterSide]) -> list[MasterSide]:
     """Return the masters as a list; TypeError or ValueError if there is none, or something else is among them."""
     found: list[Any] = list(masters) if isinstance(masters, Iterable) else [masters]
     if not found:
@@ -104,7 +104,7 @@ class _Stream:
         # not a `SimpleQueue`: its `get` with a short timeout may block for ever (CPython 3.10 to 3.12)
         self._arrived: Queue[tuple[array[int], Outcomes]] = Queue()
 
-    def run(self, masters: Sequence[Master], attributes: Mapping[str, Any]) -> Iterator[Call]:
+    def run(self, masters: Sequence[MasterSide], attributes: Mapping[str, Any]) -> Iterator[Call]:
         """Yield the calls as they finish."""
         caller = open_caller(masters, self._put, self._fail, attributes)
         try:

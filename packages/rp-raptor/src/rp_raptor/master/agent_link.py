@@ -14,7 +14,7 @@ from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
 from rp_api.raptor_link import BULK
 from rp_api.transport.access import Access
-from rp_api.transport.connection import Connection, arrivals
+from rp_api.transport.connection import PeerConnection, arrivals
 from rp_api.transport.keys import Tally
 from rp_api.transport.resend import Resender
 from rp_api.wire import codec
@@ -73,7 +73,7 @@ class AgentLink:
         self._results: list[dict[str, Any] | bytes] = []
         self._owed = 0                                    # number of tasks that the agent waits for
         self._timer = loop.call_later(RECONNECT_TIMEOUT, self._give_up)
-        self._connection = Connection(loop, zmq.DEALER, access.address, access.keys, access.server_key, context,
+        self._connection = PeerConnection(loop, zmq.DEALER, access.address, access.keys, access.server_key, context,
                                       self._receive, self._connected, boss.on_agent_lost, self._disconnected)
         self._connection.socket.sndhwm = 0   # the tasks that the agent has sent bound the messages
         self._connection.socket.routing_id = uid.encode()   # identifies the master after a reconnection

@@ -20,10 +20,10 @@ from rp_api.transport.access import Access, AccessPoint
 from rp_api.transport.connection import send_to, signed_arrivals
 from rp_api.transport.keys import Tally
 from rp_api.wire import codec
-from rp_raptor.master.objects import Objects
+from rp_raptor.master.objects import MasterObjects
 from rp_raptor.master.peers import ApplicationPeer, Peer, PeerProcess, SharingPeer, WorkerPeer
 from rp_raptor.master.router import CallRouter
-from rp_raptor.master.sources import Worker
+from rp_raptor.master.sources import PooledWorker
 from rp_raptor.wire import protocol
 from rp_raptor.wire.batch import Payloads, pack_message
 from rp_raptor.wire.large_calls import sent_to_others
@@ -97,7 +97,7 @@ class Peers:
         self._point = AccessPoint(loop, domain=_DOMAIN)
         self.context = self._point.context
         self._listener = self._point.listen(zmq.ROUTER, interface, 0, self._receive, base)
-        self.objects = Objects(loop, uid, interface, base)
+        self.objects = MasterObjects(loop, uid, interface, base)
         self.workers_access = self._admit(WORKER)
         self.applications_access = self._admit(APPLICATION)
         self._handlers: Mapping[str, Callable[..., None]] = {
@@ -265,7 +265,7 @@ class Peers:
         if not ranks:
             raise CoordinationError('a worker without ranks')
         process, part = PeerProcess.told(host, pid, info.get('started')), Part.told(info, ranks)
-        worker = Worker(address, uid, ranks, info.get('mpi') is True, part.widest)
+        worker = PooledWorker(address, uid, ranks, info.get('mpi') is True, part.widest)
         peer = WorkerPeer(address, uid, process, worker, part, info.get('place') == place())
         if self._greet(peer, info.get('protocol')):
             self.router.attach(peer.worker)

@@ -11,7 +11,7 @@ import zmq
 from rp_api.errors import CoordinationError, sentence
 from rp_api.loop.event_loop import Loop
 from rp_api.system.shared_directory import place
-from rp_raptor.objects.reference import ObjectRef, Observer, Store, own
+from rp_raptor.objects.reference import ObjectRef, ObjectStore, Observer, own
 from rp_raptor.objects.registry import Answers, Holder, Registry
 from rp_raptor.objects.transfer import Download, ObjectServer
 
@@ -26,7 +26,7 @@ class _Upload:
         self.owner = owner
 
 
-class Objects(Answers, Observer):
+class MasterObjects(Answers, Observer):
     """Takes what applications and managers say about objects; for the loop's thread, except `put` and `dropped`.
 
     Peers are named by their uid, and messages to them are sent with what was registered by `came`.
@@ -41,7 +41,7 @@ class Objects(Answers, Observer):
         self._uploads: dict[bytes, _Upload] = {}
         self._sources: dict[bytes, list[str]] = {}   # applications that can send an object
         self._paths: dict[bytes, str] = {}           # files that the master can send, its own and those of applications
-        self._store = Store()
+        self._store = ObjectStore()
         self._context: zmq.Context[Any] | None = None
         self._server: ObjectServer | None = None
 

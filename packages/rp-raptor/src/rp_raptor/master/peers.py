@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from rp_api.errors import CoordinationError
 from rp_api.transport.peer_watch import PeerWatch
-from rp_raptor.master.sources import CallSource, Worker
+from rp_raptor.master.sources import CallSource, PooledWorker
 from rp_raptor.wire.batch import Payloads
 from rp_raptor.wire.parts import Part
 from rp_raptor.wire.protocol import APPLICATION, WINDOW, WORKER, Message
@@ -54,7 +54,7 @@ class WorkerPeer(Peer):
 
     __slots__ = ('beside', 'part', 'worker')
 
-    def __init__(self, address: bytes, uid: str, process: PeerProcess, worker: Worker, part: Part,
+    def __init__(self, address: bytes, uid: str, process: PeerProcess, worker: PooledWorker, part: Part,
                  beside: bool) -> None:
         super().__init__(WORKER, address, uid, process)
         self.worker = worker

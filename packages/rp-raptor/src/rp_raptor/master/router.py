@@ -23,7 +23,7 @@ from itertools import compress
 from operator import not_
 
 from rp_raptor.errors import CallLost
-from rp_raptor.master.sources import Attributes, Call, CallOwner, CallSource, Reclaim, Worker, bulk_of, surplus_of
+from rp_raptor.master.sources import Attributes, Call, CallOwner, CallSource, PooledWorker, Reclaim, bulk_of, surplus_of
 from rp_raptor.master.worker_pool import WorkerPool
 from rp_raptor.wire.batch import Payloads
 from rp_raptor.wire.ids import hold, release, source_of, with_source, without_source
@@ -59,7 +59,7 @@ class CallRouter:
         self._made = 0
         self._reclaims: list[Reclaim] = []
         self._pool = WorkerPool()
-        self.workers: dict[bytes, Worker] = {}
+        self.workers: dict[bytes, PooledWorker] = {}
 
     # sources
 
@@ -156,7 +156,7 @@ class CallRouter:
         self._expected.pop(uid, None)
         self._failure = failure or self._failure
 
-    def attach(self, worker: Worker) -> None:
+    def attach(self, worker: PooledWorker) -> None:
         """Add a worker."""
         self._expected.pop(worker.uid, None)
         self.workers[worker.address] = worker
@@ -164,7 +164,7 @@ class CallRouter:
         for fid, blob in self._functions.items():
             self._send(worker.address, ['define', fid, blob])
 
-    def detach(self, worker: Worker, reason: str, *, died: bool) -> None:
+    def detach(self, worker: PooledWorker, reason: str, *, died: bool) -> None:
         """Remove a worker; its calls are repeated, or fail if their processes have `died` too often."""
         if self.workers.get(worker.address) is not worker:
             return
@@ -177,12 +177,12 @@ class CallRouter:
         else:
             self.returned(worker, list(worker.calls))
 
-    def credit(self, worker: Worker, count: int) -> None:
+    def credit(self, worker: PooledWorker, count: int) -> None:
         """Give a worker room for more calls; `deal` has to follow."""
         worker.free += count
         self._pool.changed(worker)
 
-    def results(self, worker: Worker, ids: array[int], payloads: Sequence[bytes]) -> None:
+    def results(self, worker: PooledWorker, ids: array[int], payloads: Sequence[bytes]) -> None:
         """Deliver the results of a worker to the sources."""
         expected = release(worker.calls, ids)
         self._pool.changed(worker)
@@ -200,14 +200,14 @@ class CallRouter:
             mine = [number >> _SHIFT == source for number in ids]
             self._deliver(source, array('Q', compress(ids, mine)), list(compress(payloads, mine)))
 
-    def returned(self, worker: Worker, ids: Sequence[int]) -> None:
+    def returned(self, worker: PooledWorker, ids: Sequence[int]) -> None:
         """Queue calls that a worker has given back; `deal` has to follow."""
         worker.asked, worker.exhausted = 0, not ids
         self._pool.changed(worker)
         self._put_back([(number, held.of(number)) for number in ids if (held := worker.calls.pop(number, None))])
         self._settle_reclaims(worker)
 
-    def died(self, worker: Worker, ids: Sequence[int], reason: str) -> None:
+    def died(self, worker: PooledWorker, ids: Sequence[int], reason: str) -> None:
         """Repeat or fail calls whose process has died; `deal` has to follow."""
         again, lost = [], []
         self._pool.changed(worker)
@@ -224,7 +224,7 @@ class CallRouter:
         if lost:
             self._conclude(lost, encode_error(CallLost(reason)))
 
-    def _settle_reclaims(self, worker: Worker) -> None:
+    def _settle_reclaims(self, worker: PooledWorker) -> None:
         """Answer those who wait for calls that the worker was asked to give back."""
         for reclaim in list(self._reclaims):
             if reclaim.asked.pop(worker.address, 0):
@@ -340,7 +340,7 @@ class CallRouter:
         self._turns.clear()
         return ids
 
-    def _give(self, worker: Worker, count: int) -> None:
+    def _give(self, worker: PooledWorker, count: int) -> None:
         """Send `count` waiting calls to a worker."""
         while count:
             source = self._turns[0]
@@ -352,7 +352,7 @@ class CallRouter:
             else:
                 self._turns.popleft()
 
-    def _hand_over(self, worker: Worker, source: CallSource, ids: array[int], payloads: Payloads) -> None:
+    def _hand_over(self, worker: PooledWorker, source: CallSource, ids: array[int], payloads: Payloads) -> None:
         hold(worker.calls, ids, payloads)
         worker.free -= len(ids)
         worker.exhausted = False
@@ -433,7 +433,7 @@ class CallRouter:
         source.open -= len(ids)
         source.owner.results(without_source(ids, _SHIFT), payloads)
 
-    def _tell_cancel(self, worker: Worker, ids: list[int]) -> None:
+    def _tell_cancel(self, worker: PooledWorker, ids: list[int]) -> None:
         if ids:
             self._send(worker.address, ['cancel', array('Q', ids).tobytes()])
 

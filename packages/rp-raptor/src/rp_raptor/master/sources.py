@@ -58,7 +58,7 @@ class Reclaim:
         return self.count - len(self.found) - sum(self.asked.values())
 
 
-class Worker:
+class PooledWorker:
     """A worker with its calls, and its credit for more (`free`)."""
 
     __slots__ = ('address', 'asked', 'calls', 'exhausted', 'free', 'mpi', 'place', 'ranks', 'uid', 'widest')
@@ -80,12 +80,12 @@ class Worker:
         return ranks <= 1 or (self.mpi and ranks <= self.widest)
 
 
-def load(worker: Worker) -> float:
+def load(worker: PooledWorker) -> float:
     """Return the calls of a worker per rank."""
     return len(worker.calls) / worker.ranks
 
 
-def bulk_of(worker: Worker) -> int:
+def bulk_of(worker: PooledWorker) -> int:
     """Return how many calls a worker gets at least at a time: what one of its ranks does in about 5 ms.
 
     A worker's credit is the work of about 0.1 s for each of its ranks (`rp_raptor.worker.estimate`).
@@ -93,6 +93,6 @@ def bulk_of(worker: Worker) -> int:
     return min(_BULK, worker.free // (16 * worker.ranks))
 
 
-def surplus_of(worker: Worker) -> int:
+def surplus_of(worker: PooledWorker) -> int:
     """Return the number of calls that a worker may have to give back."""
     return 0 if worker.exhausted or worker.asked else len(worker.calls) - worker.ranks

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-from rp_raptor.master.sources import Worker, load, surplus_of
+from rp_raptor.master.sources import PooledWorker, load, surplus_of
 
 _SPARE = 64
 """Outdated entries of a ranking that are kept in any case."""
@@ -20,13 +20,13 @@ class Ranking:
     __slots__ = ('_heap', '_keys')
 
     def __init__(self) -> None:
-        self._heap: list[tuple[float, int, Worker]] = []   # also with outdated entries: with another key than below
-        self._keys: dict[Worker, float] = {}
+        self._heap: list[tuple[float, int, PooledWorker]] = []   # some entries have another key than below
+        self._keys: dict[PooledWorker, float] = {}
 
     def __len__(self) -> int:
         return len(self._keys)
 
-    def put(self, worker: Worker, key: float | None) -> None:
+    def put(self, worker: PooledWorker, key: float | None) -> None:
         """Set the key of a worker; with None, the worker is not in the ranking."""
         if self._keys.get(worker) == key:
             return
@@ -39,7 +39,7 @@ class Ranking:
             self._heap = [(key, worker.place, worker) for worker, key in self._keys.items()]
             heapify(self._heap)
 
-    def pop(self) -> Worker | None:
+    def pop(self) -> PooledWorker | None:
         """Remove and return the first worker; None if there is none."""
         while self._heap:
             key, _, worker = heappop(self._heap)
@@ -53,22 +53,22 @@ class WorkerPool:
     """Ranks workers and adds up their capacity; `changed` has to follow a change of a worker's calls or credit."""
 
     def __init__(self) -> None:
-        self._changed: set[Worker] = set()
-        self._counted: dict[Worker, tuple[int, int]] = {}   # capacity and lacking calls, as in the sums below
+        self._changed: set[PooledWorker] = set()
+        self._counted: dict[PooledWorker, tuple[int, int]] = {}   # capacity and lacking calls, as in the sums below
         self._capacity = self._lacking = 0
         self._ready = Ranking()   # workers with credit, those with the least load first
         self._rich = Ranking()    # workers with calls to give back, those with the most first
-        self._ready_mpi: set[Worker] = set()
+        self._ready_mpi: set[PooledWorker] = set()
         self._places = 0
 
-    def add(self, worker: Worker) -> None:
+    def add(self, worker: PooledWorker) -> None:
         """Add a worker, after all others."""
         self._places += 1
         worker.place = self._places
         self._counted[worker] = 0, 0
         self._changed.add(worker)
 
-    def remove(self, worker: Worker) -> None:
+    def remove(self, worker: PooledWorker) -> None:
         """Remove a worker."""
         self._count(worker, 0, 0)
         del self._counted[worker]
@@ -77,7 +77,7 @@ class WorkerPool:
         self._ready.put(worker, None)
         self._rich.put(worker, None)
 
-    def changed(self, worker: Worker) -> None:
+    def changed(self, worker: PooledWorker) -> None:
         """Note a change of a worker, which may have been removed."""
         if worker in self._counted:
             self._changed.add(worker)
@@ -100,16 +100,16 @@ class WorkerPool:
         self._refresh()
         return len(self._ready)
 
-    def pop_ready(self) -> Worker | None:
+    def pop_ready(self) -> PooledWorker | None:
         """Return the worker with the least load of those with credit; it comes again after its next change."""
         return self._ready.pop()
 
-    def pop_richest(self) -> Worker | None:
+    def pop_richest(self) -> PooledWorker | None:
         """Return the worker with the most calls to give back; it comes again after its next change."""
         self._refresh()
         return self._rich.pop()
 
-    def ready_mpi(self) -> list[Worker]:
+    def ready_mpi(self) -> list[PooledWorker]:
         """Return the workers with MPI and credit, in the order in which they were added."""
         self._refresh()
         return sorted(self._ready_mpi, key=_place)
@@ -124,12 +124,12 @@ class WorkerPool:
                 (self._ready_mpi.add if free else self._ready_mpi.discard)(worker)
         self._changed.clear()
 
-    def _count(self, worker: Worker, capacity: int, lacking: int) -> None:
+    def _count(self, worker: PooledWorker, capacity: int, lacking: int) -> None:
         old = self._counted[worker]
         self._capacity += capacity - old[0]
         self._lacking += lacking - old[1]
         self._counted[worker] = capacity, lacking
 
 
-def _place(worker: Worker) -> int:
+def _place(worker: PooledWorker) -> int:
     return worker.place

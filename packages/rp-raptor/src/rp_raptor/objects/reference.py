@@ -44,7 +44,7 @@ class Owned:
 
     __slots__ = ('__weakref__', '_store', 'id', 'kind', 'master', 'observers', 'path', 'size', 'weak')
 
-    def __init__(self, store: Store, id: bytes, path: str, size: int, kind: str, master: str) -> None:
+    def __init__(self, store: ObjectStore, id: bytes, path: str, size: int, kind: str, master: str) -> None:
         self._store = store
         self.id, self.path, self.size, self.kind, self.master = id, path, size, kind, master
         self.observers: WeakSet[Observer] = WeakSet()
@@ -130,7 +130,7 @@ class ObjectRef:
         return f'the reference to the {self._text} was released'
 
 
-def own(store: Store, value: Any, master: str) -> Owned:
+def own(store: ObjectStore, value: Any, master: str) -> Owned:
     """Store an object that the master does not know yet; SerializationError if that fails."""
     path, size = store.write(value)
     return Owned(store, os.urandom(16), path, size, type(value).__name__, master)
@@ -165,7 +165,7 @@ def set_resolver(resolver: Callable[[bytes, str], Any] | None) -> None:
 _KIND = b'O'
 
 
-class Store:
+class ObjectStore:
     """Files in a directory of this process in shared memory, made with the first one; may be used in any thread."""
 
     def __init__(self) -> None:

@@ -18,7 +18,7 @@ import zmq
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
 from rp_api.transport.access import Access, AccessPoint
-from rp_api.transport.connection import Connection, arrivals, send_to
+from rp_api.transport.connection import PeerConnection, arrivals, send_to
 from rp_api.transport.keys import Tally
 from rp_api.wire import codec, form
 
@@ -152,7 +152,7 @@ class Transfer:
         self._open = True
         self._heard = time.monotonic()
         self._address = access.address
-        self._connection = Connection(loop, zmq.DEALER, access.address, access.keys, access.server_key, context,
+        self._connection = PeerConnection(loop, zmq.DEALER, access.address, access.keys, access.server_key, context,
                                       self._receive, self._connected, self._fail, self._lost)
         self._timer = loop.call_later(STALL, self._watch)
         self._connection.open()

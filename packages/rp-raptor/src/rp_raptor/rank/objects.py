@@ -9,7 +9,7 @@ from rp_api.errors import DeserializationError
 from rp_raptor.objects.reference import Mapped
 
 
-class Objects:
+class RankObjects:
     """Restores references; `fetch(id)` returns path and fault of an object that is not mapped yet."""
 
     def __init__(self, fetch: Callable[[bytes], tuple[str, str]]) -> None:

@@ -41,7 +41,7 @@ from rp_raptor.rank.calls import Calls, Later
 from rp_raptor.rank.capture import replace_streams, task_environment, traceback_of
 from rp_raptor.rank.manager_watch import ManagerWatch
 from rp_raptor.rank.modes import OF_TASK
-from rp_raptor.rank.objects import Objects
+from rp_raptor.rank.objects import RankObjects
 from rp_raptor.rank.priority import give_way, threads
 from rp_raptor.rank.process_end import end_processes, end_with_threads, exit_code, send_by_value
 from rp_raptor.rank.running import NOTHING, Runner
@@ -89,7 +89,7 @@ class Rank:
         self._asked = 0
         self._shielded = False
         self._pending: Exception | None = None
-        self._objects = Objects(self._fetch_object)
+        self._objects = RankObjects(self._fetch_object)
         self._handled = 0                 # mark of the last interruption
         before = threads()
         self._context = zmq.Context()

@@ -20,7 +20,7 @@ from rp_api.values import dump
 from rp_api.wire import codec
 from rp_api.wire.codec import MAX_BYTES
 from rp_raptor.wire.batch import Payloads
-from rp_raptor.wire.store import LARGE, Lease, Store
+from rp_raptor.wire.store import LARGE, Lease, ValueStore
 
 LARGE_CALL = b'B'
 
@@ -58,14 +58,14 @@ def with_parts(arguments: Any) -> Any:
     return arguments if arguments is None else tuple(map(part_of, arguments))
 
 
-def encode_large(start: bytes, arguments: Any, store: Store) -> bytes:
+def encode_large(start: bytes, arguments: Any, store: ValueStore) -> bytes:
     """Return a call with these arguments, which may be large; SerializationError if one cannot be stored."""
     buffers: list[pickle.PickleBuffer] = []
     body = dump(arguments, buffers)
     return stored_call(start, body, buffers, store) if buffers or len(body) > LARGE else start + body
 
 
-def stored_call(start: bytes, body: bytes, buffers: list[pickle.PickleBuffer], store: Store) -> bytes:
+def stored_call(start: bytes, body: bytes, buffers: list[pickle.PickleBuffer], store: ValueStore) -> bytes:
     """Return a call whose buffers are in files, and its body, too, if it is large; SerializationError if that fails."""
     contents = [buffer.raw() for buffer in buffers]
     large = len(body) > LARGE

@@ -30,7 +30,7 @@ from rp_raptor.errors import CallLost, RemoteError, RemoteTraceback
 from rp_raptor.wire.described import read_alike, write_success
 from rp_raptor.wire.large_calls import encode_large, part_of, stored_call, with_parts
 from rp_raptor.wire.result_files import ResultFiles, release
-from rp_raptor.wire.store import LARGE, Store
+from rp_raptor.wire.store import LARGE, ValueStore
 
 FID_BYTES = 16
 """Length of the identifier of a defined function."""
@@ -67,7 +67,7 @@ def pickled_apart(func: Callable[..., Any]) -> tuple[bytes, list[pickle.PickleBu
 def define(func: Callable[..., Any] | bytes, results: str = '') -> tuple[bytes, bytes]:
     """Return identifier and definition of a function, which may be pickled already; see `pickled_function`.
 
-    `results` is `Store.results` of the caller: the place and directory for large results.
+    `results` is `ValueStore.results` of the caller: the place and directory for large results.
     """
     blob = func if isinstance(func, bytes) else pickled_function(func)
     if results:
@@ -84,7 +84,7 @@ def opened_definition(data: bytes) -> tuple[bytes, str]:
 
 
 def encode_call(fid: bytes, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None,
-                store: Store | None = None) -> bytes:
+                store: ValueStore | None = None) -> bytes:
     """Return one call of a defined function; SerializationError if an argument cannot be serialized.
 
     Large arguments are written to files of the store, if there is one.
@@ -97,7 +97,7 @@ def call_start(fid: bytes) -> bytes:
     return _FUNCTION + fid
 
 
-def call_encoder(fid: bytes, store: Store | None = None) -> Callable[..., bytes]:
+def call_encoder(fid: bytes, store: ValueStore | None = None) -> Callable[..., bytes]:
     """Return a function that makes calls of a defined function, see `encode_call`."""
     start, dumps = call_start(fid), pickle.dumps
     if store is None or not store.path:
@@ -118,7 +118,7 @@ def call_encoder(fid: bytes, store: Store | None = None) -> Callable[..., bytes]
 
 
 def encode_chunk(fid: bytes, calls: Sequence[tuple[Sequence[Any], dict[str, Any] | None]],
-                 store: Store | None = None) -> bytes:
+                 store: ValueStore | None = None) -> bytes:
     """Return several calls of a defined function, each (args, kwargs or None), as one call (see `outcomes_of`)."""
     start = _CHUNK + fid
     if store is None or not store.path:

@@ -65,7 +65,7 @@ class Lease:
 
     __slots__ = ('_store', 'files', 'size')
 
-    def __init__(self, store: Store, files: list[StoredFile], size: int) -> None:
+    def __init__(self, store: ValueStore, files: list[StoredFile], size: int) -> None:
         self._store = store
         self.files = files
         self.size = size
@@ -74,7 +74,7 @@ class Lease:
         self._store.release(self.files)
 
 
-class Store:
+class ValueStore:
     """Files in shared memory, or in the directory `overflow` on disk when there is no room; for any thread.
 
     `path` is the directory for results; empty if none can be made, so that nothing can be stored.

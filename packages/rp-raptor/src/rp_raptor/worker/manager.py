@@ -28,7 +28,7 @@ from rp_raptor.worker.dispatcher import Dispatcher
 from rp_raptor.worker.interrupts import error
 from rp_raptor.worker.master_connection import MasterConnection
 from rp_raptor.worker.mpi_launch import Launcher, find_launcher, has_mpi4py
-from rp_raptor.worker.objects import Objects
+from rp_raptor.worker.objects import WorkerObjects
 from rp_raptor.worker.rank_processes import Direct, Job
 from rp_raptor.worker.rank_server import RankServer, WorkerEnvironment
 from rp_raptor.worker.spanning import SpanningCalls
@@ -63,7 +63,7 @@ class Manager:
             print(f'{worker.uid}: no MPI was found; its ranks run calls of one rank only', file=sys.stderr, flush=True)
         self._spanning = SpanningCalls(worker.part, self._tell_part) if spans else None
         self._server = RankServer(self._loop, self._rank_says, worker.runtime)
-        self._objects = Objects(self._loop, self.to_master, self.to_rank, worker.master_path, worker.runtime)
+        self._objects = WorkerObjects(self._loop, self.to_master, self.to_rank, worker.master_path, worker.runtime)
         try:
             cursors = self._server.open(worker, file, class_name,
                                         launcher.flavour.rank_variable if launcher else '', mpi=self._mpi)

@@ -14,7 +14,7 @@ from rp_api.loop.event_loop import Loop
 from rp_api.loop.soon import Soon
 from rp_api.system.host import host_id
 from rp_api.transport.access import Access
-from rp_api.transport.connection import Connection, arrivals
+from rp_api.transport.connection import PeerConnection, arrivals
 from rp_api.transport.peer_watch import PeerWatch
 from rp_raptor.wire.batch import pack_message
 from rp_raptor.wire.protocol import PING, SILENCE, WORKER, parse_from_master
@@ -40,7 +40,7 @@ class MasterConnection:
         self._connected = connected
         self._heard = heard
         self._lost = lost
-        self._connection: Connection | None = None
+        self._connection: PeerConnection | None = None
         self._greeted = False
         self._results = ResultGatherer(lambda ids, payloads: self._send(['results', ids, payloads]))
         self._flush_soon = Soon(loop, self._results.flush)
@@ -75,8 +75,8 @@ class MasterConnection:
             return
         try:
             access = Access.load(self._path)
-            self._connection = Connection(self._loop, zmq.DEALER, access.address, access.keys, access.server_key, None,
-                                          self._receive, self._greet, self._lost)
+            self._connection = PeerConnection(self._loop, zmq.DEALER, access.address, access.keys, access.server_key,
+                                              None, self._receive, self._greet, self._lost)
             self._connection.socket.sndhwm = 0   # the calls of the worker bound the messages
             self._connection.open()
         except CoordinationError as error:

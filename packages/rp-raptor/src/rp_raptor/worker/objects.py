@@ -13,7 +13,7 @@ from rp_api.loop.event_loop import Loop
 from rp_api.system.network import address_towards
 from rp_api.system.shared_directory import place
 from rp_api.transport.access import Access
-from rp_raptor.objects.reference import Store
+from rp_raptor.objects.reference import ObjectStore
 from rp_raptor.objects.transfer import Download, ObjectServer, Transfer
 
 _ATTEMPTS = 5   # holders that are tried for one object
@@ -37,7 +37,7 @@ class _Wanted:
             self.transfer = None
 
 
-class Objects:
+class WorkerObjects:
     """Answers ranks that need an object with the path of its file.
 
     `to_master` and `to_rank` send messages; `master_path` is the file with the address of the master.
@@ -51,7 +51,7 @@ class Objects:
         self._paths: dict[bytes, tuple[str, str]] = {}   # of files, and who has written them
         self._held: dict[bytes, str] = {}                # own files
         self._wanted: dict[bytes, _Wanted] = {}
-        self._store = Store()
+        self._store = ObjectStore()
         self._context: zmq.Context[Any] | None = None
         self._server: ObjectServer | None = None
 

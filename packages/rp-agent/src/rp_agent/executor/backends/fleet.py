@@ -69,7 +69,7 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchTask:
     """Launch a task with an instance."""
 
     uid: str
@@ -108,7 +108,7 @@ class Lost:
     reason: str
 
 
-Command = Start | Stop | Kill | Launch | Abandon | PlaceAgain | Refuse | Lost
+Command = Start | Stop | Kill | LaunchTask | Abandon | PlaceAgain | Refuse | Lost
 
 
 @dataclass(slots=True)
@@ -126,7 +126,7 @@ class Demand:
 
 
 @dataclass(slots=True)
-class Instance:
+class FleetInstance:
     """One instance; `size` is its number of nodes; `starts` and `faults` count since the last completed task."""
 
     size: int
@@ -142,7 +142,7 @@ class Fleet:
     """The instances of a pilot; `sizes` are their numbers of nodes."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
-        self.instances = [Instance(size) for size in sizes]
+        self.instances = [FleetInstance(size) for size in sizes]
         self.waiting: dict[str, Demand] = {}
         self.abandoned: dict[str, Demand] = {}
         self._runs_on: dict[str, int] = {}
@@ -298,7 +298,7 @@ class Fleet:
             instance.running[demand.uid] = self.waiting.pop(demand.uid)
             self._runs_on[demand.uid] = index
             instance.load += demand.cores
-            yield Launch(demand.uid, index)
+            yield LaunchTask(demand.uid, index)
         elif all(self.instances[index].state in _FINAL for index in self._possible(demand)):
             del self.waiting[demand.uid]
             yield self._give_up(demand)

@@ -21,7 +21,7 @@ from typing import Protocol
 
 from rp_agent.executor.backends import fleet
 from rp_agent.executor.backends.fleet import Demand, Fleet
-from rp_agent.executor.backends.launcher import InstanceLauncher, Node
+from rp_agent.executor.backends.launcher import InstanceLauncher, InstanceNode
 from rp_agent.executor.backends.process import InstanceProcess, Processes
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.system import processes
@@ -79,7 +79,7 @@ class InstanceSupervisor:
     """
 
     def __init__(self, loop: Loop, tracer: Tracer, pilot: str, launcher: InstanceLauncher, parts: Sequence[range],
-                 nodes: Sequence[Node], directory: str, environment: Mapping[str, str], user: User) -> None:
+                 nodes: Sequence[InstanceNode], directory: str, environment: Mapping[str, str], user: User) -> None:
         self._loop = loop
         self._tracer = tracer
         self._pilot = pilot
@@ -172,7 +172,7 @@ class InstanceSupervisor:
                 self._stop(command.instance)
             elif isinstance(command, fleet.Kill):
                 self._live[command.instance].process.signal(signal.SIGKILL)
-            elif isinstance(command, fleet.Launch):
+            elif isinstance(command, fleet.LaunchTask):
                 self._user.launch(command.uid, command.instance, self._live[command.instance].address)
             elif isinstance(command, fleet.Abandon):
                 self._user.abandon(command.uid, self._named(command.reason))

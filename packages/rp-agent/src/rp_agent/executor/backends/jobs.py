@@ -3,7 +3,7 @@
 Rules of this file:
 
 - `supervisor` assigns tasks to instances. The runner of each instance submits the tasks and reports their ends. A
-  `Kind` has the parts that are specific to Flux or Dragon.
+  `JobKind` has the parts that are specific to Flux or Dragon.
 - Each rank runs the exec script of the task by `rp-rank`, as with launchers that start ranks (`rank_script`).
 - A task leaves only when its runner has reported its end, or when both runner and instance have ended.
 - A task that an instance does not start within `startup_timeout`, or end within `timeout`, is cancelled there. A
@@ -21,7 +21,7 @@ from typing import Any, Protocol
 
 from rp_agent.executor.backends.fleet import Demand
 from rp_agent.executor.backends.instance_supervisor import InstanceSupervisor
-from rp_agent.executor.backends.launcher import InstanceLauncher, Node
+from rp_agent.executor.backends.launcher import InstanceLauncher, InstanceNode
 from rp_agent.executor.backends.process import Processes
 from rp_agent.executor.backends.runner import Broken, News, Runner
 from rp_agent.executor.base import BaseExecutor, Ending
@@ -51,7 +51,7 @@ CANCEL_TIMEOUT = 30.0
 
 
 @dataclass(slots=True)
-class Job:
+class BackendJob:
     """A task as a kind of instance sees it; each rank runs `argv`."""
 
     task: AgentTask
@@ -61,7 +61,7 @@ class Job:
     """Paths of the files of standard output and error."""
 
 
-class Kind(Protocol):
+class JobKind(Protocol):
     """The parts of the executor that are specific to one kind of instance."""
 
     NAME: str
@@ -70,7 +70,7 @@ class Kind(Protocol):
     """True if instances bind ranks to cores and GPUs; otherwise ranks bind themselves."""
     launcher: InstanceLauncher
 
-    def request(self, job: Job) -> dict[str, Any]:
+    def request(self, job: BackendJob) -> dict[str, Any]:
         """Return the parameters that a runner needs to run the job; raise LaunchRefused if it cannot be run."""
 
     def runner(self, started: Processes, address: str, news: News, broken: Broken) -> Runner:
@@ -105,8 +105,8 @@ class _Run:
 class JobExecutor(BaseExecutor):
     """Runs tasks as jobs of instances of one kind, on these parts of the pilot's nodes."""
 
-    def __init__(self, uid: str, tracer: Tracer, loop: Loop, context: PilotContext, kind: Kind,
-                 parts: tuple[range, ...], nodes: Sequence[Node]) -> None:
+    def __init__(self, uid: str, tracer: Tracer, loop: Loop, context: PilotContext, kind: JobKind,
+                 parts: tuple[range, ...], nodes: Sequence[InstanceNode]) -> None:
         super().__init__(uid, tracer, loop)
         self._context = context
         self._environment = TaskEnvironment(context)
@@ -221,7 +221,7 @@ class JobExecutor(BaseExecutor):
         path = f'{sandbox}/{uid}.exec.sh'
         write_script(path, text.encode(errors='surrogateescape'))
         argv = rank_program.of_script(self._rank_program, path)
-        job = Job(task, argv, {**self._environment.base, **own}, stdio(task))
+        job = BackendJob(task, argv, {**self._environment.base, **own}, stdio(task))
         return {'run': uid, **self._kind.request(job)}
 
     # decisions of the supervisor

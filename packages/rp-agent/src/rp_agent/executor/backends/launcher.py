@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 
-class Node(NamedTuple):
+class InstanceNode(NamedTuple):
     """A node of the pilot, with the numbers of its cores and GPUs for tasks."""
 
     name: str
@@ -17,11 +17,11 @@ class Node(NamedTuple):
     gpus: int = 0
 
 
-def nodes_of(setting: Mapping[str, Any]) -> tuple[Node, ...]:
+def nodes_of(setting: Mapping[str, Any]) -> tuple[InstanceNode, ...]:
     """Return the nodes of a pilot, from the fields of `rp_agent.launch_method.base.Setting`."""
     smaller = {position: devices for position, *devices in setting.get('smaller', ())}
     alike = setting['cores_per_node'], setting.get('gpus_per_node', 0)
-    return tuple(Node(name, *smaller.get(position, alike)) for position, name in enumerate(setting['nodes']))
+    return tuple(InstanceNode(name, *smaller.get(position, alike)) for position, name in enumerate(setting['nodes']))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class InstanceLauncher(ABC):
     """Prefix of the names of shared memory segments that a killed instance leaves; empty if it leaves none."""
 
     @abstractmethod
-    def startup(self, number: int, nodes: Sequence[Node]) -> Startup:
+    def startup(self, number: int, nodes: Sequence[InstanceNode]) -> Startup:
         """Return the command, files and variables that start instance `number` on these nodes."""
 
     @abstractmethod

@@ -78,27 +78,27 @@ class Box(NamedTuple):
     tag: str = ''
 
 
-class Command(NamedTuple):
+class ContainerCommand(NamedTuple):
     """The words before the task's program, and variables for the tool."""
 
     words: list[str]
     environment: dict[str, str]
 
 
-def apptainer(box: Box) -> Command:
+def apptainer(box: Box) -> ContainerCommand:
     """Return the command for Apptainer; for a variable NAME it takes the value of `APPTAINERENV_NAME`."""
     words = [box.program, 'exec', f'--pwd={box.directory}', *(f'--bind={bind}' for bind in box.binds)]
     if box.gpu:
         words.append({'nvidia': '--nv', 'rocm': '--rocm'}[box.gpu])
-    return Command([*words, box.image], {f'APPTAINERENV_{name}': f'${{{name}}}' for name in box.variables})
+    return ContainerCommand([*words, box.image], {f'APPTAINERENV_{name}': f'${{{name}}}' for name in box.variables})
 
 
-def singularity(box: Box) -> Command:
+def singularity(box: Box) -> ContainerCommand:
     """Return the command for Singularity, which has the options of Apptainer, and its own names of variables."""
-    return Command(apptainer(box).words, {f'SINGULARITYENV_{name}': f'${{{name}}}' for name in box.variables})
+    return ContainerCommand(apptainer(box).words, {f'SINGULARITYENV_{name}': f'${{{name}}}' for name in box.variables})
 
 
-def podman(box: Box) -> Command:
+def podman(box: Box) -> ContainerCommand:
     """Return the command for Podman.
 
     The container keeps the user, the network, the shared memory and the control groups of the job. An init process
@@ -115,10 +115,10 @@ def podman(box: Box) -> Command:
     words += {'nvidia': ['--device=nvidia.com/gpu=all'], 'rocm': ['--device=/dev/kfd', '--device=/dev/dri'],
               '': []}[box.gpu]
     # the overlay keeps mount points and other changes out of the directory
-    return Command([*words, *(['--rootfs', f'{box.image}:O'] if box.is_path else [box.image])], {})
+    return ContainerCommand([*words, *(['--rootfs', f'{box.image}:O'] if box.is_path else [box.image])], {})
 
 
-def charliecloud(box: Box) -> Command:
+def charliecloud(box: Box) -> ContainerCommand:
     """Return the command for Charliecloud, which passes devices and all variables on.
 
     It mounts TMPDIR at `/tmp` and unsets it; here, both keep their paths. It needs USER, and cannot mount read-only.
@@ -136,10 +136,10 @@ def charliecloud(box: Box) -> Command:
     if box.scratch:
         words.append(f'--set-env=TMPDIR={box.scratch}')
     environment = {'USER': box.login} if box.login else {}
-    return Command([*words, box.image, '--'], environment | ({'TMPDIR': TMP} if box.scratch else {}))
+    return ContainerCommand([*words, box.image, '--'], environment | ({'TMPDIR': TMP} if box.scratch else {}))
 
 
-_COMMANDS: Mapping[str, Callable[[Box], Command]] = {
+_COMMANDS: Mapping[str, Callable[[Box], ContainerCommand]] = {
     'apptainer': apptainer, 'singularity': singularity, 'podman': podman, 'charliecloud': charliecloud}
 
 

@@ -18,7 +18,7 @@ from rp_api import states
 from rp_api.failures import kinds
 
 if TYPE_CHECKING:
-    from rp_agent.executor.launching.launched import Launch
+    from rp_agent.executor.launching.launched import TaskLaunch
 
 
 ATTEMPTS = 'launches'
@@ -69,7 +69,7 @@ def _notes(task: AgentTask) -> tuple[bool, Mapping[int, int]]:
     return read_notes(task.sandbox, task.uid)
 
 
-def _of(rank: int, failed: Mapping[int, int], launch: Launch) -> str:
+def _of(rank: int, failed: Mapping[int, int], launch: TaskLaunch) -> str:
     if launch.ranks == 1:
         return ''
     others = sum(not was_killed(code) for code in failed.values()) - 1

@@ -30,7 +30,7 @@ Variables = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class TaskLaunch:
     """The launch of a task by a launcher.
 
     `method` is the name of the launch method. `signals` are sent to the launcher before it is killed. `elsewhere` are
@@ -56,7 +56,7 @@ class Launch:
 
 def compose(task: AgentTask, environment: TaskEnvironment, own: dict[str, str], told: dict[str, str],
             stdio: tuple[str, str], *, detail: Detail, ends: bool = False,
-            each: Sequence[Variables] = ()) -> Launch:
+            each: Sequence[Variables] = ()) -> TaskLaunch:
     """Return the launch of a task; raise LaunchRefused if no launch method can launch it.
 
     With `ends`, all ranks note their end. `each` has additional variables of each rank.
@@ -83,7 +83,7 @@ def compose(task: AgentTask, environment: TaskEnvironment, own: dict[str, str], 
         task, {**told, **method.environment, **command.environment}, _launch(command, stdio),
         environment.shell if commands else FALLBACK, detail=detail, hidden='')
     task.extra[LAUNCH_INFO] = {'launch_method': method.NAME, 'launch_command': shlex.join(command.argv)}
-    return Launch(
+    return TaskLaunch(
         method.NAME, command.argv, launchers.variables(method, environment.base).block({**own, **command.environment}),
         {execute: rank_text, f'{task.uid}.launch.sh': launch_text, **command.files}, ranks,
         tuple(number for number in method.CANCEL if number != signal.SIGKILL), elsewhere,

@@ -202,10 +202,10 @@ class Launchers:
     def _methods_here(self) -> Methods:
         from rp_agent.launch_method.base import Setting
         from rp_agent.launch_method.find import detect
-        from rp_agent.launch_method.system import System
+        from rp_agent.launch_method.system import LaunchSystem
 
         setting = Setting(**{**self.setting, 'nodes': tuple(self.setting.get('nodes', ()))})
-        system = System(self._environ, shell=self.platform.get('shell', ''))
+        system = LaunchSystem(self._environ, shell=self.platform.get('shell', ''))
         return detect({'launch_methods': self._order}, setting, system)
 
     def _undetected(self, error: BaseException) -> None:
@@ -256,7 +256,7 @@ _REMEMBERED = 4096
 _Identity = tuple[str, int, int, int]
 
 
-class Program(NamedTuple):
+class MpiProgram(NamedTuple):
     """The identity of a program: an executable, or a script and its Python interpreter."""
 
     executable: _Identity
@@ -271,10 +271,10 @@ class MpiPrograms:
         self._environ = environ
         self._offload = offload
         self._programs = Programs(find_program)
-        self._known: dict[Program, Linked | None] = {}
-        self._waiting: dict[Program, list[Callable[[], object]]] = {}
+        self._known: dict[MpiProgram, Linked | None] = {}
+        self._waiting: dict[MpiProgram, list[Callable[[], object]]] = {}
 
-    def program(self, description: Mapping[str, Any], sandbox: str) -> Program | None:
+    def program(self, description: Mapping[str, Any], sandbox: str) -> MpiProgram | None:
         """Return the program of a task; None if it is unknown before the task runs."""
         if description['container']:
             return None
@@ -291,13 +291,13 @@ class MpiPrograms:
             script = _identity(os.path.join(sandbox, arguments[0])) if arguments and not prepared else None
             if script is None:
                 return None
-        return Program(executable, script, variables) if executable else None
+        return MpiProgram(executable, script, variables) if executable else None
 
-    def linked(self, program: Program | None) -> Linked | None:
+    def linked(self, program: MpiProgram | None) -> Linked | None:
         """Return the library of an inspected program; None if it has none or it is unknown."""
         return None if program is None else self._known.get(program)
 
-    def look(self, program: Program | None, seen: Callable[[], object]) -> bool:
+    def look(self, program: MpiProgram | None, seen: Callable[[], object]) -> bool:
         """Inspect a new program, then call `seen()` in the loop; return False for a known or unknowable program."""
         if program is None or program in self._known:
             return False
@@ -317,11 +317,11 @@ class MpiPrograms:
         except LaunchRefused:   # reported when the task starts
             return ''
 
-    def _find(self, program: Program) -> Linked | None:
+    def _find(self, program: MpiProgram) -> Linked | None:
         from rp_agent.launch_method.mpi_library import of_executable, of_python
-        from rp_agent.launch_method.system import System
+        from rp_agent.launch_method.system import LaunchSystem
 
-        system = System({**self._environ, **dict(program.variables)})
+        system = LaunchSystem({**self._environ, **dict(program.variables)})
         path = program.executable[0]
         if program.script is None:
             return of_executable(system, path)
@@ -329,7 +329,7 @@ class MpiPrograms:
             uses = _USES_MPI4PY.search(file.read(_MOST))
         return of_python(system, path) if uses else None
 
-    def _seen(self, program: Program, linked: Linked | None) -> None:
+    def _seen(self, program: MpiProgram, linked: Linked | None) -> None:
         if len(self._known) >= _REMEMBERED:
             del self._known[next(iter(self._known))]
         self._known[program] = linked

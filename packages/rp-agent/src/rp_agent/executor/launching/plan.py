@@ -22,7 +22,7 @@ from rp_agent.task import AgentTask
 from rp_api.system.shell_text import expand, has_command, texts_of, values_of
 
 if TYPE_CHECKING:
-    from rp_agent.executor.launching.launched import Launch
+    from rp_agent.executor.launching.launched import TaskLaunch
 
 DIRECT = 'direct'
 EXEC = 'exec'
@@ -64,7 +64,7 @@ class LaunchPlan:
 
     def __init__(self, kind: str, processes: list[Process], output: tuple[str, str],
                  scripts: dict[str, bytes] | None = None, sync: bool = False, signals_start: bool = False,
-                 launch: Launch | None = None) -> None:
+                 launch: TaskLaunch | None = None) -> None:
         self.kind = kind
         self.processes = processes
         self.output = output

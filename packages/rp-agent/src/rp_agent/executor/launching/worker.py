@@ -14,7 +14,7 @@ from rp_api.constants import TASK_EXECUTABLE
 from rp_api.system.gpus import VISIBLE_GPUS
 
 if TYPE_CHECKING:
-    from rp_agent.executor.launching.launched import Launch
+    from rp_agent.executor.launching.launched import TaskLaunch
 
 _MPI_UID = '{}.mpi'
 """The name of the MPI job of a worker, and of its files."""
@@ -48,7 +48,7 @@ def job_scripts(task: AgentTask, environment: TaskEnvironment, own: dict[str, st
         'notes': f'{task.sandbox}/{uid}.ranks', 'signals': [int(number) for number in launch.signals]})}
 
 
-def _compose(task: AgentTask, environment: TaskEnvironment, own: dict[str, str], told: dict[str, str]) -> Launch:
+def _compose(task: AgentTask, environment: TaskEnvironment, own: dict[str, str], told: dict[str, str]) -> TaskLaunch:
     from rp_agent.executor.launching.launched import compose
 
     worker = task.extra[PART]['worker']

@@ -22,7 +22,7 @@ URI, SIZE = 'flux_uri', 'flux_size'
 """Keys of `Allocation.facts`: address and number of nodes of the instance."""
 
 
-class Flux(BatchSystem):
+class FluxNodes(BatchSystem):
     NAME: ClassVar[str] = 'FLUX'
     JOB: ClassVar[str] = 'FLUX_URI'
     COUNTS_THREADS: ClassVar[bool] = False

@@ -16,7 +16,7 @@ from rp_api.platforms.systems import JOB_VARIABLES
 from rp_api.system.gpus import HIP_GPUS, VISIBLE_GPUS
 
 
-class Fork:
+class ForkNodes:
     def allocate(self, request: Request, platform: Mapping[str, Any], system: System) -> Allocation:
         found = allocate(request, platform, system.environ)
         return replace(found, hint='; '.join(filter(None, (_in_job(system), _shared_cores(found)))))

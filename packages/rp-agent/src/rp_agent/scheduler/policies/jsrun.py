@@ -17,7 +17,7 @@ from rp_api.errors import ResourceError
 _MILLIONTH = 1e-6   # GPUs; rounding error allowed in the sum of decimal shares
 
 
-class Jsrun(Continuous):
+class JsrunPolicy(Continuous):
     """Places resource sets as CONTINUOUS places ranks."""
 
     def request(self, item: AgentTask) -> Hashable:

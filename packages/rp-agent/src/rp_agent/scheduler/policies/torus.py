@@ -27,7 +27,7 @@ from rp_api.errors import PlatformError, ResourceError
 Extents = tuple[int, ...]
 
 
-class Block(NamedTuple):
+class TorusBlock(NamedTuple):
     """A block of nodes on the torus."""
 
     corner: Extents
@@ -42,9 +42,9 @@ class Grid:
         self.extents = extents
         self.nodes = math.prod(extents)
         self._divisors = [[part for part in range(1, extent + 1) if extent % part == 0] for extent in extents]
-        self._blocks: dict[int, list[Block]] = {}
+        self._blocks: dict[int, list[TorusBlock]] = {}
 
-    def blocks(self, nodes: int) -> list[Block]:
+    def blocks(self, nodes: int) -> list[TorusBlock]:
         """Return all blocks for a task that needs this number of nodes, in the order in which they are tried."""
         if nodes not in self._blocks:
             self._blocks[nodes] = [block for shape in self._shapes(nodes) for block in self._cut(shape)]
@@ -60,13 +60,13 @@ class Grid:
         """Return the number of steps between the most distant nodes of a block."""
         return sum(part // 2 if part == extent else part - 1 for part, extent in zip(shape, self.extents, strict=True))
 
-    def _cut(self, shape: Extents) -> Iterator[Block]:
+    def _cut(self, shape: Extents) -> Iterator[TorusBlock]:
         """Yield the blocks of a shape, in the order of their corners."""
         corners = itertools.product(*(range(0, extent, part)
                                       for extent, part in zip(self.extents, shape, strict=True)))
         for corner in corners:
             sides = (range(first, first + part) for first, part in zip(corner, shape, strict=True))
-            yield Block(corner, shape, tuple(map(self._position, itertools.product(*sides))))
+            yield TorusBlock(corner, shape, tuple(map(self._position, itertools.product(*sides))))
 
     def _position(self, coordinates: Extents) -> int:
         position = 0
@@ -136,7 +136,7 @@ class Torus(Policy):
     def _idle(self, positions: Sequence[int]) -> bool:
         return all(map(self.slots.idle, positions))
 
-    def _place(self, task: AgentTask, block: Block) -> Placement:
+    def _place(self, task: AgentTask, block: TorusBlock) -> Placement:
         """Take a whole block whose nodes are idle and up."""
         placement = _taken(self.slots, task.request.shape, block.nodes)
         spare = set(block.nodes).difference(placement.nodes())

@@ -70,8 +70,8 @@ class HubConnection(Connection):
             'who': self._on_who, 'pong': self._on_pong, 'welcome': self._on_welcome, 'time': self._clock.answer,
             'refused': self._on_refused, 'ack': self._on_ack, 'feed': self._on_feed}
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._link = link.Connection(loop, zmq.DEALER, access.address, access.keys, access.server_key, self._context,
-                                     self._receive, self._say_hello, self._on_refused)
+        self._link = link.PeerConnection(loop, zmq.DEALER, access.address, access.keys, access.server_key,
+                                         self._context, self._receive, self._say_hello, self._on_refused)
         self._socket = self._link.socket
         self._socket.setsockopt(zmq.IDENTITY, instance.encode())
         self._socket.setsockopt(zmq.SNDHWM, 0)

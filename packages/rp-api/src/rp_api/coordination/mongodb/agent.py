@@ -54,7 +54,7 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
         self._stuck = False   # whether all tasks wait for what only an application can bring
         self._mine: set[str] = set()
         self._due = 0.0
-        self._followed = Followed(collection)
+        self._followed = FollowedTasks(collection)
         self._watcher.expecting = self._followed.__bool__
         self._begin(['parcel', 'command'], pilot)
         # before any report: otherwise the death of this agent would stay unnoticed
@@ -241,7 +241,7 @@ MAX_TASKS_PER_LOOK = 4096
 """Tasks that are looked for at a time."""
 
 
-class Followed:
+class FollowedTasks:
     """The followed tasks of one agent."""
 
     def __init__(self, collection: Collection) -> None:

@@ -300,7 +300,7 @@ class Recovery:
         pilots = self._find('pilot') if first else []
         for document in (*pilots, *found):   # the clock of their client may have been ahead
             self._numbers.above(newest(document))
-        told = Told(self._collection)
+        told = ToldReports(self._collection)
         page = Page({note['key']: codec.unpack(note['content']) for note in notes},
                     [documents.known_pilot(pilot, told.last(states.PILOT, pilot)) for pilot in pilots],
                     [documents.known_task(task, told.last(states.TASK, task)) for task in found], len(found) < BULK)
@@ -337,7 +337,7 @@ def acknowledge(collection: Collection, owners: Iterable[str], mark: Mark) -> No
             {'$set': {'type': 'acknowledged', 'owner': owner}, '$max': mark._asdict()}, upsert=True)
 
 
-class Told:
+class ToldReports:
     """The notified states at the time of creation."""
 
     def __init__(self, collection: Collection) -> None:

@@ -19,7 +19,7 @@ from rp_api import states
 from rp_api.coordination.contract import Connection, Update
 from rp_api.coordination.mongodb import documents
 from rp_api.coordination.mongodb.server import Client, Collection, Document, brief
-from rp_api.coordination.mongodb.worker import Link, LinkThread, Watcher, Writer, remaining
+from rp_api.coordination.mongodb.worker import LinkThread, Watcher, WorkerLink, Writer, remaining
 from rp_api.loop.event_loop import Loop
 from rp_api.transport.clocks import ROUNDS
 from rp_profiling.write.host_clock import SAME, Moment, Reading
@@ -52,7 +52,7 @@ class MongoConnection(Connection):
         self._numbers = documents.Numbers()
         self._unsettled: deque[Sequence[Update]] = deque()
         self._closed = False
-        self._link = Link(loop, url, lambda why: self.on_lost(why), lambda: self.on_found())
+        self._link = WorkerLink(loop, url, lambda why: self.on_lost(why), lambda: self.on_found())
         self._writer = Writer(self._link, 'mongodb_writer', client.close)
         shortest, longest = POLL_INTERVALS_S
         self._watcher = Watcher(self._link, self._look, (shortest, min(longest, self._interval)), 'mongodb_watcher')
@@ -182,7 +182,7 @@ class ChangeStream(LinkThread):
     `intervals`: the watcher's maximum seconds between polls without a stream, and with one.
     """
 
-    def __init__(self, link: Link, collection: Collection, types: Sequence[str], pilot: str, watcher: Watcher,
+    def __init__(self, link: WorkerLink, collection: Collection, types: Sequence[str], pilot: str, watcher: Watcher,
                  intervals: tuple[float, float]) -> None:
         super().__init__(link, 'mongodb_bell')
         match: Document = {'operationType': 'insert', 'fullDocument.type': {'$in': list(types)}}

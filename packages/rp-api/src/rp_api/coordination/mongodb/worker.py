@@ -32,7 +32,7 @@ _log = logging.getLogger('radical.pilot.coordination')
 Job = tuple[Callable[[], Any], Callable[[Any], object]]
 
 
-class Link:
+class WorkerLink:
     """The reachability of the database for the threads of a connection; reports changes to the loop."""
 
     def __init__(self, loop: Loop, url: str, on_lost: Callable[[str], None], on_found: Callable[[], None]) -> None:
@@ -90,7 +90,7 @@ class Link:
 class LinkThread(ABC):
     """A thread of a connection, which runs until its link is closed."""
 
-    def __init__(self, link: Link, name: str) -> None:
+    def __init__(self, link: WorkerLink, name: str) -> None:
         self._link = link
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -112,7 +112,7 @@ class LinkThread(ABC):
 class Writer(LinkThread):
     """A thread that performs jobs one after the other, each until it succeeds, and calls `at_end()` after the last."""
 
-    def __init__(self, link: Link, name: str, at_end: Callable[[], object]) -> None:
+    def __init__(self, link: WorkerLink, name: str, at_end: Callable[[], object]) -> None:
         super().__init__(link, name)
         self._at_end = at_end
         self._jobs: deque[Job] = deque()
@@ -155,7 +155,7 @@ class Writer(LinkThread):
 class Watcher(LinkThread):
     """A thread that polls for changes: soon after it has found some, and when it is called."""
 
-    def __init__(self, link: Link, look: Callable[[], bool], intervals: tuple[float, float], name: str) -> None:
+    def __init__(self, link: WorkerLink, look: Callable[[], bool], intervals: tuple[float, float], name: str) -> None:
         super().__init__(link, name)
         self._look = look
         self._shortest, self._longest = intervals

@@ -16,7 +16,7 @@ from rp_api.coordination.service.request import ask
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
 from rp_api.transport.access import Access
-from rp_api.transport.connection import Connection, arrivals, refuse_loudly
+from rp_api.transport.connection import PeerConnection, arrivals, refuse_loudly
 from rp_api.wire import codec
 
 OPEN_TIMEOUT_S = 60.0
@@ -80,7 +80,7 @@ class _Watcher:
     def __init__(self, loop: Loop, access: HubAccess, url: str, session: str) -> None:
         self._request = codec.pack([1, PROTOCOL, 'await', {'session': session}])
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._link = Connection(loop, zmq.DEALER, url, access.keys, access.server.encode(), self._context,
+        self._link = PeerConnection(loop, zmq.DEALER, url, access.keys, access.server.encode(), self._context,
                                 self._receive, self._ask, refuse_loudly)
         self._link.open()
 

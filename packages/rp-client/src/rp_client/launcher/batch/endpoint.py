@@ -20,7 +20,7 @@ from rp_client.launcher.batch.leftovers import copy_there, last_lines, place, re
 from rp_client.launcher.batch.retry import RETRY_TIMEOUT_S, Postponed
 from rp_client.launcher.batch.saga.jobs import SagaJobs
 from rp_client.launcher.batch.saga.service import SagaService, load_saga
-from rp_client.launcher.batch.shell import Result, Shell, ShellTimeoutError
+from rp_client.launcher.batch.shell import Shell, ShellResult, ShellTimeoutError
 from rp_client.launcher.batch.systems.base import FINAL, GONE, Adapted, Delegated, Status, Submitting
 from rp_client.launcher.batch.systems.registry import batch_system
 from rp_client.launcher.batch.systems.request import JobRequest
@@ -151,7 +151,7 @@ class Endpoint:
         except PlatformError as error:
             self._not_open = error
 
-    def _run(self, script: str) -> Result:
+    def _run(self, script: str) -> ShellResult:
         """Run the first script of a request; raises the error of `open`, if there was one."""
         error, self._not_open = self._not_open, None
         if error is not None:

@@ -22,7 +22,7 @@ _MEANING = {'gpus': 'GPUs', 'memory': 'memory', 'qos': 'a QOS (behind the colon)
             'reservation': 'a reservation (behind the colon)', 'requeue': 'a job that may be started again'}
 
 
-class Size(NamedTuple):
+class JobSize(NamedTuple):
     """The size of a job; `nodes` is 0 if the platform does not define the size of its nodes."""
 
     nodes: int
@@ -31,7 +31,7 @@ class Size(NamedTuple):
     cores_per_node: int
 
 
-def size(description: PilotDescription, platform: ResourceConfig) -> Size:
+def size(description: PilotDescription, platform: ResourceConfig) -> JobSize:
     """Return the size of a pilot's job in whole nodes; blocked cores and GPUs are not counted as usable."""
     cores, gpus = platform.cores_per_node, platform.gpus_per_node
     if description.nodes:
@@ -39,16 +39,16 @@ def size(description: PilotDescription, platform: ResourceConfig) -> Size:
             raise PlatformError(f'PilotDescription.nodes is {description.nodes}, but {platform.label} does not say how '
                                 'many cores a node has (cores_per_node): set cores instead')
         nodes = description.nodes + description.backup_nodes
-        return Size(nodes, nodes * cores, nodes * gpus, cores)
+        return JobSize(nodes, nodes * cores, nodes * gpus, cores)
     if not cores:
-        return Size(0, description.cores, description.gpus, 0)
+        return JobSize(0, description.cores, description.gpus, 0)
     architecture = platform.system_architecture
     usable = cores * int(architecture.get('smt', 1)) - len(architecture.get('blocked_cores', ()))
     usable_gpus = gpus - len(architecture.get('blocked_gpus', ()))
     if description.gpus and usable_gpus < 1:
         raise PlatformError(f'PilotDescription.gpus is {description.gpus}, but nodes of {platform.label} have no GPUs')
     nodes = max(math.ceil(description.cores / usable), math.ceil(description.gpus / max(1, usable_gpus)))
-    return Size(nodes, nodes * cores, nodes * gpus if description.gpus else 0, cores)
+    return JobSize(nodes, nodes * cores, nodes * gpus if description.gpus else 0, cores)
 
 
 def job_request(description: PilotDescription, platform: ResourceConfig, sandbox: str,

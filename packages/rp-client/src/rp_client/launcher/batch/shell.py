@@ -36,7 +36,7 @@ class ShellTimeoutError(PlatformError):
     """A script did not end in time; it may have done its work."""
 
 
-class Result(NamedTuple):
+class ShellResult(NamedTuple):
     """The exit code of a script, and its output with error messages."""
 
     code: int
@@ -85,7 +85,7 @@ class Shell:
         """True if scripts run over ssh."""
         return bool(self._target.program)
 
-    def run(self, script: str, timeout: float = TIMEOUT) -> Result:
+    def run(self, script: str, timeout: float = TIMEOUT) -> ShellResult:
         """Run a POSIX shell script; raise `PlatformError` if it cannot run, or takes longer than `timeout` seconds."""
         deadline = time.monotonic() + timeout
         fresh = self._process is None
@@ -131,7 +131,7 @@ class Shell:
     def _where(self) -> str:
         return f'{self._target.program} {self._target.name}' if self.remote else 'the shell of this host'
 
-    def _run(self, script: str, deadline: float) -> Result:
+    def _run(self, script: str, deadline: float) -> ShellResult:
         mark = os.urandom(8).hex()
         text = f"echo {mark}\n(:\n{script}\n) </dev/null 2>&1\nprintf '\\n%s %d\\n' {mark} $?\n"
         process = self._started()
@@ -140,7 +140,7 @@ class Shell:
             self._process = None
             _end(process)
             raise _Lost(' '.join(talk.said.split())[-500:], process.returncode, begun=talk.begun)
-        return Result(talk.code, talk.output)
+        return ShellResult(talk.code, talk.output)
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None:

@@ -33,7 +33,7 @@ _LOOK_AFTER = 0.05
 """Seconds after which a wait for ends is repeated, because Dragon's wait does not include processes started later."""
 
 
-class Runner:
+class DragonRunner:
     """Starts and watches processes: one thread starts them, another one waits for their ends."""
 
     def __init__(self, dragon: Any, access: dict[str, Any]) -> None:
@@ -180,7 +180,7 @@ def main() -> None:
     with open(sys.argv[1], encoding='ascii') as file:
         access = json.load(file)
     os.unlink(sys.argv[1])
-    runner = Runner(api, access)
+    runner = DragonRunner(api, access)
     runner.connect()
     runner.run()
 

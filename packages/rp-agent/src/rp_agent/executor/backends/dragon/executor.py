@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import zmq
 
 from rp_agent.executor.backends.dragon import dragon_runner
-from rp_agent.executor.backends.jobs import Job, JobExecutor
-from rp_agent.executor.backends.launcher import InstanceLauncher, Node, Startup, nodes_of
+from rp_agent.executor.backends.jobs import BackendJob, JobExecutor
+from rp_agent.executor.backends.launcher import InstanceLauncher, InstanceNode, Startup, nodes_of
 from rp_agent.executor.backends.process import Processes
 from rp_agent.executor.backends.runner import Broken, News, Runner
 from rp_agent.executor.launching.environment import PilotContext
@@ -35,11 +35,11 @@ class DragonKind:
     BINDS: bool = False
 
     def __init__(self, loop: Loop, address: str, *, single: bool, by_ssh: bool = False) -> None:
-        self._link = Link(loop, address)
+        self._link = RunnerLink(loop, address)
         self._single = single
-        self.launcher: InstanceLauncher = Dragon(self._link.invitation, single=single, by_ssh=by_ssh)
+        self.launcher: InstanceLauncher = DragonExecutor(self._link.invitation, single=single, by_ssh=by_ssh)
 
-    def request(self, job: Job) -> dict[str, Any]:
+    def request(self, job: BackendJob) -> dict[str, Any]:
         """Return the command, environment, directory, output and hosts of the ranks."""
         task = job.task
         if is_mpi(task):
@@ -84,7 +84,7 @@ _BELOW_A_SHELL = '/bin/sh', '-c', '"$@"; exit "$?"', 'dragon'
 """Dragon creates its own process group; a session leader cannot do so, and Dragon then hangs."""
 
 
-class Link:
+class RunnerLink:
     """A socket to which the runners of all instances connect, each with its own keys."""
 
     def __init__(self, loop: Loop, address: str) -> None:
@@ -134,7 +134,7 @@ class Link:
                 listener(message)
 
 
-class Dragon(InstanceLauncher):
+class DragonExecutor(InstanceLauncher):
     """Runtimes of the `dragon` in PATH; `single` if the pilot has only this host."""
 
     NAME: ClassVar[str] = 'DRAGON'
@@ -148,7 +148,7 @@ class Dragon(InstanceLauncher):
         self._single = single
         self._by_ssh = by_ssh
 
-    def startup(self, number: int, nodes: Sequence[Node]) -> Startup:
+    def startup(self, number: int, nodes: Sequence[InstanceNode]) -> Startup:
         """Return the start of a runtime with a runner."""
         name = f'dragon.{number:04d}.json'
         if self._single:
@@ -172,7 +172,7 @@ class Dragon(InstanceLauncher):
 class LinkRunner:
     """The connection to a runner in an instance, over the link."""
 
-    def __init__(self, link: Link, number: int, news: News) -> None:
+    def __init__(self, link: RunnerLink, number: int, news: News) -> None:
         self._link = link
         self._number = number
         link.listen(number, news)

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rp_agent.executor.backends.flux.instance import EnclosingFlux, Flux, FluxInstances, NestedFlux
-from rp_agent.executor.backends.jobs import Job, JobExecutor
+from rp_agent.executor.backends.flux.instance import EnclosingFlux, FluxInstances, FluxLauncher, NestedFlux
+from rp_agent.executor.backends.jobs import BackendJob, JobExecutor
 from rp_agent.executor.backends.launcher import InstanceLauncher, nodes_of
 from rp_agent.executor.backends.process import Processes
 from rp_agent.executor.backends.runner import Broken, News, PipeRunner, Runner
@@ -38,7 +38,7 @@ class FluxKind:
         self._flux = launcher
         self._threads = threads
 
-    def request(self, job: Job) -> dict[str, Any]:
+    def request(self, job: BackendJob) -> dict[str, Any]:
         """Return the jobspec of a task."""
         environment = {name: value for name, value in job.environment.items() if name not in _OUTER}
         return {'jobspec': jobspec(job.task.description, job.argv, environment, job.task.sandbox, job.output,
@@ -71,7 +71,7 @@ def _launcher(context: PilotContext, launchers: Launchers, instances: int, threa
     names, facts = tuple(launchers.setting['nodes']), launchers.setting.get('facts') or {}
     if URI not in facts:
         here = frozenset(name for position, name in enumerate(names) if launchers.is_here(position))
-        return Flux(launchers.platform['resource_manager'], here)
+        return FluxLauncher(launchers.platform['resource_manager'], here)
     whole = instances == 1 and context.partition is None and facts[SIZE] == str(len(names))
     return EnclosingFlux(facts[URI]) if whole else NestedFlux(facts[URI], threads)
 

@@ -41,7 +41,7 @@ _GONE = (errno.ECONNREFUSED, errno.ECONNRESET, errno.ECONNABORTED, errno.EPIPE, 
 """Errors of a connection to a broker that does not run."""
 
 
-class Job:
+class FluxJob:
     """A submitted job with its Flux id, and the first exception that ends it."""
 
     def __init__(self, number: int) -> None:
@@ -51,7 +51,7 @@ class Job:
         self.has_lost_node = False
 
 
-class Runner:
+class FluxRunner:
     """The jobs of one instance."""
 
     def __init__(self, flux: Any, job: Any, mark: str) -> None:
@@ -59,7 +59,7 @@ class Runner:
         self._handle = flux.Flux()
         self._mark = mark
         self._unread = b''
-        self._jobs: dict[str, Job] = {}
+        self._jobs: dict[str, FluxJob] = {}
         self._early: set[str] = set()
         """Tasks that were cancelled before their jobs had ids."""
         os.set_blocking(0, False)
@@ -102,7 +102,7 @@ class Runner:
             self._early.discard(uid)
             _not_submitted(uid, error)
             return
-        self._jobs[uid] = Job(number)
+        self._jobs[uid] = FluxJob(number)
         self._job.event_watch_async(self._handle, number).then(self._event, uid)
         if uid in self._early:
             self._early.discard(uid)
@@ -122,7 +122,7 @@ class Runner:
         elif uid in self._jobs:
             self._follow(uid, self._jobs[uid], event)
 
-    def _follow(self, uid: str, job: Job, event: Any) -> None:
+    def _follow(self, uid: str, job: FluxJob, event: Any) -> None:
         """Handle an event of a job other than its start."""
         if event.name == 'exception':
             kind, note = event.context['type'], event.context.get('note', '')
@@ -248,7 +248,7 @@ def main() -> None:
     _guard = start_guard(mark)   # its input ends with this process
     try:
         end_jobs(flux, flux.job, earlier)
-        Runner(flux, flux.job, mark).run()
+        FluxRunner(flux, flux.job, mark).run()
     except OSError as error:
         end_if_gone(error)
         raise

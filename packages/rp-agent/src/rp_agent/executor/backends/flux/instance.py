@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from rp_agent.executor.backends.flux import flux_runner
-from rp_agent.executor.backends.launcher import InstanceLauncher, Node, Startup
+from rp_agent.executor.backends.launcher import InstanceLauncher, InstanceNode, Startup
 from rp_agent.launch_method.flux import HERE
 
 RUNNER = str(Path(flux_runner.__file__))
@@ -108,7 +108,7 @@ class EnclosingFlux(FluxInstances):
     def __init__(self, uri: str) -> None:
         self.environment = {'FLUX_URI': uri}
 
-    def startup(self, number: int, nodes: Sequence[Node]) -> Startup:
+    def startup(self, number: int, nodes: Sequence[InstanceNode]) -> Startup:
         """Return the start of a process that prints the address and represents the instance."""
         return Startup(('sh', '-c', _ENCLOSING), environment=self.environment)
 
@@ -123,7 +123,7 @@ class NestedFlux(FluxInstances):
         self.environment = {'FLUX_URI': uri}
         self._threads = threads
 
-    def startup(self, number: int, nodes: Sequence[Node]) -> Startup:
+    def startup(self, number: int, nodes: Sequence[InstanceNode]) -> Startup:
         """Return the start of an instance whose first broker prints its address."""
         count = str(len(nodes))
         names = dict.fromkeys(HERE if node.name == 'localhost' else node.name for node in nodes)
@@ -131,7 +131,7 @@ class NestedFlux(FluxInstances):
                'sh', '-c', _TIDY, 'sh', 'flux', 'start', 'sh', '-c', _INITIAL, 'sh', HERE, count, 'flux run')
         return Startup(('sh', '-c', _NESTED, 'sh', RUNNER, *job), environment=self.environment)
 
-    def _devices(self, nodes: Sequence[Node]) -> tuple[str, ...]:
+    def _devices(self, nodes: Sequence[InstanceNode]) -> tuple[str, ...]:
         """Return the options for the devices of brokers: whole nodes if nodes differ."""
         devices = {(node.cores, node.gpus) for node in nodes}
         if len(devices) > 1:
@@ -141,7 +141,7 @@ class NestedFlux(FluxInstances):
         return (*found, f'--gpus-per-task={gpus}') if gpus else found
 
 
-class Flux(FluxInstances):
+class FluxLauncher(FluxInstances):
     """Instances whose brokers get all cores and GPUs of their nodes.
 
     `srun` of a Slurm `resource_manager`, otherwise `mpiexec`, starts brokers on several nodes. They connect by PMI:
@@ -153,14 +153,14 @@ class Flux(FluxInstances):
         self._slurm = resource_manager == 'SLURM'
         self._here = here
 
-    def startup(self, number: int, nodes: Sequence[Node]) -> Startup:
+    def startup(self, number: int, nodes: Sequence[InstanceNode]) -> Startup:
         """Return the start of an instance whose first broker prints its address."""
         brokers = self._brokers(nodes)
         starter = brokers[0] if brokers else 'flux start'
         return Startup((*brokers, 'sh', '-c', _TIDY, 'sh', 'flux', 'start', 'sh', '-c', _INITIAL, 'sh',
                         HERE, str(len(nodes)), starter))
 
-    def _brokers(self, nodes: Sequence[Node]) -> tuple[str, ...]:
+    def _brokers(self, nodes: Sequence[InstanceNode]) -> tuple[str, ...]:
         """Return the command that starts a broker on each node; empty if the only node is this host."""
         count = str(len(nodes))
         names = ','.join(node.name for node in nodes)
@@ -172,7 +172,7 @@ class Flux(FluxInstances):
         return ('mpiexec', '-n', count, '--host', names)
 
 
-def _devices(nodes: Sequence[Node]) -> tuple[str, ...]:
+def _devices(nodes: Sequence[InstanceNode]) -> tuple[str, ...]:
     """Return the options with which a step of one process per node gets the cores and GPUs of its nodes.
 
     Slurm takes one number of cores for all processes. Without it, each process has all cores of the job on its node,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rp_agent.executor.backends.fleet import Demand
 from rp_agent.executor.backends.instance_supervisor import InstanceSupervisor
-from rp_agent.executor.backends.launcher import InstanceLauncher, Node, Startup, nodes_of
+from rp_agent.executor.backends.launcher import InstanceLauncher, InstanceNode, Startup, nodes_of
 from rp_agent.executor.base import Ending
 from rp_agent.executor.launching import rank_script
 from rp_agent.executor.launching.environment import PilotContext
@@ -57,7 +57,7 @@ class Prrte(InstanceLauncher):
     def __init__(self, prefix: str = '') -> None:
         self._prefix = ('--prefix', prefix) if prefix else ()
 
-    def startup(self, number: int, nodes: Sequence[Node]) -> Startup:
+    def startup(self, number: int, nodes: Sequence[InstanceNode]) -> Startup:
         """Return the start of a DVM that prints its address to standard output."""
         hosts = f'prrte.{number:04d}.hosts'
         width = str(len(nodes) if len(nodes) <= _SMALL else _SMALL)
@@ -81,7 +81,7 @@ class OrteDvm(Prrte):
 
     NAME: ClassVar[str] = 'ORTE'
 
-    def startup(self, number: int, nodes: Sequence[Node]) -> Startup:
+    def startup(self, number: int, nodes: Sequence[InstanceNode]) -> Startup:
         """Return the start of a DVM that prints its address to standard output, unbuffered."""
         hosts = f'orte.{number:04d}.hosts'
         text = ''.join(f'{node.name} slots={node.cores}\n' for node in nodes)
