@@ -227,6 +227,16 @@ def reached(graph: dict[str, set[str]], start: str) -> set[str]:
 
 
 @pytest.mark.parametrize('package', PACKAGES)
+def test_a_public_class_name_exists_once(package: str) -> None:
+    places: dict[str, list[str]] = {}
+    for path in modules(package):
+        for node in ast.walk(ast.parse(path.read_text())) if path.suffix == '.py' else ():
+            if isinstance(node, ast.ClassDef) and not node.name.startswith('_'):
+                places.setdefault(node.name, []).append(str(path))
+    assert {name: found for name, found in places.items() if len(set(found)) > 1} == {}
+
+
+@pytest.mark.parametrize('package', PACKAGES)
 def test_packages_are_small_and_say_what_they_are_for(package: str) -> None:
     counts: dict[Path, set[str]] = {}
     for path in modules(package):

@@ -60,7 +60,7 @@ _TABLE: dict[str, dict[str, str]] = {
     'task': {'rp_client.task': 'Task'},
     'aio': {
         'rp_client.completion.waits': 'wait=async_wait as_completed',
-        'rp_client.executor.async_executor': 'Executor',
+        'rp_client.executor.async_executor': 'Executor=AsyncExecutor',
     },
     'raptor_tasks': {'rp_client.raptor': 'Raptor=RaptorMaster RaptorMaster RaptorWorker'},
     'raptor': {

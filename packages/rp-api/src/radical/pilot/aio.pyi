@@ -2,6 +2,6 @@
 
 from rp_client.completion.waits import as_completed as as_completed
 from rp_client.completion.waits import async_wait as wait
-from rp_client.executor.async_executor import Executor as Executor
+from rp_client.executor.async_executor import AsyncExecutor as Executor
 
 __all__ = ['Executor', 'as_completed', 'wait']

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from rp_api import pickles
-from rp_client.executor.executor import Requests as _Requests
 from rp_client.executor.executor import Executor as _Executor
+from rp_client.executor.executor import Requests as _Requests
 
 
 class AwaitableFuture(Future[Any]):
@@ -103,7 +103,7 @@ class AsyncRequests:
                 future.cancel()
 
 
-class Executor(AsyncRequests):
+class AsyncExecutor(AsyncRequests):
     """Runs Python functions, executables and MPI programs on a pilot, for coroutines.
 
         async with rp.aio.Executor(cores=4) as ex:
@@ -134,7 +134,7 @@ class Executor(AsyncRequests):
         """
         await asyncio.to_thread(self._executor.shutdown, cancel_futures=cancel_futures)
 
-    async def __aenter__(self) -> Executor:
+    async def __aenter__(self) -> AsyncExecutor:
         await asyncio.to_thread(self._executor._manager.open)
         return self
 
