@@ -537,7 +537,7 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def experiments(session: nox.Session) -> None:
-    """Run the experiments of the paper again and write docs/understand/experiments: `-- PART ...` for some parts."""
+    """Run the experiments of the paper again and write benchmarks/experiments: `-- PART ...` for some parts."""
     install_editable(session, *ANALYSIS, 'mpich')
     session.run('python', 'benchmarks/run_experiments.py', *session.posargs)
 

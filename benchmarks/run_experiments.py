@@ -1,4 +1,4 @@
-"""Run the experiments of the paper again, and write docs/understand/experiments: a page with tables, and pictures.
+"""Run the experiments of the paper again, and write benchmarks/experiments: a page with tables, and pictures.
 
     python benchmarks/run_experiments.py [--output DIR] [--work DIR] [PART ...]
 
@@ -28,7 +28,6 @@ from experiments.runs import all_runs
 from experiments.simulated import Figures, figures, simulate_runs
 from experiments.table import Outcome, markdown, number, off_by, table, within
 
-ROOT = Path(__file__).parents[1]
 PAGE = Path(__file__).with_name('experiments') / 'page.md'
 DRAWN = ('3', '4')
 """Experiments whose runs are drawn over time."""
@@ -139,7 +138,7 @@ def main() -> int:
     """Run the parts that are asked for, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('parts', nargs='*', metavar='PART', help=f'{", ".join(PARTS)} (default: all)')
-    parser.add_argument('--output', type=Path, default=ROOT / 'docs' / 'understand' / 'experiments')
+    parser.add_argument('--output', type=Path, default=PAGE.parent)
     parser.add_argument('--work', default='/tmp', help='for sessions: half a gigabyte (default: /tmp)')
     options = parser.parse_args()
     if unknown := set(options.parts) - set(PARTS):

@@ -111,12 +111,12 @@ def test_workloads_that_cannot_be(tasks: int, machines: list[int], generations: 
 
 
 def test_page_is_that_of_the_results() -> None:
-    """The page in the documentation is made from the results beside it, by hand nothing is changed in it."""
+    """The page is what run_experiments makes from the results beside it; no one edits it by hand."""
     import json
 
     import run_experiments
 
-    page = run_experiments.ROOT / 'docs' / 'understand' / 'experiments'
+    page = run_experiments.PAGE.parent
     results = json.loads((page / 'results.json').read_text())
     assert (page / 'README.md').read_text() == run_experiments.page(results, read_paper())
     assert {path.name for path in page.glob('*.png')} == {

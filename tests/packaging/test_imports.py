@@ -78,7 +78,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'cli', '__main__'},
     ),
     'rp_raptor': (
-        {'errors', 'communicators', 'loading', 'own_profile', 'worker_methods', 'unchanged'},
+        {'errors', 'loading', 'own_profile', 'unchanged'},
         {'wire'},
         {'objects'},
         {'definitions', 'functions', 'worker'},
