@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from envs import NEEDS, ROOT
 
-DOCUMENTS = ['README.md', 'CONTRIBUTING.md', 'benchmarks/README.md', *(f'packages/{name}/README.md' for name in NEEDS),
-             *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob('docs/**/*.md'))]
+DOCUMENTS = ['README.md', 'CONTRIBUTING.md', *(f'packages/{name}/README.md' for name in NEEDS),
+             *sorted(str(path.relative_to(ROOT)) for folder in ('docs', 'benchmarks')
+                     for path in ROOT.glob(f'{folder}/**/*.md'))]
 
 
 def test_first_example_is_the_one_in_the_first_steps() -> None:
