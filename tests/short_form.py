@@ -26,7 +26,7 @@ DRAWN = (
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what the short form leaves out."""
-    seed = os.environ['TEST_ORDER']
+    seed = os.environ.get('TEST_ORDER', '')
     same: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         same[item.nodeid.partition('[')[0]].append(item)
