@@ -42,7 +42,7 @@ class Dragon:
         assert about_to_wait.wait(60)
         return [(number, 3) for number in numbers], {}
 
-class Runner(dragon_runner.Runner):
+class Runner(dragon_runner.DragonRunner):
     def _ended(self, number, code):
         super()._ended(number, code)
         has_ended.set()

@@ -77,10 +77,10 @@ import json, sys
 from types import SimpleNamespace
 import numpy
 from rp_raptor.client.futures import Executor
-from rp_raptor.client.objects import Objects
+from rp_raptor.client.objects import ClientObjects
 
 handle = SimpleNamespace(uid='raptor.0000', state='AGENT_EXECUTING', exception=None, access=json.loads(sys.argv[1]))
-ref = Objects(handle).put(numpy.arange(1000000))
+ref = ClientObjects(handle).put(numpy.arange(1000000))
 with Executor(handle) as executor:
     assert executor.submit(len, ref).result() == 1000000
 print(ref._owned.path, flush=True)

@@ -55,7 +55,7 @@ BATCH_SYSTEMS = (   # in the order in which a process looks for its enclosing jo
     BatchSystem('SGE', f'{_AGENT}.sge:Sge', 'sge', f'{_CLIENT}.sge:GridEngine', 'JOB_ID',
                 ('SGE_TASK_ID', 'PE_HOSTFILE', 'SGE_CELL')),
     # a Flux instance inside a job of another batch system may have only some of the job's nodes
-    BatchSystem('FLUX', f'{_AGENT}.flux:Flux', 'flux', f'{_CLIENT}.flux:Flux', 'FLUX_URI'),
+    BatchSystem('FLUX', f'{_AGENT}.flux:FluxNodes', 'flux', f'{_CLIENT}.flux:Flux', 'FLUX_URI'),
     BatchSystem(scheme='condor', client=f'{_CLIENT}.condor:Condor', adaptor='condor.condorjob'),
     # radical.saga has no adaptor for it: that is a module of another project
     BatchSystem(scheme='lgi', client=f'{_CLIENT}.lgi:Lgi'),
@@ -66,7 +66,7 @@ _OTHER_MANAGERS = {
     'ALLOCATION': f'{_AGENT}.enclosing:Enclosing',
     'CCM': f'{_AGENT}.ccm:Ccm',
     'DEBUG': f'{_AGENT}.debug:Debug',
-    'FORK': f'{_AGENT}.fork:Fork',
+    'FORK': f'{_AGENT}.fork:ForkNodes',
     'LOADL': f'{_AGENT}.loadleveler:LoadLeveler',
     'YARN': f'{_AGENT}.yarn:Yarn',
 }
