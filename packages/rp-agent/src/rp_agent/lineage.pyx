@@ -22,7 +22,7 @@ def become_subreaper():
 
 
 def die_with_parent(int parent):
-    """Ask the kernel to kill this process when the thread that started it ends; at once if `parent` has ended already."""
+    """Ask the kernel to kill this process when the thread that started it ends; at once if `parent` has ended."""
     _set(PR_SET_PDEATHSIG, signal.SIGKILL, 'get a signal when the parent process ends')
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
