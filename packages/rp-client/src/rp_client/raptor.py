@@ -86,7 +86,7 @@ class RaptorMaster(Task):
         self.check_process()
         if self._objects is None:
             require('rp-raptor')
-            self._objects = import_module('rp_raptor.client.objects').Objects(self)
+            self._objects = import_module('rp_raptor.client.objects').ClientObjects(self)
         return self._objects.put(obj)
 
     def rpc(self, cmd: str, *args: Any, rpc_timeout: float | None = None, **kwargs: Any) -> Any:
