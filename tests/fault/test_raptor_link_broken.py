@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import zmq
 
-from rp_agent.raptor.wiring import MasterLink
+from rp_agent.raptor.link import MasterLink
 from rp_api.loop.event_loop import Loop
 from rp_api.raptor_link import link_file
 from rp_api.transport.access import Access

@@ -20,7 +20,7 @@ import zmq
 from rp_agent.calls import Calls
 from rp_agent.endpoint import Endpoint
 from rp_agent.raptor.component import Raptor
-from rp_agent.raptor.wiring import MasterLink
+from rp_agent.raptor.link import MasterLink
 from rp_agent.task import AgentTask
 from rp_api.constants import RAPTOR_MASTER
 from rp_api.endpoint.visitor import endpoint_file

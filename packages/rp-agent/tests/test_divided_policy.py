@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from scheduler_support import Bench, a_task
 
-from rp_agent.scheduler.component import find
+from rp_agent.scheduler.component import find_policy
 from rp_agent.scheduler.policies.divided import Divided
 from rp_agent.task import AgentTask
 
@@ -18,7 +18,7 @@ def bench(nodes: int = 4, count: int = 2, **values: Any) -> Bench:
 
 
 def test_it_is_the_default_where_tasks_are_launched_into_virtual_machines() -> None:
-    assert find({'launch_methods': {'order': ['PRTE', 'SSH']}}) is Divided
+    assert find_policy({'launch_methods': {'order': ['PRTE', 'SSH']}}) is Divided
 
 
 def test_no_task_spans_two_machines() -> None:

@@ -13,7 +13,7 @@ import pytest
 from launch_method_support import METHODS, SETTING, on
 from programs_support import program
 
-from rp_agent.executor.launching.launchers import MpiPrograms
+from rp_agent.executor.launching.mpi_programs import MpiPrograms
 from rp_agent.launch_method.find import Methods, choose
 from rp_agent.launch_method.mpi_library import MPICH, OPEN_MPI, Linked, of_executable, of_python
 from rp_agent.launch_method.mpirun import Mpiexec

@@ -12,7 +12,7 @@ from scheduler_support import Bench, a_slot, a_task
 
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler import component, policy
-from rp_agent.scheduler.component import find
+from rp_agent.scheduler.component import find_policy
 from rp_agent.scheduler.policies.continuous import Continuous
 from rp_agent.scheduler.policies.jsrun import JsrunPolicy
 from rp_agent.scheduler.policies.torus import Grid, Torus
@@ -29,21 +29,21 @@ from rp_api.failures.kinds import DESCRIPTION, NODE
                                   'CONTINUOUS_ORDERED', 'CONTINUOUS_RECONFIG', 'FLUX', 'HOMBRE', 'NOOP', 'TAGGED',
                                   'TORUS'])
 def test_each_name_is_a_policy(name: str) -> None:
-    assert issubclass(find({'agent_scheduler': name}), policy.Policy)
+    assert issubclass(find_policy({'agent_scheduler': name}), policy.Policy)
 
 
 def test_the_default_is_continuous() -> None:
-    assert find({}) is Continuous
-    assert find({'agent_scheduler': 'CONTINUOUS', 'launch_methods': {'order': ['FORK']}}) is Continuous
+    assert find_policy({}) is Continuous
+    assert find_policy({'agent_scheduler': 'CONTINUOUS', 'launch_methods': {'order': ['FORK']}}) is Continuous
 
 
 def test_jsrun_brings_its_own_policy() -> None:
-    assert find({'agent_scheduler': 'CONTINUOUS', 'launch_methods': {'order': ['JSRUN', 'FORK']}}) is JsrunPolicy
+    assert find_policy({'agent_scheduler': 'CONTINUOUS', 'launch_methods': {'order': ['JSRUN', 'FORK']}}) is JsrunPolicy
 
 
 def test_an_unknown_name_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(PlatformError, match=r"'FIFO' of the platform is unknown, installed are CONTINUOUS, CONT"):
-        find({'agent_scheduler': 'FIFO'})
+        find_policy({'agent_scheduler': 'FIFO'})
 
 
 # CONTINUOUS

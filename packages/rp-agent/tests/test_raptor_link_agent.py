@@ -13,8 +13,8 @@ import pytest
 import zmq
 from pipeline_support import ALL, LAYOUTS, Agent
 
-from rp_agent.raptor import wiring
-from rp_agent.raptor.submissions import find_program
+from rp_agent.raptor import link
+from rp_agent.raptor.start import find_program
 from rp_agent.task import AgentTask, Description
 from rp_api import constants as c
 from rp_api import distributions, states
@@ -188,8 +188,8 @@ def test_remains_of_a_killed_master(tmp_path: Path) -> None:
         directory.mkdir(mode=0o700)
         if directory != begun:   # one that was killed when it cleaned up
             (directory / 's').touch()
-        wiring.remove_leftovers(str(tmp_path), 'raptor.0', f'ipc://{directory}/s')
-    wiring.remove_leftovers(str(tmp_path), 'raptor.0', 'tcp://10.0.0.1:7')
+        link.remove_leftovers(str(tmp_path), 'raptor.0', f'ipc://{directory}/s')
+    link.remove_leftovers(str(tmp_path), 'raptor.0', 'tcp://10.0.0.1:7')
     assert sorted(path.name for path in tmp_path.iterdir()) == ['mine']
     assert (others / 's').exists()
 

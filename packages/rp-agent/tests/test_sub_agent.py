@@ -120,8 +120,7 @@ def test_pilot_cannot_go_on_without_a_component(make: Callable[..., Agent], comp
     agent.run(agent.task())
     (reason,) = agent.broken
     assert reason.startswith(f'has lost its last {component}: sub-agent {component}.0000 (process ')
-    ended = states.CANCELED if component == 'agent_staging_input' else states.FAILED   # it has not started
-    assert [task.target_state for task in agent.out] == [ended]
+    assert [task.target_state for task in agent.out] == [states.FAILED]
 
 
 def test_stop_does_not_wait_for_the_dead(make: Callable[..., Agent]) -> None:

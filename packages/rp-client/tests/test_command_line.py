@@ -11,7 +11,8 @@ import pytest
 
 from rp_api.errors import PilotError
 from rp_client.cli import commands, program, stores
-from rp_client.cli.session import _counts, _state, shown_size
+from rp_client.cli.session import _counts, _state
+from rp_client.cli.tables import shown_size
 
 PLUGIN = '''
 def greet(arguments):

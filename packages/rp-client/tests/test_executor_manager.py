@@ -13,10 +13,10 @@ import pytest
 
 from rp_api.errors import LimitError
 from rp_client.executor.cached import CallCache
-from rp_client.executor.calls import PilotSize, Requirements, Shape
 from rp_client.executor.executor import Requests
 from rp_client.executor.manager import BrokenPilotExecutor, Manager
 from rp_client.executor.programs import Programs
+from rp_client.executor.requirements import PilotSize, Requirements, Shape
 
 LONG = 20.0
 

@@ -12,8 +12,10 @@ import pytest
 
 import radical.pilot as rp
 from rp_client.executor.allocation import describe
-from rp_client.executor.cached import DroppableFuture
-from rp_client.executor.calls import (
+from rp_client.executor.deferred import Waiting, futures_in, with_values
+from rp_client.executor.futures import DroppableFuture
+from rp_client.executor.programs import Program, Programs, texts
+from rp_client.executor.requirements import (
     PilotSize,
     RankNeed,
     Requirements,
@@ -25,8 +27,6 @@ from rp_client.executor.calls import (
     most_ranks,
     ranks_of_workers,
 )
-from rp_client.executor.deferred import Waiting, futures_in, with_values
-from rp_client.executor.programs import Program, Programs, texts
 
 NODE = PilotSize(8, 2, 1)
 TWO = PilotSize(16, 4, 2)

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from rp_api import states
-from rp_client.engine import engine
+from rp_client.engine import interrupts
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -77,7 +77,7 @@ class _Display:
 
     def show(self, arrived: int, total: int) -> None:
         """Draw the present states; the first call takes the terminal, unless another display has it."""
-        with engine.postponed(), suppress(OSError, ValueError):   # the terminal may be closed by now
+        with interrupts.postponed(), suppress(OSError, ValueError):   # the terminal may be closed by now
             if self._live is None:
                 if not TERMINAL.acquire(blocking=False):
                     return
@@ -91,7 +91,7 @@ class _Display:
     def close(self) -> None:
         """Erase what was drawn."""
         if self._live is not None:
-            with engine.postponed(), suppress(OSError, ValueError):
+            with interrupts.postponed(), suppress(OSError, ValueError):
                 self._live.stop()
             TERMINAL.release()
 

@@ -23,7 +23,7 @@ from rp_api.description.html_table import html_table
 from rp_api.errors import CoordinationError, sentence
 from rp_api.platforms.registry import PlatformRegistry
 from rp_api.system import limits
-from rp_client.engine import engine
+from rp_client.engine import interrupts
 from rp_client.engine.engine import Engine
 from rp_client.flow.calls import PilotCalls
 from rp_client.flow.uids import Uids
@@ -240,7 +240,7 @@ class Session(OldMethods):
         if not self._engine.process.here:   # a fork of the application: its parent owns the session
             return
         try:
-            with engine.postponed():
+            with interrupts.postponed():
                 begins = self._begins_to_close()
                 if begins:
                     self._close(leave=not options.get('terminate', True))

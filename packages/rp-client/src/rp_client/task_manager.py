@@ -41,7 +41,7 @@ from rp_client.old_names import OldMethods
 from rp_client.pilot import Pilot
 from rp_client.raptor import Descriptions, RaptorMaster, RaptorWorker, kind_of, of_mode
 from rp_client.scheduler.base import TaskScheduler
-from rp_client.scheduler.component import TaskScheduling, find
+from rp_client.scheduler.component import TaskScheduling, find_scheduler
 from rp_client.stager.input import TaskStagingInput
 from rp_client.stager.output import TaskStagingOutput, open_output
 from rp_client.sweep import ChunkTask, Sweep
@@ -91,7 +91,7 @@ class TaskManager(OldMethods):
                  _uid: str = '') -> None:
         self.scheduler = _scheduler_name(cfg, scheduler)
         self._no_pilot_timeout = _checked_timeout(no_pilot_timeout)
-        task_scheduler = find(self.scheduler)()
+        task_scheduler = find_scheduler(self.scheduler)()
         self._session = session
         self._engine = engine_of(session)
         self.uid = session._register_tmgr(self, _uid)

@@ -1,4 +1,4 @@
-"""Functions of an executor, and how they are sent to workers.
+"""Functions of an executor, methods of workers and communicators, and how they are sent to workers.
 
 A function travels as it is at the call. One that is called again, and has not changed, is defined at the masters once,
 and calls refer to it. A definition lives as long as the executor. Lambdas made in a loop must not pile up, nor the
@@ -25,6 +25,9 @@ from rp_raptor.wire.store import ValueStore
 
 _MOST_VERSIONS = 16
 """Definitions of one function; it is sent with each call when it has changed more often."""
+
+_objects: list[Any] = []   # the worker object of this process, if it is a rank
+Arguments = tuple[list[Any], dict[str, Any]]
 
 
 class PreparedDefinition(NamedTuple):
@@ -134,9 +137,6 @@ def call_along(*given: Any) -> Any:
     return restored(*args, **kwargs)
 
 
-_objects: list[Any] = []   # the worker object of this process, if it is a rank
-
-
 class WorkerMethod:
     """A method of the worker object, as a function for streams, executors and tasks; made by `worker_method`."""
 
@@ -203,9 +203,6 @@ def find_method(worker: Any, name: str) -> Any:
                  and callable(own.get(each, getattr(type(worker), each, None)))]
         raise ValueError(f'{type(worker).__name__} has no method {name!r}; its methods are {", ".join(found)}')
     return method
-
-
-Arguments = tuple[list[Any], dict[str, Any]]
 
 
 def start_mpi(ranks: int) -> int:

@@ -40,6 +40,15 @@ BACKLOG = 4096
 PROBE_DELAY = 0.05
 """Seconds from the loss of a connection until the peers are looked for that were lost."""
 
+MAX_MESSAGES = 16384
+"""Messages in a queue at most."""
+
+MAX_BYTES = 64 << 20
+"""Bytes of the messages in a queue at most; a larger message is accepted by an empty queue."""
+
+_REMEMBERED = 65536
+"""Putters whose last number is remembered."""
+
 
 class QueueServer:
     """A queue and its socket (ROUTER)."""
@@ -169,16 +178,6 @@ def _serve(config: dict[str, Any], loop: Loop, stack: ExitStack) -> None:
 def _remove(path: str) -> None:
     with suppress(FileNotFoundError):
         os.unlink(path)
-
-
-MAX_MESSAGES = 16384
-"""Messages in a queue at most."""
-
-MAX_BYTES = 64 << 20
-"""Bytes of the messages in a queue at most; a larger message is accepted by an empty queue."""
-
-_REMEMBERED = 65536
-"""Putters whose last number is remembered."""
 
 
 class Delivery(NamedTuple):

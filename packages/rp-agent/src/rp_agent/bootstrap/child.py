@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import selectors
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from types import TracebackType
 
+from rp_agent.bootstrap.failure import TAIL, BootstrapError
 from rp_agent.lineage import die_with_parent
-from rp_api.system import private, signals
+from rp_api.system import signals
 
 FAILED = 30
 """Exit code of the bootstrap after an agent has failed."""
@@ -163,28 +161,3 @@ def _how(code: int) -> str:
 def _last(words: str) -> str:
     """Return the last line of the output as a part of a sentence."""
     return f': {words.splitlines()[-1].removeprefix("rp-agent: ")}' if words else ''
-
-
-FILE = 'bootstrap_0.failed'
-
-TAIL = 2048
-"""Bytes of output in the report."""
-
-
-class BootstrapError(Exception):
-    """The bootstrap cannot continue. Holds an exit code, a sentence, and a log file (or '') with its last lines."""
-
-    def __init__(self, code: int, sentence: str, file: str = '', tail: str = '') -> None:
-        super().__init__(sentence)
-        self.code = code
-        self.file = file
-        self.tail = tail
-
-
-def report(stage: int, error: BootstrapError) -> None:
-    """Write the error to standard error and to the report file; ignore a full disk."""
-    print(f'stage {stage}: {error}', file=sys.stderr)
-    content = json.dumps({'stage': stage, 'exit_code': error.code, 'sentence': str(error), 'file': error.file,
-                          'tail': error.tail})
-    with suppress(OSError):
-        private.write_file(FILE, f'{content}\n'.encode())

@@ -19,7 +19,8 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from rp_agent.bootstrap import environment, stage_2
-from rp_agent.bootstrap.child import BootstrapError, BootstrapProcess, report
+from rp_agent.bootstrap.child import BootstrapProcess
+from rp_agent.bootstrap.failure import BootstrapError, report
 from rp_agent.lineage import die_with_parent
 from rp_api.system import private, signals
 from rp_api.system.host import with_home
@@ -28,6 +29,14 @@ AGENT = 'agent_0'
 
 CONFIG_ERROR, PREPARATION_ERROR = 20, 21
 STARTED_AGAIN = 24
+_MONGODB = re.compile(r'(mongodb://(?:[^/@?]*@)?)([^/?]*)/?([^?]*)\??(.*)', re.DOTALL)
+NETWORK_ERROR, CLOCK_ERROR = 22, 23
+
+CONNECT_TIMEOUT = 5.0
+"""Seconds that a hub may take to answer."""
+
+MOST_SKEW = 6 * 3600.0
+"""Maximum clock difference in seconds. A larger one makes traces useless and certificates invalid."""
 
 
 def main() -> int:
@@ -103,13 +112,6 @@ def _record(event: str, config: Mapping[str, Any]) -> None:
             file.write(f'{time.time():.7f},{event},bootstrap_0,MainThread,{config["pilot"]},,\n')
 
 
-if __name__ == '__main__':
-    sys.exit(main())
-
-
-_MONGODB = re.compile(r'(mongodb://(?:[^/@?]*@)?)([^/?]*)/?([^?]*)\??(.*)', re.DOTALL)
-
-
 def through_tunnel(access: Mapping[str, Any], socket: str) -> dict[str, Any]:
     """Return the access parameters with the endpoint replaced by the path of a socket."""
     if access.get('backend') != 'mongodb':
@@ -125,15 +127,6 @@ def _mongodb(url: str, socket: str) -> str:
     given = [option for option in options.split('&') if option and not option.lower().startswith(
         ('replicaset=', 'directconnection='))]
     return f'{begin}{quote(socket, safe="")}/{database}?{"&".join([*given, "directConnection=true"])}'
-
-
-NETWORK_ERROR, CLOCK_ERROR = 22, 23
-
-CONNECT_TIMEOUT = 5.0
-"""Seconds that a hub may take to answer."""
-
-MOST_SKEW = 6 * 3600.0
-"""Maximum clock difference in seconds. A larger one makes traces useless and certificates invalid."""
 
 
 def check_clock(submitted: float, now: float, files: float) -> None:
@@ -189,3 +182,7 @@ def _connected(scheme: str, host: str | None, port: int | None, path: str) -> so
 
 def _hours(seconds: float) -> str:
     return f'{seconds / 3600:.0f} hours'
+
+
+if __name__ == '__main__':
+    sys.exit(main())

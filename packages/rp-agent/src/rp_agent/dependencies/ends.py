@@ -8,6 +8,15 @@ from typing import Any, NamedTuple
 from rp_api import states
 from rp_api.description.after import DONE, FAILED
 
+LINKS = 4
+"""Tasks at each end of the chain that are named; those in between are left out."""
+
+MAX_ERROR_CHARS = 300
+"""Characters of the error of a task that are repeated."""
+
+_LINK = ', which '
+_NOT_RUN = 'was not run: '
+
 
 class End(NamedTuple):
     """How a task has ended: its final state, and unless that is DONE, the reason (see `ending`)."""
@@ -20,16 +29,6 @@ class End(NamedTuple):
         if condition == DONE:
             return self.state == states.DONE
         return condition != FAILED or self.state != states.DONE
-
-
-LINKS = 4
-"""Tasks at each end of the chain that are named; those in between are left out."""
-
-MAX_ERROR_CHARS = 300
-"""Characters of the error of a task that are repeated."""
-
-_LINK = ', which '
-_NOT_RUN = 'was not run: '
 
 
 def not_run(uid: str, dependency: str, ending: str) -> str:

@@ -25,6 +25,7 @@ from rp_api.wire import codec
 from rp_profiling.write.tracer import Tracer
 
 _DONE = End(states.DONE)
+_PILOT = 'pilot:///'
 
 
 class DependencyPorts(NamedTuple):
@@ -177,9 +178,6 @@ def _whole(waiting: Waiting) -> NewTask:
 def _end(task: AgentTask) -> End:
     state = task.target_state or states.FAILED
     return End(state, ending(task.uid, state, {'exception': task.exception, 'exit_code': task.exit_code}))
-
-
-_PILOT = 'pilot:///'
 
 
 def on_this_pilot(description: Mapping[str, Any], uids: Collection[str]) -> list[dict[str, Any]]:

@@ -46,6 +46,10 @@ _EXECUTED = ('bin/activate', 'bin/python')
 _BUILDS = 'RP_BUILDS'
 """The variable with the path of an environment, in all tools that build it."""
 
+_IDENTIFIER = re.compile(r'[A-Za-z_][A-Za-z0-9_]*\Z')
+_OF_THE_SCRIPT = 'rp_'
+_UNSUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
+
 
 class BuildRequest(NamedTuple):
     """The work of a builder.
@@ -218,14 +222,6 @@ def _link(path: str, link: str) -> None:
         os.symlink(path, link)
 
 
-if __name__ == '__main__':
-    sys.exit(main())
-
-
-_IDENTIFIER = re.compile(r'[A-Za-z_][A-Za-z0-9_]*\Z')
-_OF_THE_SCRIPT = 'rp_'
-
-
 def shared(variables: Mapping[str, str], reserved: Sequence[str]) -> dict[str, str]:
     """Return the variables that an environment may set: identifiers that no pattern in `reserved` matches."""
     return {name: value for name, value in variables.items()
@@ -251,9 +247,6 @@ def _export(name: str, old: str, new: str) -> str:
     if old and new.startswith(f'{old}:'):
         return f'export {name}="${{{name}:+${name}:}}"{quote(new.removeprefix(f"{old}:"))}'
     return f'export {name}={quote(new)}'
-
-
-_UNSUPPORTED = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 
 
 def lock_path(directory: str) -> str:
@@ -295,3 +288,7 @@ class BuildLock:
                 raise
         finally:
             os.close(self.fd)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

@@ -34,6 +34,12 @@ from rp_api.system import private
 _CONTAINER = 'container'
 """The attribute of a task description."""
 
+_PLAIN = re.compile(r'[A-Za-z0-9@%+=:,./_-]+')
+"""A path that has the same meaning inside and outside of quotes."""
+
+_SHOWN = 3
+"""Number of nodes without a copy that a notice names."""
+
 
 class Preparation:
     """Prepares environments, and provides them to the tasks that wait for them.
@@ -133,13 +139,6 @@ def _enter(container: Mapping[str, Any], task: AgentTask) -> Mapping[str, str]:
     """Make a task run in the container of its environment."""
     task.description[_CONTAINER] = merged(container, task.description[_CONTAINER])
     return {}
-
-
-_PLAIN = re.compile(r'[A-Za-z0-9@%+=:,./_-]+')
-"""A path that has the same meaning inside and outside of quotes."""
-
-_SHOWN = 3
-"""Number of nodes without a copy that a notice names."""
 
 
 class OnNodes:

@@ -16,15 +16,7 @@ from functools import partial
 from typing import Any
 
 from rp_agent.executor import memory_failures
-from rp_agent.executor.launching.outcome import (
-    code_of,
-    exit_code_of_task,
-    fail,
-    named,
-    note_kills,
-    of_codes,
-    of_script,
-)
+from rp_agent.executor.launching import outcome
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import UNSTARTED, AgentTask
 from rp_api import states
@@ -198,16 +190,17 @@ class BaseExecutor(Component, ABC):
             script: The output file of a launch script; empty without one.
         """
         self._record(task.uid, 'task_run_stop')
-        task.exit_code = code_of(exit_code_of_task(codes), shell=shell) if codes else None
+        task.exit_code = outcome.code_of(outcome.exit_code_of_task(codes), shell=shell) if codes else None
         if ending is not None:
             self._record(task.uid, 'task_run_cancel_stop')
             ending.apply(task)
         elif task.exit_code == 0:
             task.target_state = states.DONE
         else:
-            note_kills(task, codes)
-            self._conclude(task, lambda: fail(task, explain(codes), {
-                **of_codes(codes, shell=shell), **(of_script(script) if script else {})}, output=script))
+            outcome.note_kills(task, codes)
+            self._conclude(task, lambda: outcome.fail(task, explain(codes), {
+                **outcome.of_codes(codes, shell=shell),
+                **(outcome.of_script(script) if script else {})}, output=script))
         self._hand_on(task)
 
     @staticmethod
@@ -227,7 +220,7 @@ class BaseExecutor(Component, ABC):
         """
         if not isinstance(error, LaunchRefused):
             task.broke(error, 'starting')
-        task.fail(named(error.__cause__ or error), str(error), LAUNCH, sentence=str(error))
+        task.fail(outcome.named(error.__cause__ or error), str(error), LAUNCH, sentence=str(error))
         self._record(task.uid, 'task_run_stop')
         self._hand_on(task)
 

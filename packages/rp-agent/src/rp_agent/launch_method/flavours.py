@@ -6,17 +6,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from rp_agent.launch_method import nodes
 from rp_agent.launch_method.base import Job, Program, Rank
 from rp_agent.launch_method.mpi_library import MPICH, OPEN_MPI
-from rp_agent.launch_method.nodes import (
-    MAX_HOSTS_IN_COMMAND,
-    NodeBlock,
-    blocks,
-    cores_of_each,
-    host_options,
-    parts,
-    ranges,
-)
 from rp_agent.launch_method.system import LaunchSystem
 from rp_api.errors import PlatformError
 
@@ -54,7 +46,8 @@ class Flavour:
 def open_mpi(job: Job, program: Program) -> Placement:
     """Place ranks for Open MPI: one host per rank. It passes only the variables that `-x` names to other nodes."""
     files: dict[str, str] = {}
-    argv = ['-np', str(len(job.ranks)), '--map-by', 'seq:OVERSUBSCRIBE', '--bind-to', 'none', *host_options(job, files)]
+    argv = ['-np', str(len(job.ranks)), '--map-by', 'seq:OVERSUBSCRIBE', '--bind-to', 'none',
+            *nodes.host_options(job, files)]
     if _independent(job):
         argv += _GO_ON_5 if program.flavour == 'Open MPI' and program.numbers >= (5,) else _GO_ON
     for name in job.variables:
@@ -72,10 +65,10 @@ def spectrum(job: Job, program: Program) -> Placement:
 
 def hydra(job: Job, _: Program) -> Placement:
     """Place ranks for Hydra, the launcher of MPICH and MVAPICH2. It passes the environment on and binds no rank."""
-    runs = blocks(job.ranks)
+    runs = nodes.blocks(job.ranks)
     argv = ['-np', str(len(job.ranks)), *(['-disable-auto-cleanup'] if _independent(job) else [])]
     environment = {'MV2_ENABLE_AFFINITY': '0'}   # the library of MVAPICH2 binds all programs to the same cores
-    if len(runs) <= MAX_HOSTS_IN_COMMAND:
+    if len(runs) <= nodes.MAX_HOSTS_IN_COMMAND:
         return Placement([[*argv, '-hosts', ','.join([f'{run.node}:{run.ranks}' for run in runs])]], {}, environment)
     path, files = _counted(job, runs)
     return Placement([[*argv, '-f', path]], files, environment)
@@ -83,7 +76,7 @@ def hydra(job: Job, _: Program) -> Placement:
 
 def intel(job: Job, _: Program) -> Placement:
     """Place ranks for Intel MPI: a Hydra whose binding and batch-system placement must be turned off."""
-    path, files = _counted(job, blocks(job.ranks))
+    path, files = _counted(job, nodes.blocks(job.ranks))
     return Placement([['-np', str(len(job.ranks)), '-machinefile', path]], files,
                      {'I_MPI_PIN': 'off', 'I_MPI_JOB_RESPECT_PROCESS_PLACEMENT': 'off'})
 
@@ -92,7 +85,7 @@ def pals(job: Job, _: Program) -> Placement:
     """Place ranks for HPE's PALS: it fills hosts in order, and binds ranks if each host uses the same cores."""
     placement = Placement([])
     first = 0
-    for number, part in enumerate(parts(blocks(job.ranks))):
+    for number, part in enumerate(nodes.parts(nodes.blocks(job.ranks))):
         ranks = sum([run.ranks for run in part])
         placement.options.append(['-np', str(ranks), '--envall', '--ppn', str(part[0].ranks), '--cpu-bind',
                                   _core_list(job.ranks[first:first + ranks], part)])
@@ -106,24 +99,24 @@ def _independent(job: Job) -> bool:
     return not job.mpi and len(job.ranks) > 1
 
 
-def _hosts_of_part(job: Job, part: Sequence[NodeBlock], number: int, files: dict[str, str]) -> tuple[str, str]:
-    if len(part) <= MAX_HOSTS_IN_COMMAND:
+def _hosts_of_part(job: Job, part: Sequence[nodes.NodeBlock], number: int, files: dict[str, str]) -> tuple[str, str]:
+    if len(part) <= nodes.MAX_HOSTS_IN_COMMAND:
         return '--hosts', ','.join([run.node for run in part])
     name = f'{job.uid}.{number}.hosts'
     files[name] = ''.join([f'{run.node}\n' for run in part])
     return '--hostfile', f'{job.sandbox}/{name}'
 
 
-def _counted(job: Job, runs: Sequence[NodeBlock]) -> tuple[str, dict[str, str]]:
+def _counted(job: Job, runs: Sequence[nodes.NodeBlock]) -> tuple[str, dict[str, str]]:
     """Return the path of a file that lists hosts with their numbers of ranks, and the file."""
     name = f'{job.uid}.hosts'
     return f'{job.sandbox}/{name}', {name: ''.join([f'{run.node}:{run.ranks}\n' for run in runs])}
 
 
-def _core_list(ranks: Sequence[Rank], part: Sequence[NodeBlock]) -> str:
+def _core_list(ranks: Sequence[Rank], part: Sequence[nodes.NodeBlock]) -> str:
     """Return the cores of the ranks of each node, such as `list:0-1:2-3`; `none` if they differ or are unknown."""
-    each = cores_of_each(ranks, part)
-    return 'list:' + ':'.join([ranges(cores) for cores in each]) if each else 'none'
+    each = nodes.cores_of_each(ranks, part)
+    return 'list:' + ':'.join([nodes.ranges(cores) for cores in each]) if each else 'none'
 
 
 _OMPI = ('OMPI_COMM_WORLD_RANK', 'PMIX_RANK')

@@ -38,6 +38,18 @@ NAME = 'agent_n'
 OUTPUT = f'{NAME}.err'
 
 _FORK = 'FORK'
+_MARK = 'RP_SUB_AGENT_ENDED'
+_READ = 65536
+
+# a batch system that signals the agent signals all processes: the sub-agent ignores it, and the script survives it
+_SCRIPT = """#!/bin/sh
+# Starts the sub-agent of the node that this runs on, and tells the agent when it has ended.
+trap : INT TERM HUP USR1 USR2 ALRM XCPU
+{command} 2>&1
+echo "{mark} $? ${{SLURMD_NODENAME:-$(uname -n)}} {rank}"
+"""
+
+Ended = Callable[[int, int], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,21 +176,6 @@ def _script(sandbox: str) -> str:
 def _some(ranks: Sequence[Rank]) -> str:
     names = [rank.node for rank in ranks[:5]]
     return ', '.join(names) + (f' and {len(ranks) - 5} more' if len(ranks) > 5 else '')
-
-
-_MARK = 'RP_SUB_AGENT_ENDED'
-
-_READ = 65536
-
-# a batch system that signals the agent signals all processes: the sub-agent ignores it, and the script survives it
-_SCRIPT = """#!/bin/sh
-# Starts the sub-agent of the node that this runs on, and tells the agent when it has ended.
-trap : INT TERM HUP USR1 USR2 ALRM XCPU
-{command} 2>&1
-echo "{mark} $? ${{SLURMD_NODENAME:-$(uname -n)}} {rank}"
-"""
-
-Ended = Callable[[int, int], object]
 
 
 def script(command: Sequence[str], rank_variables: Sequence[str]) -> str:

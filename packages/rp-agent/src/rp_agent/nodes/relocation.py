@@ -25,7 +25,7 @@ from rp_agent.lifetime import job_age
 from rp_agent.nodes import node_launch
 from rp_agent.nodes.child import how_it_ended, tail
 from rp_agent.nodes.node_agent import environment_on_node
-from rp_agent.resource_manager import batch, binding
+from rp_agent.resource_manager import binding, shape
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.resource_manager.pilot import allocation_of, as_plain, from_plain
 from rp_api.errors import PlatformError
@@ -70,7 +70,7 @@ def config_on_node(config: Mapping[str, Any]) -> dict[str, Any]:
 def arrive(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration of an agent that was launched on its node: with the devices of this host."""
     allocation = from_plain(config['allocation'])
-    here = batch.bound(replace(allocation, elsewhere=allocation.elsewhere[1:]), 0, os.environ)
+    here = shape.bound(replace(allocation, elsewhere=allocation.elsewhere[1:]), 0, os.environ)
     if 'gpus_of_node' in config:   # a partition may have only some of the GPUs
         here = replace(here, gpu_ids=binding.some_gpu_ids(os.environ, config['gpus_of_node']))
     found = {name: value for name, value in config.items() if name != 'relocated'}

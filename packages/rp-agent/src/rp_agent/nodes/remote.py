@@ -29,6 +29,15 @@ Send = Callable[[list[Item]], object]
 BULK = 512
 """Most tasks in one item."""
 
+_FILLED_IN = ('state', 'target_state', 'exit_code', 'stdout', 'stderr', 'return_value', 'exception',
+              'exception_detail', 'error', 'output_files')
+
+_FRESH = AgentTask('', {}, '', '')
+_AS_FRESH = tuple((name, getattr(_FRESH, name)) for name in _FILLED_IN)
+
+_OF_SCHEDULER = 'scheduler.'
+"""Prefix of the scheduler's keys in `extra`, which stay in Agent_0."""
+
 
 def with_tasks(component: str, op: str, tasks: Sequence[Any]) -> list[Item]:
     """Return items that carry these tasks, which are plain data."""
@@ -134,16 +143,6 @@ class Remote:
         task = self.tasks.pop(uid)
         apply(task, filled_in)
         return task
-
-
-_FILLED_IN = ('state', 'target_state', 'exit_code', 'stdout', 'stderr', 'return_value', 'exception',
-              'exception_detail', 'error', 'output_files')
-
-_FRESH = AgentTask('', {}, '', '')
-_AS_FRESH = tuple((name, getattr(_FRESH, name)) for name in _FILLED_IN)
-
-_OF_SCHEDULER = 'scheduler.'
-"""Prefix of the scheduler's keys in `extra`, which stay in Agent_0."""
 
 
 def to_wire(task: AgentTask) -> list[Any]:

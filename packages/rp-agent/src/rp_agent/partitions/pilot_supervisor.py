@@ -53,6 +53,9 @@ DRAIN = 0.25
 SPEAKING = 2.0
 """Seconds to wait for the delivery of the last reports on partitions."""
 
+NAME = 'keeper'
+"""Uid of the reporter at the coordinator."""
+
 
 class PilotSupervisor:
     """The supervisor of a pilot: starts and watches the agents of its partitions, and ends the pilot."""
@@ -285,10 +288,6 @@ class PilotSupervisor:
         self._tracer.flush()
         self._link.report_end(self._config, *self._ending, {'resource_details': self._allocation.details()},
                               self._by_signal)
-
-
-NAME = 'keeper'
-"""Uid of the reporter at the coordinator."""
 
 
 class ProxyReporter:

@@ -39,6 +39,18 @@ _EXECUTED = 'scheduler.executed'
 
 _EXECUTING = states.TASK.value(states.AGENT_EXECUTING)
 
+CHECK_TIMEOUT = 60.0
+"""Seconds that a command of `expect` may take."""
+
+_SEARCHED_BYTES = 1 << 20
+"""Bytes at the end of the standard error that are searched for patterns."""
+
+_SHOWN_CHARS = 200
+"""Characters of the output of a command that a message quotes."""
+
+_CHECK = 'out=$(eval "$1" 2>&1); printf "%s\\n%s" "$?" "$out"'
+"""A shell that tells the exit code of a command: the agent's executors may collect its process first."""
+
 
 class AttemptPorts(NamedTuple):
     """Callbacks to the pipeline."""
@@ -248,19 +260,6 @@ class Attempts:
         task.clear()
         reset(task)
         self._ports.again(task)
-
-
-CHECK_TIMEOUT = 60.0
-"""Seconds that a command of `expect` may take."""
-
-_SEARCHED_BYTES = 1 << 20
-"""Bytes at the end of the standard error that are searched for patterns."""
-
-_SHOWN_CHARS = 200
-"""Characters of the output of a command that a message quotes."""
-
-_CHECK = 'out=$(eval "$1" 2>&1); printf "%s\\n%s" "$?" "$out"'
-"""A shell that tells the exit code of a command: the agent's executors may collect its process first."""
 
 
 def examine(task: AgentTask) -> tuple[str, str]:

@@ -31,20 +31,11 @@ from rp_agent.executor.registry import AnyExecutor
 from rp_agent.lifetime import in_batch
 from rp_agent.nodes.remote import Remote
 from rp_agent.nodes.sub_agents import SubAgents
-from rp_agent.pipeline import task_copies
+from rp_agent.pipeline import retry, task_copies
 from rp_agent.pipeline.batching import Gather
 from rp_agent.pipeline.job_end import TaskRun, Verdict, exited, verdict
 from rp_agent.pipeline.node_health import ROW, NodeHealth
 from rp_agent.pipeline.platform_commands import with_commands
-from rp_agent.pipeline.retry import (
-    concerns_attempts,
-    history_of,
-    is_last,
-    limits_of,
-    may_run_again,
-    reset,
-    restarts,
-)
 from rp_agent.pipeline.task_copies import TaskCopies
 from rp_agent.prerequisites.needs import has_needs
 from rp_agent.raptor.task_kind import concerns_raptor, divided
@@ -133,7 +124,7 @@ class Pipeline:
         self._stopping = False
         self._told_to_end: set[str] = set()   # executors in sub-agents that got SIGTERM
         self._job_ends = False   # whether runs that end now are parts of the end of the job
-        self._held_back = HeldBack(loop, in_job=in_batch(config['platform']), restarts=restarts,
+        self._held_back = HeldBack(loop, in_job=in_batch(config['platform']), restarts=retry.restarts,
                                    is_doubtful=self._is_doubtful)
         self._wiring: Wiring | None = None   # made for the first task that concerns RAPTOR
         self._raptor: Raptor | None = None
@@ -198,7 +189,7 @@ class Pipeline:
 
     @step('taking it')
     def _enter(self, tasks: list[AgentTask]) -> None:
-        if any(map(concerns_attempts, differing(tasks))):
+        if any(map(retry.concerns_attempts, differing(tasks))):
             tasks = self._with_attempts().checked(tasks)
         self._to_input(tasks)
 
@@ -254,7 +245,7 @@ class Pipeline:
             self._scheduler.launch_again(task)
             return
         self._scheduler.release([task])
-        reset(task)
+        retry.reset(task)
         self._admit([task])
 
     def stage_output(self, task: AgentTask) -> None:
@@ -426,7 +417,7 @@ class Pipeline:
                     part.take_back(task)
             if task.placement is not None:
                 self._scheduler.release([task])
-                reset(task)
+                retry.reset(task)
         return not self._holds(task)
 
     def _give_up(self, task: AgentTask) -> None:
@@ -526,9 +517,9 @@ class Pipeline:
 
     def _is_doubtful(self, task: AgentTask) -> bool:
         """Return whether the failure of a task may be a sign of the end of the job."""
-        if (task.error or {}).get('kind') not in (EXIT, SIGNAL) or not restarts(task):
+        if (task.error or {}).get('kind') not in (EXIT, SIGNAL) or not retry.restarts(task):
             return False
-        run = TaskRun(task.target_state, restartable=True, killed=is_killed(task), last=is_last(task))
+        run = TaskRun(task.target_state, restartable=True, killed=is_killed(task), last=retry.is_last(task))
         return verdict(run, ending=False, left=self._ports.left_s()) is Verdict.LATE
 
     def _end_execution(self, tasks: list[AgentTask]) -> None:
@@ -557,7 +548,8 @@ class Pipeline:
             if gone:
                 self._leave(gone)
         if self._attempts is not None:
-            mine = [task for task in tasks if concerns_attempts(task) and not isinstance(task, task_copies.TaskCopy)]
+            mine = [task for task in tasks
+                    if retry.concerns_attempts(task) and not isinstance(task, task_copies.TaskCopy)]
             if mine:
                 self._attempts.put(mine)
                 tasks = [task for task in tasks if task not in mine]
@@ -569,7 +561,8 @@ class Pipeline:
         if self._attempts is None:
             from rp_agent.pipeline.attempts import AttemptPorts, Attempts
 
-            self._attempts = Attempts(self._loop, self._offload, self._scheduler.tracer, limits_of(self._allocation),
+            self._attempts = Attempts(self._loop, self._offload, self._scheduler.tracer,
+                                      retry.limits_of(self._allocation),
                                       AttemptPorts(self._to_output, self._leave, self._attempt, self._report))
         return self._attempts
 
@@ -627,7 +620,7 @@ class Pipeline:
             tasks, pool.unassigned = tasks + pool.unassigned, []
         if remote.component == EXECUTING:
             if not pool.lost and not self._stopping:   # others can run them
-                again = [task for task in tasks if may_run_again(task, remote.came)]
+                again = [task for task in tasks if retry.may_run_again(task, remote.came)]
                 tasks = [task for task in tasks if task not in again]
                 self._executors.left(again)
                 self._restart(again, reason)
@@ -640,18 +633,23 @@ class Pipeline:
     def _stage_again(self, component: str, tasks: list[AgentTask], reason: str) -> None:
         """Give the tasks of a stager that has died to another one; end those for which that is impossible.
 
-        Actions that are repeated have the same result, or fail as their source was moved. Only output of which parts
-        may be removed cannot be told from output that was never written.
+        Repeated actions have the same result, or fail because their source was moved. Output with `cleanup` is not
+        staged again: what is missing may have been removed, or never written.
         """
         pool, of_input = self._pools[component], component == STAGING_INPUT
         again: list[AgentTask] = []
         ended: list[AgentTask] = []
         for task in tasks:
-            removed = task.state == states.AGENT_STAGING_OUTPUT and task.description['cleanup']
-            ends = self._stopping or task.cancelled if of_input else removed
+            if of_input:
+                ends = self._stopping or task.cancelled
+            else:
+                ends = task.state == states.AGENT_STAGING_OUTPUT and task.description['cleanup']
             (ended if pool.lost or ends else again).append(task)
-            if pool.lost or (ends and self._job_ends):
-                task.cancel(reason) if of_input else exited(task)   # it has not started, or its run is lost
+        for task in ended if self._job_ends else ():
+            if of_input:
+                task.cancel(reason)   # it has not started
+            else:
+                exited(task)   # its run is lost
         _end(ended, reason, LOST)
         if ended:
             self._leave(ended)
@@ -674,7 +672,7 @@ class Pipeline:
             reason = self._spread_failures.pop(task.uid, None)
             if reason is not None and task.target_state == states.CANCELED and not task.cancelled:
                 task.target_state = None
-                again.append(task) if may_run_again(task, True) else _end_of_node([task], reason)
+                again.append(task) if retry.may_run_again(task, True) else _end_of_node([task], reason)
                 if task in again:
                     self._restart([task], reason)
         return [task for task in tasks if task not in again]
@@ -688,7 +686,7 @@ class Pipeline:
         if len(self._lost_nodes) == len(self._names):
             self._ports.broken(f'has lost its last node: {reason}')
             self._stopping = True
-        again = [task for task in tasks if not self._stopping and may_run_again(task, remote.came)]
+        again = [task for task in tasks if not self._stopping and retry.may_run_again(task, remote.came)]
         others = [task for task in tasks if task not in again]
         _end_of_node(others, f'node {self._names[remote.node]} is lost: {reason}')
         self._executed(others)
@@ -722,7 +720,7 @@ class Pipeline:
         if tasks:
             self._scheduler.release(tasks)
             for task in tasks:
-                reset(task)
+                retry.reset(task)
             self._admit(tasks)
 
     def _restart(self, tasks: list[AgentTask], reason: str) -> None:
@@ -749,8 +747,8 @@ def _only(pool: InstancePool[Any]) -> Member | None:
 def _end_of_node(tasks: Sequence[AgentTask], reason: str) -> None:
     """Set the final state of tasks of a lost node that do not run again."""
     for task in tasks:
-        history = history_of(task)
-        if not task.cancelled and restarts(task, NODE) and is_suspect(history):
+        history = retry.history_of(task)
+        if not task.cancelled and retry.restarts(task, NODE) and is_suspect(history):
             reason_of_task = suspicion(task.uid, history, reason)
             task.fail(repr(RuntimeError(reason_of_task)), reason_of_task, NODE, sentence=reason_of_task, lost=DEATH)
         else:

@@ -16,10 +16,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rp_agent.raptor import submissions
+from rp_agent.raptor import start
 from rp_agent.raptor.master import Master, how_it_ended
 from rp_agent.raptor.master_registry import MasterRegistry, fail
-from rp_agent.raptor.submissions import RaptorPorts, Submissions, apply, has_run, with_told
+from rp_agent.raptor.ports import RaptorPorts
+from rp_agent.raptor.results import apply, has_run
+from rp_agent.raptor.submissions import Submissions, with_told
 from rp_agent.raptor.waits import Waits
 from rp_agent.task import AgentTask, Description
 from rp_api import states
@@ -120,7 +122,7 @@ class Raptor(Component):
     def _can_start(self, task: AgentTask) -> bool:
         """Return whether a master or worker has a program; if not, its task fails."""
         try:
-            submissions.find_program(task.description, self._ports.environment)
+            start.find_program(task.description, self._ports.environment)
         except Exception as error:   # concerns this task alone
             if not isinstance(error, ValueError):
                 task.broke(error, 'starting')

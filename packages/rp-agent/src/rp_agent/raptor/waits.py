@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rp_agent.raptor.master import Master
 from rp_agent.raptor.master_registry import MasterRegistry
-from rp_agent.raptor.submissions import RaptorPorts
+from rp_agent.raptor.ports import RaptorPorts
 from rp_agent.task import AgentTask
 from rp_api import states
 

@@ -20,6 +20,17 @@ from rp_api.loop.event_loop import Loop, Timer
 from rp_api.system.host import host_id
 from rp_profiling.write.tracer import Tracer
 
+DELIVERY_TIMEOUT = 2.0
+"""Seconds until updates that the coordinator has not acknowledged are written to disk."""
+
+SETTLE_TIMEOUT = 15.0
+"""Further seconds to wait for the acknowledgement while the coordinator is connected."""
+
+_log = logging.getLogger('radical.pilot.agent')
+
+RETURN_TIMEOUT = 5.0
+"""Seconds that a client has to restart a hub that has died."""
+
 
 class CoordinatorLink:
     """The link of the agent or supervisor of a pilot to the coordinator.
@@ -123,13 +134,6 @@ class CoordinatorLink:
         raise CoordinationError(self.refusal)
 
 
-DELIVERY_TIMEOUT = 2.0
-"""Seconds until updates that the coordinator has not acknowledged are written to disk."""
-
-SETTLE_TIMEOUT = 15.0
-"""Further seconds to wait for the acknowledgement while the coordinator is connected."""
-
-
 class FinalReport:
     """The report of a pilot's final state, after all updates of its tasks; `over()` is called when it is acknowledged.
 
@@ -170,12 +174,6 @@ class FinalReport:
             self._over()
         else:
             self._loop.call_later(SETTLE_TIMEOUT, self._over)
-
-
-_log = logging.getLogger('radical.pilot.agent')
-
-RETURN_TIMEOUT = 5.0
-"""Seconds that a client has to restart a hub that has died."""
 
 
 class CoordinatorLoss:

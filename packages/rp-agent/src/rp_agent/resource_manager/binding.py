@@ -11,6 +11,12 @@ from rp_agent.resource_manager import machine
 from rp_agent.resource_manager.base import Domain
 from rp_agent.resource_manager.machine import listdir, read
 
+_CPUS = 'sys/devices/system/cpu'
+_NODES = 'sys/devices/system/node'
+_PCI = 'sys/bus/pci/devices'
+_NVIDIA = 'proc/driver/nvidia/gpus'
+_AMD = 'sys/class/kfd/kfd/topology/nodes'
+
 
 def of_this_host(cores: int, gpus: int, blocked: tuple[int, ...],
                  threads: int) -> tuple[tuple[int, ...], tuple[Domain, ...]]:
@@ -58,13 +64,6 @@ def _domains(cpus: tuple[int, ...], gpus: int) -> tuple[Domain, ...]:
     found = ((tuple(core for core, cpu in enumerate(cpus) if node_of.get(cpu) == node),
               tuple(gpu for gpu, place in enumerate(near) if place == node)) for node in sorted(nodes))
     return tuple(domain for domain in found if domain[0])
-
-
-_CPUS = 'sys/devices/system/cpu'
-_NODES = 'sys/devices/system/node'
-_PCI = 'sys/bus/pci/devices'
-_NVIDIA = 'proc/driver/nvidia/gpus'
-_AMD = 'sys/class/kfd/kfd/topology/nodes'
 
 
 def numa_nodes(root: Path = Path('/')) -> dict[int, list[int]]:

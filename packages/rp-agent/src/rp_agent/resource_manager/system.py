@@ -1,4 +1,4 @@
-"""The agent's host as resource managers see it: environment, files, programs, names.
+"""The agent's host as resource managers see it: environment, files, programs, names; and the health of other hosts.
 
 Resource managers access the host only through this class, so that tests can replace it.
 """
@@ -16,6 +16,14 @@ from rp_api.errors import PlatformError
 
 COMMAND_TIMEOUT = 20.0
 """Seconds that a program of a batch system may take to answer."""
+
+NODE_TIMEOUT = 15.0
+"""Seconds that a node may take to answer."""
+
+AT_ONCE = 64
+_SSH = ('ssh', '-oBatchMode=yes', '-oForwardAgent=no', '-oLogLevel=ERROR',
+        # forward nothing to the node, and keep the user's known_hosts file unchanged
+        '-oStrictHostKeyChecking=no', '-oUserKnownHostsFile=/dev/null')
 
 
 class System:
@@ -86,16 +94,6 @@ def _is_own(family: int, address: tuple[str | int, ...] | tuple[int, bytes]) -> 
         except OSError:
             return False
     return True
-
-
-NODE_TIMEOUT = 15.0
-"""Seconds that a node may take to answer."""
-
-AT_ONCE = 64
-
-_SSH = ('ssh', '-oBatchMode=yes', '-oForwardAgent=no', '-oLogLevel=ERROR',
-        # forward nothing to the node, and keep the user's known_hosts file unchanged
-        '-oStrictHostKeyChecking=no', '-oUserKnownHostsFile=/dev/null')
 
 
 def sick(names: Sequence[str]) -> dict[str, str]:

@@ -29,6 +29,8 @@ _MAX_LISTED = 5
 """Most names and reasons that a failure lists."""
 
 CallLater = Callable[[float, Callable[[], object]], object]
+GROUP = 'radical_pilot.scheduling_policies'
+DEFAULT = 'CONTINUOUS'
 
 
 class Scheduler(Component):
@@ -44,7 +46,7 @@ class Scheduler(Component):
         super().__init__(uid, tracer)
         self._slots = SlotMap(allocation.node_list(), allocation.domains)
         self._allocation = allocation
-        self._policy = find(config.get('platform') or {})(self._slots, allocation, config)
+        self._policy = find_policy(config.get('platform') or {})(self._slots, allocation, config)
         self._explicit = ExplicitSlots(self._slots, allocation.names)
         self._pool: WaitPool[Item] = WaitPool(self._slots)
         self._reservation: Reservation[Item] = Reservation(self._slots, self._pool, self, RESERVATION_DELAY)
@@ -342,11 +344,7 @@ def _some(texts: Sequence[str]) -> str:
     return ', '.join(texts[:_MAX_LISTED]) + (f' and {more} more' if more > 0 else '')
 
 
-GROUP = 'radical_pilot.scheduling_policies'
-DEFAULT = 'CONTINUOUS'
-
-
-def find(platform: Mapping[str, Any]) -> type[Policy]:
+def find_policy(platform: Mapping[str, Any]) -> type[Policy]:
     """Return the class of the platform's policy; raise `PlatformError`, which lists all names, if it is unknown."""
     name = platform.get('agent_scheduler') or DEFAULT
     if name == DEFAULT:

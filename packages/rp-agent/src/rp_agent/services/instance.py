@@ -1,4 +1,4 @@
-"""A service task in the agent: its settings, its current run, and the sentences about its end."""
+"""A service task in the agent: its settings, its port, its current run, and the sentences about its end."""
 
 from __future__ import annotations
 
@@ -22,6 +22,10 @@ from rp_api.system.readable import end_of
 
 _SHOWN = 1024
 """Bytes of each output that a message quotes."""
+
+_LOWEST = 10000
+_HIGHEST = 32767
+_RANGE = Path('/proc/sys/net/ipv4/ip_local_port_range')
 
 
 class ServiceTask:
@@ -132,11 +136,6 @@ def restarts_of(policy: Mapping[str, Any]) -> Restarts:
     """Return the count of restarts by the policy of a service, in which `limit` is also that of the delays."""
     limit = policy['limit']
     return Restarts(policy['attempts'], limit, min(policy['delay'], limit), limit, policy['factor'])
-
-
-_LOWEST = 10000
-_HIGHEST = 32767
-_RANGE = Path('/proc/sys/net/ipv4/ip_local_port_range')
 
 
 def free_port(used: Container[int], preferred: int = 0) -> int:

@@ -11,8 +11,8 @@ from rp_agent.instance_nodes import divide, parts
 from rp_agent.lifetime import in_batch, limit
 from rp_agent.pipeline import retry
 from rp_agent.resource_manager.base import Allocation
-from rp_agent.resource_manager.batch import Shape
 from rp_agent.resource_manager.granted import Node
+from rp_agent.resource_manager.shape import Shape
 from rp_agent.scheduler.component import Scheduler
 from rp_agent.scheduler.policy import Item
 from rp_agent.simulation.launchers import SimulatedLaunchers
@@ -29,6 +29,9 @@ from rp_profiling.write.tracer import Tracer
 
 MOMENT = 1e-6
 """Seconds of virtual time between an event and an effect that must have a later timestamp."""
+
+TURN = 0.01
+"""Seconds of virtual time per turn: a fast scheduler places several tasks in one turn."""
 
 
 class Pilot:
@@ -288,10 +291,6 @@ def divided(platform: Mapping[str, Any], model: Model, nodes: int) -> tuple[rang
     if not found and model.launchers:
         found = divide('of the model', nodes, {'instance_count': model.launchers})
     return found or (range(nodes),)
-
-
-TURN = 0.01
-"""Seconds of virtual time per turn: a fast scheduler places several tasks in one turn."""
 
 
 class PacedScheduler(Scheduler):

@@ -34,6 +34,12 @@ _LISTED = ('staging_ofile_start', 'staging_ofile_stop')
 _CHUNK = 1 << 20
 """Bytes of a task's profile that are copied at once."""
 
+MIN_SANDBOXES = 8
+"""Minimum number of sandboxes in a directory for which the directory is listed."""
+
+MAX_ENTRIES_PER_SANDBOX = 16
+"""Maximum number of directory entries per sandbox for which the directory is listed."""
+
 
 class StagerOutput(Component):
     """Reads the end of each task's output, and executes the agent's output staging directives.
@@ -163,13 +169,6 @@ def tail(path: str, limit: int = TAIL) -> str:
     if len(text) <= limit and size <= 4 * limit:
         return text
     return f'[... CONTENT SHORTENED ...]\n{text[-limit:]}'
-
-
-MIN_SANDBOXES = 8
-"""Minimum number of sandboxes in a directory for which the directory is listed."""
-
-MAX_ENTRIES_PER_SANDBOX = 16
-"""Maximum number of directory entries per sandbox for which the directory is listed."""
 
 
 class Missing:

@@ -17,6 +17,12 @@ from rp_agent.synthetic.compute import compute, compute_until
 PIECE = 1 << 20
 """Bytes per read or write call."""
 
+LIBRARY = 'libcuda.so.1'
+BUFFER = 256 << 20
+
+FILLS = 64
+"""Fills of the buffer between two readings of the clock: tens of milliseconds."""
+
 
 class NoGpu(Exception):
     """A GPU is missing or unusable; the text is the reason."""
@@ -142,12 +148,6 @@ def _write(amount: Amount) -> int:
             left -= file.write(piece[:left])
         os.fsync(file.fileno())
     return amount.write
-
-
-LIBRARY = 'libcuda.so.1'
-BUFFER = 256 << 20
-FILLS = 64
-"""Fills of the buffer between two readings of the clock: tens of milliseconds."""
 
 
 class Gpu:

@@ -21,6 +21,10 @@ from rp_api.partitions import WHOLE
 if TYPE_CHECKING:
     from rp_profiling.read.trace import Trace
 
+PMGR, TMGR = 'pmgr.0000', 'tmgr.0000'
+"""The managers of all pilots and tasks, because traces do not record them."""
+
+
 def get_session_profile(sid: str, src: str | None = None) -> tuple[list[Event], float, dict[str, str]]:
     """Return all events of a session in the order of time: (events, clock accuracy in seconds, host of each pilot).
 
@@ -225,10 +229,6 @@ def _amounts(slots: Iterable[Mapping[str, Any]]) -> dict[str, float]:
         for name, key in (('cpu', 'cores'), ('gpu', 'gpus')):
             found[name] += sum(1.0 if device['occupation'] is None else device['occupation'] for device in slot[key])
     return found
-
-
-PMGR, TMGR = 'pmgr.0000', 'tmgr.0000'
-"""The managers of all pilots and tasks, because traces do not record them."""
 
 
 def pilots(trace: Trace) -> Iterator[dict[str, Any]]:

@@ -31,6 +31,8 @@ _OF_DISPATCHING = frozenset({'__wrapped__', 'register', 'dispatch', 'registry', 
 """Attributes that `functools` sets on each such object."""
 
 Buffers = Callable[[Any], object] | None
+_DEEPEST = 50
+Part = tuple[str, Any]   # a label, and the object
 
 
 def dumps(value: Any, buffer_callback: Buffers = None) -> bytes:
@@ -96,11 +98,6 @@ def _restored_property(kind: type[functools.cached_property[Any]]) -> Any:
 def _own(value: Any, others: frozenset[str]) -> dict[str, Any]:
     """Return the attributes of an object but for these others."""
     return {name: each for name, each in vars(value).items() if name not in others}
-
-
-_DEEPEST = 50
-
-Part = tuple[str, Any]   # a label, and the object
 
 
 def cause(value: Any, error: Exception, dumps: Callable[[Any], bytes]) -> str:

@@ -16,22 +16,10 @@ import functools
 import logging
 import re
 import sys
+import types
 from collections.abc import Callable, Iterable
 from operator import attrgetter, is_
 from pathlib import PosixPath, PurePosixPath
-from types import (
-    BuiltinFunctionType,
-    CellType,
-    CodeType,
-    FunctionType,
-    GetSetDescriptorType,
-    MappingProxyType,
-    MemberDescriptorType,
-    MethodDescriptorType,
-    MethodType,
-    ModuleType,
-    WrapperDescriptorType,
-)
 from typing import Any
 
 import cloudpickle
@@ -47,8 +35,9 @@ MISSING = object()
 _HEAP_TYPE = 1 << 9   # a flag of classes that can be changed
 
 _ATOMS = frozenset({
-    int, float, complex, str, bytes, bool, type(None), type(...), type(NotImplemented), range, CodeType, re.Pattern,
-    PosixPath, PurePosixPath, GetSetDescriptorType, MemberDescriptorType, MethodDescriptorType, WrapperDescriptorType})
+    int, float, complex, str, bytes, bool, type(None), type(...), type(NotImplemented), range, re.Pattern, PosixPath,
+    PurePosixPath, types.CodeType, types.GetSetDescriptorType, types.MemberDescriptorType, types.MethodDescriptorType,
+    types.WrapperDescriptorType})
 """Types whose objects cannot change, nor refer to others that can."""
 
 OF_FUNCTION = attrgetter('__code__', '__name__', '__qualname__', '__module__', '__doc__', '__defaults__',
@@ -160,15 +149,15 @@ class _Walk:
     def _visit_parts(self, value: Any) -> None:
         self._add(value, _PARTS[type(value)])
 
-    def _visit_module(self, value: ModuleType) -> None:
+    def _visit_module(self, value: types.ModuleType) -> None:
         if not module_by_reference(value):
             raise _Unknown
 
-    def _visit_builtin(self, value: BuiltinFunctionType) -> None:
-        if not isinstance(value.__self__, ModuleType | None):
+    def _visit_builtin(self, value: types.BuiltinFunctionType) -> None:
+        if not isinstance(value.__self__, types.ModuleType | None):
             raise _Unknown
 
-    def _visit_function(self, value: FunctionType) -> None:
+    def _visit_function(self, value: types.FunctionType) -> None:
         if by_reference(value):
             self._add(value, _found)
             return
@@ -177,7 +166,7 @@ class _Walk:
         used = self._add(value.__globals__, Variables((*_FOR_IMPORTS, *names)))
         cells = [self._add(cell, _content)[0] for cell in value.__closure__ or ()]
         for each in (*used, *cells):
-            if isinstance(each, ModuleType):
+            if isinstance(each, types.ModuleType):
                 self._add_submodules(each.__name__, value.__code__.co_names)
 
     def _visit_cached(self, value: Any) -> None:
@@ -236,7 +225,7 @@ def _class_of(value: Any) -> tuple[Any, ...]:
     return type(value),
 
 
-def _content(cell: CellType) -> tuple[Any, ...]:
+def _content(cell: types.CellType) -> tuple[Any, ...]:
     try:
         return cell.cell_contents,
     except ValueError:   # it is empty
@@ -248,12 +237,12 @@ _PARTS: dict[type, Fetch] = {
     classmethod: attrgetter('__func__', '__dict__'),
     functools.partial: attrgetter('func', 'args', 'keywords', '__dict__'),
     logging.Logger: attrgetter('name'), type(vars(dataclasses)['_FIELD']): attrgetter('name'),
-    MethodType: attrgetter('__func__', '__self__')}
+    types.MethodType: attrgetter('__func__', '__self__')}
 """The parts of objects that are pickled as these."""
 
 _VISITS: dict[type, Callable[[_Walk, Any], None]] = {
     tuple: _Walk._visit_items, frozenset: _Walk._visit_items, list: _Walk._visit_list, set: _Walk._visit_list,
-    dict: _Walk._visit_dict, MappingProxyType: _Walk._visit_dict, FunctionType: _Walk._visit_function,
-    functools._lru_cache_wrapper: _Walk._visit_cached, ModuleType: _Walk._visit_module,
-    BuiltinFunctionType: _Walk._visit_builtin,
+    dict: _Walk._visit_dict, types.MappingProxyType: _Walk._visit_dict, types.FunctionType: _Walk._visit_function,
+    functools._lru_cache_wrapper: _Walk._visit_cached, types.ModuleType: _Walk._visit_module,
+    types.BuiltinFunctionType: _Walk._visit_builtin,
     **dict.fromkeys(_PARTS, _Walk._visit_parts)}

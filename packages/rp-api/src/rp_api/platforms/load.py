@@ -20,6 +20,9 @@ _DATA = os.path.join(os.path.dirname(__file__), 'data')
 _FILE = re.compile(r'resource_(.+)\.json')
 _LEFT = ('default_remote_workdir', 'default_queue')
 _PLACEHOLDER = re.compile(r'%\(pd\.(\w+)\)s')
+# a string, which is kept, or a comment outside of strings
+_STRING_OR_COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*")|#[^\n]*')
+_VARIABLE = re.compile(r'\$\{(\w+)(?::([^}]*))?\}')
 
 
 def list_platforms(retired: bool = False) -> list[str]:
@@ -158,11 +161,6 @@ def choose_schema(config: ResourceConfig, schema: str | None) -> None:
         raise PlatformError(f'platform {config.label!r} has no access schema {schema!r}, only: {known}')
     if chosen:
         config.update({name: value for name, value in config.schemas[chosen].items() if value})
-
-
-# a string, which is kept, or a comment outside of strings
-_STRING_OR_COMMENT = re.compile(r'("(?:\\.|[^"\\\n])*")|#[^\n]*')
-_VARIABLE = re.compile(r'\$\{(\w+)(?::([^}]*))?\}')
 
 
 def read_json(path: str) -> dict[str, Any]:

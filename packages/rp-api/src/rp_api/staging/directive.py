@@ -13,14 +13,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, TypedDict
 
-from rp_api.constants import (
-    CREATE_PARENTS,
-    DEFAULT_ACTION,
-    DEFAULT_FLAGS,
-    DEFAULT_PRIORITY,
-    NON_FATAL,
-    RECURSIVE,
-)
+from rp_api import constants
 from rp_api.errors import DescriptionError, attribute_type_error, unknown_attribute
 from rp_api.record import suggestion
 from rp_api.staging import protocol
@@ -39,7 +32,7 @@ class Directive(TypedDict):
 
 _KEYS = tuple(Directive.__annotations__)
 _ARROW = re.compile(r'>>?|<<?')
-_FLAGS = {'RECURSIVE': RECURSIVE, 'CREATE_PARENTS': CREATE_PARENTS, 'NON_FATAL': NON_FATAL}
+_FLAGS = {name: getattr(constants, name) for name in ('RECURSIVE', 'CREATE_PARENTS', 'NON_FATAL')}
 _FLAG_WORDS = {name.replace('_', '').casefold(): flag for name, flag in _FLAGS.items()}
 _uids = itertools.count()
 
@@ -78,7 +71,7 @@ def _expand(directive: Any, counter: Iterator[int]) -> Directive:
                                     f'{suggestion(str(key), _KEYS)}')
     try:
         source = _location('source', given.get('source'))
-        action = DEFAULT_ACTION if given.get('action') is None else protocol.action(str(given['action']))
+        action = constants.DEFAULT_ACTION if given.get('action') is None else protocol.action(str(given['action']))
         _check_action(source, action)
         target = _target(given.get('target'), source)
         _check_remote(source, target, action)
@@ -168,7 +161,7 @@ def _target(value: Any, source: str) -> str:
 def _flags(value: Any) -> int:
     """Return the flags as one number; they are given as a number, a name, or a list of them."""
     if value is None:
-        return DEFAULT_FLAGS
+        return constants.DEFAULT_FLAGS
     flags = 0
     for each in value if isinstance(value, list | tuple | set) else [value]:
         flags |= _flag(each)
@@ -186,6 +179,6 @@ def _flag(value: Any) -> int:
 
 def _priority(value: Any) -> int:
     try:
-        return DEFAULT_PRIORITY if value is None else int(value)
+        return constants.DEFAULT_PRIORITY if value is None else int(value)
     except (TypeError, ValueError):
         raise attribute_type_error(f'priority must be an integer, not {value!r}') from None

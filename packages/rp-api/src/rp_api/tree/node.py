@@ -14,18 +14,7 @@ from rp_api.loop.soon import Soon
 from rp_api.transport.clocks import ClockReader
 from rp_api.transport.connection import PeerConnection, arrivals, refuse_loudly
 from rp_api.transport.keys import LINGER, Gate, KeyPair, Tally
-from rp_api.tree.stream import (
-    ALIVE,
-    HEARTBEAT_TIMEOUT,
-    INTERVAL,
-    VERSION,
-    Envelope,
-    Stream,
-    decode,
-    encode,
-    pack_envelopes,
-    unpack_envelopes,
-)
+from rp_api.tree import stream
 from rp_api.wire.codec import unpack_dict
 from rp_profiling.write.host_clock import Moment, Reading
 
@@ -49,7 +38,7 @@ class TreeNode:
 
     def __init__(self, loop: Loop, name: str, address: str, keys: KeyPair, root: bytes, receiver: Receiver,
                  forsaken: Callable[[str], object], *, context: zmq.Context[Any], let_in: float,
-                 relay: bool = False, interval: float = INTERVAL, timeout: float = HEARTBEAT_TIMEOUT,
+                 relay: bool = False, interval: float = stream.INTERVAL, timeout: float = stream.HEARTBEAT_TIMEOUT,
                  on_clock: Callable[[Reading], object] | None = None) -> None:
         self.name = name
         self._loop = loop
@@ -62,16 +51,16 @@ class TreeNode:
         self._interval, self._timeout = interval, timeout
         self._let_in = let_in
         self._was_let_in = False
-        self._stream = Stream()
+        self._stream = stream.Stream()
         self._put: list[Mapping[str, Any]] = []
-        self._outbox: list[Envelope] = []
+        self._outbox: list[stream.Envelope] = []
         self._flush_soon = Soon(loop, self._flush)
         self._closed = False
         self._away: Timer | None = None
         self._heard = 0.0
         self._malformed = Tally(f'malformed message from {address}')
         self._clock = ClockReader(
-            lambda sent: self._send([(name, encode('clock', sent))]), on_clock) if on_clock else None
+            lambda sent: self._send([(name, stream.encode('clock', sent))]), on_clock) if on_clock else None
         self._relay = self._open_relay() if relay else None
         self._connect(address, root)
         self._timer = loop.call_later(interval, self._tick)
@@ -88,7 +77,7 @@ class TreeNode:
 
     def tell_moment(self, moment: Moment) -> None:
         """Report a moment that was recorded here to the root."""
-        self._send([(self.name, encode('moment', moment.message, moment.there))])
+        self._send([(self.name, stream.encode('moment', moment.message, moment.there))])
 
     def close(self, linger: float = LINGER) -> None:
         """Close the connection, after sending queued items if it is established."""
@@ -143,9 +132,9 @@ class TreeNode:
         if self._away is not None:
             self._away.cancel()
             self._away = None
-        envelopes = [(self.name, encode('hello', VERSION, self._stream.received))]
+        envelopes = [(self.name, stream.encode('hello', stream.VERSION, self._stream.received))]
         if self._relay:
-            envelopes.insert(0, (self.name, encode('relay', self._relay.address)))
+            envelopes.insert(0, (self.name, stream.encode('relay', self._relay.address)))
             self._relay.again()
         self._send(envelopes)
         if self._clock:
@@ -173,7 +162,7 @@ class TreeNode:
         self._timer = self._loop.call_later(self._interval, self._tick)
         alive = [self.name, *(self._relay.beat() if self._relay else ())]
         if self._connected:
-            self._send([(name, ALIVE) for name in alive])
+            self._send([(name, stream.ALIVE) for name in alive])
             if self._clock:
                 self._clock.due()
             if self._address != self._root_address and self._heard < time.monotonic() - self._timeout:
@@ -181,7 +170,7 @@ class TreeNode:
 
     # messages
 
-    def _pass_on(self, envelopes: list[Envelope]) -> None:
+    def _pass_on(self, envelopes: list[stream.Envelope]) -> None:
         """Send envelopes of other nodes to the root, with all others of this turn of the loop."""
         self._outbox += envelopes
         self._flush_soon()
@@ -194,14 +183,14 @@ class TreeNode:
         if envelopes and self._connected:   # otherwise they are sent after the answer to the next hello
             self._send(envelopes)
 
-    def _send(self, envelopes: list[Envelope]) -> None:
-        for packet in pack_envelopes(envelopes):
+    def _send(self, envelopes: list[stream.Envelope]) -> None:
+        for packet in stream.pack_envelopes(envelopes):
             self._connection.socket.send(packet, zmq.NOBLOCK)
 
     def _arrived(self) -> None:
         for frames in arrivals(self._connection.socket):
             try:
-                for name, message in unpack_envelopes(b''.join(frames)):
+                for name, message in stream.unpack_envelopes(b''.join(frames)):
                     self._envelope(name, message)
             except CoordinationError as error:
                 self._malformed.add(error)
@@ -209,7 +198,7 @@ class TreeNode:
     def _envelope(self, name: str, message: bytes) -> None:
         self._heard = time.monotonic()
         if name == self.name:
-            self._handle(*decode(message))
+            self._handle(*stream.decode(message))
         elif message and self._relay:
             self._relay.deliver(name, message)
 
@@ -217,7 +206,7 @@ class TreeNode:
         if kind == 'items':
             items = self._stream.take(*fields)
             if items is None:
-                self._send([(self.name, encode('sync', self._stream.received))])
+                self._send([(self.name, stream.encode('sync', self._stream.received))])
             elif items:
                 self._receiver(items)
         elif kind == 'loose':
@@ -240,7 +229,7 @@ class TreeNode:
     def _spread(self, relay: Relay, names: list[str], message: bytes) -> None:
         for name in names:
             if name == self.name:
-                self._handle(*decode(message))
+                self._handle(*stream.decode(message))
             else:
                 relay.deliver(name, message)
 
@@ -258,7 +247,7 @@ class Relay:
     """Accepts connections of other nodes, and forwards envelopes: up by `up(envelopes)`, down by `deliver`."""
 
     def __init__(self, loop: Loop, keys: KeyPair, context: zmq.Context[Any], address: str,
-                 up: Callable[[list[Envelope]], None]) -> None:
+                 up: Callable[[list[stream.Envelope]], None]) -> None:
         from rp_api.tree.parent_socket import ParentSocket  # few nodes are relays, see decision 0039
 
         self._up = up
@@ -279,7 +268,7 @@ class Relay:
     def again(self) -> None:
         """Request a hello of all nodes, because forwarded messages may have been lost."""
         for name in self._socket.names_here():
-            self._socket.send(name, encode('again'))
+            self._socket.send(name, stream.encode('again'))
 
     def beat(self) -> list[str]:
         """Send a heartbeat to the nodes, and return those that have sent one since the last call."""
@@ -292,7 +281,7 @@ class Relay:
         self._socket.close(linger)
         self._gate.close()
 
-    def _arrived(self, child: bytes, envelopes: list[Envelope]) -> None:
+    def _arrived(self, child: bytes, envelopes: list[stream.Envelope]) -> None:
         for name, message in envelopes:
             if self._socket.way(name) != child:
                 self._socket.learn(name, child)
@@ -301,4 +290,4 @@ class Relay:
         self._up([envelope for envelope in envelopes if envelope[1]])
 
     def _gone(self, names: list[str]) -> None:
-        self._up([(name, encode('gone')) for name in names])
+        self._up([(name, stream.encode('gone')) for name in names])

@@ -1,4 +1,4 @@
-"""The files and the command of a pilot's job, from the settings of pilot, platform and client.
+"""The files and the command of a pilot's job, from the settings of pilot, platform and client, and bundles of packages.
 
 Reads only the files that are sent unchanged: programs of this package, and the client's bundle.
 """
@@ -29,6 +29,7 @@ SETTINGS = 'pilot.sh'
 CONFIG = 'agent_0.cfg'
 
 _PARTS = ('begin', 'report', 'waiting', 'own', 'sandbox', 'tunnel', 'commands', 'python', 'start')
+DEFAULT = 'default'
 
 
 class Bootstrap(NamedTuple):
@@ -106,9 +107,6 @@ def own_functions() -> str:
 
 def _read(name: str) -> bytes:
     return (Path(__file__).parent / name).read_bytes()
-
-
-DEFAULT = 'default'
 
 
 def bundle_directory() -> Path:

@@ -14,17 +14,8 @@ import copyreg
 import dis
 import functools
 import sys
+import types
 from collections.abc import Iterable, Iterator
-from types import (
-    BuiltinFunctionType,
-    CodeType,
-    FunctionType,
-    GetSetDescriptorType,
-    MappingProxyType,
-    MemberDescriptorType,
-    MethodType,
-    ModuleType,
-)
 from typing import Any
 
 from rp_client.cache import distributions, imports
@@ -96,7 +87,7 @@ class _Digester:
             return found
         if isinstance(value, type):
             return self._of_class(value)
-        if kind is BuiltinFunctionType and isinstance(value.__self__, ModuleType | None):
+        if kind is types.BuiltinFunctionType and isinstance(value.__self__, types.ModuleType | None):
             return self._named(value.__module__ or 'builtins', value.__qualname__)
         return self._of_reduced(kind, value)
 
@@ -111,7 +102,7 @@ class _Digester:
 
     # functions and classes
 
-    def _of_function(self, function: FunctionType) -> bytes:
+    def _of_function(self, function: types.FunctionType) -> bytes:
         module = _home(function.__globals__, function.__module__)
         if _is_provided(module, function.__qualname__, function):
             return self._named(module, function.__qualname__)
@@ -138,19 +129,20 @@ class _Digester:
         if _is_provided(module, value.__qualname__, value):
             return self._named(module, value.__qualname__)
         members = [(name, member) for name, member in sorted(vars(value).items())
-                   if name not in _OF_NO_EFFECT and not isinstance(member, MemberDescriptorType | GetSetDescriptorType)]
+                   if name not in _OF_NO_EFFECT
+                   and not isinstance(member, types.MemberDescriptorType | types.GetSetDescriptorType)]
         return joined(b'class', [
             *map(self.of, (value.__qualname__, module, type(value), _annotations(value), *value.__bases__)),
             *(self.of(part) for pair in members for part in pair), *sorted(map(self.of, _registered(value))),
             *self._modules([_own(module)])])
 
-    def _of_code(self, code: CodeType) -> bytes:
+    def _of_code(self, code: types.CodeType) -> bytes:
         return self._all('code', [
             code.co_code, getattr(code, 'co_exceptiontable', b''), code.co_name, getattr(code, 'co_qualname', ''),
             code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags, code.co_names,
             code.co_varnames, code.co_freevars, code.co_cellvars, code.co_consts])
 
-    def _of_module(self, module: ModuleType) -> bytes:
+    def _of_module(self, module: types.ModuleType) -> bytes:
         if _file(module.__name__) is None and getattr(module, '__spec__', None) is None:
             raise DigestError(f'the module {module.__name__} has no file')
         if _travels(module.__name__):
@@ -197,10 +189,10 @@ class _Digester:
 
 _KINDS: dict[type, Any] = {
     list: lambda self, value: self._all('list', value), tuple: lambda self, value: self._all('tuple', value),
-    dict: _Digester._of_items, MappingProxyType: _Digester._of_items, set: _Digester._of_set,
-    frozenset: _Digester._of_set, CodeType: _Digester._of_code, ModuleType: _Digester._of_module,
-    FunctionType: _Digester._of_function,
-    MethodType: lambda self, value: self._all('method', (value.__self__, value.__func__)),
+    dict: _Digester._of_items, types.MappingProxyType: _Digester._of_items, set: _Digester._of_set,
+    frozenset: _Digester._of_set, types.CodeType: _Digester._of_code, types.ModuleType: _Digester._of_module,
+    types.FunctionType: _Digester._of_function,
+    types.MethodType: lambda self, value: self._all('method', (value.__self__, value.__func__)),
     staticmethod: lambda self, value: self._all('staticmethod', (value.__func__, vars(value))),
     classmethod: lambda self, value: self._all('classmethod', (value.__func__, vars(value))),
     property: lambda self, value: self._all('property', (value.fget, value.fset, value.fdel, value.__doc__)),
@@ -216,14 +208,15 @@ _PLAIN: dict[type, Any] = {
 
 
 @functools.lru_cache(1000)
-def _globals_of(code: CodeType) -> tuple[str, ...]:
+def _globals_of(code: types.CodeType) -> tuple[str, ...]:
     """Return the names of the global variables that code reads, with those of the functions in it."""
     found = {instruction.argval for instruction in dis.get_instructions(code) if instruction.opname in _GLOBALS}
-    return tuple(sorted(found.union(*(_globals_of(each) for each in code.co_consts if isinstance(each, CodeType)))))
+    nested = (each for each in code.co_consts if isinstance(each, types.CodeType))
+    return tuple(sorted(found.union(*map(_globals_of, nested))))
 
 
 @functools.lru_cache(1000)
-def _imported_by(code: CodeType, package: str) -> frozenset[str]:
+def _imported_by(code: types.CodeType, package: str) -> frozenset[str]:
     return frozenset(imports.imported(code, package))
 
 
@@ -298,5 +291,5 @@ def _reduced(kind: type, value: Any) -> Any:
 
 def _has_own_way(kind: type) -> bool:
     """Return whether Python code of a class decides how its objects are pickled."""
-    return any(isinstance(getattr(kind, name, None), FunctionType)
+    return any(isinstance(getattr(kind, name, None), types.FunctionType)
                for name in ('__reduce_ex__', '__reduce__', '__getstate__'))

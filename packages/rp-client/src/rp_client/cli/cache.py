@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from rp_api.errors import PilotError
 from rp_api.wire import codec
-from rp_client.cli.session import DAY, print_table, shown_size, shown_time
+from rp_client.cli.session import DAY
+from rp_client.cli.tables import print_table, shown_size, shown_time
 
 if TYPE_CHECKING:
     from rp_client.cache.store import CachedResult, ResultStore

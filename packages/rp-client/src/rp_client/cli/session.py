@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from rp_api.errors import PilotError
 from rp_api.partitions import WHOLE
 from rp_client.cli import stores
 from rp_client.cli.stores import Description, Store
+from rp_client.cli.tables import print_table, shown_size, shown_time
 
 if TYPE_CHECKING:
     from rp_client.session import Session
@@ -269,27 +269,3 @@ def _report(session: Session) -> bool:
     print(f'{session.uid} stays open' + (f', with {", ".join(live)}' if live else '')
           + f'; rp session attach {session.uid} --cancel ends it')
     return bool(set(counts) - {states.DONE})
-
-
-def print_table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
-    """Print rows below a head, in columns."""
-    lines = [head, *rows]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    for line in lines:
-        print('  '.join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
-
-
-def shown_time(seconds: float) -> str:
-    """Return a time, in seconds since 1970, as local date and time."""
-    return datetime.fromtimestamp(seconds, timezone.utc).astimezone().strftime('%Y-%m-%d %H:%M:%S')
-
-
-def shown_size(size: float | None) -> str:
-    """Return a number of bytes with a unit; `-` if it is unknown."""
-    if size is None:
-        return '-'
-    for unit in ('B', 'KB', 'MB'):
-        if size < 1000:
-            return f'{size:.0f} {unit}'
-        size /= 1000
-    return f'{size:.1f} GB'

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 T = TypeVar('T')
 
+_ENDED = ('FINISHED', 'CANCELLED_AND_NOTIFIED')
+"""States of a future that is done, as `concurrent.futures.wait` has them: who cancels a future ends it later."""
+
 
 class DoneAndNotDone(NamedTuple):
     """The tasks and futures that are done, and the others."""
@@ -154,10 +157,6 @@ def as_completed(tasks: Iterable[T], timeout: float | None = None) -> Completed[
         RuntimeError: By the iterator, if the session of a task was closed or has failed.
     """
     return Completed(tasks, timeout)
-
-
-_ENDED = ('FINISHED', 'CANCELLED_AND_NOTIFIED')
-"""States of a future that is done, as `concurrent.futures.wait` has them: who cancels a future ends it later."""
 
 
 class FutureInbox:

@@ -7,14 +7,12 @@ Managers run code in the loop with `call` (later), `run` (wait for it) and `ask`
 from __future__ import annotations
 
 import logging
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import contextmanager, suppress
-from types import FrameType
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from rp_api.coordination.contract import ClientConnection, Mark
@@ -24,6 +22,7 @@ from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.offload import Helpers
 from rp_api.system.owner_process import OwnerProcess
 from rp_client.engine.callbacks import Dispatcher
+from rp_client.engine.interrupts import postponed
 from rp_client.engine.tracker import Submission, Submissions, Tracker
 
 _log = logging.getLogger('radical.pilot.engine')
@@ -35,6 +34,9 @@ FILES_TIMEOUT = 5.0
 
 OPEN = 10.0
 """Seconds that a new session waits until other applications can attach to it; after that, it does not wait."""
+
+ACKNOWLEDGE_PERIOD = 0.1
+"""Seconds between acknowledgements; after a SIGKILL, the states of this time are passed to callbacks again."""
 
 
 class Engine:
@@ -277,10 +279,6 @@ def engine_of(session: object) -> Engine:
     return engine
 
 
-ACKNOWLEDGE_PERIOD = 0.1
-"""Seconds between acknowledgements; after a SIGKILL, the states of this time are passed to callbacks again."""
-
-
 class Acknowledger:
     """The acknowledger of all managers of a session; runs in the thread of the engine."""
 
@@ -331,32 +329,3 @@ class Acknowledger:
         self._under_way = False
         self._connection.acknowledge(owners, mark)
         self.soon()
-
-
-ENDING: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""The signals with which users and batch systems end a program."""
-
-_Handler = Callable[[int, FrameType | None], Any]
-
-
-@contextmanager
-def postponed() -> Iterator[None]:
-    """Run the handlers of signals that arrive during the block at its end, each once.
-
-    Has no effect in other threads than the main one. Signals without a handler keep their default effect.
-    """
-    handlers: dict[int, _Handler] = {}
-    came: dict[int, FrameType | None] = {}
-    try:
-        if threading.current_thread() is threading.main_thread():
-            for number in ENDING:
-                handler = signal.getsignal(number)
-                if callable(handler):
-                    handlers[number] = handler
-                    signal.signal(number, came.__setitem__)
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for number, frame in came.items():
-            handlers[number](number, frame)

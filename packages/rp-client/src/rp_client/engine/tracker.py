@@ -22,6 +22,12 @@ from rp_client.engine.waiting import Board
 
 _log = logging.getLogger('radical.pilot.states')
 
+HEAD_START = 0.001
+"""Seconds at least between the return of a call and its first callbacks, in which the application stores the result."""
+
+LOOK = 0.005
+"""Seconds after which the loop looks for returned calls, if nothing else makes it look earlier."""
+
 
 class Change(NamedTuple):
     """A reported state of an entity, with the info of the update."""
@@ -288,13 +294,6 @@ def _only(announced: Announced, wanted: Callable[[Any], bool]) -> Announced:
 
 def _calls(announced: Announced, data: Any) -> Iterator[tuple[Any, ...]]:
     return (arguments(entity, state, data=data) for entity, passed in _each(announced) for state in passed)
-
-
-HEAD_START = 0.001
-"""Seconds at least between the return of a call and its first callbacks, in which the application stores the result."""
-
-LOOK = 0.005
-"""Seconds after which the loop looks for returned calls, if nothing else makes it look earlier."""
 
 
 class Submission:

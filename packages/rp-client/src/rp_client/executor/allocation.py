@@ -16,12 +16,7 @@ from rp_api.distributions import require
 from rp_api.failures.kinds import CANCELED
 from rp_api.resources import Slot
 from rp_api.wire import codec
-from rp_client.executor.calls import (
-    PilotSize,
-    Shape,
-    minutes,
-    size,
-)
+from rp_client.executor.requirements import PilotSize, Shape, minutes, size
 from rp_client.flow.submission import plain, verified
 from rp_client.pilot import Pilot
 from rp_client.pilot_manager import PilotManager
@@ -41,6 +36,12 @@ _PATIENCE = 30.0
 
 Ended = Callable[[str], object]
 """Gets the reason why a pilot, master or worker has ended."""
+
+END_TIMEOUT = 30.0
+"""Seconds that the end of a master and its workers may take."""
+
+_RAPTOR = (c.RAPTOR_MASTER, c.RAPTOR_WORKER)
+_SIZE = ('resource', 'cores', 'nodes', 'gpus')
 
 
 def describe(cores: Any, nodes: Any, gpus: Any, resource: Any, runtime: Any, project: Any,
@@ -219,13 +220,6 @@ class Allocation:
 
 def _end_of(pilot: Pilot) -> str:
     return f'{pilot.uid} is {pilot.state}' + (f': {pilot.exception}' if pilot.exception else '')
-
-
-END_TIMEOUT = 30.0
-"""Seconds that the end of a master and its workers may take."""
-
-_RAPTOR = (c.RAPTOR_MASTER, c.RAPTOR_WORKER)
-_SIZE = ('resource', 'cores', 'nodes', 'gpus')
 
 
 class Earlier:

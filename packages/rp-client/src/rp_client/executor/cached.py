@@ -5,18 +5,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from concurrent.futures import Future
 from pathlib import Path
 from shutil import rmtree
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from rp_api import pickles, values
 from rp_api.errors import PilotError, sentence
 from rp_api.wire import codec
 from rp_client.cache.files import Seen
 from rp_client.cache.notes import DECIDES, PARTS, Identity
-from rp_client.task import Task
+from rp_client.executor.futures import DroppableFuture
 
 if TYPE_CHECKING:
     from rp_client.cache.claims import Claims
@@ -252,49 +251,3 @@ def _value(store: ResultStore, result: CachedResult) -> Any:
         packed = (directory / _VALUE).read_bytes()
         rmtree(directory, ignore_errors=True)
     return pickles.restore(packed, 'a value')
-
-
-class DroppableFuture(Future[Any]):
-    """A future that can be cancelled until it has a result; `dropped` is then called, once.
-
-    `task` is the task that runs the program, or the master that has the call; None before it was submitted.
-    """
-
-    def __init__(self, dropped: Callable[[], object]) -> None:
-        super().__init__()
-        self.task: Task | None = None
-        self._dropped: Callable[[], object] | None = dropped
-
-    def __reduce__(self) -> NoReturn:
-        pickles.refuse_future()
-
-    def cancel(self) -> bool:
-        """Cancel the call or program, also if it runs; False if it has a result."""
-        if not super().cancel():
-            return False
-        with self._condition:
-            dropped, self._dropped = self._dropped, None
-        if dropped is not None:
-            self.set_running_or_notify_cancel()
-            dropped()
-        return True
-
-    def drop(self) -> None:
-        """Cancel the future alone, as the call or program was cancelled."""
-        with self._condition:
-            first = self._dropped is not None
-            self._dropped = None
-        if first and super().cancel():
-            self.set_running_or_notify_cancel()
-
-    def copy(self, other: Future[Any]) -> None:
-        """Take the result, the exception or the cancellation of another future, which is done."""
-        if other.cancelled():
-            self.drop()
-            return
-        error = other.exception()
-        with suppress(InvalidStateError):   # it was cancelled at the same time
-            if error is None:
-                self.set_result(other.result())
-            else:
-                self.set_exception(error)

@@ -12,13 +12,16 @@ from rp_api.errors import SerializationError, sentence
 from rp_api.failures.kinds import DEPENDENCY
 from rp_api.failures.task_error import TaskError
 from rp_api.functions import serialize_obj
-from rp_client.executor.cached import CachedCall, DroppableFuture
-from rp_client.executor.calls import Requirements, on_workers
+from rp_client.executor.cached import CachedCall
+from rp_client.executor.calls import on_workers
+from rp_client.executor.futures import DroppableFuture
 from rp_client.executor.manager import Manager
 from rp_client.executor.programs import Program, texts
+from rp_client.executor.requirements import Requirements
 from rp_client.task import Task
 
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+_COLLECTIONS = (list, tuple, dict)
 
 
 class Initializer:
@@ -216,9 +219,6 @@ def fail(future: DroppableFuture, name: str, dependency: Future[Any]) -> None:
     error.__cause__ = cause
     with suppress(InvalidStateError):
         future.set_exception(error)
-
-
-_COLLECTIONS = (list, tuple, dict)
 
 
 def futures_in(args: Iterable[Any], kwargs: Mapping[str, Any]) -> list[Future[Any]]:

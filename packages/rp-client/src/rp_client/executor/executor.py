@@ -17,11 +17,13 @@ from weakref import WeakSet, finalize
 from rp_api.errors import SerializationError
 from rp_api.functions import serialize_obj
 from rp_client.executor.allocation import Allocation, describe
-from rp_client.executor.cached import CallCache, DroppableFuture
-from rp_client.executor.calls import Requirements, checked, on_workers
+from rp_client.executor.cached import CallCache
+from rp_client.executor.calls import on_workers
 from rp_client.executor.deferred import DeferredCall, DeferredProgram, Initializer, copied, futures_in
+from rp_client.executor.futures import DroppableFuture
 from rp_client.executor.manager import BrokenPilotExecutor, Manager
 from rp_client.executor.programs import Program, Programs, texts
+from rp_client.executor.requirements import Requirements, checked
 from rp_client.pilot import Pilot
 from rp_client.session import Session
 from rp_client.settings import checked_uid

@@ -18,19 +18,10 @@ from rp_api.errors import CoordinationError, sentence
 from rp_api.system import limits
 from rp_api.system.owner_process import OwnerProcess
 from rp_client.executor.allocation import Allocation
-from rp_client.executor.calls import (
-    TURN,
-    ExecutorCalls,
-    PilotSize,
-    Shape,
-    any_wide,
-    check,
-    fits,
-    most_ranks,
-    ranks_of_workers,
-)
+from rp_client.executor.calls import ExecutorCalls
 from rp_client.executor.inbox import Action, Inbox
 from rp_client.executor.programs import Program
+from rp_client.executor.requirements import TURN, PilotSize, Shape, any_wide, check, fits, most_ranks, ranks_of_workers
 from rp_client.raptor import RaptorWorker
 from rp_client.task import Task
 

@@ -13,8 +13,8 @@ from rp_api.description.task import TaskDescription
 from rp_api.errors import DescriptionError, PilotError
 from rp_api.failures.kinds import EXIT, SIGNAL
 from rp_client.completion.result import SHOWN, TaskResult
-from rp_client.executor.cached import DroppableFuture
-from rp_client.executor.calls import RankNeed
+from rp_client.executor.futures import DroppableFuture
+from rp_client.executor.requirements import RankNeed
 from rp_client.task import Task
 
 _PLACED = ('ranks_per_node', 'lfs_per_rank', 'mem_per_rank', 'slots', 'tags')

@@ -17,6 +17,12 @@ _ELSEWHERE = '192.0.2.1'
 _HERE = ('localhost', '127.0.0.1', '::1')
 """Names of this host, which may also stand for a forwarded port."""
 
+_SSH_TIMEOUT = 10.0
+"""Seconds in which ssh must have read its configuration, which may run commands."""
+
+_MOST_JUMPS = 8
+"""Nested jump hosts that are followed at most, as there may be a cycle."""
+
 
 def own_address(platform: ResourceConfig) -> str:
     """Return the address or interface of this host that a socket for agents on the platform binds to.
@@ -33,13 +39,6 @@ def own_address(platform: ResourceConfig) -> str:
     host = nearest_host(platform.job_manager_endpoint)
     found = source_address(host) if host not in _HERE else ''
     return found or source_address(_ELSEWHERE) or resolved(socket.gethostname()) or '127.0.0.1'
-
-
-_SSH_TIMEOUT = 10.0
-"""Seconds in which ssh must have read its configuration, which may run commands."""
-
-_MOST_JUMPS = 8
-"""Nested jump hosts that are followed at most, as there may be a cycle."""
 
 
 def nearest_host(url: str) -> str:

@@ -26,6 +26,14 @@ from rp_client.platform_check.probe import MARK, script
 
 OK, NOTE, BAD = 'ok', 'note', 'bad'
 
+_COORDINATORS = ('RADICAL_PILOT_DBURL', 'RADICAL_PILOT_PROXY_URL')
+"""Variables that name a coordinator other than a hub on this host."""
+
+CHECK_TIMEOUT = 120.0
+"""Seconds in which the script must end."""
+
+_REMOTE = {'ssh': ('ssh', '-oBatchMode=yes', '-oConnectTimeout=15'), 'gsissh': ('gsissh', '-oBatchMode=yes')}
+
 
 class Finding(NamedTuple):
     """The result of one check: `ok`, `note` (worth knowing) or `bad` (pilots will fail)."""
@@ -84,10 +92,6 @@ def findings(output: str) -> Iterator[Finding]:
         yield Finding(BAD, 'shell', f'the shell on the platform ended early, after {last}')
 
 
-_COORDINATORS = ('RADICAL_PILOT_DBURL', 'RADICAL_PILOT_PROXY_URL')
-"""Variables that name a coordinator other than a hub on this host."""
-
-
 def expects_connections(config: ResourceConfig) -> bool:
     """Return whether agents of the platform connect to a hub on this host without a tunnel."""
     return (is_remote(config.job_manager_endpoint) and not config.forward_tunnel_endpoint
@@ -107,12 +111,6 @@ def listening(config: ResourceConfig) -> Iterator[str]:
             raise PlatformError(f'a hub on this host cannot listen at {address}: {error}; set RADICAL_PILOT_PROXY_HOST '
                                 'to an address, name or network interface of this host') from None
         yield socket.getsockopt_string(zmq.LAST_ENDPOINT)
-
-
-CHECK_TIMEOUT = 120.0
-"""Seconds in which the script must end."""
-
-_REMOTE = {'ssh': ('ssh', '-oBatchMode=yes', '-oConnectTimeout=15'), 'gsissh': ('gsissh', '-oBatchMode=yes')}
 
 
 class Way(NamedTuple):

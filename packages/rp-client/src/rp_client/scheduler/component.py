@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from rp_api import extensions, states
-from rp_api.constants import (
-    RAPTOR_MASTER,
-    RAPTOR_WORKER,
-    SCHEDULER_BACKFILLING,
-    SCHEDULER_ROUND_ROBIN,
-    TMGR_SCHEDULING_COMPONENT,
-)
+from rp_api import constants, extensions, states
 from rp_api.description import task as names
 from rp_api.errors import PlatformError
 from rp_api.partitions import partition_uid
@@ -31,13 +24,17 @@ from rp_profiling.write.tracer import Tracer
 RELEASED = states.TASK.value(states.AGENT_STAGING_OUTPUT_PENDING)
 """Value of the first state in which a task needs no resources of its pilot any more."""
 
+GROUP = 'radical_pilot.task_schedulers'
+_OWN = {constants.SCHEDULER_ROUND_ROBIN: 'rp_client.scheduler.round_robin:RoundRobin',
+        constants.SCHEDULER_BACKFILLING: 'rp_client.scheduler.backfilling:Backfilling'}
+
 
 class TaskScheduling(ClientComponent):
     """Runs a task scheduler; calls `on_waiting` when the number of tasks that wait for a pilot changes."""
 
     def __init__(self, index: str, tracer: Tracer, scheduler: TaskScheduler, tasks: Mapping[str, Task],
                  on_waiting: Callable[[int], None]) -> None:
-        super().__init__(f'{TMGR_SCHEDULING_COMPONENT}.{index}', tracer)
+        super().__init__(f'{constants.TMGR_SCHEDULING_COMPONENT}.{index}', tracer)
         self._scheduler = scheduler
         self._tasks = tasks
         self._pilots: dict[str, Pilot] = {}   # and partitions
@@ -74,7 +71,7 @@ class TaskScheduling(ClientComponent):
         wanted, theirs, led = [], [], []
         for task in tasks:
             common = task._common
-            if common.mode == RAPTOR_MASTER:
+            if common.mode == constants.RAPTOR_MASTER:
                 self._followers.know(task)
             # in a pilot with partitions, the task goes to the partition of its master
             if common.raptor_id and (not common.pilot or self._places.divided(common.pilot)
@@ -95,7 +92,7 @@ class TaskScheduling(ClientComponent):
         """Bind rows of tasks to the pilots of their masters."""
         for pilot, tasks in placed:
             whole = not self._places.divided(pilot) and not self._places.has(pilot)
-            are_calls = tasks[0]._common.mode != RAPTOR_WORKER
+            are_calls = tasks[0]._common.mode != constants.RAPTOR_WORKER
             if whole and are_calls and self._scheduler.binds_at_once(pilot):
                 self._bind(tasks, self._pilots[pilot])
             else:
@@ -321,7 +318,7 @@ def _is_counted(task: Task, tags: Mapping[str, Any], has_dependencies: bool) -> 
     RAPTOR's calls run in workers. Tasks with bags wait in the agent until all tasks of the bag have arrived there, and
     tasks with dependencies until these have ended: if they took resources now, these might never be started.
     """
-    if has_dependencies or (task._common.raptor_id and task._common.mode != RAPTOR_WORKER):
+    if has_dependencies or (task._common.raptor_id and task._common.mode != constants.RAPTOR_WORKER):
         return False
     return 'order' not in tags and not isinstance(tags.get('colocate'), Mapping)
 
@@ -334,13 +331,7 @@ def _place(partition: Partition) -> Place:
                  mem_per_node * len(details.get('node_list', ())))
 
 
-GROUP = 'radical_pilot.task_schedulers'
-
-_OWN = {SCHEDULER_ROUND_ROBIN: 'rp_client.scheduler.round_robin:RoundRobin',
-        SCHEDULER_BACKFILLING: 'rp_client.scheduler.backfilling:Backfilling'}
-
-
-def find(name: str) -> type[TaskScheduler]:
+def find_scheduler(name: str) -> type[TaskScheduler]:
     """Return the class of the task scheduler of that name; raise `ValueError`, with all names, if it is unknown."""
     try:
         return cast('type[TaskScheduler]', extensions.find(GROUP, name, _OWN, f'scheduler {name!r}'))

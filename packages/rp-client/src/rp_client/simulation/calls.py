@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 
 from rp_api.errors import DescriptionError
 from rp_api.simulation.model import DEFAULT, EULER, Cost, Model, load_model
+from rp_client.simulation.platform import Platform
 from rp_client.simulation.result import Result, needs
-from rp_client.simulation.simulate import Platform, simulate
+from rp_client.simulation.simulate import simulate
 from rp_client.simulation.workload import Workload, read_duration
 
 FILE = 'calls.csv'

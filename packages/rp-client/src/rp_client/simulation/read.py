@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Protocol
 
 from rp_api.errors import PlatformError
+from rp_client.simulation.platform import Platform
 from rp_client.simulation.result import Summary
-from rp_client.simulation.simulate import Platform, simulate
+from rp_client.simulation.simulate import simulate
 from rp_client.simulation.workload import Workload
 
 

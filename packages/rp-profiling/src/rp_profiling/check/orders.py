@@ -16,20 +16,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from rp_profiling.catalogue import (
-    ALL_COMPONENTS,
-    ALL_PROFILES,
-    LEFT_OUT,
-    ORDERS,
-    RAPTOR_WORKER,
-    Alt,
-    Opt,
-    PartialOrder,
-    Seq,
-    Star,
-    Step,
-    events_of,
-)
+from rp_profiling import catalogue
 from rp_profiling.catalogue.model import names_in
 from rp_profiling.check.findings import LIMIT, Findings
 from rp_profiling.check.states import Known
@@ -52,11 +39,11 @@ NAMES: dict[str, tuple[str, ...]] = {
     'agent_0': ('agent_0', 'agent', 'agent_executing'),   # the executor records the DVMs
     'AgentStagingInputComponent': ('agent_staging_input',),
     'AgentSchedulingComponent': ('agent_scheduling',),
-    'AgentExecutingComponent': ('agent_executing', '', RAPTOR_WORKER),
+    'AgentExecutingComponent': ('agent_executing', '', catalogue.RAPTOR_WORKER),
     'AgentStagingOutputComponent': ('agent_staging_output',),
     'UpdateWorker': ('update',),
 }
-_WITH_UIDS = ('rp.session', 'session', RAPTOR_WORKER)
+_WITH_UIDS = ('rp.session', 'session', catalogue.RAPTOR_WORKER)
 """Names that are followed by more than a number."""
 
 # the state in which a component handles a task, the components that announce it, and an event of that component's order
@@ -67,12 +54,15 @@ _STEPS = {
 _OF_MESSAGES = ('file', 'state update')
 _LAUNCHED = ('launch_start', 'launch_submit', 'launch_collect', 'launch_stop', 'task_mkdir', 'task_mkdir_done')
 _MARKS = ('sync_abs', 'trace_detail', 'END')
+ANY = '*'
+MOST_SYMBOLS = 64
+Table = NDArray[np.int16]
 
 
 def check_orders(trace: Trace, known: Known, findings: Findings) -> None:
     """Record all violations of orders."""
     checker = _Checker(trace, known)
-    for order in ORDERS:
+    for order in catalogue.ORDERS:
         checker.check(order, findings)
 
 
@@ -83,10 +73,10 @@ class _Checker:
         self._columns = trace.columns
         self._events = [trace.columns.events[number] for number in range(len(trace.columns.events))]
 
-    def check(self, order: PartialOrder, findings: Findings) -> None:
+    def check(self, order: catalogue.PartialOrder, findings: Findings) -> None:
         """Check all instances of one order."""
         automata = compile_order(order, self._left_out(order))
-        symbols = automata.symbols_of(self._events, _MARKS if order.component == ALL_COMPONENTS else ())
+        symbols = automata.symbols_of(self._events, _MARKS if order.component == catalogue.ALL_COMPONENTS else ())
         self._check_steps(order, automata, symbols, findings)
         if not any(symbol >= 0 and automata.symbols[symbol] != ANY for symbol in symbols):
             return
@@ -100,7 +90,7 @@ class _Checker:
                     self._columns.message if of_messages else None)
         self._report(order, automata, matcher, findings)
 
-    def _check_steps(self, order: PartialOrder, automata: Automata, symbols: NDArray[np.int16],
+    def _check_steps(self, order: catalogue.PartialOrder, automata: Automata, symbols: NDArray[np.int16],
                      findings: Findings) -> None:
         """Record tasks that a component has handled without any event of its order."""
         state, announcing, event = _STEPS.get(order.component, ('', (), ''))
@@ -120,7 +110,7 @@ class _Checker:
         of_raptor = self._named(('agent_raptor',))[self._columns.source[rows]]
         excused = np.zeros(len(rows), np.bool_)
         for number in np.unique(place[of_raptor]):
-            ranks = np.flatnonzero(self._named((RAPTOR_WORKER,)) & (self._trace.place_of_source == number))
+            ranks = np.flatnonzero(self._named((catalogue.RAPTOR_WORKER,)) & (self._trace.place_of_source == number))
             if not len(ranks):
                 findings.remarks.append(f'no rank of a RAPTOR worker of {self._trace.places[number] or "the pilot"} '
                                         'has a profile: the events of its tasks are not checked')
@@ -128,15 +118,16 @@ class _Checker:
                 excused |= of_raptor & (place == number)
         return excused
 
-    def _left_out(self, order: PartialOrder) -> frozenset[str]:
+    def _left_out(self, order: catalogue.PartialOrder) -> frozenset[str]:
         """Return the events of an order that may be missing: nothing records them, or less detail leaves them out."""
         reduced = self._trace.reduced[self._trace.writer_of_source]
         if order.component in NAMES:
             reduced = reduced & self._named(NAMES[order.component])
-        unrecorded = frozenset(each.name for each in events_of(order.component) if each.unrecorded)
-        return unrecorded | LEFT_OUT if reduced.any() else unrecorded
+        unrecorded = frozenset(each.name for each in catalogue.events_of(order.component) if each.unrecorded)
+        return unrecorded | catalogue.LEFT_OUT if reduced.any() else unrecorded
 
-    def _report(self, order: PartialOrder, automata: Automata, matcher: match.Matcher, findings: Findings) -> None:
+    def _report(self, order: catalogue.PartialOrder, automata: Automata, matcher: match.Matcher,
+                findings: Findings) -> None:
         rule = f'order of {order.component}, per {order.scope}'
         for kind, row, possible in matcher.violations:
             event = self._events[self._columns.event[row]]
@@ -150,23 +141,23 @@ class _Checker:
 
     # instances: groups of rows, the mode of each group, and keys that tell instances in a group apart
 
-    def _instances(self, order: PartialOrder, automata: Automata, symbols: NDArray[np.int16],
+    def _instances(self, order: catalogue.PartialOrder, automata: Automata, symbols: NDArray[np.int16],
                    ) -> tuple[Groups, Modes, NDArray[np.int32]]:
         if order.scope == 'component':
             return self._of_sources(automata, symbols)
         if order.scope == 'profile':
             return self._of_writers(automata, symbols)
         keys = self._trace.place_of_source
-        if order.component == ALL_COMPONENTS:
+        if order.component == catalogue.ALL_COMPONENTS:
             keys = (self._sources_by_name * len(self._trace.places) + keys).astype(np.int32)
         elif order.component in ('Session', 'bootstrap_0'):
             keys = self._trace.writer_of_source
         chosen = np.ones(len(keys), np.bool_)
-        if order.component != ALL_COMPONENTS:
+        if order.component != catalogue.ALL_COMPONENTS:
             chosen = self._named(NAMES.get(order.component, (order.component,)))
         return self._trace.by_entity, self._mode(order), np.where(chosen, keys, -1).astype(np.int32)
 
-    def _attempts(self, order: PartialOrder) -> NDArray[np.int32]:
+    def _attempts(self, order: catalogue.PartialOrder) -> NDArray[np.int32]:
         """Return how often each entity may have restarted the sequence of an order."""
         executing = order.component == 'AgentExecutingComponent'
         return self._known.attempts + self._given_up if executing else self._known.attempts
@@ -196,7 +187,7 @@ class _Checker:
         known = {name: fits(name) for name in set(self._names)}
         return np.array([known[name] for name in self._names], np.bool_)
 
-    def _mode(self, order: PartialOrder) -> Modes:
+    def _mode(self, order: catalogue.PartialOrder) -> Modes:
         """Return for each entity how strictly it is matched with an order."""
         known = self._known
         relaxed, strict, skip = (np.uint8(each) for each in (match.RELAXED, match.STRICT, match.SKIP))
@@ -253,20 +244,15 @@ class _Checker:
         return np.zeros(len(self._columns.sources), np.int32)
 
 
-assert set(NAMES) >= {order.component for order in ORDERS} - {ALL_COMPONENTS, ALL_PROFILES}
-
-
-ANY = '*'
-MOST_SYMBOLS = 64
-
-Table = NDArray[np.int16]
+assert {order.component for order in catalogue.ORDERS} <= {
+    *NAMES, catalogue.ALL_COMPONENTS, catalogue.ALL_PROFILES}
 
 
 @dataclass(frozen=True)
 class Automata:
     """Both automata of one order; `strict_ends` has for each strict state whether a sequence may end there."""
 
-    order: PartialOrder
+    order: catalogue.PartialOrder
     symbols: tuple[str, ...]
     strict: Table
     strict_ends: NDArray[np.uint8]
@@ -294,7 +280,7 @@ class Automata:
         return next(found, self.symbols.index(ANY) if ANY in self.symbols else -1)
 
 
-def compile_order(order: PartialOrder, left_out: Container[str] = ()) -> Automata:
+def compile_order(order: catalogue.PartialOrder, left_out: Container[str] = ()) -> Automata:
     """Return the automata of an order; events that are `left_out` may be missing."""
     symbols = tuple(dict.fromkeys(names_in(order.pattern)))
     if len(symbols) > MOST_SYMBOLS:
@@ -305,11 +291,11 @@ def compile_order(order: PartialOrder, left_out: Container[str] = ()) -> Automat
     return Automata(order, symbols, strict, ends, relaxed)
 
 
-def _relaxed(step: Step, optional: Container[str]) -> Step:
+def _relaxed(step: catalogue.Step, optional: Container[str]) -> catalogue.Step:
     """Return the pattern with these events optional."""
     if isinstance(step, str):
-        return Opt(step) if step in optional else step
-    if isinstance(step, Star | Opt):
+        return catalogue.Opt(step) if step in optional else step
+    if isinstance(step, catalogue.Star | catalogue.Opt):
         return type(step)(_relaxed(step.step, optional))
     return type(step)(tuple(_relaxed(each, optional) for each in step.steps))
 
@@ -327,26 +313,26 @@ class _Graph:
         self.free.append(set())
         return len(self.edges) - 1
 
-    def add(self, step: Step, start: int) -> int:
+    def add(self, step: catalogue.Step, start: int) -> int:
         """Add the paths of a step from a node, and return the node where they end."""
-        if isinstance(step, Seq):
+        if isinstance(step, catalogue.Seq):
             for each in step.steps:
                 start = self.add(each, start)
             return start
         end = self.node()
         if isinstance(step, str):
             self.edges[start].append((self.numbers[step], end))
-        elif isinstance(step, Alt):
+        elif isinstance(step, catalogue.Alt):
             for each in step.steps:
                 self.free[self.add(each, start)].add(end)
-        elif isinstance(step, Opt):
+        elif isinstance(step, catalogue.Opt):
             self.free[self.add(step.step, start)].add(end)
             self.free[start].add(end)
         else:
             self._repeat(step, start, end)
         return end
 
-    def _repeat(self, step: Star, start: int, end: int) -> None:
+    def _repeat(self, step: catalogue.Star, start: int, end: int) -> None:
         again = self.node()
         self.free[start].add(again)
         self.free[self.add(step.step, again)].add(again)
@@ -364,7 +350,7 @@ class _Graph:
         return frozenset(found)
 
 
-def _determined(pattern: Step, symbols: Sequence[str]) -> tuple[Table, NDArray[np.uint8]]:
+def _determined(pattern: catalogue.Step, symbols: Sequence[str]) -> tuple[Table, NDArray[np.uint8]]:
     """Return the table of the deterministic automaton, and its accepting states (subset construction)."""
     graph = _Graph(symbols)
     first = graph.node()

@@ -30,6 +30,12 @@ Curve = dict[float, float]
 Ticks = NDArray[np.int64]
 _ADVANCE = 'advance'
 
+NEVER = 2**63 - 1
+"""The time of events that did not happen."""
+
+CONFLICT = 1.0
+"""Seconds between two statements on one clock above which they are in conflict."""
+
 
 def align(trace: Trace) -> None:
     """Move the times of all events to one clock."""
@@ -171,13 +177,6 @@ def _order_causes(trace: Trace) -> None:
             trace.moved[number] = moved
             trace.remarks.append(f'the clock of {trace.places[number]} was moved by {moved / TICKS:.3f} s, so that '
                                  f'tasks do not arrive before they were sent')
-
-
-NEVER = 2**63 - 1
-"""The time of events that did not happen."""
-
-CONFLICT = 1.0
-"""Seconds between two statements on one clock above which they are in conflict."""
 
 
 @dataclass(frozen=True)

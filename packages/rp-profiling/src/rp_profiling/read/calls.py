@@ -15,28 +15,14 @@ from numpy.typing import NDArray
 from rp_profiling.read.align import Sync, on_reference, parse_sync
 from rp_profiling.read.columns import TICKS
 from rp_profiling.read.trace import Trace
-from rp_profiling.write.calls import (
-    ASYNC,
-    DONE,
-    END,
-    ENDING,
-    FAILED,
-    HEAD,
-    INTERRUPTED,
-    MAGIC,
-    OUTCOMES,
-    PART,
-    RECORD,
-    TASK,
-    VERSION,
-)
+from rp_profiling.write import calls as written
 
 if TYPE_CHECKING:
     import polars
 
 Times = NDArray[np.int64]
 
-_NAMES = {DONE: 'done', FAILED: 'failed', INTERRUPTED: 'interrupted'}
+_NAMES = {written.DONE: 'done', written.FAILED: 'failed', written.INTERRUPTED: 'interrupted'}
 _PER_TICK = 1_000_000_000 // TICKS
 
 
@@ -90,23 +76,23 @@ class Calls:
     @property
     def outcome(self) -> NDArray[np.uint8]:
         """For each entry DONE, FAILED or INTERRUPTED of `rp_profiling.write.calls`."""
-        found: NDArray[np.uint8] = self.what & np.uint8(OUTCOMES)
+        found: NDArray[np.uint8] = self.what & np.uint8(written.OUTCOMES)
         return found
 
     @property
     def described(self) -> NDArray[np.bool_]:
         """For each entry, whether it is a described task."""
-        return self._is(TASK)
+        return self._is(written.TASK)
 
     @property
     def is_async(self) -> NDArray[np.bool_]:
         """For each entry, whether it is an asynchronous call, which shares its rank with others."""
-        return self._is(ASYNC)
+        return self._is(written.ASYNC)
 
     @property
     def whole(self) -> NDArray[np.bool_]:
         """For each entry, whether it stands for a call: false for all but the first part of a call of several ranks."""
-        return ~self._is(PART)
+        return ~self._is(written.PART)
 
     @cached_property
     def firsts(self) -> NDArray[np.int64]:
@@ -155,7 +141,7 @@ def read_calls(trace: Trace) -> Calls:
                          (np.array([found.begun]), found.start, found.stop))
         first = int(begun[0])
         ended = int(times[1].max(initial=first))
-        calls = found.what != END
+        calls = found.what != written.END
         parts.append((times[0][calls], times[1][calls], np.full(int(calls.sum()), len(ranks), np.int32),
                       found.what[calls]))
         ranks.append(Rank(found.worker, found.rank, place, path, first, ended, found.closed))
@@ -167,20 +153,20 @@ def read_calls(trace: Trace) -> Calls:
 def call_files(trace: Trace) -> Iterator[tuple[Path, str]]:
     """Yield the files of records beside the profiles of a trace, each with its place."""
     for directory, place in {file.path.parent: file.place for file in trace.files}.items():
-        for path in sorted(directory.glob(f'*{ENDING}')):
+        for path in sorted(directory.glob(f'*{written.ENDING}')):
             yield path, place
 
 
 def read_file(path: Path) -> Content:
     """Return the content of one file; ValueError if it is of another kind or version, or its header is broken."""
     with path.open('rb') as file:
-        head = file.read(HEAD.size)
-        if len(head) < HEAD.size or head[:len(MAGIC)] != MAGIC:
+        head = file.read(written.HEAD.size)
+        if len(head) < written.HEAD.size or head[:len(written.MAGIC)] != written.MAGIC:
             raise ValueError(f'{path} has no records of calls')
-        _, version, size = HEAD.unpack(head)
-        if version != VERSION:
+        _, version, size = written.HEAD.unpack(head)
+        if version != written.VERSION:
             raise ValueError(f'{path} has records of calls in version {version} of their format, but this reader knows '
-                             f'version {VERSION}')
+                             f'version {written.VERSION}')
         try:
             said = json.loads(file.read(size))
             worker, rank = str(said['worker']), int(said['rank'])
@@ -188,9 +174,9 @@ def read_file(path: Path) -> Content:
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f'{path} has records of calls with a broken header: {error!r}') from error
         data = file.read()
-    words = np.frombuffer(data, '<i8', len(data) // RECORD * 2).reshape(-1, 2)
+    words = np.frombuffer(data, '<i8', len(data) // written.RECORD * 2).reshape(-1, 2)
     start = words[:, 0] + offset
     what = (words[:, 1] & 255).astype(np.uint8)
-    closed = bool(len(what)) and bool(what[-1] == END)
+    closed = bool(len(what)) and bool(what[-1] == written.END)
     return Content(worker, rank, sync, begun + offset, start, start + (words[:, 1] >> 8), what, closed,
-                   len(data) % RECORD)
+                   len(data) % written.RECORD)

@@ -22,6 +22,12 @@ from rp_raptor.master.router import CallRouter
 from rp_raptor.wire.payload import FID_BYTES, as_result, encode_alike, packed_success
 from rp_raptor.wire.requirements import DECISIVE, is_for_agent, needs_of
 
+MAX_UNUSED_PARTS = 16
+"""Unused parts that stay with the workers, as later tasks may have the same part."""
+
+LARGE = 64 << 10
+"""Bytes at which a part is too large to stay."""
+
 
 class Agent(Protocol):
     """The connection to the agent."""
@@ -166,13 +172,6 @@ def failure(error: BaseException) -> dict[str, Any]:
     """Return the result of a task that has failed because of an error in the master."""
     return {'exception': sentence(error), 'exception_detail': 'its master could not deal with it',
             'target_state': states.FAILED}
-
-
-MAX_UNUSED_PARTS = 16
-"""Unused parts that stay with the workers, as later tasks may have the same part."""
-
-LARGE = 64 << 10
-"""Bytes at which a part is too large to stay."""
 
 
 class SharedDescription:

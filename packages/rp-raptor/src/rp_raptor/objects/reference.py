@@ -27,6 +27,7 @@ pending: dict[int, set[ReferenceType[Owned]]] = {}
 
 _owned: WeakValueDictionary[bytes, Owned] = WeakValueDictionary()
 _resolver: Callable[[bytes, str], Any] | None = None
+_KIND = b'O'
 
 
 class Observer(Protocol):
@@ -160,9 +161,6 @@ def set_resolver(resolver: Callable[[bytes, str], Any] | None) -> None:
     """Restore references as what `resolver(id, master)` returns."""
     global _resolver
     _resolver = resolver
-
-
-_KIND = b'O'
 
 
 class ObjectStore:

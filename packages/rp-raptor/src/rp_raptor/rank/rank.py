@@ -47,20 +47,9 @@ from rp_raptor.rank.process_end import end_processes, end_with_threads, exit_cod
 from rp_raptor.rank.running import NOTHING, Runner
 from rp_raptor.rank.trace import FLUSH, RankTrace
 from rp_raptor.wire import payload
+from rp_raptor.wire import rank_protocol as protocol
 from rp_raptor.wire.batch import Payloads, pack_message
 from rp_raptor.wire.cursor import Cursors
-from rp_raptor.wire.rank_protocol import (
-    RANK_VARIABLE,
-    RUN_VARIABLE,
-    TIMEOUT,
-    TO_RANK,
-    Run,
-    interrupted,
-    load_run,
-    pack_ids,
-    parse,
-    unpack_ids,
-)
 from rp_raptor.wire.requirements import is_for_agent, needs_of
 from rp_raptor.worker.estimate import span
 
@@ -76,7 +65,7 @@ _LINGER = 2000     # milliseconds to send the last results
 class Rank:
     """The connection of this process to its manager, and the calls that arrive on it."""
 
-    def __init__(self, run: Run, rank: int) -> None:
+    def __init__(self, run: protocol.Run, rank: int) -> None:
         self.run, self.rank, self.ranks = run, rank, run.ranks
         self._place = run.numbers.index(rank)
         self._cursors = Cursors(run.cursors)
@@ -166,7 +155,7 @@ class Rank:
         while True:
             self._socket.poll()
             with self._shield():
-                message = parse(self._socket.recv(), TO_RANK)
+                message = protocol.parse(self._socket.recv(), protocol.TO_RANK)
                 if message[0] not in ('ran', 'run_here'):
                     self._kept.append(message)
             if message[0] == 'stop':
@@ -193,7 +182,7 @@ class Rank:
         while True:
             self._socket.poll()
             with self._shield():
-                operation, *arguments = parse(self._socket.recv(), TO_RANK)
+                operation, *arguments = protocol.parse(self._socket.recv(), protocol.TO_RANK)
                 if operation != 'object':
                     self._kept.append([operation, *arguments])
             if operation == 'stop':
@@ -218,7 +207,7 @@ class Rank:
             if self._kept:
                 return self._kept.popleft()
             try:
-                return parse(self._socket.recv(_AT_ONCE), TO_RANK)
+                return protocol.parse(self._socket.recv(_AT_ONCE), protocol.TO_RANK)
             except zmq.Again:
                 self._flush()
             if self._async_calls:
@@ -227,7 +216,7 @@ class Rank:
             else:
                 if self._tracing.pending and not self._socket.poll(_TRACE_FLUSH):
                     self._flush_trace()
-                message = parse(self._socket.recv(), TO_RANK)
+                message = protocol.parse(self._socket.recv(), protocol.TO_RANK)
                 self._working.resume()
                 return message
 
@@ -237,7 +226,7 @@ class Rank:
     def _flush(self) -> None:
         """Report finished calls, and calls that run on as asynchronous ones."""
         if self._unannounced:
-            self._send(['parked', pack_ids(self._unannounced)])
+            self._send(['parked', protocol.pack_ids(self._unannounced)])
             self._unannounced = []
         done = self._working.taken()
         if done:
@@ -261,7 +250,7 @@ class Rank:
         return self._trace
 
     def _run_bulk(self, first: int, ids: bytes, payloads: Payloads) -> None:
-        self._working.bulk(first, unpack_ids(ids), payloads)
+        self._working.bulk(first, protocol.unpack_ids(ids), payloads)
 
     def _run_alone(self, position: int, id: int, call: bytes, devices: list[str], cpus: list[int]) -> None:
         """Run a call that has these GPUs and CPUs, and no other call beside it."""
@@ -314,7 +303,7 @@ class Rank:
         self._working.note(id, result)
 
     def _cancel(self, ids: bytes, reason: int) -> None:
-        for id in unpack_ids(ids):
+        for id in protocol.unpack_ids(ids):
             if self._async_calls:
                 self._async_calls.cancel(id, reason)
 
@@ -332,7 +321,7 @@ class Rank:
         if running == NOTHING:
             return
         mark = self._cursors.mark(self._place)
-        position, reason = interrupted(mark)
+        position, reason = protocol.interrupted(mark)
         if position == running and mark != self._handled:
             self._handled = mark
             self._working.raised = error = _interruption(reason)
@@ -365,7 +354,8 @@ def _ignore(*_: Any) -> None:
 
 
 def _interruption(reason: int) -> Exception:
-    return CallTimeout('the call took too long') if reason == TIMEOUT else CallCanceled('the call was canceled')
+    return (CallTimeout('the call took too long') if reason == protocol.TIMEOUT
+            else CallCanceled('the call was canceled'))
 
 
 def _bind(cpus: list[int]) -> None:
@@ -392,14 +382,14 @@ def _bound(cpus: list[int]) -> Generator[None, None, None]:
 @cache
 def connect() -> Rank:
     """Return this process as the rank that the environment describes."""
-    run = load_run(os.environ[RUN_VARIABLE])
-    rank = definitions.start_mpi(run.ranks) if run.mpi else int(os.environ[RANK_VARIABLE])
+    run = protocol.load_run(os.environ[protocol.RUN_VARIABLE])
+    rank = definitions.start_mpi(run.ranks) if run.mpi else int(os.environ[protocol.RANK_VARIABLE])
     if rank not in run.numbers:
         raise CoordinationError(f'rank {rank} was started on the node of the ranks {run.numbers}')
     place = run.numbers.index(rank)
     if run.cpus[place]:
         _bind(run.cpus[place])
-    os.environ.update({RANK_VARIABLE: str(rank), 'RP_TASK_ID': run.worker,
+    os.environ.update({protocol.RANK_VARIABLE: str(rank), 'RP_TASK_ID': run.worker,
                        'RP_RANK': '0', 'RP_RANKS': '1'})   # of a call, which has one rank
     os.environ.setdefault('RP_PILOT_SANDBOX', os.getcwd())
     if run.device_variable:

@@ -38,6 +38,7 @@ _STOP = 2.0   # seconds for idle ranks to end
 _TERMINATE = 2.0   # seconds for ranks to write their traces
 
 RankProcesses = Direct | Job | SpanningJob
+_KNOWN = {'MPIWorker': True, 'DefaultWorker': False, 'Worker': False}
 
 
 class Manager:
@@ -327,9 +328,6 @@ def _run(master: str, command: list[str], mpi: Callable[[], bool], file: str = '
     except CoordinationError as error:
         print(f'the worker cannot start: {error}', file=sys.stderr, flush=True)
         return 1
-
-
-_KNOWN = {'MPIWorker': True, 'DefaultWorker': False, 'Worker': False}
 
 
 def needs_mpi(file: str, class_name: str) -> bool:

@@ -34,6 +34,8 @@ MESSAGES = ('reserve', 'release', 'reserved', 'start', 'parts', 'cancel', 'give_
 GROUP_GRACE = 10.0
 """Seconds that the other ranks of an MPI call have to end after one has failed."""
 
+_TAGS = 1 << 14   # MPI guarantees tags up to 32767
+
 
 class Ranks(Protocol):
     """The ranks of a node, as calls over several nodes use them."""
@@ -242,9 +244,6 @@ class SpanningCalls:
         for part in span.needs:
             if part:
                 self._tell(part, message)
-
-
-_TAGS = 1 << 14   # MPI guarantees tags up to 32767
 
 
 class Group:

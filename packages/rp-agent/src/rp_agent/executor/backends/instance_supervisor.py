@@ -36,6 +36,8 @@ INSTANCE = 'RP_INSTANCE'
 _TICK = 1.0
 """Seconds by which the times of files may differ from the clock."""
 
+SHARED_MEMORY = Path('/dev/shm')
+
 
 class User(Protocol):
     """The user of the instances, which carries out the decisions about tasks."""
@@ -291,9 +293,6 @@ class InstanceSupervisor:
 
     def _record(self, event: str, number: int) -> None:
         self._tracer.record(event, self._pilot, msg=f'dvm_id={number}')
-
-
-SHARED_MEMORY = Path('/dev/shm')
 
 
 def remove_unused_segments(prefix: str, since: float, environment: Mapping[str, str]) -> None:

@@ -21,17 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from rp_agent.executor.base import BaseExecutor, Ending
 from rp_agent.executor.deadlines import Deadlines
+from rp_agent.executor.launching import outcome
 from rp_agent.executor.launching.environment import PilotContext, TaskEnvironment
 from rp_agent.executor.launching.launch_outcome import conclude
-from rp_agent.executor.launching.outcome import (
-    code_of,
-    exit_code_of_task,
-    explain,
-    fail,
-    note_kills,
-    of_codes,
-    of_script,
-)
 from rp_agent.executor.launching.plan import DIRECT, LAUNCH, plan
 from rp_agent.executor.popen.deferred import Deferred
 from rp_agent.executor.popen.plain import PlainTasks
@@ -297,7 +289,7 @@ class Executor(BaseExecutor):
             self._not_executed(run, *run.failure)
             return
         self.tracer.record_many(uid, ('task_run_stop',) if run.plan.kind == LAUNCH else _STOPPED)
-        task.exit_code = exit_code_of_task(run.codes)
+        task.exit_code = outcome.exit_code_of_task(run.codes)
         if run.ending is not None or self._reaper.has_daemons(uid):
             self._to_sweep.add(uid)
         if run.ending is not None:
@@ -309,11 +301,11 @@ class Executor(BaseExecutor):
             task.target_state = states.DONE
         else:
             shell = self.by_shell or run.plan.kind != DIRECT
-            task.exit_code = code_of(task.exit_code, shell=shell)
+            task.exit_code = outcome.code_of(task.exit_code, shell=shell)
             script = run.plan.output[0] if run.plan.kind == LAUNCH else ''
-            note_kills(task, run.codes)
-            record = of_codes(run.codes, shell=shell)
-            fail(task, explain(run.codes, shell), {**record, **(of_script(script) if script else {})}, output=script)
+            outcome.note_kills(task, run.codes)
+            record = {**outcome.of_codes(run.codes, shell=shell), **(outcome.of_script(script) if script else {})}
+            outcome.fail(task, outcome.explain(run.codes, shell), record, output=script)
         if run.plan.launch is not None and task.target_state != states.DONE:
             self._to_sweep.add(uid)   # the launcher may have left processes
             if run.plan.launch.elsewhere:

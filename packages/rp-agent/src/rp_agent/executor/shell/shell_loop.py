@@ -35,6 +35,9 @@ SHELL_TIMEOUT = 10.0
 MAX_SENT_BYTES = 4096
 """Bytes of commands that are sent as they are; the shell gets more as a file, as bash reads its input byte by byte."""
 
+_ANSWERS = 9
+"""Descriptor of the shell for answers; higher than those that a task may get."""
+
 
 class ShellLoop(LaunchLoop):
     """Starts processes by a shell, and watches them; `died(name)` is called with the name of a shell that has died.
@@ -166,10 +169,6 @@ class ShellLoop(LaunchLoop):
         if self._socket is not None:
             self._socket.close()
         self._socket = self.shell = None
-
-
-_ANSWERS = 9
-"""Descriptor of the shell for answers; higher than those that a task may get."""
 
 
 def prologue(search_path: str, base_env: Iterable[bytes]) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from rp_agent.resource_manager import batch, binding, machine
+from rp_agent.resource_manager import binding, machine, shape
 from rp_agent.resource_manager.base import Allocation, Domain, Request, below
 from rp_agent.resource_manager.system import System
 from rp_api.errors import PlatformError, ResourceError
@@ -51,11 +51,11 @@ def allocate(request: Request, platform: Mapping[str, Any], environ: Mapping[str
     `smt`, which the environment variable RADICAL_SMT overrides.
     """
     environ = os.environ if environ is None else environ
-    threads = batch.threads_per_core(platform, environ)
-    blocked_cores, blocked_gpus = (batch.blocked(platform, name) for name in ('blocked_cores', 'blocked_gpus'))
+    threads = shape.threads_per_core(platform, environ)
+    blocked_cores, blocked_gpus = (shape.blocked(platform, name) for name in ('blocked_cores', 'blocked_gpus'))
     all_cores = platform.get('cores_per_node', 0) * threads or machine.usable_cores()
     all_gpus = machine.bounded_gpus(platform.get('gpus_per_node') or machine.usable_gpus(environ), environ)
-    cores, gpus = batch.usable(all_cores, blocked_cores), batch.usable(all_gpus, blocked_gpus)
+    cores, gpus = shape.usable(all_cores, blocked_cores), shape.usable(all_gpus, blocked_gpus)
     if not cores:
         raise PlatformError(f'system_architecture.blocked_cores blocks all {all_cores} cores of a node')
     fake, defined = platform.get('fake_resources'), platform.get('cores_per_node')
@@ -79,7 +79,7 @@ def allocate(request: Request, platform: Mapping[str, Any], environ: Mapping[str
         names=('localhost',) * nodes, cores_per_node=cores, gpus_per_node=gpus,
         mem_per_node=platform.get('mem_per_node') or machine.usable_memory(),
         lfs_per_node=platform.get('lfs_size_per_node') or 0, blocked_cores=blocked_cores, blocked_gpus=blocked_gpus,
-        domains=batch.domains(platform, cores + len(blocked_cores), gpus + len(blocked_gpus)) or near,
+        domains=shape.domains(platform, cores + len(blocked_cores), gpus + len(blocked_gpus)) or near,
         threads_per_core=threads, cpus=cpus, gpu_ids=binding.gpu_ids(environ, gpus + len(blocked_gpus)))
 
 

@@ -13,6 +13,8 @@ from rp_agent.task import AgentTask
 from rp_api.errors import ResourceError
 from rp_api.resources.pool import UNITS
 
+NAMES = frozenset(('colocate', 'exclusive', 'nodes'))
+
 
 class Continuous(Policy):
     """Places a task on the first node with room for it, else on as few adjacent nodes as possible.
@@ -94,9 +96,6 @@ class Continuous(Policy):
 def are_neighbours(positions: Collection[int]) -> bool:
     """Return whether the positions have no gaps."""
     return max(positions) - min(positions) < len(set(positions))
-
-
-NAMES = frozenset(('colocate', 'exclusive', 'nodes'))
 
 
 class TaggedRequest(NamedTuple):

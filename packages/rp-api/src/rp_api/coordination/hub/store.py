@@ -53,6 +53,9 @@ WHERE uid = ?5 AND (value < ?2 OR (state = ?1 AND ?1 IN ({', '.join(map(repr, st
                     OR (state, ?1) IN (VALUES {', '.join(map(repr, states.PILOT.corrections))}))
 """
 
+_PRUNE_AFTER_CLAIMS = 256
+"""Number of new claims after which claims without remaining tasks are pruned."""
+
 
 def claim(directory: str, timeout: float = 0.0) -> int:
     """Claim the directory of a session for this hub, until it is released or the process ends.
@@ -233,10 +236,6 @@ def _info(info: bytes) -> dict[str, Any]:
         return codec.unpack_dict(info)
     except CoordinationError:   # of a broken agent
         return {}
-
-
-_PRUNE_AFTER_CLAIMS = 256
-"""Number of new claims after which claims without remaining tasks are pruned."""
 
 
 class Claims:

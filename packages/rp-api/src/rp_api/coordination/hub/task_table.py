@@ -56,6 +56,9 @@ INSERT_KEPT_ALIKE = _INSERT_ALIKE.format(attempts=0, state=UNBOUND_STATE, value=
 INSERT_BOUND_ALIKE = _INSERT_ALIKE.format(attempts=1, state=BOUND_STATE, value=_BOUND_VALUE)
 """The same for tasks with equal descriptions; parameters: first revision, a JSON list of uids, and as above."""
 
+MAX_ROWS = 8 * BULK
+"""Maximum number of cached tasks of a pilot; if its agents do not keep up, none are cached."""
+
 
 def _update(state: str, changed: str, condition: str = '', uid: str = '?2', source: str = '') -> str:
     """Return the statement that moves tasks to a state; its parameters are info, uid and (as `changed`) the revision.
@@ -310,10 +313,6 @@ def _runs(updates: Sequence[Update]) -> list[tuple[str, list[Update]]]:
     for state, _ in runs:
         states.TASK.value(state)
     return runs
-
-
-MAX_ROWS = 8 * BULK
-"""Maximum number of cached tasks of a pilot; if its agents do not keep up, none are cached."""
 
 
 class _Tail:

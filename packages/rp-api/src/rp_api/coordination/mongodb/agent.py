@@ -25,6 +25,11 @@ MAX_PARCELS_READ = 4
 MAX_PARCELS_WAITING = 2
 """Maximum number of parcels that wait for the loop before another one is taken."""
 
+_News = dict[str, list[tuple[str, Update]]]
+
+MAX_TASKS_PER_LOOK = 4096
+"""Tasks that are looked for at a time."""
+
 
 class MongoAgentConnection(MongoConnection, AgentConnection):
     """Receives parcels of tasks and commands, and reports updates of tasks as news.
@@ -233,12 +238,6 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
     def _on_refused(self, reason: str) -> None:
         if not self._closed:
             self.on_refused(reason)
-
-
-_News = dict[str, list[tuple[str, Update]]]
-
-MAX_TASKS_PER_LOOK = 4096
-"""Tasks that are looked for at a time."""
 
 
 class FollowedTasks:

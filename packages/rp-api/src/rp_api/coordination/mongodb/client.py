@@ -91,15 +91,18 @@ class MongoClientConnection(MongoConnection, ClientConnection):
     def _withdraw(self, uids: list[str]) -> None:
         """Delete the parcels of these tasks, report the tasks as their agent would, and put others into new parcels."""
         bound = {'type': 'task', 'state': contract.BOUND_STATE}
-        for task in list(self._collection.find({'_id': {'$in': uids}, **bound})):
-            parcel = documents.parcel_id(task['parcel'])
+        parcels: dict[tuple[int, str], list[str]] = {}
+        for task in self._collection.find({'_id': {'$in': uids}, **bound}):
+            parcels.setdefault((task['parcel'], task['pilot']), []).append(task['_id'])
+        for (number, pilot), mine in parcels.items():
+            parcel = documents.parcel_id(number)
             self._collection.delete_one({'_id': parcel, 'type': 'parcel', 'agent': ''})
             if self._collection.find_one({'_id': parcel}) is None:   # else an agent has claimed it
-                back = codec.pack(Update(task['_id'], states.AGENT_SCHEDULING, {'returned': task['pilot']}))
+                updates = [codec.pack(Update(uid, states.AGENT_SCHEDULING, {'returned': pilot})) for uid in mine]
                 insert_new(self._collection, [documents.news_document(
-                    self._numbers.next(), self._instance, 'tasks', task['pilot'], codec.pack([back]))])
+                    self._numbers.next(), self._instance, 'tasks', pilot, codec.pack(updates))])
                 repair(self._collection, self._numbers, list(self._collection.find(
-                    {'parcel': task['parcel'], '_id': {'$nin': uids}, **bound})))
+                    {'parcel': number, '_id': {'$nin': mine}, **bound})))
         self._loop.call_soon(self._watcher.call)
 
     def forget_tasks(self, uids: Sequence[str]) -> None:

@@ -38,6 +38,20 @@ CLOSE_TIMEOUT = 2.0
 
 DUPLICATE = 11000
 
+TICK = 1_000_000
+"""Nanoseconds in the resolution of a server's time (1 ms); the rest is cut off."""
+
+ANSWER_DELAY_S = 0.5
+"""Seconds for which the server delays an answer without changes."""
+
+MAX_EARLY_ANSWERS = 3
+"""Number of consecutive early empty answers after which a server counts as one that does not delay them."""
+
+MAX_POLL_INTERVAL_S = 5.0
+"""Maximum seconds between polls of a watcher that a stream wakes, and between attempts to open a stream."""
+
+_log = logging.getLogger('radical.pilot.coordination')
+
 
 class MongoConnection(Connection):
     """A connection with three threads: one writes, one polls for changes, and one listens for them."""
@@ -145,10 +159,6 @@ def move(collection: Collection, model: states.StateModel, kind: str, updates: S
             for update in updates], ordered=False)
 
 
-TICK = 1_000_000
-"""Nanoseconds in the resolution of a server's time (1 ms); the rest is cut off."""
-
-
 def read_clock(client: Client) -> Reading:
     """Return the best of several readings."""
     return min((_reading(client) for _ in range(ROUNDS)), key=lambda reading: reading.within)
@@ -162,18 +172,6 @@ def _reading(client: Client) -> Reading:
         return SAME
     milliseconds = round(there.replace(tzinfo=timezone.utc).timestamp() * 1000)
     return Reading((sent + now) // 2 - milliseconds * TICK - TICK // 2, max(0, now - sent) // 2 + TICK // 2)
-
-
-ANSWER_DELAY_S = 0.5
-"""Seconds for which the server delays an answer without changes."""
-
-MAX_EARLY_ANSWERS = 3
-"""Number of consecutive early empty answers after which a server counts as one that does not delay them."""
-
-MAX_POLL_INTERVAL_S = 5.0
-"""Maximum seconds between polls of a watcher that a stream wakes, and between attempts to open a stream."""
-
-_log = logging.getLogger('radical.pilot.coordination')
 
 
 class ChangeStream(LinkThread):

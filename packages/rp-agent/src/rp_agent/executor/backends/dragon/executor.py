@@ -26,6 +26,12 @@ from rp_profiling.write.tracer import Tracer
 _BATCH = ('SLURM', 'PBSPRO')
 """Resource managers from whose jobs Dragon gets the nodes itself."""
 
+_CONNECTED = 'rp dragon runner '
+"""Prefix of the line that reports a connected runner to the supervisor."""
+
+_BELOW_A_SHELL = '/bin/sh', '-c', '"$@"; exit "$?"', 'dragon'
+"""Dragon creates its own process group; a session leader cannot do so, and Dragon then hangs."""
+
 
 class DragonKind:
     """The Dragon parts of the executor; `single` if the pilot has only this host."""
@@ -75,13 +81,6 @@ def executor(uid: str, tracer: Tracer, loop: Loop, context: PilotContext) -> Job
     kind = DragonKind(loop, address, single=single, by_ssh=platform['resource_manager'] not in _BATCH)
     # a runtime uses all nodes of its job
     return JobExecutor(uid, tracer, loop, context, kind, (range(len(names)),), nodes_of(setting))
-
-
-_CONNECTED = 'rp dragon runner '
-"""Prefix of the line that reports a connected runner to the supervisor."""
-
-_BELOW_A_SHELL = '/bin/sh', '-c', '"$@"; exit "$?"', 'dragon'
-"""Dragon creates its own process group; a session leader cannot do so, and Dragon then hangs."""
 
 
 class RunnerLink:

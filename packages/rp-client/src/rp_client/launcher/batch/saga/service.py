@@ -31,6 +31,9 @@ _SCRIPT = re.compile(r'\s*[:.\[]?\s*(?:SCRIPTFILE=|Script(?: was)?: |Command: )'
 opening = threading.Lock()
 """Held while adaptors are imported and get their shell."""
 
+ADAPTORS = {system.scheme: system.adaptor for system in BATCH_SYSTEMS if system.adaptor}
+"""The modules of the adaptors, by the first part of the URL's scheme."""
+
 
 def load_saga() -> None:
     """Import radical.saga and its adaptors for batch systems in advance, as that is slow.
@@ -123,10 +126,6 @@ def sentence(error: BaseException) -> str:
     """Return the message of a radical.saga error, without traces and repetitions."""
     said = ' '.join(_SCRIPT.split(str(error), maxsplit=1)[0].split())
     return said[:1000] or type(error).__name__
-
-
-ADAPTORS = {system.scheme: system.adaptor for system in BATCH_SYSTEMS if system.adaptor}
-"""The modules of the adaptors, by the first part of the URL's scheme."""
 
 
 class PipeShell:
