@@ -14,6 +14,7 @@ from rp_agent.components.isolation import Isolation, unless
 from rp_agent.executor.popen.component import Executor
 from rp_agent.executor.shell.component import ShellExecutor
 from rp_agent.pipeline import pipeline as the_pipeline
+from rp_agent.pipeline import retry
 from rp_agent.pipeline.attempts import Attempts
 from rp_agent.prerequisites.gate import Gate
 from rp_agent.scheduler.component import Scheduler
@@ -92,7 +93,7 @@ SHELL = {'agent_spawner': 'SHELL'}
 
 STEPS: list[tuple[Any, str, dict[str, Any], dict[str, Any]]] = [
     (StagerInput, 'put', PLAIN, {}), (StagerInput, 'advance', PLAIN, {}), (StagerInput, 'forward', PLAIN, {}),
-    (the_pipeline, 'concerns_attempts', PLAIN, {}), (the_pipeline, 'divided', PLAIN, {}),
+    (retry, 'concerns_attempts', PLAIN, {}), (the_pipeline, 'divided', PLAIN, {}),
     (the_pipeline, 'has_needs', PLAIN, {}),
     (Gate, 'put', SERVED, {}), (Gate, '_missing', SERVED, {}), (Gate, '_set_variables', SERVED, {}),
     (Scheduler, 'put', PLAIN, {}), (Continuous, 'admit', PLAIN, {}), (Continuous, 'request', PLAIN, {}),

@@ -37,12 +37,8 @@ class ProcessHandle:
         return self._fd
 
     def watch(self, loop: Loop, ended: Callable[[], object]) -> None:
-        """Call `ended()` once in the loop when the process has ended."""
-        def on_end() -> None:
-            loop.remove_fd(self._fd)
-            ended()
-
-        loop.add_fd(self._fd, on_end)
+        """Call `ended()` once in the loop when the process has ended; `close()` may be called in any thread."""
+        loop.add_fd(self._fd, ended, once=True)
         self._loop = loop
 
     def wait(self, seconds: float | None = None) -> bool:
