@@ -42,6 +42,20 @@ with rp.Session(uid='camp', cfg={'base': out}) as session:
     print(*(task.state for task in tmgr.get_tasks()), flush=True)
 """
 
+CANCELLING = """
+import sys, time, radical.pilot as rp
+from pathlib import Path
+out = Path(sys.argv[1])
+with rp.Session(uid='camp', cfg={'base': str(out)}) as session:
+    if not session.attached:
+        pilot = rp.PilotManager(session).submit_pilots(rp.PilotDescription(resource='test.machine', cores=8, runtime=9))
+        while not (out / 'asked').exists():
+            time.sleep(0.05)
+        pilot.cancel()
+        print(pilot.wait(timeout=60), flush=True)
+        time.sleep(60)
+"""
+
 
 class Submitter:
     """A process that submits jobs, and what it says of them."""
@@ -156,15 +170,7 @@ def silent(program: Path) -> Iterator[None]:
 def test_an_application_is_killed_while_qsub_runs(base: Path, monkeypatch: pytest.MonkeyPatch, taken: bool,
                                                   held: bool) -> None:
     with batch_system('pbspro') as system:
-        use(system.environ | {'HOME': str(base)}
-            | platform(base, 'pbspro://localhost/', 'PBSPRO', fake_resources=True), monkeypatch)
-        qsub = system.directory / 'bin' / 'qsub'
-        real = qsub.rename(qsub.with_name('qsub.real'))
-        go, asked = base / 'go', base / 'asked'
-        wait = f'touch {asked}; for _ in $(seq 600); do test -e {go} && break; sleep 0.1; done'
-        qsub.write_text('#!/bin/sh\n' + (f'id=$({real} "$@"); {wait}; echo "$id"\n' if taken else
-                                          f'{wait}; exec {real} "$@"\n'))
-        qsub.chmod(0o755)
+        go, asked = slow_qsub(system, base, monkeypatch, taken=taken)
         if held:
             system.hold()
         command = [sys.executable, '-c', APPLICATION, str(base), str(COUNT)]
@@ -183,6 +189,40 @@ def test_an_application_is_killed_while_qsub_runs(base: Path, monkeypatch: pytes
         assert sorted((base / 'ran').read_text().split()) == [f'task.{number:06d}' for number in range(COUNT)]
         if taken:
             assert len(system.jobs()) == 1
+
+
+@pytest.mark.disorder('the application is killed while it submits the pilot')
+@pytest.mark.parametrize('taken', [True, False], ids=['taken', 'not taken yet'])
+def test_a_pilot_is_cancelled_while_qsub_runs_and_the_application_killed(
+        base: Path, monkeypatch: pytest.MonkeyPatch, taken: bool) -> None:
+    """The next application looks for the job, and cancels it."""
+    with batch_system('pbspro') as system:
+        go, _ = slow_qsub(system, base, monkeypatch, taken=taken)
+        system.hold()
+        command = [sys.executable, '-c', CANCELLING, str(base)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=base, text=True) as first:
+            assert first.stdout is not None
+            assert first.stdout.readline() == 'CANCELED\n'
+            first.kill()
+        go.touch()
+        if not taken:
+            wait_until(lambda: qsub_calls(system) == 1)
+        subprocess.run(command, cwd=base, timeout=90, check=True)
+        wait_until(lambda: [job['state'] for job in system.jobs()] == ['ended'])
+
+
+def slow_qsub(system: BatchSystem, base: Path, monkeypatch: pytest.MonkeyPatch, *, taken: bool) -> tuple[Path, Path]:
+    """Have `qsub` make a file when it has, or has not, taken a job, and wait for another; returns the other and it."""
+    use(system.environ | {'HOME': str(base)}
+        | platform(base, 'pbspro://localhost/', 'PBSPRO', fake_resources=True), monkeypatch)
+    qsub = system.directory / 'bin' / 'qsub'
+    real = qsub.rename(qsub.with_name('qsub.real'))
+    go, asked = base / 'go', base / 'asked'
+    wait = f'touch {asked}; for _ in $(seq 600); do test -e {go} && break; sleep 0.1; done'
+    qsub.write_text('#!/bin/sh\n' + (f'id=$({real} "$@"); {wait}; echo "$id"\n' if taken else
+                                      f'{wait}; exec {real} "$@"\n'))
+    qsub.chmod(0o755)
+    return go, asked
 
 
 def qsub_calls(system: BatchSystem) -> int:

@@ -59,6 +59,7 @@ class PilotLaunching(ClientComponent):
         self._intend = intend
         self.traces_steps = True   # pilots are few
         self._under_way: dict[str, Pilot] = {}
+        self._earlier: dict[str, Launch] = {}   # those whose jobs may have been submitted, until their launcher knows
 
     def expect(self, launches: Sequence[Launch]) -> None:
         """Prepare the launchers of pilots that are put soon."""
@@ -74,6 +75,7 @@ class PilotLaunching(ClientComponent):
         self.advance(pilots, states.PMGR_LAUNCHING)
         far: dict[str, list[Launch]] = {}
         near = []
+        self._earlier.update((launch.pilot.uid, launch) for launch in tasks if launch.earlier)
         for launch in tasks:
             self._launchers.assign(launch.pilot.uid, launch.platform)
             if self._is_near(launch):
@@ -83,6 +85,16 @@ class PilotLaunching(ClientComponent):
         self._place(near)
         for launches in far.values():
             self._reach(launches[0].platform, partial(self._reached, launches))
+
+    def cancelled(self, pilot: Pilot) -> None:
+        """Cancel the job of a pilot that has ended, if an earlier application may have submitted it."""
+        launch = self._earlier.pop(pilot.uid, None)
+        if launch is not None:
+            self.end_earlier(launch)
+
+    def end_earlier(self, launch: Launch) -> None:
+        """Look for the job of a pilot that has ended, and cancel it."""
+        self._launcher(launch).launch([self._start(launch, '')])
 
     def launched(self, uid: str) -> Pilot | None:
         """Advance a pilot whose agent, or job, was started, and return it; None if it is final."""
@@ -188,8 +200,7 @@ class PilotLaunching(ClientComponent):
                     self.tracer.record('submission_start', uid=pilot.uid, msg=str(pilot._directories.pilot))
                 launcher = self._launcher(launch)
                 bulks.setdefault(launcher, []).append(
-                    Start(pilot.uid, Path(pilot._directories.pilot), self._config(launch), launch.platform,
-                          pilot._description, '' if launcher.near else secrets.token_hex(4), launch.earlier))
+                    self._start(launch, '' if launcher.near else secrets.token_hex(4)))
         for launcher, starts in bulks.items():
             if launcher.near:
                 launcher.launch(starts)
@@ -197,16 +208,20 @@ class PilotLaunching(ClientComponent):
                 self._intend({self._under_way[start.uid]: [*start.earlier, start.submission] for start in starts},
                              partial(self._launch_noted, launcher, starts))
 
+    def _start(self, launch: Launch, submission: str) -> Start:
+        pilot = launch.pilot
+        return Start(pilot.uid, Path(pilot._directories.pilot), self._config(launch), launch.platform,
+                     pilot._description, submission, launch.earlier)
+
     def _launch_noted(self, launcher: Launcher, starts: Sequence[Start]) -> None:
         """Launch pilots whose submission is noted, except those that were cancelled meanwhile."""
         cancelled = {start.uid for start in starts if self._under_way[start.uid].state in states.FINAL}
-        wanted = [start for start in starts if start.uid not in cancelled or start.earlier]
-        self.dropped([self._under_way.pop(start.uid) for start in starts if start not in wanted])
+        self.dropped([self._under_way.pop(uid) for uid in cancelled])
+        wanted = [start for start in starts if start.uid not in cancelled]
+        for start in wanted:
+            self._earlier.pop(start.uid, None)
         if wanted:
             launcher.launch(wanted)
-        for start in wanted:
-            if start.uid in cancelled:   # its job is looked for, and cancelled
-                launcher.cancel(start.uid)
 
     def _fail(self, pilot: Pilot, reason: str) -> None:
         if pilot.state not in states.FINAL:

@@ -92,6 +92,7 @@ class PilotFlow:
             launcher = self._launchers.of(pilot.uid)
             ends = launcher is not None and self._before(pilot, states.PMGR_ACTIVE) and launcher.cancel(pilot.uid)
             if self._before(pilot, states.PMGR_ACTIVE_PENDING):
+                self._launching.cancelled(pilot)
                 self._advance([pilot], states.CANCELED, {'reason': 'cancelled before it was launched'})
             elif ends:
                 self._advance([pilot], states.CANCELED, {'reason': 'cancelled before its agent was active'})
@@ -102,6 +103,7 @@ class PilotFlow:
         """Kill pilots and their agents."""
         for pilot in pilots:
             if pilot.state not in states.FINAL:
+                self._launching.cancelled(pilot)
                 self._advance([pilot], states.CANCELED, {'reason': 'killed'})
             self._kill_agent(pilot)
 
@@ -166,7 +168,8 @@ class PilotFlow:
     def resume(self) -> None:
         """Watch the jobs and local agents of restored pilots, launch unlaunched pilots, and fail those without agent.
 
-        The agent of a final pilot may still run if it could not be reached before; it is killed.
+        The agent of a final pilot may still run if it could not be reached before; it is killed. So may its job, if it
+        was cancelled while the job was submitted.
         """
         restored, self._restored = self._restored, []
         for pilot, known, job in restored:
@@ -179,6 +182,10 @@ class PilotFlow:
                 self._find_agent(pilot, launcher, known.record, job)
             elif launcher.adopt(pilot.uid, Path(pilot.pilot_sandbox), job.get('handle', {})):
                 self._engine.loop.call_later(GRACE, self._kill_agent, pilot)
+            elif job.get('submissions'):
+                self._launching.end_earlier(
+                    Launch(pilot, ResourceConfig(known.record['platform']), known.record['settings'],
+                           job['submissions']))
 
     def _find_agent(self, pilot: Pilot, launcher: Launcher, record: dict[str, Any], job: Mapping[str, Any]) -> None:
         launched = not self._before(pilot, states.PMGR_ACTIVE_PENDING)

@@ -24,7 +24,10 @@ class Start(NamedTuple):
     submission: str = ''
     """The name of this attempt to submit a job, which the coordinator has a note of."""
     earlier: Sequence[str] = ()
-    """The attempts of applications that ended before they knew whether the job was submitted."""
+    """The attempts of applications that ended before they knew whether the job was submitted.
+
+    Without a new `submission`, the pilot has ended: its job is looked for and cancelled.
+    """
 
 
 class End(NamedTuple):

@@ -211,7 +211,7 @@ class Endpoint:
         self._unsubmitted.discard(key)
         self._postponed.remove(key)
         self._tell({'event': 'submitted', 'key': key, 'job': name})
-        if key in self._cancelled:   # while it was submitted
+        if key in self._cancelled or not job.get('wanted', True):   # while it was submitted
             self._do_cancel([key])
 
     def _submitted(self, job: Mapping[str, Any]) -> str:
@@ -267,7 +267,7 @@ class Endpoint:
         if self._shell.run(replace(job['sandbox'], job['earlier'])).output.strip():
             raise PlatformError('its job, which was submitted by an application that was killed, has started and is '
                                 f'over: see {job["sandbox"]}/bootstrap_0.err')
-        if job['key'] in self._cancelled:
+        if job['key'] in self._cancelled or not job.get('wanted', True):
             raise PlatformError('it was cancelled before it was submitted')
         self._place([job])
 
