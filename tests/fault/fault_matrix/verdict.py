@@ -52,7 +52,8 @@ def _task(number: int, result: dict[str, Any], run: Run, agent_dies: bool) -> It
     uid, free = workload.uid(number), workload.restartable(number, config)
     wanted = workload.ending(number, config['spawner'])
     got = workload.Ending(result['state'], result['exit_code'], result['stdout'])
-    went_with_pilot = (agent_dies and not free and got.state == rp.FAILED and got.exit_code is None
+    # the batch system's signal to its job may have ended it before its agent knew
+    went_with_pilot = (agent_dies and not free and got.state == rp.FAILED and (got.exit_code or -1) < 0
                        and str(result['pilot']) in result['exception'])
     if got != wanted and not went_with_pilot:
         yield f'{uid} ended as {tuple(got)} instead of {tuple(wanted)}: {result["exception"]}'
