@@ -312,7 +312,7 @@ def tests(session: nox.Session) -> None:
 def full(session: nox.Session) -> None:
     """All tests of `tests` and `more_tests` on this interpreter, which takes an hour."""
     install_debian(session, SSH, SHELLS, BROWSER, REDIS, ROUTER, SLURM, SGE, QUOTAS, MPI, CONTAINERS, TRACE)
-    install_editable(session, *TEST_TOOLS, 'mpich', 'rdkit')
+    install_editable(session, *TEST_TOOLS, *TYPE_TOOLS, 'mpich', 'rdkit')
     run_tests(session, *(session.posargs or [*LONG, in_random_order(session, SEED)]), env=install_wheels(session))
 
 
@@ -395,7 +395,7 @@ def system(session: nox.Session) -> None:
 def orders(session: nox.Session) -> None:
     """All tests of `tests` in three random orders of their files, the last time beside 20 busy processes."""
     install_debian(session, SSH, SHELLS, BROWSER, REDIS, ROUTER)
-    install_editable(session, *TEST_TOOLS, 'mpich', 'rdkit')
+    install_editable(session, *TEST_TOOLS, *TYPE_TOOLS, 'mpich', 'rdkit')
     for number in range(3):
         with ExitStack() as load:
             for _ in range(20 if number == 2 else 0):

@@ -170,6 +170,13 @@ def processes_with(*texts: str) -> dict[int, str]:
     return found
 
 
+def processes_of(task: rp.Task, part: str = '') -> dict[int, str]:
+    """The processes of a task, or a part of it, and not of tasks with the same uid in other sessions."""
+    of_session = processes_with(f'RP_SESSION_ID={task.tmgr.session.uid}\0')
+    return {pid: command for pid, command in processes_with(f'RP_TASK_ID={task.uid}{part}\0').items()
+            if pid in of_session}
+
+
 def _children() -> set[int]:
     found: set[int] = set()
     for task in Path('/proc/self/task').iterdir():

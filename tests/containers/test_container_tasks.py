@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Run, processes_with, wait_until
+from conftest import Run, processes_of, processes_with, wait_until
 
 import radical.pilot as rp
 
@@ -70,7 +70,7 @@ def test_a_cancelled_program_gets_the_signal(shared: Run, image: Path, tool: str
     task.wait(timeout=TIMEOUT)
     assert task.state == rp.CANCELED
     assert (sandbox / 'told').read_text() == 'told\n'
-    wait_until(lambda: not processes_with(str(image), task.uid), what='nothing is left')
+    wait_until(lambda: not processes_with(str(image)) and not processes_of(task), what='nothing is left')
 
 
 def test_nothing_survives_the_death_of_the_agent(run: Run, image: Path, tool: str) -> None:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from conftest import Run, hub_pid, pilot_description, processes_with, wait_until
+from conftest import Run, hub_pid, pilot_description, processes_of, processes_with, wait_until
 
 import radical.pilot as rp
 from rp_api.coordination.results import read_results
@@ -61,7 +61,7 @@ def test_agent_killed(run: Run, base: Path) -> None:
     waiting = run.tmgr.submit_tasks([rp.TaskDescription({'executable': 'sleep', 'arguments': ['100'],
                                                          'cores_per_rank': 4, 'pilot': run.pilot.uid})])
     lost.wait(rp.AGENT_EXECUTING, timeout=30)
-    wait_until(lambda: [command for command in processes_with(lost.uid).values() if 'sleep 1234' in command])
+    wait_until(lambda: [command for command in processes_of(lost).values() if 'sleep 1234' in command])
     elsewhere = run.tmgr.submit_tasks(rp.TaskDescription({'executable': 'sleep', 'arguments': ['3'],
                                                           'pilot': other.uid}))
     os.kill(agent_pid(run), signal.SIGKILL)

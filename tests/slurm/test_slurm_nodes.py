@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from batch_pilots import Managers, platform, sandbox, use
-from conftest import processes_with, wait_until
+from conftest import processes_of, processes_with, wait_until
 from slurm_cluster import SlurmCluster
 
 import radical.pilot as rp
@@ -85,7 +85,7 @@ def test_components_on_nodes_of_their_own(managers: Managers, base: Path) -> Non
     long.cancel()
     long.wait(timeout=40)
     assert long.state == rp.CANCELED
-    assert wait_until(lambda: not processes_with(f'RP_TASK_ID={long.uid}'))   # on both nodes
+    assert wait_until(lambda: not processes_of(long))   # on both nodes
     tasks = managers.tmgr.submit_tasks([*together(
         base, 16, 'echo $SLURMD_NODENAME ${SLURM_STEP_ID:-none}', input_staging=[
             {'source': f'{base}/in', 'target': 'task:///in', 'action': rp.LINK}], output_staging=[

@@ -16,7 +16,7 @@ from typing import Any
 import cloudpickle
 import pytest
 from batch_pilots import Managers, platform, use
-from conftest import processes_with, wait_until
+from conftest import processes_of, processes_with, wait_until
 from slurm_cluster import SlurmCluster
 
 import radical.pilot as rp
@@ -72,7 +72,7 @@ def places_of(master: Any) -> set[tuple[str, int, str]]:
     return {call.result() for call in rp.raptor.stream(master, where, [0.02] * 200)}
 
 
-def processes_of(managers: Managers) -> set[int]:
+def ranks_of(managers: Managers) -> set[int]:
     """The ranks of all workers of this session."""
     return processes_with(f'RP_SESSION_ID={managers.session.uid}').keys() & processes_with('RP_RAPTOR_RUN=')
 
@@ -89,12 +89,12 @@ def test_calls_run_on_all_nodes(managers: Managers, master: Any) -> None:
     places = places_of(master)
     ranks = Counter(node for node, _, _ in places)
     assert len(ranks) > 1
-    assert len(processes_of(managers)) == RANKS
+    assert len(ranks_of(managers)) == RANKS
     managers.tmgr.cancel_tasks([worker.uid])
     worker.wait(timeout=40)
     assert worker.state == rp.CANCELED
     assert ranks == Counter(slot['node_name'] for slot in worker.slots)
-    assert wait_until(lambda: not processes_of(managers))
+    assert wait_until(lambda: not ranks_of(managers))
 
 
 def over(comm: Any, number: int) -> tuple[int, int, str]:
@@ -112,11 +112,11 @@ def test_an_mpi_function_over_all_ranks(managers: Managers, master: Any) -> None
             assert [result[:2] for result in results] == [(ranks, sum(range(ranks)) + ranks * call.item)] * ranks
             assert len({result[2] for result in results}) == (2 if ranks > 8 else 1)
     assert len({call.result() for call in single}) <= RANKS
-    assert len(processes_of(managers)) == RANKS
+    assert len(ranks_of(managers)) == RANKS
     managers.tmgr.cancel_tasks([worker.uid])
     worker.wait(timeout=40)
     assert worker.state == rp.CANCELED
-    assert wait_until(lambda: not processes_of(managers))
+    assert wait_until(lambda: not ranks_of(managers))
 
 
 def slow(path: str, item: tuple[int, bytes]) -> tuple[int, bytes]:
@@ -127,9 +127,9 @@ def slow(path: str, item: tuple[int, bytes]) -> tuple[int, bytes]:
     return item
 
 
-def kill_node(managers: Managers, uid: str, part: int) -> set[int]:
+def kill_node(worker: rp.Task, part: int) -> set[int]:
     """Kill the manager and the ranks of a node, and return them."""
-    processes = set(processes_with(f'RP_TASK_ID={uid}.part.{part:04d}'))
+    processes = set(processes_of(worker, f'.part.{part:04d}'))
     for pid in processes:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -151,7 +151,7 @@ def test_a_node_dies_with_calls(managers: Managers, master: Any, tmp_path: Path)
     stream = rp.raptor.stream(master, partial(slow, str(notes)), items)
     results = [next(stream).result() for _ in range(30)]
     assert in_shared_memory({os.getpid()})
-    killed = kill_node(managers, worker.uid, 1)
+    killed = kill_node(worker, 1)
     results += [call.result() for call in stream]
     assert sorted(results) == items
     assert not in_shared_memory({os.getpid()})
@@ -163,7 +163,7 @@ def test_a_node_dies_with_calls(managers: Managers, master: Any, tmp_path: Path)
     assert worker.state == rp.AGENT_EXECUTING
     managers.tmgr.cancel_tasks([worker.uid])
     worker.wait(timeout=40)
-    assert wait_until(lambda: not processes_of(managers) and not in_shared_memory(killed))
+    assert wait_until(lambda: not ranks_of(managers) and not in_shared_memory(killed))
 
 
 @pytest.mark.fault
@@ -182,11 +182,11 @@ def test_an_mpi_rank_dies_with_a_call_over_nodes(managers: Managers, master: Any
     assert sorted(call.result() for call in rp.raptor.stream(master, dies, [1, 2], ranks=RANKS)) == [
         [RANKS] * RANKS, [2 * RANKS] * RANKS]
     assert sorted(call.result()[0] for call in others) == list(range(100))
-    kill_node(managers, worker.uid, 1)
+    kill_node(worker, 1)
     worker.wait(timeout=40)
     assert worker.state == rp.FAILED
     assert 'part 1 of 2' in str(worker.exception_detail) + str(worker.stderr)
-    assert wait_until(lambda: not processes_of(managers))
+    assert wait_until(lambda: not ranks_of(managers))
 
 
 def test_an_executor_over_nodes(managers: Managers) -> None:

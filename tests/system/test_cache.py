@@ -344,6 +344,7 @@ tmgr.wait_tasks()
 
 
 @pytest.mark.long
+@pytest.mark.disorder('the next application stages the output again that the killed one was staging')
 def test_results_survive_the_death_of_the_application(base: Path) -> None:
     application = subprocess.Popen([sys.executable, '-c', APPLICATION, base])
     wait_until(lambda: (base / '.rp.cache' / 'cache.db').exists())

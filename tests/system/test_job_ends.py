@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from conftest import pilot_description, processes_with, wait_until
+from conftest import pilot_description, processes_of, processes_with, wait_until
 
 import radical.pilot as rp
 
@@ -51,10 +51,10 @@ def test_agent_that_is_told_to_end(session: rp.Session, base: Path, monkeypatch:
     agent = agent_of(ending)
     os.kill(agent, signal.SIGSTOP)   # it sees all of it at once
     for task in (*again[:4], plain):
-        for pid in processes_with(f'RP_TASK_ID={task.uid}'):
+        for pid in processes_of(task):
             with suppress(ProcessLookupError):   # its shell has ended it
                 os.kill(pid, signal.SIGTERM)
-    wait_until(lambda: not processes_with(f'RP_TASK_ID={plain.uid}'))
+    wait_until(lambda: not processes_of(plain))
     os.kill(agent, signal.SIGTERM)
     os.kill(agent, signal.SIGCONT)
     assert plain.wait(timeout=40) == rp.FAILED

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.fault, pytest.mark.usefixtures('backend')]
 
 def opened(uid: str, call: int = 0) -> tuple[int, list[str]]:
     """Run an application until the session is open, or it is killed with that call; exit code, and what it says."""
-    done = subprocess.run([sys.executable, OPENER, uid, str(call)], stdout=subprocess.PIPE, text=True, timeout=60)
+    done = subprocess.run([sys.executable, OPENER, uid, str(call)], stdout=subprocess.PIPE, text=True, timeout=200)
     return done.returncode, done.stdout.split()
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import cloudpickle
 import pytest
-from conftest import Run, pilot_description, processes_with, wait_until
+from conftest import Run, pilot_description, processes_of, wait_until
 
 import radical.pilot as rp
 
@@ -179,9 +179,8 @@ def test_calls_of_a_master_that_is_ended_go_to_the_other(run: Run, tmp_path: Pat
         elif how == 'stop':
             masters[0].rpc('stop')
         else:
-            for pid, command in processes_with(f'RP_TASK_ID={masters[0].uid}').items():
-                if 'raptor-master' in command:
-                    os.kill(pid, signal.SIGTERM)
+            (pid,) = (pid for pid, command in processes_of(masters[0]).items() if 'raptor-master' in command)
+            os.kill(pid, signal.SIGTERM)
         masters[0].wait(timeout=LONG)
         go.touch()
         assert [future.result(LONG) for future in futures] == list(range(40))

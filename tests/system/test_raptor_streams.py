@@ -13,7 +13,7 @@ from typing import Any
 
 import cloudpickle
 import pytest
-from conftest import Run, processes_with, wait_until
+from conftest import Run, processes_of, wait_until
 
 import radical.pilot as rp
 from rp_raptor.errors import CallLost
@@ -168,17 +168,17 @@ def test_methods_of_the_worker_object(run: Run, tmp_path: Path) -> None:
     assert (task.wait(timeout=LONG), task.return_value) == (rp.DONE, [21, 1])
 
 
-def test_a_master_that_is_killed(run: Run, base: Path) -> None:
+def test_a_master_that_is_killed(run: Run) -> None:
     own_master = _started(run)
     calls = rp.raptor.stream(own_master, abs, count(), window=100)
     next(calls)
-    os.kill(_pid_of(own_master, base), signal.SIGKILL)
+    os.kill(pid_of(own_master), signal.SIGKILL)
     with pytest.raises(CallLost, match=rf'{own_master.uid} cannot be reached any more: it is FAILED'):
         for _ in calls:
             pass
 
 
-def test_another_master_takes_over_from_a_killed_one(run: Run, base: Path) -> None:
+def test_another_master_takes_over_from_a_killed_one(run: Run) -> None:
     masters = [_started(run, ranks=1), _started(run, ranks=1)]
 
     def slow(number: int) -> int:
@@ -187,15 +187,12 @@ def test_another_master_takes_over_from_a_killed_one(run: Run, base: Path) -> No
 
     calls = rp.raptor.stream(masters, slow, range(300), window=60)
     results = [next(calls).result() for _ in range(20)]
-    os.kill(_pid_of(masters[0], base), signal.SIGKILL)
+    os.kill(pid_of(masters[0]), signal.SIGKILL)
     results += [call.result() for call in calls]
     assert sorted(results) == list(range(300))
 
 
-def _pid_of(master: Any, base: Path) -> int:
-    """The process of a master whose sandbox is below `base`."""
-    here = processes_with(str(base))
-    found = [pid for pid, line in processes_with(f'RP_TASK_ID={master.uid}\0').items()
-             if 'master' in line and pid in here]
-    assert len(found) == 1, here
-    return found[0]
+def pid_of(master: Any) -> int:
+    """The process of a master."""
+    (pid,) = (pid for pid, command in processes_of(master).items() if 'master' in command)
+    return pid

@@ -16,7 +16,7 @@ from rp_agent.environments.published import Files
 from rp_api.description.environment import normal_form
 from rp_api.loop.event_loop import Loop
 
-TIMEOUT = 60.0
+TIMEOUT = 300.0
 
 
 class Pilot:
