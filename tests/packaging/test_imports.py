@@ -32,8 +32,8 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'cli'},
     ),
     'rp_api': (
-        {'errors', 'deprecated', 'constants', 'task_modes', 'logger', 'record', 'component', 'uid_set',
-         'balancing', 'backoff'},
+        {'errors', 'constants', 'task_modes', 'logger', 'record', 'component', 'uid_set',
+         'balancing', 'backoff', 'units'},
         {'system', 'distributions', 'extensions', 'pickles', 'by_value'},
         {'states', 'resources', 'functions', 'partitions', 'blobs', 'simulation'},
         {'values', 'staging', 'version_1', 'failures'},

@@ -102,12 +102,12 @@ def test_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(('arguments', 'sentence'), [
-    (['--seconds', '-1'], '-1 must be a number of at least 0'),
-    (['--seconds', 'nan'], 'nan must be a number of at least 0'),
+    (['--seconds', '-1'], "'-1' is less than 0"),
+    (['--seconds', 'nan'], "'nan' is not a number of seconds"),
     (['--seconds', '1', '--flops', '1'], 'not allowed with'),
     (['--flops', '1e9', '--sleep'], '--flops cannot be combined'),
     (['--threads', '0'], '0 must be a whole number of at least 1'),
-    (['--memory', '3X'], "invalid _bytes value: '3X'"),
+    (['--memory', '3X'], "'3X' is not a number of bytes"),
     (['--read', '1M'], '--read and --source must be given together'),
 ])
 def test_what_is_refused(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from rp_api import units
 from rp_api.description import task, typed
 from rp_api.description.casts import program, uid
 from rp_api.description.pilot import PilotDescription
@@ -21,12 +22,14 @@ START = '''\
 """The keywords of descriptions for type checkers, made from the schemas by `tests/test_attribute_types.py`."""
 
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from os import PathLike
 from typing import Any, TypeAlias, TypedDict
 
 _Text: TypeAlias = str | float | PathLike[str] | None
 _Texts: TypeAlias = Iterable[str | float | PathLike[str]] | _Text
 _Number: TypeAlias = float | str | None
+_Time: TypeAlias = float | str | timedelta | None
 '''
 
 TEXTS = (str, uid, program)
@@ -36,7 +39,9 @@ def type_of(kind: Any) -> str:
     """The type that a type checker expects of values that are cast to `kind`."""
     if kind in TEXTS or kind is vars(task)['_function']:
         return '_Text'
-    if kind in (int, float):
+    if kind in (units.seconds, units.minutes):
+        return '_Time'
+    if kind in (int, float, units.megabytes):
         return '_Number'
     if kind is bool:
         return 'bool | int | str | None'
@@ -46,7 +51,8 @@ def type_of(kind: Any) -> str:
 
 
 def text_of(name: str, kind: type[typed.Description]) -> str:
-    types = {**kind._schema, **{old: kind._schema[new] for old, new in kind._aliases.items()}}
+    known = {**kind._schema, **kind._units}
+    types = {name: known[kind._aliases.get(name, name)] for name in (*kind._schema, *kind._aliases)}
     return '\n'.join(['', '', f'class {name}(TypedDict, total=False):',
                       *(f'    {attribute}: {type_of(cast)}' for attribute, cast in types.items()), ''])
 

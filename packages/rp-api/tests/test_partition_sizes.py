@@ -63,7 +63,7 @@ def test_of_whole_nodes_nobody_knows_the_cores_yet() -> None:
     ({'cores': 4, 'partitions': [{'cores': 2}, {'cores': 3}]}, 'asks for 5 cores, but cores is 4'),
     ({'cores': 4, 'partitions': [{'cores': 2, 'gpus': 1}]}, 'asks for 1 gpus, but gpus is 0'),
     ({'cores': 4, 'partitions': [{'nodes': 1}]}, 'the pilot is sized by cores'),
-    ({'cores': 4, 'partitions': [{'cores': 1, 'memory': 'x'}]}, 'a size whose memory are an integer'),
+    ({'cores': 4, 'partitions': [{'cores': 1, 'memory': 'x'}]}, 'a size whose memory are a number of MB'),
     ({'cores': 4, 'partitions': [{'memory': 100}]}, 'either nodes, or cores'),
     ({'nodes': 2, 'partitions': [{'nodes': 1, 'memory': 100}]}, 'whole nodes have all their memory'),
     ({'cores': 4, 'memory': 299, 'partitions': [{'cores': 1, 'memory': 100}, {'cores': 1, 'memory': 200}]},

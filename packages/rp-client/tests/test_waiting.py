@@ -142,7 +142,7 @@ def test_a_wait_can_time_out(board: Board, timeout: float) -> None:
     assert board._waiters == []
 
 
-@pytest.mark.parametrize('timeout', ['7', [7], states.DONE])
+@pytest.mark.parametrize('timeout', ['7 apples', [7], states.DONE])
 def test_a_timeout_is_a_number(board: Board, timeout: Any) -> None:
     with pytest.raises(TypeError, match='it must be a number of seconds'):
         board.wait([], None, timeout)

@@ -185,7 +185,7 @@ def test_what_cannot_be_waited_for(items: Any, error: str) -> None:
 
 def test_other_arguments_that_make_no_sense(manager: Manager) -> None:
     with pytest.raises(TypeError, match="timeout is 'long', it must be a number"):
-        as_completed([manager.make()], 'long')   # type: ignore[arg-type]
+        as_completed([manager.make()], 'long')
     with pytest.raises(ValueError, match='return_when is 3, allowed are: ALL_COMPLETED, FIRST'):
         wait([manager.make()], return_when=3)   # type: ignore[arg-type]
 

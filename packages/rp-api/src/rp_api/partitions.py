@@ -10,6 +10,7 @@ from typing import Any
 
 from rp_api.errors import DescriptionError
 from rp_api.record import CastError, count, suggestion
+from rp_api.units import megabytes
 
 Size = dict[str, int]
 
@@ -47,7 +48,7 @@ def size(value: Any) -> Size:
         if name not in _NAMES:
             raise CastError(f'a size with {", ".join(_NAMES)} (not {name!r}{suggestion(str(name), _NAMES)})')
         try:
-            found[name] = count(0 if number is None else number)
+            found[name] = (megabytes if name == MEMORY else count)(0 if number is None else number)
         except CastError as error:
             raise CastError(f'a size whose {name} are {error}') from None
     if bool(found.get(NODES)) == bool(found.get(CORES)):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rp_api.deprecated import warn_renamed
+from rp_api.description.renamed import warn_renamed
 
 NAMES: Mapping[str, str] = {
     'UnitManager': 'TaskManager',

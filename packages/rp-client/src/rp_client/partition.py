@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from rp_api import units
 from rp_api.description.task import TaskDescription
 from rp_api.partitions import partition_uid
 from rp_client.pilot import Pilot
@@ -49,7 +50,7 @@ class Partition(Pilot):
         """The directory of the agent's logs, outputs and traces."""
         return os.path.join(self._whole.pilot_sandbox, self._uid)
 
-    def wait(self, state: str | Iterable[str] | None = None, timeout: float | None = None) -> str:
+    def wait(self, state: str | Iterable[str] | None = None, timeout: units.Time | None = None) -> str:
         """Wait until the partition has reached a state, and return its state.
 
         Args:

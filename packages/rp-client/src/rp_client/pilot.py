@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rp_api import states
+from rp_api import states, units
 from rp_api.constants import PILOT_STATE
 from rp_api.description.html_table import html_table
 from rp_api.description.pilot import PilotDescription
@@ -209,7 +209,7 @@ class Pilot:
         nodes = self._resource_details['node_list'] if self._resource_details else None
         return found | {'type': 'pilot', 'session': self.session.uid, 'pmgr': self._pmgr.uid, 'nodelist': nodes}
 
-    def wait(self, state: str | Iterable[str] | None = None, timeout: float | None = None) -> str:
+    def wait(self, state: str | Iterable[str] | None = None, timeout: units.Time | None = None) -> str:
         """Wait until the pilot has reached a state, and return its state.
 
         A state that the pilot has passed counts as reached, and a final state ends the wait.
@@ -361,7 +361,7 @@ class Pilot:
         """
         self.rpc('register_service', uid, info)
 
-    def rpc(self, cmd: str, *args: Any, rpc_addr: Named | None = None, rpc_timeout: float | None = None,
+    def rpc(self, cmd: str, *args: Any, rpc_addr: Named | None = None, rpc_timeout: units.Time | None = None,
             **kwargs: Any) -> Any:
         """Call a handler of the pilot's agent, or of a task on the pilot, and wait for its result.
 

@@ -9,7 +9,7 @@ from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from rp_api import states
+from rp_api import states, units
 from rp_api.constants import PILOT_STATE, TASK_SERVICE
 from rp_api.coordination.contract import KnownPilot, Update
 from rp_api.description.html_table import html_table
@@ -152,7 +152,7 @@ class PilotManager:
         return [self._get(uid) for uid in (list(self._pilots) if uids is None else uids_of(uids))]
 
     def wait_pilots(self, uids: Uids = None, state: str | Iterable[str] | None = None,
-                    timeout: float | None = None) -> Any:
+                    timeout: units.Time | None = None) -> Any:
         """Wait until pilots have reached a state, and return their states.
 
         A state that a pilot has passed counts as reached, and a final state ends the wait for a pilot.

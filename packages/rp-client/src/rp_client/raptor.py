@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from rp_api import constants as c
-from rp_api import states
+from rp_api import states, units
 from rp_api.description.task import TaskDescription
 from rp_api.distributions import require
 from rp_api.raptor_link import RPC
@@ -89,7 +89,7 @@ class RaptorMaster(Task):
             self._objects = import_module('rp_raptor.client.objects').ClientObjects(self)
         return self._objects.put(obj)
 
-    def rpc(self, cmd: str, *args: Any, rpc_timeout: float | None = None, **kwargs: Any) -> Any:
+    def rpc(self, cmd: str, *args: Any, rpc_timeout: units.Time | None = None, **kwargs: Any) -> Any:
         """Call a handler of the master, and wait for its result; may be called in several threads at a time.
 
         Args:

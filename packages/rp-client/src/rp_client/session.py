@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rp_api import distributions, states
+from rp_api import distributions, states, units
 from rp_api.coordination import session_index, spool_file
 from rp_api.coordination.connect import coordinator
 from rp_api.coordination.contract import Update
@@ -108,7 +108,7 @@ class Session(OldMethods):
         return super().__new__(cls)
 
     def __init__(self, proxy_url: str | None = None, uid: str | None = None, cfg: Mapping[str, Any] | None = None, *,
-                 dburl: str | None = None, orphan_timeout: float = 60.0, name: str | None = None,
+                 dburl: str | None = None, orphan_timeout: units.Time = 60.0, name: str | None = None,
                  _role: str = _PRIMARY, _reg_addr: str | None = None, **close_options: bool) -> None:
         distributions.check_upstream()
         limits.require_descriptors('a session', DESCRIPTORS)
@@ -119,6 +119,7 @@ class Session(OldMethods):
         self._role = _role
         uid = checked_uid(uid, name)
         config = checked_cfg(cfg)
+        orphan_timeout = units.limit(orphan_timeout, 'orphan_timeout') or 0.0
         if orphan_timeout < 0:
             raise ValueError(f'orphan_timeout is {orphan_timeout}, it must be 0 or more seconds')
         settings = session_settings(config, dburl, proxy_url, orphan_timeout)

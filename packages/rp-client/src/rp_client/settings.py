@@ -6,10 +6,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from rp_api import units
 from rp_api.coordination.contract import LEASE_S
 from rp_api.coordination.coordinator import Settings
-from rp_api.deprecated import warn_renamed
 from rp_api.description.casts import SESSION_UID
+from rp_api.description.renamed import warn_renamed
 
 _CLOSE_OPTIONS = ('download', 'terminate', 'cleanup')
 _CFG_KEYS = ('base', 'path', 'client_sandbox', 'heartbeat', 'hub')
@@ -104,6 +105,6 @@ def _listen(address: Any) -> str:
 
 def _lease(heartbeat: Mapping[str, Any]) -> float:
     for key, value in heartbeat.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float('inf'):
-            raise ValueError(f"cfg['heartbeat'][{key!r}] is {value!r}, it must be a positive number of seconds")
-    return float(heartbeat.get('timeout', LEASE_S))
+        if not (units.limit(value, f"cfg['heartbeat'][{key!r}]") or 0.0) > 0:
+            raise ValueError(f"cfg['heartbeat'][{key!r}] is {value!r}, it must be above 0")
+    return units.seconds(heartbeat.get('timeout', LEASE_S))

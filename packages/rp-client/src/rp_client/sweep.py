@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, overload
 
-from rp_api import states
+from rp_api import states, units
 from rp_api.coordination.chunk import Chunk, task_uid
 from rp_api.coordination.contract import BULK
 from rp_api.description.html_table import html_table
@@ -178,7 +178,7 @@ class Sweep:
         """Yield the tasks that have failed until now, in the order of the rows."""
         return self.in_state(states.FAILED)
 
-    def wait(self, timeout: float | None = None) -> dict[str, int]:
+    def wait(self, timeout: units.Time | None = None) -> dict[str, int]:
         """Wait until all tasks are final, and return their number in each state.
 
         Args:

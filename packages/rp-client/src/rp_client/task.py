@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
 
-from rp_api import states
+from rp_api import states, units
 from rp_api.constants import AGENT_SERVICE, TASK_EXECUTABLE, TASK_SERVICE, TASK_STATE
 from rp_api.coordination.contract import KnownTask, PackedInfo, packed_info
 from rp_api.description.html_table import html_table
@@ -410,7 +410,7 @@ class Task:
         return found | {'type': 'task', 'tmgr': self._tmgr.uid, 'slots': slots,
                         'description': self.description.as_dict()}
 
-    def wait(self, state: str | Iterable[str] | None = None, timeout: float | None = None) -> str:
+    def wait(self, state: str | Iterable[str] | None = None, timeout: units.Time | None = None) -> str:
         """Wait until the task has reached a state, and return its state.
 
         A state that the task has passed counts as reached, and a final state ends the wait.
@@ -430,7 +430,7 @@ class Task:
         """Return whether the state is final; False while output is staged."""
         return self.state in states.FINAL
 
-    def result(self, timeout: float | None = None) -> Any:
+    def result(self, timeout: units.Time | None = None) -> Any:
         """Wait until the task is final, and return its result.
 
         Args:
@@ -450,7 +450,7 @@ class Task:
         if not self.done():
             self._tmgr._wait_for([self], None, timeout)
             if not self.done():
-                raise TimeoutError(f'{self._uid} is {self._state} after {timeout:g} s')
+                raise TimeoutError(f'{self._uid} is {self._state} after {units.limit(timeout):g} s')
         error = self.error
         if error is not None:
             raise error
@@ -482,7 +482,7 @@ class Task:
 
         return wrap_future(self.future()).__await__()
 
-    def wait_info(self, timeout: float | None = None) -> str:
+    def wait_info(self, timeout: units.Time | None = None) -> str:
         """Wait until a service is ready, and return the information for its users.
 
         Args:
@@ -500,14 +500,14 @@ class Task:
         if mode not in (TASK_SERVICE, AGENT_SERVICE):
             raise RuntimeError(f'{self._uid} is no service, its mode is {mode!r}')
         if not self._tmgr._wait_until(lambda: self.info is not None or self._state in states.FINAL, timeout):
-            raise TimeoutError(f'{self._uid} is not ready after {timeout:g} s, its state is {self._state}')
+            raise TimeoutError(f'{self._uid} is not ready after {units.limit(timeout):g} s, its state is {self._state}')
         info = self.info
         if info is None:
             raise RuntimeError(f'{self._uid} ended as {self._state} before it was ready: '
                                f'{self.exception or "there is no information on the reason"}')
         return str(info)
 
-    def connect(self, timeout: float | None = None) -> str:
+    def connect(self, timeout: units.Time | None = None) -> str:
         """Return the information on a service, as `wait_info`, with an address that the application reaches.
 
         On a platform that is reached by ssh, this is a port of this host, from which a tunnel leads to the service

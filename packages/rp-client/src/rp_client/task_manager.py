@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, cast, overload
 from weakref import WeakValueDictionary
 
-from rp_api import constants, states
+from rp_api import constants, states, units
 from rp_api.constants import TASK_STATE, WAIT_QUEUE_SIZE
 from rp_api.coordination.chunk import ROWS, unpacked
 from rp_api.coordination.contract import BULK, KnownTask, Update
@@ -87,7 +87,7 @@ class TaskManager(OldMethods):
     """
 
     def __init__(self, session: Session, cfg: str | Mapping[str, Any] | None = 'default',
-                 scheduler: str | None = None, *, no_pilot_timeout: float | None = NO_PILOT_TIMEOUT,
+                 scheduler: str | None = None, *, no_pilot_timeout: units.Time | None = NO_PILOT_TIMEOUT,
                  _uid: str = '') -> None:
         self.scheduler = _scheduler_name(cfg, scheduler)
         self._no_pilot_timeout = _checked_timeout(no_pilot_timeout)
@@ -204,7 +204,7 @@ class TaskManager(OldMethods):
         return list(self._pilots.values())
 
     def pilot_rpc(self, pid: Named, cmd: str, *args: Any, rpc_addr: Named | None = None,
-                  rpc_timeout: float | None = None, **kwargs: Any) -> Any:
+                  rpc_timeout: units.Time | None = None, **kwargs: Any) -> Any:
         """Call a handler of a pilot of this manager, and wait for its result; see `Pilot.rpc`.
 
         Args:
@@ -398,7 +398,7 @@ class TaskManager(OldMethods):
             self._engine.call(self._flow.forget, wanted)
 
     def wait_tasks(self, uids: Uids = None, state: str | Iterable[str] | None = None,
-                   timeout: float | None = None) -> Any:
+                   timeout: units.Time | None = None) -> Any:
         """Wait until tasks have reached a state, and return their states.
 
         A state that a task has passed counts as reached, and a final state ends the wait for a task.
@@ -423,7 +423,7 @@ class TaskManager(OldMethods):
         self._wait_for(tasks, state, timeout, len(found) - len(tasks))
         return found[0].state if is_one(uids) else [task.state for task in found]
 
-    def as_completed(self, uids: Uids = None, timeout: float | None = None) -> Completed[Task]:
+    def as_completed(self, uids: Uids = None, timeout: units.Time | None = None) -> Completed[Task]:
         """Return an iterator over tasks in the order in which they end, for `for` and `async for`.
 
         Args:
@@ -440,19 +440,21 @@ class TaskManager(OldMethods):
         found = self.get_tasks(uids)
         return as_completed(found if isinstance(found, list) else [found], timeout)
 
-    def _wait_for_all(self, timeout: float | None) -> list[str]:
+    def _wait_for_all(self, timeout: units.Time | None) -> list[str]:
         """Wait for all tasks, without objects for those of sweeps."""
+        timeout = units.limit(timeout)
         end = math.inf if timeout is None else time.monotonic() + timeout
         self.wait_tasks(self._tasks.singles(), timeout=timeout)
         for sweep in self.get_sweeps():
             self._wait_for_sweep(sweep, None if timeout is None else max(0.0, end - time.monotonic()))
         return [task.state for task in self._look(self._tasks)]
 
-    def _wait_for_sweep(self, sweep: Sweep, timeout: float | None) -> None:
+    def _wait_for_sweep(self, sweep: Sweep, timeout: units.Time | None) -> None:
         """Wait until all tasks of a sweep are final; see `Sweep.wait`."""
         if not self._pilots and sweep.unfinished:
             _log.warning('%s is waited for, but %s has no pilot to run its tasks on: see add_pilots', sweep.uid,
                          self.uid)
+        timeout = units.limit(timeout)
         end = math.inf if timeout is None else time.monotonic() + timeout
         with self._session._report.waiting('tasks') as show:
             while not self._board.wait_until(lambda: not sweep.unfinished, _part(end, REFRESH if show else math.inf),
@@ -485,7 +487,7 @@ class TaskManager(OldMethods):
         self._check_process()
         self._engine.call(lambda: self._flow.cancel([*self._tasks.live_in(sweep), *self._tasks.chunks_of(sweep)]))
 
-    def _wait_for(self, tasks: list[Task], state: str | Iterable[str] | None, timeout: float | None,
+    def _wait_for(self, tasks: list[Task], state: str | Iterable[str] | None, timeout: units.Time | None,
                  ended: int = 0) -> None:
         """Wait until each of these tasks has reached a state, for at most `timeout` seconds; see `wait_tasks`.
 
@@ -496,7 +498,7 @@ class TaskManager(OldMethods):
         with self._session._report.waiting('tasks', ended) as show:
             self._board.wait(tasks, state, timeout, show)
 
-    def _wait_until(self, condition: Callable[[], bool], timeout: float | None) -> bool:
+    def _wait_until(self, condition: Callable[[], bool], timeout: units.Time | None) -> bool:
         """Wait until a condition on tasks is true; return False after `timeout` seconds."""
         return self._board.wait_until(condition, timeout)
 
@@ -900,12 +902,11 @@ def _scheduler_name(cfg: str | Mapping[str, Any] | None, scheduler: str | None) 
     return name
 
 
-def _checked_timeout(timeout: float | None) -> float | None:
-    if timeout is not None and (not isinstance(timeout, (int, float)) or isinstance(timeout, bool)):
-        raise TypeError(f'no_pilot_timeout is {timeout!r}, it must be a number of seconds, or None to wait forever')
-    if timeout is not None and not timeout >= 0:
+def _checked_timeout(timeout: units.Time | None) -> float | None:
+    seconds = units.limit(timeout, 'no_pilot_timeout')
+    if seconds is not None and seconds < 0:
         raise ValueError(f'no_pilot_timeout is {timeout!r}, it must not be negative')
-    return timeout
+    return seconds
 
 
 def _metrics(metric: str | Sequence[str] | None) -> list[str]:

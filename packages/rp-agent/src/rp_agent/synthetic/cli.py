@@ -9,8 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 
 from rp_agent.synthetic.work import Amount, NoGpu, do
-
-UNITS = {'K': 1 << 10, 'M': 1 << 20, 'G': 1 << 30, 'T': 1 << 40}
+from rp_api.units import byte_count, option, seconds
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,16 +35,20 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog='rp-synthetic', description='Consume known amounts of resources.')
     add = parser.add_argument
     how_long = parser.add_mutually_exclusive_group()
-    how_long.add_argument('--seconds', type=_number, default=0.0, metavar='S', help='seconds to compute')
+    how_long.add_argument('--seconds', type=option(seconds), default=0.0, metavar='TIME', help='time to compute: '
+                          'seconds, or such as 2m')
     how_long.add_argument('--flops', type=_number, default=0.0, metavar='N',
                           help='floating-point operations, divided among the threads (1e9)')
     add('--sleep', action='store_true', help='sleep for --seconds and use no core')
     add('--threads', type=_whole(1), default=1, metavar='N', help='number of computing threads (default: 1)')
     add('--gpus', type=_whole(0), default=0, metavar='N', help='number of NVIDIA GPUs to keep busy for --seconds')
-    add('--memory', type=_bytes, default=0, metavar='BYTES', help='memory in use during the computation (64M, 2G)')
-    add('--read', type=_bytes, default=0, metavar='BYTES', help='bytes to read from --source, repeatedly if needed')
+    add('--memory', type=option(byte_count), default=0, metavar='BYTES', help='memory in use during the '
+        'computation, such as 64MB or 2GB')
+    add('--read', type=option(byte_count), default=0, metavar='BYTES',
+        help='bytes to read from --source, repeatedly if needed')
     add('--source', default='', metavar='FILE', help='file for --read')
-    add('--write', type=_bytes, default=0, metavar='BYTES', help='bytes to write to a temporary file at the end')
+    add('--write', type=option(byte_count), default=0, metavar='BYTES',
+        help='bytes to write to a temporary file at the end')
     add('--directory', default='.', metavar='DIR', help='directory of that file (default: the working directory)')
     add('--mpi', action='store_true', help='do the work on all ranks of an MPI program, synchronised (needs mpi4py)')
     add('--exit-code', type=_whole(0), default=0, metavar='N', help='exit code of the program (default: 0)')
@@ -65,12 +68,6 @@ def _whole(least: int) -> Callable[[str], int]:
             raise argparse.ArgumentTypeError(f'{text} must be a whole number of at least {least}')
         return int(text)
     return whole
-
-
-def _bytes(text: str) -> int:
-    """Return a number of bytes given as `1048576`, `1024K` or `1M`."""
-    number, unit = (text[:-1], UNITS[text[-1]]) if text[-1:] in UNITS else (text, 1)
-    return int(_number(number) * unit)
 
 
 if __name__ == '__main__':

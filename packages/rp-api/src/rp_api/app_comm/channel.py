@@ -11,6 +11,7 @@ from typing import Any
 
 import zmq
 
+from rp_api import units
 from rp_api.app_comm.protocol import DATA, FROM_QUEUE, HELLO, channels_file, is_queue
 from rp_api.errors import CoordinationError
 from rp_api.system import limits, private
@@ -109,7 +110,7 @@ class AppQueue(_Channel):
         self._number = 0
         super().__init__(name, 'in', zmq.DEALER, sandbox)
 
-    def put(self, message: Any, timeout: float | None = None) -> None:
+    def put(self, message: Any, timeout: units.Time | None = None) -> None:
         """Put a message into the queue, and wait until the queue has it; a full queue has it when there is room.
 
         Args:
@@ -123,7 +124,7 @@ class AppQueue(_Channel):
         """
         self._ask('put', timeout, codec.pack(message))
 
-    def get(self, timeout: float | None = None) -> Any:
+    def get(self, timeout: units.Time | None = None) -> Any:
         """Remove the oldest message from the queue and return it; wait for one if the queue is empty.
 
         Args:
@@ -149,9 +150,10 @@ class AppQueue(_Channel):
     def _prepare(self) -> None:
         self._socket.setsockopt(zmq.IDENTITY, os.urandom(16))   # stays the same when it reconnects
 
-    def _ask(self, operation: str, timeout: float | None, *frames: bytes) -> bytes:
+    def _ask(self, operation: str, timeout: units.Time | None, *frames: bytes) -> bytes:
         """Send a request, and return the message of its answer."""
         self._number += 1
+        timeout = units.limit(timeout)
         until = None if timeout is None else time.monotonic() + timeout
         cancelled = False
         self._say(operation, *frames)
@@ -204,7 +206,7 @@ class AppPublisher(_Channel):
     def __init__(self, name: str, sandbox: str | None = None) -> None:
         super().__init__(_pubsub(name), 'in', zmq.PUSH, sandbox)
 
-    def publish(self, message: Any, topic: str = '', timeout: float | None = None) -> None:
+    def publish(self, message: Any, topic: str = '', timeout: units.Time | None = None) -> None:
         """Publish a message.
 
         Args:
@@ -219,6 +221,7 @@ class AppPublisher(_Channel):
             RuntimeError: The pilot has ended.
         """
         frames = [DATA + topic.encode(), codec.pack(message)]
+        timeout = units.limit(timeout)
         until = None if timeout is None else time.monotonic() + timeout
         while not self._wait(zmq.POLLOUT, until):
             if until is not None and time.monotonic() >= until:
@@ -257,7 +260,7 @@ class AppSubscriber(_Channel):
             self.close()
             raise
 
-    def get(self, timeout: float | None = None) -> tuple[str, Any]:
+    def get(self, timeout: units.Time | None = None) -> tuple[str, Any]:
         """Return the next message that was published, and wait for it.
 
         Args:
@@ -283,7 +286,8 @@ class AppSubscriber(_Channel):
             self._waiting.append(frames)
         self._socket.unsubscribe(self._hello)
 
-    def _receive(self, timeout: float | None) -> list[bytes]:
+    def _receive(self, timeout: units.Time | None) -> list[bytes]:
+        timeout = units.limit(timeout)
         until = None if timeout is None else time.monotonic() + timeout
         while not self._wait(zmq.POLLIN, until):
             if until is not None and time.monotonic() >= until:

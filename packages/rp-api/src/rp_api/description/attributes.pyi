@@ -1,12 +1,14 @@
 """The keywords of descriptions for type checkers, made from the schemas by `tests/test_attribute_types.py`."""
 
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from os import PathLike
 from typing import Any, TypeAlias, TypedDict
 
 _Text: TypeAlias = str | float | PathLike[str] | None
 _Texts: TypeAlias = Iterable[str | float | PathLike[str]] | _Text
 _Number: TypeAlias = float | str | None
+_Time: TypeAlias = float | str | timedelta | None
 
 
 class TaskAttributes(TypedDict, total=False):
@@ -58,15 +60,15 @@ class TaskAttributes(TypedDict, total=False):
     services: Any
     after: Any
     metadata: Mapping[str, Any] | None
-    timeout: _Number
-    startup_timeout: _Number
+    timeout: _Time
+    startup_timeout: _Time
     restartable: bool | int | str | None
     forward_signals: Any
     cleanup: bool | int | str | None
     cache: Any
     retries: _Number
     retry_on: Any
-    retry_delay: _Number
+    retry_delay: _Time
     retry_with: Any
     expect: Any
     cpu_process_type: Any
@@ -88,7 +90,7 @@ class PilotAttributes(TypedDict, total=False):
     uid: _Text
     resource: _Text
     access_schema: _Text
-    runtime: _Number
+    runtime: _Time
     job_name: _Text
     sandbox: _Text
     nodes: _Number

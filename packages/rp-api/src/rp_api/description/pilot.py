@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rp_api import constants as c
-from rp_api.description.casts import PILOT_UID, Check, at_least, path, structure, uid
+from rp_api import units
+from rp_api.description.casts import PILOT_UID, Cast, Check, at_least, path, structure, uid
 from rp_api.description.task import TaskDescription
 from rp_api.description.typed import Description
 from rp_api.errors import DescriptionError
@@ -125,9 +126,9 @@ class PilotDescription(Description):
     - `nodes` (int, 0): number of whole nodes.
     - `backup_nodes` (int, 0): additional nodes to request, which replace broken ones when the pilot starts.
     - `cores`, `gpus` (int, 0): totals; they are rounded up to whole nodes.
-    - `memory` (int, 0): total memory to request from the batch system, in MB; 0 requests none, or the sum of the
-      partitions if they are the pilot's size and each names its memory.
-    - `runtime` (int, 10): minutes, more than 0.
+    - `memory` (int, 0): total memory to request from the batch system, in MB or as '64GB'; 0 requests none, or the sum
+      of the partitions if they are the pilot's size and each names its memory.
+    - `runtime` (int, 10): minutes, or as '90m', '1d12h', '1:30:00' or a `timedelta`, rounded up; more than 0.
     - `partitions` (int or list of dicts, 0): parts of the pilot, each with its own agent: the number of equal
       partitions, or the size of each, `{'nodes': 2}` or `{'cores': 4, 'gpus': 1, 'memory': 2048}` (MB; by default, a
       share in proportion to the cores). Resources beyond the listed sizes remain for partitions that are added later
@@ -176,6 +177,8 @@ class PilotDescription(Description):
     _schema: ClassVar[Mapping[str, Any]] = {name: kind for name, (kind, _) in _ATTRIBUTES.items()}
     _defaults: ClassVar[Mapping[str, Any]] = {name: default for name, (_, default) in _ATTRIBUTES.items()}
 
+    _units: ClassVar[Mapping[str, Cast]] = {RUNTIME: units.minutes, MEMORY: units.megabytes}
+
     _checks: ClassVar[Mapping[str, Check]] = {
         UID: PILOT_UID,
         SANDBOX: path,
@@ -184,7 +187,6 @@ class PilotDescription(Description):
         BACKUP_NODES: at_least(0),
         CORES: at_least(0),
         GPUS: at_least(0),
-        MEMORY: at_least(0),
         APP_COMM: _channels,
     }
 

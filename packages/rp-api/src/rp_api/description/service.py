@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from rp_api.errors import DescriptionError
 from rp_api.record import CastError, flag, integer, number, suggestion, text
+from rp_api.units import seconds
 
 STDOUT = 'stdout'
 STDERR = 'stderr'
@@ -151,7 +152,8 @@ def _router(what: str, value: Any) -> dict[str, Any] | None:
     return None if value is None else {'retry_unsafe': False, **_dict(what, value, _ROUTER_CASTS)}
 
 
-_seconds = _to(number, 'a number of seconds above 0', lambda value: value > 0)
+_seconds = _to(seconds, 'a number of seconds above 0, a timedelta, or text such as "90s" or "1m"',
+               lambda value: value > 0)
 _flag = _to(flag, 'true or false', lambda value: True)
 _true = _to(flag, 'true', bool)
 
@@ -159,7 +161,8 @@ _ROUTER_CASTS = {'retry_unsafe': _flag}
 
 _RESTART_CASTS = {
     'attempts': _to(integer, 'an integer that is not negative', lambda value: value >= 0),
-    'delay': _to(number, 'a number of seconds that is not negative', lambda value: value >= 0),
+    'delay': _to(seconds, 'a number of seconds that is not negative, a timedelta, or text such as "90s" or "1m"',
+                 lambda value: value >= 0),
     'factor': _to(number, 'a number that is not less than 1', lambda value: value >= 1),
     'limit': _seconds,
 }

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rp_api import constants as c
+from rp_api import units
 from rp_api.description.after import after, not_empty
 from rp_api.description.casts import (
     TASK_UID,
+    Cast,
     Check,
     at_least,
     list_of,
@@ -355,7 +357,8 @@ class TaskDescription(Description):
     - `ranks_per_node` (int, None): maximum number of ranks on one node; None means no limit.
     - `cores_per_rank` (int, 1): cores for each rank (hardware threads where a platform counts those), at least 1.
     - `gpus_per_rank` (float, 0.0): GPUs for each rank: a fraction of one GPU (0.25), or a whole number.
-    - `lfs_per_rank`, `mem_per_rank` (int, 0): node-local storage and memory for each rank, in MB.
+    - `lfs_per_rank`, `mem_per_rank` (int, 0): node-local storage and memory for each rank, in MB, or as '512MB' or
+      '4GB'.
     - `use_mpi` (bool, None): start the ranks as MPI processes; None does so if there is more than one, and `verify`
       sets it accordingly.
     - `threading_type` (str, ''): '', `POSIX` or `OpenMP`; OpenMP sets `OMP_NUM_THREADS` to `cores_per_rank`.
@@ -382,9 +385,10 @@ class TaskDescription(Description):
       condition for each: a list means that all have to be DONE; a dict has conditions as values, `done`, `ended` (in
       any state) or `failed` (FAILED or CANCELED). If a condition can no longer be met, the task is CANCELED. A source
       `task://UID/path` in `input_staging` implies the condition `done`. See docs/guides/dependencies.md.
-    - `timeout` (float, 0.0): seconds after which the task is cancelled, counted from its launch, or from the start of
-      its execution if `startup_timeout` is set; 0 means never.
-    - `startup_timeout` (float, 0.0): seconds within which execution must start, or a service must be ready; 0 means no
+    - `timeout` (float, 0.0): time after which the task is cancelled, counted from its launch, or from the start of its
+      execution if `startup_timeout` is set; 0 means never. All times are seconds, text such as '90m', '1d12h' or
+      '1:30:00', or a `timedelta`.
+    - `startup_timeout` (float, 0.0): time within which execution must start, or a service must be ready; 0 means no
       limit.
     - `cache` (bool or str, False): use the result of an earlier task with equal description, inputs, executable and
       function, if the base directory has one, and store this one; a string, or `rp.Cache(key=...)`, is a key that
@@ -398,7 +402,7 @@ class TaskDescription(Description):
     - `retry_on` (list, []): the failures that are retried: exit codes, names of signals (`SIGBUS`), `stderr:<regex>`,
       and the kinds `exit`, `signal`, `memory`, `output`, `exception`, `timeout`, `node`, `pilot`, `lost`, `launch` and
       `internal`. If empty: all but `launch`.
-    - `retry_delay` (float, 1.0): seconds before the first retry; doubled for each further one up to ten minutes, and
+    - `retry_delay` (float, 1.0): time before the first retry; doubled for each further one up to ten minutes, and
       varied by a quarter.
     - `retry_with` (dict, {}): attributes to change for each retry: a new value, or for numbers `*2` or `+1`, for
       example. Resources per rank grow to what a node has.
@@ -435,6 +439,11 @@ class TaskDescription(Description):
         WORKER_FILE: RAPTOR_FILE,
     }
 
+    _units: ClassVar[Mapping[str, Cast]] = {
+        **dict.fromkeys((LFS_PER_RANK, MEM_PER_RANK), units.megabytes),
+        **dict.fromkeys((TIMEOUT, STARTUP_TIMEOUT, RETRY_DELAY), units.seconds),
+    }
+
     _checks: ClassVar[Mapping[str, Check]] = {
         UID: _uid,
         SANDBOX: path,
@@ -444,8 +453,6 @@ class TaskDescription(Description):
         RANKS_PER_NODE: at_least(1),
         CORES_PER_RANK: at_least(1),
         GPUS_PER_RANK: _gpus,
-        LFS_PER_RANK: at_least(0),
-        MEM_PER_RANK: at_least(0),
         PARTITION: at_least(0),
         SERVICES: _services,
         AFTER: not_empty,

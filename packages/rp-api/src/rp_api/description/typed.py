@@ -19,9 +19,9 @@ import sys
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, ClassVar, TypeVar
 
-from rp_api.deprecated import warn_renamed
 from rp_api.description.casts import Cast, Check, cast_for
 from rp_api.description.html_table import html_table
+from rp_api.description.renamed import warn_renamed
 from rp_api.errors import AttributeUnknown, DescriptionError, attribute_type_error, unknown_attribute
 from rp_api.record import CastError, plain, suggestion
 
@@ -45,7 +45,8 @@ class Description(dict[str, Any]):
     """A dict with typed attributes; see the rules of this module.
 
     A subclass lists its attributes in `_schema` (name -> type, see `casts`), and optionally `_defaults` (default None),
-    `_aliases` (old name -> name) and `_checks` (name -> check, see `casts`).
+    `_aliases` (old name -> name), `_units` (name -> cast of values that may have a unit) and `_checks` (name -> check,
+    see `casts`).
     """
 
     __slots__ = ('_origins',)
@@ -55,6 +56,7 @@ class Description(dict[str, Any]):
     _schema: ClassVar[Mapping[str, Any]] = {}
     _defaults: ClassVar[Mapping[str, Any]] = {}
     _aliases: ClassVar[Mapping[str, str]] = {}
+    _units: ClassVar[Mapping[str, Cast]] = {}
     _checks: ClassVar[Mapping[str, Check]] = {}
 
     # derived from the tables above for each subclass
@@ -66,7 +68,7 @@ class Description(dict[str, Any]):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         defaults = {name: cls._defaults.get(name) for name in cls._schema}
-        casts = {name: cast_for(spec) for name, spec in cls._schema.items()}
+        casts = {name: cast_for(cls._units.get(name, spec)) for name, spec in cls._schema.items()}
         cls._mutable = tuple(name for name, value in defaults.items() if isinstance(value, list | dict))
         cls._all_defaults = defaults
         cls._casts = casts | {old: casts[new] for old, new in cls._aliases.items()}

@@ -33,6 +33,7 @@ from typing import Any
 
 import zmq
 
+from rp_api import units
 from rp_api.errors import CoordinationError, sentence
 from rp_api.loop.event_loop import Loop
 from rp_api.system.owner_process import OwnerProcess
@@ -119,7 +120,7 @@ class PilotEndpoint:
                  trace: TracebackType | None) -> None:
         self.close()
 
-    def call(self, cmd: str, *args: Any, rpc_addr: str | None = None, rpc_timeout: float | None = None,
+    def call(self, cmd: str, *args: Any, rpc_addr: str | None = None, rpc_timeout: units.Time | None = None,
              **kwargs: Any) -> Any:
         """Call a procedure of the agent or of a task, and wait for its result.
 
@@ -169,7 +170,7 @@ class PilotEndpoint:
 
     # in the thread of the caller
 
-    def _ask(self, text: str, timeout: float | None, operation: str, *arguments: Any) -> Any:
+    def _ask(self, text: str, timeout: units.Time | None, operation: str, *arguments: Any) -> Any:
         self._process.check()   # a fork has no thread for the loop
         number, outcome = next(self._numbers), Future[Any]()
         self._waiting[number] = outcome
@@ -177,7 +178,7 @@ class PilotEndpoint:
         if self._lost:
             self._fail(self._lost)
         try:
-            return outcome.result(timeout)
+            return outcome.result(units.limit(timeout, 'rpc_timeout'))
         except FutureTimeout:
             if outcome.done():
                 raise

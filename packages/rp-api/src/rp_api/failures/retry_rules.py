@@ -13,6 +13,7 @@ import signal
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rp_api import units
 from rp_api.backoff import backoff
 from rp_api.failures import kinds as k
 from rp_api.failures.kinds import KINDS
@@ -46,6 +47,9 @@ CHANGEABLE = (*_LIMITED, 'ranks_per_node', 'timeout', 'startup_timeout', 'priori
 """The attributes that `retry_with` may change."""
 
 _NUMBERS = (*_LIMITED, 'ranks_per_node', 'timeout', 'startup_timeout', 'priority')
+_UNITS: Mapping[str, Callable[[Any], Any]] = {
+    'mem_per_rank': units.megabytes, 'lfs_per_rank': units.megabytes, 'timeout': units.seconds,
+    'startup_timeout': units.seconds}
 _CHANGE = re.compile(r'([*+])\s*(\d+(?:\.\d+)?)\Z')
 
 
@@ -79,9 +83,18 @@ def change(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not all(name in CHANGEABLE for name in value):
         raise CastError(f'a dict with new values of some of {", ".join(CHANGEABLE)}')
     for name, new in value.items():
-        if name in _NUMBERS and isinstance(new, str) and not _CHANGE.match(new):
+        if name in _NUMBERS and isinstance(new, str) and not _CHANGE.match(new) and not _is_amount(name, new):
             raise CastError(f'a dict in which {name} is a number, or "*" or "+" with a number, such as "*2"')
-    return dict(value)
+    return {name: _UNITS[name](new) if name in _UNITS and not is_relative(name, new) else new
+            for name, new in value.items()}
+
+
+def _is_amount(name: str, value: Any) -> bool:
+    try:
+        _UNITS[name](value)
+    except (KeyError, CastError):
+        return False
+    return True
 
 
 def expected(value: Any) -> str:
@@ -94,7 +107,7 @@ def expected(value: Any) -> str:
 
 def is_relative(name: str, value: Any) -> bool:
     """Return whether a new value in `retry_with` depends on the old one."""
-    return name in _NUMBERS and isinstance(value, str)
+    return name in _NUMBERS and isinstance(value, str) and _CHANGE.match(value) is not None
 
 
 class RetryRules:

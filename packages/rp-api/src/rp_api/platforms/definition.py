@@ -14,19 +14,8 @@ from typing import Any
 
 from rp_api.description.container import TOOLS
 from rp_api.errors import DescriptionError, attribute_type_error, unknown_attribute
-from rp_api.record import (
-    CastError,
-    Record,
-    anything,
-    count,
-    dict_of,
-    field,
-    flag,
-    list_of,
-    number,
-    record,
-    text,
-)
+from rp_api.record import CastError, Record, anything, count, dict_of, field, flag, list_of, record, text
+from rp_api.units import megabytes, seconds
 
 VIRTENV_MODES = ('local', 'none', 'private', 'create', 'update', 'use', 'recreate')
 PYTHON_DISTS = ('default', 'anaconda')
@@ -101,9 +90,9 @@ class RaptorConfig(Record):
 
     __slots__ = ()
 
-    hb_delay: float = field(number, 5)
-    hb_timeout: float = field(number, 500)
-    hb_frequency: float = field(number, 1000)
+    hb_delay: float = field(seconds, 5)
+    hb_timeout: float = field(seconds, 500)
+    hb_frequency: float = field(seconds, 1000)
 
 
 class ResourceConfig(Record):
@@ -168,9 +157,9 @@ class ResourceConfig(Record):
 
     cores_per_node: int = field(count, 0)
     gpus_per_node: int = field(count, 0)
-    mem_per_node: int = field(count, 0)
+    mem_per_node: int = field(megabytes, 0)
     lfs_path_per_node: str = field(text, '')
-    lfs_size_per_node: int = field(count, 0)
+    lfs_size_per_node: int = field(megabytes, 0)
     numa_domain_map: dict[str, dict[str, list[int]]] = field(dict_of(dict_of(list_of(count))), dict)
     n_partitions: int = field(count, 1)
     scattered: bool = field(flag, True)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rp_api.errors import PilotError
+from rp_api.units import option, seconds
 from rp_client.cli.run_inputs import Job, UsageError, jobs, rows, split, varying
 
 if TYPE_CHECKING:
@@ -152,7 +153,8 @@ def _parser() -> argparse.ArgumentParser:
     tasks.add_argument('--ranks', type=int, metavar='N', help='processes of each task (default: 1)')
     tasks.add_argument('--cores-per-task', type=int, metavar='N', help='cores of each process (default: 1)')
     tasks.add_argument('--gpus-per-task', type=float, metavar='N', help='GPUs of each process (default: 0)')
-    tasks.add_argument('--timeout', type=float, metavar='SECONDS', help='end tasks that run longer')
+    tasks.add_argument('--timeout', type=option(seconds), metavar='TIME', help='end tasks that run longer: seconds, or '
+                       'such as 90m')
     tasks.add_argument('--retries', type=int, metavar='N', help='repeat a task that fails, up to N times')
     show = parser.add_argument_group('output')
     show.add_argument('-k', '--keep-order', action='store_true', help='show outputs in the order of the inputs')

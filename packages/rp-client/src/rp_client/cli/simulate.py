@@ -6,6 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
+from rp_api.units import minutes, option
+
 if TYPE_CHECKING:
     from rp_client.simulation import Platform
 
@@ -38,8 +40,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('--gpus', type=int, metavar='N', help="GPUs of a node (default: the platform's)")
     parser.add_argument('--pilots', type=int, default=1, metavar='N',
                         help='number of pilots that share the tasks (default: 1)')
-    parser.add_argument('--runtime', type=int, default=0, metavar='MINUTES', help='runtime of each pilot, after which '
-                        'tasks are not run (default: no limit)')
+    parser.add_argument('--runtime', type=option(minutes), default=0, metavar='TIME', help='runtime of each pilot, in '
+                        'minutes or such as 2h, after which tasks are not run (default: no limit)')
     parser.add_argument('--model', default='ours', metavar='MODEL', help='latencies: the name of a model, or a file '
                         '*.json (default: ours)')
     parser.add_argument('--compare', type=_numbers, default=[], metavar='N,...', help='other numbers of nodes to '

@@ -9,10 +9,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION, Future
 from contextlib import suppress
-from numbers import Real
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from rp_api import states
+from rp_api import states, units
 from rp_client.engine.waiting import wait_for_event
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class DoneAndNotDone(NamedTuple):
     not_done: set[Any]
 
 
-def wait(tasks: Iterable[Any], timeout: float | None = None, return_when: str = ALL_COMPLETED) -> DoneAndNotDone:
+def wait(tasks: Iterable[Any], timeout: units.Time | None = None, return_when: str = ALL_COMPLETED) -> DoneAndNotDone:
     """Wait for tasks and futures.
 
     Args:
@@ -57,7 +56,7 @@ def wait(tasks: Iterable[Any], timeout: float | None = None, return_when: str = 
         waiting.inbox.close()
 
 
-async def async_wait(tasks: Iterable[Any], timeout: float | None = None,
+async def async_wait(tasks: Iterable[Any], timeout: units.Time | None = None,
                      return_when: str = ALL_COMPLETED) -> DoneAndNotDone:
     """Wait for tasks and futures in a coroutine; see `rp.wait`. Cancelling the coroutine cancels no task."""
     waiting = _Wait(tasks, timeout, return_when)
@@ -72,7 +71,7 @@ async def async_wait(tasks: Iterable[Any], timeout: float | None = None,
 class _Wait:
     """A wait for several items, and which of them have ended."""
 
-    def __init__(self, items: Iterable[Any], timeout: float | None, return_when: str) -> None:
+    def __init__(self, items: Iterable[Any], timeout: units.Time | None, return_when: str) -> None:
         if return_when not in (ALL_COMPLETED, FIRST_COMPLETED, FIRST_EXCEPTION):
             raise ValueError(f'return_when is {return_when!r}, allowed are: {ALL_COMPLETED}, {FIRST_COMPLETED}, '
                              f'{FIRST_EXCEPTION}')
@@ -105,7 +104,7 @@ class Completed(Generic[T]):
     After `timeout` seconds, counted from its creation, it raises `TimeoutError`.
     """
 
-    def __init__(self, tasks: Iterable[T], timeout: float | None = None) -> None:
+    def __init__(self, tasks: Iterable[T], timeout: units.Time | None = None) -> None:
         self._inbox = FutureInbox(tasks, timeout)
         self._total = len(self._inbox.pending)
 
@@ -141,7 +140,7 @@ class Completed(Generic[T]):
         return TimeoutError(f'{len(self._inbox.pending)} of {self._total} tasks and futures have not ended in time')
 
 
-def as_completed(tasks: Iterable[T], timeout: float | None = None) -> Completed[T]:
+def as_completed(tasks: Iterable[T], timeout: units.Time | None = None) -> Completed[T]:
     """Return an iterator over tasks and futures in the order in which they end.
 
     It works with `for`, and in coroutines with `async for`.
@@ -162,7 +161,7 @@ def as_completed(tasks: Iterable[T], timeout: float | None = None) -> Completed[
 class FutureInbox:
     """Collects items as they end; the methods are called by the waiting thread or coroutine, unless they say so."""
 
-    def __init__(self, items: Iterable[Any], timeout: float | None) -> None:
+    def __init__(self, items: Iterable[Any], timeout: units.Time | None) -> None:
         self.pending = dict.fromkeys(_checked(items))   # in this order, without doubles
         self.closed = False
         self._ended: deque[Any] = deque()
@@ -272,7 +271,6 @@ def _checked(items: Iterable[Any]) -> list[Any]:
     return found
 
 
-def _deadline(timeout: float | None) -> float:
-    if not isinstance(timeout, Real | None):
-        raise TypeError(f'timeout is {timeout!r}, it must be a number of seconds, or None for no limit')
-    return math.inf if timeout is None else time.monotonic() + timeout
+def _deadline(timeout: units.Time | None) -> float:
+    seconds = units.limit(timeout)
+    return math.inf if seconds is None else time.monotonic() + seconds

@@ -12,10 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from numbers import Real
 from typing import Any, NamedTuple, Protocol
 
-from rp_api import states
+from rp_api import states, units
 from rp_api.system.owner_process import OwnerProcess
 from rp_client.engine.callbacks import SHOWN_STATES
 
@@ -96,7 +95,7 @@ class Board:
         names = [wanted] if isinstance(wanted, str) else list(wanted)
         return min((self._model.value(name) for name in names), default=self._model.value(states.DONE))
 
-    def wait(self, entities: Sequence[Stateful], wanted: str | Iterable[str] | None, timeout: float | None,
+    def wait(self, entities: Sequence[Stateful], wanted: str | Iterable[str] | None, timeout: units.Time | None,
              show: Show | None = None) -> bool:
         """Wait until all entities have reached a wanted state; return False after `timeout` seconds.
 
@@ -105,8 +104,7 @@ class Board:
         self._process.check()   # first: in a fork, a lock that another thread held is never released
         SHOWN_STATES.states = {}
         value = self.value(wanted)
-        if not isinstance(timeout, Real | None):
-            raise TypeError(f'timeout is {timeout!r}, it must be a number of seconds, or None for no limit')
+        timeout = units.limit(timeout)
         with self.lock:
             pending = {entity.uid for entity in entities if self._model.value(entity.state) < value}
             if not pending:
@@ -128,7 +126,7 @@ class Board:
             with self.lock:
                 self._waiters.remove(waiter)
 
-    def wait_until(self, condition: Callable[[], bool], timeout: float | None,
+    def wait_until(self, condition: Callable[[], bool], timeout: units.Time | None,
                    stalls: Callable[[], bool] = lambda: False) -> bool:
         """Wait until a condition on entities is true; return False after `timeout` seconds.
 
@@ -137,6 +135,7 @@ class Board:
         """
         self._process.check()
         SHOWN_STATES.states = {}
+        timeout = units.limit(timeout)
         watcher = _Watcher(condition, threading.Event(), stalls)
         with self.lock:
             if condition():

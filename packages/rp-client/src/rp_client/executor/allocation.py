@@ -16,7 +16,7 @@ from rp_api.distributions import require
 from rp_api.failures.kinds import CANCELED
 from rp_api.resources import Slot
 from rp_api.wire import codec
-from rp_client.executor.requirements import PilotSize, Shape, minutes, size
+from rp_client.executor.requirements import PilotSize, Shape, size
 from rp_client.flow.submission import plain, verified
 from rp_client.pilot import Pilot
 from rp_client.pilot_manager import PilotManager
@@ -60,7 +60,7 @@ def describe(cores: Any, nodes: Any, gpus: Any, resource: Any, runtime: Any, pro
     else:
         sizes |= {'cores': 1} if gpus else {'nodes': 1}   # cores and GPUs are rounded up to whole nodes
     description = PilotDescription({
-        'resource': resource, 'runtime': _LOCAL_RUNTIME_MINUTES if runtime is None else minutes(runtime),
+        'resource': resource, 'runtime': _LOCAL_RUNTIME_MINUTES if runtime is None else runtime,
         'project': project, 'queue': queue, 'exit_on_error': False, **sizes})
     description.verify()
     return description

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 from weakref import WeakSet, finalize
 
+from rp_api import units
 from rp_api.errors import SerializationError
 from rp_api.functions import serialize_obj
 from rp_client.executor.allocation import Allocation, describe
@@ -136,8 +137,8 @@ class Requests(futures.Executor):
             manager.run(program)
         return program.future
 
-    def map(self, fn: Callable[..., Any], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1,
-            buffersize: int | None = None) -> Iterator[Any]:
+    def map(self, fn: Callable[..., Any], *iterables: Iterable[Any], timeout: units.Time | None = None,
+            chunksize: int = 1, buffersize: int | None = None) -> Iterator[Any]:
         """Call `fn(*items)` for each tuple of items, and yield the results in the order of the items.
 
         When a call raises, the iterator raises the same and ends, and later calls are cancelled.
@@ -160,6 +161,7 @@ class Requests(futures.Executor):
         for name, value in {'chunksize': chunksize, 'buffersize': buffersize}.items():
             if value is not None and value < 1:
                 raise ValueError(f'{name} must be at least 1, not {value!r}')
+        timeout = units.limit(timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
         items = zip(*iterables, strict=False)
         if self._requirements.cache or self._requirements.ranks > 1:

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping
-from datetime import timedelta
 from typing import Any, NamedTuple
 
-_UNITS = {'d': 1440, 'h': 60, 'm': 1, 'min': 1, 's': 1 / 60}
-"""Minutes of a unit of time."""
-
-_DURATION = re.compile(r'(?:\s*\d+(?:\.\d+)?\s*(?:d|h|min|m|s))+\s*')
-
-_PART = re.compile(r'(\d+(?:\.\d+)?)\s*(d|h|min|m|s)')
+from rp_api import units
 
 TURN = 10.0
 """Seconds of a turn of the calls."""
@@ -55,7 +48,7 @@ _ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
     'ranks': _whole(1),
     'cores_per_rank': _whole(1),
     'gpus_per_rank': (_number, 'a number of at least 0'),
-    'timeout': (_number, 'a number of seconds of at least 0, where 0 means no limit'),
+    'timeout': (_number, 'a time of at least 0, where 0 means no limit'),
     'retries': _whole(0),
     'cache': (_key, 'True, False or a key, which is text')}
 
@@ -67,6 +60,7 @@ def checked(given: Mapping[str, Any], base: Requirements) -> Requirements:
         TypeError: A name is unknown.
         ValueError: A value is not allowed.
     """
+    given = {name: units.limit(value) if name == 'timeout' else value for name, value in given.items()}
     for name, value in given.items():
         if name not in _ALLOWED:
             raise TypeError(f'{name!r} is not a requirement of a call: allowed are {", ".join(_ALLOWED)}')
@@ -82,25 +76,6 @@ def size(name: str, value: Any) -> int:
     if type(value) is not int or value < least:
         raise ValueError(f'{name} is {value!r}, it must be a whole number of at least {least}')
     return value
-
-
-def minutes(runtime: Any) -> int:
-    """Return a run time in whole minutes, rounded up: of text ('1h', '90m', '1h30m'), minutes, or a timedelta.
-
-    Raises:
-        ValueError: The run time is none of these, or not above 0.
-    """
-    found = math.nan
-    if isinstance(runtime, timedelta):
-        found = runtime.total_seconds() / 60
-    elif type(runtime) in (int, float):
-        found = runtime
-    elif isinstance(runtime, str) and _DURATION.fullmatch(runtime):
-        found = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(runtime))
-    if not 0 < found < math.inf:
-        raise ValueError(f"runtime is {runtime!r}, it must be a number of minutes, a timedelta, or text such as '90m', "
-                         "'1h' or '1d12h', and above 0")
-    return math.ceil(found)
 
 
 class PilotSize(NamedTuple):

@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rp_api import states
+from rp_api import states, units
 from rp_api.coordination.contract import KnownTask, Submission, Update
 from rp_api.errors import CoordinationError
 from rp_api.task_modes import KIND, OWNER, PILOT_RPC
@@ -71,7 +71,8 @@ class PilotCalls:
         self._lock = threading.Lock()
         engine.on_broken.append(lambda error: self.close(f'the session cannot go on: {error}'))
 
-    def call(self, places: Sequence[Pilot], name: str, description: Mapping[str, Any], timeout: float | None) -> Any:
+    def call(self, places: Sequence[Pilot], name: str, description: Mapping[str, Any],
+             timeout: units.Time | None) -> Any:
         """Call an agent or master by each of these pilots or partitions, and return the value of the first.
 
         Args:
@@ -86,7 +87,10 @@ class PilotCalls:
             TimeoutError: An answer has not arrived in time; the calls are cancelled.
         """
         text = f'{description["method"]} of {name}'
-        deadline = None if timeout is None else time.monotonic() + _checked(timeout)
+        timeout = units.limit(timeout, 'rpc_timeout')
+        if timeout is not None and not timeout > 0:
+            raise ValueError(f'rpc_timeout is {timeout!r}, it must be above 0')
+        deadline = None if timeout is None else time.monotonic() + timeout
         calls = [self._make(place, name, text, description) for place in places]
         self._wait_for(calls)
         try:
@@ -204,12 +208,6 @@ class PilotCalls:
 def ended(pilot: Pilot) -> str:
     """Return the sentence that a pilot has ended, and why."""
     return f'{pilot.uid} is {pilot.state}: {pilot.exception or (pilot.log[-1] if pilot.log else "it has ended")}'
-
-
-def _checked(timeout: float) -> float:
-    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
-        raise ValueError(f'rpc_timeout is {timeout!r}, it must be a number of seconds above 0, or None')
-    return timeout
 
 
 def _outcome(call: Call, deadline: float | None, timeout: float | None) -> Any:

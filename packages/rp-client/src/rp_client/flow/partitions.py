@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rp_api import states
+from rp_api import states, units
 from rp_api.constants import PILOT_STATE
 from rp_api.coordination.contract import KnownPilot, Update
 from rp_api.errors import DescriptionError
@@ -78,7 +78,7 @@ class Partitions:
         if not self.wait(partition, None, REMOVAL):
             raise RuntimeError(f'{partition.uid} has not ended within {REMOVAL:.0f} s: it is {partition.state}')
 
-    def wait(self, partition: Partition, state: str | Iterable[str] | None, timeout: float | None) -> bool:
+    def wait(self, partition: Partition, state: str | Iterable[str] | None, timeout: units.Time | None) -> bool:
         """Wait for a state; return False after `timeout` seconds."""
         return self._board.wait([partition], state, timeout)
 

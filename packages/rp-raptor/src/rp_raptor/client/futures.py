@@ -12,7 +12,7 @@ from functools import partial
 from itertools import count, islice
 from typing import Any, NoReturn
 
-from rp_api import pickles
+from rp_api import pickles, units
 from rp_api.errors import SerializationError
 from rp_raptor.client.application_link import MasterSide
 from rp_raptor.client.caller import WINDOW, Caller, checked, open_caller
@@ -109,7 +109,7 @@ class Executor(futures.Executor):
         with self._lock:
             return self._definitions.prepare(fn)._replace(objects=taken())
 
-    def map(self, fn: Callable[..., Any], *iterables: Iterable[Any], timeout: float | None = None,
+    def map(self, fn: Callable[..., Any], *iterables: Iterable[Any], timeout: units.Time | None = None,
             chunksize: int = 1, buffersize: int | None = None) -> Iterator[Any]:
         """Call `fn(*items)` for each tuple of items, and yield the results in the order of the items.
 
@@ -132,6 +132,7 @@ class Executor(futures.Executor):
             ValueError: If `chunksize` or `buffersize` is not a positive number.
             RuntimeError: As for `submit`.
         """
+        seconds = units.limit(timeout)
         window = WINDOW if buffersize is None else buffersize
         for name, value in {'chunksize': chunksize, 'buffersize': window}.items():
             if not isinstance(value, int) or value < 1:
@@ -147,7 +148,7 @@ class Executor(futures.Executor):
             chunksize = 1
         started = self._start_each(fid, items) if self._wide else self._start_chunks(fid, items, chunksize)
         waiting = deque(islice(started, -(-window // chunksize)))
-        return _in_order(started, waiting, None if timeout is None else time.monotonic() + timeout)
+        return _in_order(started, waiting, None if seconds is None else time.monotonic() + seconds)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Accept no further calls, and disconnect from the masters when all results have arrived.

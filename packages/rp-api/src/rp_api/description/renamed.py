@@ -1,4 +1,4 @@
-"""Warnings about old names of what has a new one."""
+"""Deprecation warnings for renamed API."""
 
 from __future__ import annotations
 
