@@ -40,11 +40,12 @@ def test_mpi_tasks_on_the_own_machine(install: Install, programs: Path, base: Pa
                         {'executable': mpi.python, 'arguments': [str(CHECK.with_suffix('.py'))], 'ranks': 3},
                         {'executable': mpi.compiled(programs), 'arguments': ['fail', '1'], 'ranks': 2},
                         {'executable': '/bin/true'},
-                        {'executable': 'echo', 'arguments': LITERAL, 'ranks': 2, 'literal_arguments': True}]
+                        {'executable': 'echo', 'arguments': LITERAL, 'ranks': 2, 'literal_arguments': True},
+                        {'executable': 'nice', 'ranks': 2, 'nice': 19}]
         tasks = managers.tmgr.submit_tasks([rp.TaskDescription(each) for each in descriptions])
         managers.tmgr.wait_tasks(timeout=50)
-        compiled, python, fails, plain, literal = tasks
-        assert [task.state for task in tasks] == [rp.DONE, rp.DONE, rp.FAILED, rp.DONE, rp.DONE], \
+        compiled, python, fails, plain, literal, nice = tasks
+        assert [task.state for task in tasks] == [rp.DONE, rp.DONE, rp.FAILED, rp.DONE, rp.DONE, rp.DONE], \
             [task.exception_detail for task in tasks]
         for task, ranks in ((compiled, 4), (python, 3)):
             assert [(each.rank, each.size, each.told) for each in seen(task, ranks)] == [
@@ -52,6 +53,7 @@ def test_mpi_tasks_on_the_own_machine(install: Install, programs: Path, base: Pa
         assert compiled.launch_method == 'MPIEXEC'
         assert (compiled.launch_command or '').startswith(f'{mpi.programs}/mpiexec ')
         assert (fails.exit_code, plain.launch_method) == (7, None)
+        assert (nice.launch_method, nice.stdout) == ('MPIEXEC', '19\n19\n')
         assert (literal.launch_method, literal.stdout) == ('MPIEXEC', f'{" ".join(LITERAL)}\n' * 2)
         assert (fails.exception_detail or '').startswith('exit code: 7 of rank 1; launched by `')
 

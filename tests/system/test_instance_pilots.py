@@ -63,10 +63,12 @@ def test_tasks(base: Path, resource: str, size: dict[str, int], mpi: bool) -> No
         program: dict[str, Any] = {'executable': '/bin/sh', 'arguments': ['-c', 'echo $RP_RANK/$RP_RANKS']}
         tasks = tmgr.submit_tasks([rp.TaskDescription({**program, 'ranks': 2, 'use_mpi': mpi}) for _ in range(6)])
         fails = tmgr.submit_tasks(rp.TaskDescription({'executable': 'false', 'ranks': 2, 'use_mpi': mpi}))
+        nice = tmgr.submit_tasks(rp.TaskDescription({'executable': 'nice', 'ranks': 2, 'use_mpi': mpi, 'nice': 19}))
         tmgr.wait_tasks(timeout=50)
         assert [(task.state, task.exception_detail) for task in tasks] == [(rp.DONE, None)] * 6
         assert all(sorted(task.stdout.split()) == ['0/2', '1/2'] for task in tasks)
         assert (fails.state, fails.exit_code) == (rp.FAILED, 1)
+        assert (nice.state, nice.stdout) == (rp.DONE, '19\n19\n')
         if resource == 'mine.prte':
             machines = {(task.slots or [])[0]['node_index'] for task in tasks}
             assert machines == {0, 1}

@@ -38,6 +38,16 @@ def final(run: Run, tasks: list[rp.Task]) -> list[str]:
     return [task.state for task in tasks]
 
 
+@pytest.mark.parametrize('spawner', ['POPEN', 'SHELL'])
+def test_ranks_are_as_nice_as_described(on: Callable[..., Run], spawner: str) -> None:
+    run = on(agent_spawner=spawner)
+    tasks = run.tmgr.submit_tasks([rp.TaskDescription({'executable': 'nice', 'use_mpi': False, **more}) for more in (
+        {'nice': 18}, {'nice': '19', 'ranks': 2, 'pre_exec': ['nice']}, {})])
+    assert final(run, tasks) == [rp.DONE] * 3
+    assert [task.stdout.split() for task in tasks[:2]] == [['18'], ['19'] * 4]
+    assert int(tasks[2].stdout) < 18
+
+
 def test_shell(on: Callable[..., Run]) -> None:
     run = on(agent_spawner='SHELL')
     descriptions: list[dict[str, Any]] = [

@@ -200,7 +200,7 @@ def test_paths_that_no_file_can_have(name: str) -> None:
 @pytest.mark.parametrize(('name', 'value', 'allowed'), [
     ('ranks', 0, '1 or more'), ('ranks', -1, '1 or more'), ('cores_per_rank', 0, '1 or more'),
     ('ranks_per_node', 0, '1 or more'), ('gpus_per_rank', -0.5, 'a share of a GPU'),
-    ('gpus_per_rank', 1.5, 'whole number'),
+    ('gpus_per_rank', 1.5, 'whole number'), ('nice', -1, '0 to 19'), ('nice', 20, '0 to 19'),
     ('timeout', -1, '0 or more'), ('startup_timeout', -0.1, '0 or more'), ('partition', -1, '0 or more'),
 ])
 def test_values_out_of_range_are_refused(name: str, value: Any, allowed: str) -> None:

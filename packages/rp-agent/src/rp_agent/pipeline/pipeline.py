@@ -35,7 +35,7 @@ from rp_agent.pipeline import retry, task_copies
 from rp_agent.pipeline.batching import Gather
 from rp_agent.pipeline.job_end import TaskRun, Verdict, exited, verdict
 from rp_agent.pipeline.node_health import ROW, NodeHealth
-from rp_agent.pipeline.platform_commands import with_commands
+from rp_agent.pipeline.task_commands import with_commands
 from rp_agent.pipeline.task_copies import TaskCopies
 from rp_agent.prerequisites.needs import has_needs
 from rp_agent.raptor.task_kind import concerns_raptor, divided

@@ -40,6 +40,7 @@ class TaskAttributes(TypedDict, total=False):
     output_staging: Any
     stage_on_error: bool | int | str | None
     priority: _Number
+    nice: _Number
     use_mpi: bool | int | str | None
     ranks: _Number
     ranks_per_node: _Number

@@ -68,6 +68,7 @@ OUTPUT_STAGING = 'output_staging'
 STAGE_ON_ERROR = 'stage_on_error'
 
 PRIORITY = 'priority'
+NICE = 'nice'
 USE_MPI = 'use_mpi'
 RANKS = 'ranks'
 RANKS_PER_NODE = 'ranks_per_node'
@@ -213,6 +214,10 @@ def _gpus(value: float) -> str | None:
     return None
 
 
+def _niceness(value: int) -> str | None:
+    return None if 0 <= value <= 19 else 'a number from 0 to 19'
+
+
 _ATTRIBUTES: dict[str, tuple[Any, Any]] = {
     UID: (uid, ''),
     NAME: (str, ''),
@@ -242,6 +247,7 @@ _ATTRIBUTES: dict[str, tuple[Any, Any]] = {
     OUTPUT_STAGING: ([structure], []),
     STAGE_ON_ERROR: (bool, False),
     PRIORITY: (int, 0),
+    NICE: (int, 0),
     USE_MPI: (bool, None),
     RANKS: (int, 1),
     RANKS_PER_NODE: (int, None),
@@ -373,6 +379,8 @@ class TaskDescription(Description):
     Scheduling
 
     - `priority` (int, 0): tasks of higher priority are scheduled earlier, as far as possible.
+    - `nice` (int, 0): niceness of the processes of each rank, from 0 to 19: the higher, the more often they let other
+      processes on their cores run first. Calls of RAPTOR have that of their worker.
     - `pilot` (str, ''): the pilot to run on, as `Pilot` or uid; if empty, the task manager chooses.
     - `partition` (int, None): the partition of the pilot to run on.
     - `raptor_id` (str, ''): the RAPTOR master that executes the task, as `Task` or uid; `*` for any.
@@ -454,6 +462,7 @@ class TaskDescription(Description):
         CORES_PER_RANK: at_least(1),
         GPUS_PER_RANK: _gpus,
         PARTITION: at_least(0),
+        NICE: _niceness,
         SERVICES: _services,
         AFTER: not_empty,
         NAMED_ENV: path_part,
@@ -492,6 +501,9 @@ class TaskDescription(Description):
         if mode in _OF_WORKERS and dict.get(self, CONTAINER):
             raise DescriptionError(f'TaskDescription.container is {self[CONTAINER]!r}, but tasks of mode {mode!r} run '
                                    "in their worker's container: leave it unset")
+        if dict.get(self, NICE) and (mode in _OF_WORKERS or (self.raptor_id and mode not in _KEPT_UP)):
+            raise DescriptionError(f'TaskDescription.nice is {self[NICE]!r}, but calls of RAPTOR have the niceness of '
+                                   'their worker: set it in the description of the worker')
         if any(dict.get(self, name) for name in (RETRIES, RETRY_ON, RETRY_WITH, EXPECT)):
             self._verify_attempts()
         self.verify_call()

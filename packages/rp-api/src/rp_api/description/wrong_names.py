@@ -84,7 +84,7 @@ OF_TASKS = _table(
     ('use "after", a list of tasks or uids, or a dict of these with "done", "ended" or "failed" for each',
      'depends_on depends dependencies dependency deps requires wait_for waits_for parents parent upstream '
      'predecessors afterok afterany afternotok after_tasks'),
-    ('use "priority"', 'nice prio weight'),
+    ('use "priority"', 'prio weight'),
     ('use "raptor_id", the uid of a RAPTOR master', 'master raptor raptor_master'),
     ('use "pilot", the uid of a pilot', 'pilot_id pilot_uid'),
     (_of_pilot('resource'), 'resource platform machine cluster site executor executors backend'),

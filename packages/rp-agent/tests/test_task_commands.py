@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pipeline_support import Agent
 
-from rp_agent.pipeline.platform_commands import with_commands
+from rp_agent.pipeline.task_commands import with_commands
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.platforms.definition import ResourceConfig
@@ -54,10 +54,20 @@ def test_a_failing_command_is_named(tmp_path: Path) -> None:
 
 
 def test_tasks_of_usual_platforms_are_not_touched() -> None:
-    def put(tasks: list[AgentTask]) -> None: ...
+    out: list[AgentTask] = []
+    task = AgentTask('t', {'executable': 'x'}, 'pilot.0000', '')
+    for platform in (ResourceConfig(resource_manager='FORK'), {}):
+        with_commands(platform, out.extend)([task])
+    assert out == [task] * 2
+    assert (task.description, task.extra) == ({'executable': 'x'}, {})
 
-    assert with_commands(ResourceConfig(resource_manager='FORK'), put) is put
-    assert with_commands({}, put) is put
+
+def test_a_nice_task_is_nice_before_its_own_commands() -> None:
+    task = AgentTask('t', {'executable': 'x', 'nice': 5, 'pre_exec': ['mine']}, 'pilot.0000', '')
+    with_commands({'task_pre_exec': ['theirs']}, lambda tasks: None)([task])
+    first, *others = task.description['pre_exec']
+    assert 'renice -n 5 -p $$' in first
+    assert others == ['mine', 'theirs']
 
 
 def test_tasks_do_not_share_commands() -> None:
