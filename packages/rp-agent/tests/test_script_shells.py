@@ -14,7 +14,7 @@ from executor_support import Harness, a_context, a_task
 from launcher_support import launchers
 
 from rp_agent.executor.launching.environment import TaskEnvironment
-from rp_agent.executor.launching.plan import plan
+from rp_agent.executor.launching.plan import plan, variables_of
 from rp_agent.executor.shell.component import ShellExecutor
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import AgentTask
@@ -137,5 +137,5 @@ def test_the_shell_is_looked_for_once(tmp_path: Path) -> None:
 
 def test_workers_learn_the_shell_of_the_platform() -> None:
     worker = a_task(mode='raptor.worker')
-    assert TaskEnvironment(a_context()._replace(shell='mine')).of_task(worker)['RP_SHELL'] == 'mine'
-    assert 'RP_SHELL' not in TaskEnvironment(a_context()).of_task(worker)
+    assert variables_of(worker, TaskEnvironment(a_context()._replace(shell='mine')))['RP_SHELL'] == 'mine'
+    assert 'RP_SHELL' not in variables_of(worker, TaskEnvironment(a_context()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,8 @@ def test_a_failing_command_is_named(tmp_path: Path) -> None:
 def test_tasks_of_usual_platforms_are_not_touched() -> None:
     out: list[AgentTask] = []
     task = AgentTask('t', {'executable': 'x'}, 'pilot.0000', '')
-    for platform in (ResourceConfig(resource_manager='FORK'), {}):
+    platforms: list[Mapping[str, Any]] = [ResourceConfig(resource_manager='FORK'), {}]
+    for platform in platforms:
         with_commands(platform, out.extend)([task])
     assert out == [task] * 2
     assert (task.description, task.extra) == ({'executable': 'x'}, {})

@@ -10,7 +10,7 @@ import pytest
 from executor_support import a_context, a_slot, a_task
 
 from rp_agent.executor.launching.environment import TaskEnvironment
-from rp_agent.executor.launching.plan import plan
+from rp_agent.executor.launching.plan import plan, variables_of
 from rp_agent.raptor.worker_parts import WorkerPart, WorkerParts
 from rp_agent.task import AgentTask
 from rp_api import states
@@ -109,7 +109,7 @@ def test_a_worker_without_one_of_its_nodes_can_be_cancelled(parts: WorkerParts, 
 
 
 def variables(task: AgentTask, **context: Any) -> dict[str, str]:
-    return TaskEnvironment(a_context()._replace(**context)).of_task(task)
+    return variables_of(task, TaskEnvironment(a_context()._replace(**context)))
 
 
 def test_managers_know_their_part_and_the_devices_of_their_ranks(parts: WorkerParts, tmp_path: Path) -> None:

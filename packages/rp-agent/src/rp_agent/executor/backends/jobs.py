@@ -31,7 +31,7 @@ from rp_agent.executor.launching.environment import PilotContext, TaskEnvironmen
 from rp_agent.executor.launching.job import WITHOUT_GPUS, places, share_of
 from rp_agent.executor.launching.launchers import without_inputs
 from rp_agent.executor.launching.outcome import explain, not_killed
-from rp_agent.executor.launching.plan import MB, check, script_variables, stdio
+from rp_agent.executor.launching.plan import check, script_variables, stdio, variables_of
 from rp_agent.executor.launching.rank_script import RankShare
 from rp_agent.executor.starter import make_sandbox, write_script
 from rp_agent.launch_method.base import Rank
@@ -41,6 +41,7 @@ from rp_api.failures.kinds import TIMEOUT
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.system import processes
 from rp_api.system.shell_text import literal
+from rp_api.units import MB
 from rp_profiling.write.tracer import Tracer
 
 RUNNERS = 3
@@ -206,7 +207,7 @@ class JobExecutor(BaseExecutor):
         if description['pre_launch'] or description['post_launch']:
             raise LaunchRefused(f'pre_launch and post_launch need a launch script, which agent_spawner '
                                 f'{self._kind.NAME} does not have: use pre_exec and post_exec')
-        own = self._environment.of_task(task)
+        own = variables_of(task, self._environment)
         inside = contained(task, self._environment) if description['container'] else task
         ranks = task.processes
         shares = [RankShare() if uses_gpus(task) else WITHOUT_GPUS] * ranks

@@ -16,7 +16,6 @@ from rp_agent.executor.launching.launchers import Launchers
 from rp_agent.executor.processes.launch import Block, Variables, cpu_mask
 from rp_agent.lookup import Find, LaunchRefused, Programs, find_program
 from rp_agent.task import VARIABLES, AgentTask
-from rp_api.constants import RAPTOR_WORKER
 from rp_api.errors import PlatformError
 from rp_api.system.gpus import HIP_GPUS, NO_GPUS, VISIBLE_GPUS
 from rp_api.system.shell import find_shell
@@ -156,10 +155,6 @@ class TaskEnvironment:
             variables['RP_PROF_TGT'] = f'{task.sandbox}/{task.uid}.prof'
         if description['threading_type'] == 'OpenMP':
             variables['OMP_NUM_THREADS'] = str(cores)
-        if 'mode' in description and description['mode'] == RAPTOR_WORKER:
-            from rp_agent.executor.launching import worker  # few agents have workers
-
-            variables |= worker.variables(task, self)
         if VARIABLES in task.extra:
             variables |= task.extra[VARIABLES]
         return variables

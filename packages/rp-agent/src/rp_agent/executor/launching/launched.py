@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from rp_agent.executor.launching import rank_program, rank_script, script
 from rp_agent.executor.launching.environment import TaskEnvironment
 from rp_agent.executor.launching.job import BELONGS, WITHOUT_GPUS, job_of, places, share_of
-from rp_agent.executor.launching.plan import MB
 from rp_agent.executor.launching.rank_script import RankShare
 from rp_agent.executor.processes.launch import Block
 from rp_agent.launch_method.base import Command, LaunchMethod, Rank
@@ -23,6 +22,7 @@ from rp_agent.lookup import LaunchRefused
 from rp_agent.task import DVM, LAUNCH_INFO, AgentTask
 from rp_api.system.shell import FALLBACK
 from rp_api.system.shell_text import literal
+from rp_api.units import MB
 from rp_profiling.write.detail import Detail
 
 Variables = tuple[tuple[str, str], ...]

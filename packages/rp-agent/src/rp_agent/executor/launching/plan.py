@@ -19,7 +19,9 @@ from rp_agent.executor.launching.launchers import is_mpi, leads_job, needs_launc
 from rp_agent.executor.processes.launch import Block
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import AgentTask
+from rp_api.constants import RAPTOR_WORKER
 from rp_api.system.shell_text import expand, has_command, texts_of, values_of
+from rp_api.units import MB
 
 if TYPE_CHECKING:
     from rp_agent.executor.launching.launched import TaskLaunch
@@ -28,8 +30,6 @@ DIRECT = 'direct'
 EXEC = 'exec'
 LAUNCH = 'launch'
 LAUNCHED = 'launched'
-
-MB = 2**20
 
 
 class Process:
@@ -93,7 +93,7 @@ def plan(task: AgentTask, environment: TaskEnvironment) -> LaunchPlan:
 
 
 def _plan(task: AgentTask, environment: TaskEnvironment) -> LaunchPlan:
-    own = environment.of_task(task)
+    own = variables_of(task, environment)
     found = _plan_processes(task, environment, own)
     if leads_job(task):
         from rp_agent.executor.launching.worker import job_scripts  # few agents have workers
@@ -101,6 +101,16 @@ def _plan(task: AgentTask, environment: TaskEnvironment) -> LaunchPlan:
         texts = job_scripts(task, environment, own, script_variables(environment, own))
         found.scripts.update((name, os.fsencode(text)) for name, text in texts.items())
     return found
+
+
+def variables_of(task: AgentTask, environment: TaskEnvironment) -> dict[str, str]:
+    """Return the variables that describe a task to all of its ranks, with those of the manager of a RAPTOR worker."""
+    own = environment.of_task(task)
+    if task.description['mode'] == RAPTOR_WORKER:
+        from rp_agent.executor.launching import worker  # few agents have workers
+
+        own = {**worker.variables(task, environment), **own}
+    return own
 
 
 def _plan_processes(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]) -> LaunchPlan:
