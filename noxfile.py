@@ -527,10 +527,8 @@ def types(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Measure on this machine: `-- NAME` of a script in benchmarks/ (default: local), and options of that script."""
     install_debian(session, ROUTER)
-    install_editable(session, 'py-spy', 'mpich', 'pytest', *MONGODB[:2])
-    scripts = {'local', 'tasks', 'peers', 'hotspots', 'placement', 'waiting', 'tracing', 'hub', 'curve', 'mongodb',
-               'raptor', 'raptor_nodes', 'raptor_scale', 'platforms', 'mpi_tasks', 'growth', 'backfilling', 'services',
-               'executor'}
+    install_editable(session, 'py-spy', 'mpich', 'pytest', *ANALYSIS, *MONGODB[:2])
+    scripts = {path.stem for path in (ROOT / 'benchmarks').glob('*.py') if '__main__' in path.read_text()}
     script, *options = session.posargs if set(session.posargs[:1]) & scripts else ['local', *session.posargs]
     session.run('python', f'benchmarks/{script}.py', *options)
 

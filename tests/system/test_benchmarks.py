@@ -107,3 +107,16 @@ def test_executors() -> None:
                            '--runs', '1'], check=True, stdout=subprocess.PIPE, text=True)
     cases = [line.split('|')[1].strip() for line in done.stdout.splitlines() if line.startswith('|')]
     assert cases[2:] == ['calls', 'calls of RAPTOR', 'chain', 'programs', 'tasks']
+
+
+def test_the_modules_of_a_task_are_counted() -> None:
+    """Of three processes; what every task passes is among them."""
+    done = subprocess.run([sys.executable, BENCHMARKS / 'modules.py', '--names'], check=True, stdout=subprocess.PIPE,
+                          text=True, timeout=200)
+    lines = done.stdout.splitlines()
+    assert [line.split(':')[0] for line in lines if line.startswith('process')] == [f'process {n}' for n in (1, 2, 3)]
+    assert {'rp_client.task_manager', 'rp_api.coordination.hub.server', 'rp_agent.executor.processes.launchloop'} <= {
+        line.strip() for line in lines}
+    number, *words = lines[-1].split()
+    assert words == ['modules', 'for', 'a', 'plain', 'task']
+    assert int(number) == len({line for line in lines if line.startswith(' ')})
