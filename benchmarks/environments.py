@@ -34,7 +34,7 @@ from rp_agent.components.layout import NodeHost
 from rp_agent.environments.preparation import script_with_copies
 from rp_agent.node_copies import archive
 from rp_agent.node_copies.copies import NodeCopies
-from rp_agent.node_copies.distributor import PIECE, Outcome
+from rp_agent.node_copies.distributor import PIECE_BYTES, Outcome
 from rp_agent.node_copies.receiver import Item
 from rp_agent.nodes import node_launch
 from rp_agent.nodes.node_launch import NodeLaunch
@@ -78,7 +78,8 @@ def operations(base: Path, module: str, nodes: int) -> list[list[str]]:
         command = ['/bin/sh', '-c', f'. {script} && python -c "import {module}"']
         subprocess.run(command, check=True)   # byte code is there
         each = count(shared.parent, command)
-        once = packing + Counter({'data': -(-packed.stat().st_size // PIECE)}) if name == 'copy' else Counter[str]()
+        pieces = Counter({'data': -(-packed.stat().st_size // PIECE_BYTES)})
+        once = packing + pieces if name == 'copy' else Counter[str]()
         rows.append([f'import, {name}', *(str(value) for kind in ('metadata', 'data') for value in (
             each[kind], once[kind], nodes * each[kind] + once[kind]))])
     return rows

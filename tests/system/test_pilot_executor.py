@@ -574,7 +574,7 @@ def test_functions_get_the_cores_that_programs_leave(ex: rp.Executor, tmp_path: 
 @pytest.mark.parametrize('endless', ['calls', 'programs'])
 def test_neither_calls_nor_programs_starve(ex: rp.Executor, monkeypatch: pytest.MonkeyPatch, endless: str) -> None:
     """Both need all cores, and one of them never ends."""
-    monkeypatch.setattr('rp_client.executor.manager.TURN', 0.2)
+    monkeypatch.setattr('rp_client.executor.manager.TURN_S', 0.2)
     over = threading.Event()
     first = threading.Event()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rp_agent.components.killed import LATE
+from rp_agent.components.killed import FAILURE_HOLD_S
 from rp_agent.pipeline import attempts
 from rp_agent.pipeline.attempts import AttemptPorts, Attempts
 from rp_agent.task import EXITED, HISTORY, UNSTARTED, AgentTask
@@ -118,7 +118,7 @@ def test_no_attempt_begins_after_the_end_of_the_pilot(site: Site, tmp_path: Path
     assert (site.refused, site.ended) == ([waiting], [late])
 
 
-@pytest.mark.parametrize('ago', [0.0, 2 * LATE])
+@pytest.mark.parametrize('ago', [0.0, 2 * FAILURE_HOLD_S])
 def test_a_failure_just_before_the_end_of_the_pilot(site: Site, tmp_path: Path, ago: float,
                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be a part of that end, and is no failed attempt then."""

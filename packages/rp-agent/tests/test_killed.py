@@ -76,7 +76,7 @@ def test_what_is_held_back() -> None:
 def test_an_answer_to_a_signal_that_comes_first(make: Make, option: dict[str, object], code: int,
                                                 monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent gets its signal a moment later: nothing has started meanwhile, and the end is one of the job."""
-    monkeypatch.setattr('rp_agent.components.killed.MOMENT', 30.0)
+    monkeypatch.setattr('rp_agent.components.killed.END_HOLD_S', 30.0)
     agent = make('SLURM')
     ends = agent.task('ends', executable='/bin/sh', arguments=['-c', f'exit {code}'], **option)
     waits = agent.task('waits', executable='/usr/bin/touch', arguments=[str(agent.base / 'ran')])

@@ -99,8 +99,8 @@ class Distribution:
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Distribution]]:
     """Makes a distribution of an archive of 25 pieces."""
     made: list[Distribution] = []
-    monkeypatch.setattr(distributor, 'PIECE', PIECE)
-    monkeypatch.setattr(distributor, 'WINDOW', WINDOW)
+    monkeypatch.setattr(distributor, 'PIECE_BYTES', PIECE)
+    monkeypatch.setattr(distributor, 'WINDOW_BYTES', WINDOW)
     monkeypatch.setattr(distributor, 'REPEAT', 0.01)
     monkeypatch.setattr(distributor, 'TIMEOUT', 0.1)
     (tmp_path / 'archive').write_bytes(bytes(range(250)) * 10)

@@ -13,7 +13,7 @@ from leftovers import open_descriptors
 from pipeline_support import ALL, SLEEP, Agent, nothing_left
 from plain_support import Site
 
-from rp_agent.executor.popen.prelaunch import MOST, Prelaunch
+from rp_agent.executor.popen.prelaunch import PREPARED_MAX, Prelaunch
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.loop.event_loop import Loop
@@ -87,15 +87,15 @@ def uids(tasks: list[AgentTask]) -> list[str]:
 
 
 def test_the_first_ones_are_prepared_one_in_a_turn(site: Preparing) -> None:
-    tasks = site.add(3 * MOST)
+    tasks = site.add(3 * PREPARED_MAX)
     site.ahead.refill()
     assert site.ahead.held == {tasks[0].uid}
-    assert site.turns.run() == MOST - 1
-    assert site.refill() == uids(tasks[:MOST])
+    assert site.turns.run() == PREPARED_MAX - 1
+    assert site.refill() == uids(tasks[:PREPARED_MAX])
 
 
 def test_who_is_started_makes_room_for_the_next(site: Preparing) -> None:
-    tasks = site.add(MOST + 1)
+    tasks = site.add(PREPARED_MAX + 1)
     site.refill()
     run = site.ahead.start(tasks[0], None)
     assert run is not None
@@ -200,14 +200,14 @@ def test_tasks_come_in_order_and_are_traced_alike(agent: Agent) -> None:
 
 
 def test_waiting_tasks_are_cancelled(agent: Agent) -> None:
-    first, *others = (agent.task(f'task.{number:06}', **SLEEP) for number in range(MOST + 3))
+    first, *others = (agent.task(f'task.{number:06}', **SLEEP) for number in range(PREPARED_MAX + 3))
 
     def cancel() -> None:
         agent.pipeline.cancel(others)
         assert sandboxes(agent) == [first.uid]
         agent.pipeline.cancel([first])
 
-    when_prepared(agent, MOST + 1, cancel)
+    when_prepared(agent, PREPARED_MAX + 1, cancel)
     agent.run(first, *others)
     assert {task.target_state for task in agent.out} == {states.CANCELED}
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from executor_support import a_task
 
-from rp_agent.executor.launching.text_notices import MOST, TextNotices
+from rp_agent.executor.launching.text_notices import NAMES_MAX, TextNotices
 from rp_api import states
 
 
@@ -36,8 +36,8 @@ def test_names(description: dict[str, Any], names: list[str]) -> None:
 
 def test_each_name_once_and_not_too_many() -> None:
     assert told({'arguments': ['$A']}, {'arguments': ['$A$B']}) == ['A', 'B']
-    many = [{'arguments': [f'$V{number}']} for number in range(MOST + 5)]
-    assert told(*many) == [f'V{number}' for number in range(MOST)]
+    many = [{'arguments': [f'$V{number}']} for number in range(NAMES_MAX + 5)]
+    assert told(*many) == [f'V{number}' for number in range(NAMES_MAX)]
 
 
 def notices(*descriptions: dict[str, Any]) -> list[str]:

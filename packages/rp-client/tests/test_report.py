@@ -30,7 +30,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     """A terminal; waits are shown soon."""
     for name in NAMES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(waiting, 'LONGEST', 0.01)
+    monkeypatch.setattr(waiting, 'WAIT_MAX_S', 0.01)
     monkeypatch.setattr(waiting, 'REFRESH', 0.01)
     with opened(monkeypatch) as made:
         yield made
@@ -84,7 +84,7 @@ def test_many_pilots(terminal: Terminal) -> None:
 
 
 def test_a_short_wait(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, 'LONGEST', 30.0)
+    monkeypatch.setattr(waiting, 'WAIT_MAX_S', 30.0)
     wait(terminal, Report(list))
     assert terminal.text() == ''
 
@@ -110,7 +110,7 @@ def test_clients_switch_it_off(terminal: Terminal) -> None:
 
 
 def test_nothing_without_a_terminal(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(waiting, 'LONGEST', 0.01)
+    monkeypatch.setattr(waiting, 'WAIT_MAX_S', 0.01)
     with Report(list).waiting('tasks') as show:
         assert show is None
     monkeypatch.setattr(sys, 'stderr', None)

@@ -90,7 +90,7 @@ def test_only_what_differs_is_packed_for_each() -> None:
 
 
 def test_size_is_that_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('rp_client.flow.submission.LARGEST', 100)
+    monkeypatch.setattr('rp_client.flow.submission.DESCRIPTION_MAX_BYTES', 100)
     packing = Packing()
     packing.pack(TaskDescription({'executable': 'a' * 60, 'name': ''}), 'task.1')
     with pytest.raises(DescriptionError, match='at most 100 are allowed'):

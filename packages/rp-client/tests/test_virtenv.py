@@ -17,7 +17,7 @@ from rp_client.bootstrap.virtenv import Lock, Refused
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine where nobody needs long."""
-    monkeypatch.setattr(virtenv, 'LOOK', 0.01)
+    monkeypatch.setattr(virtenv, 'POLL_S', 0.01)
     monkeypatch.setattr(virtenv, 'BEAT', 0.02)
     monkeypatch.setattr(virtenv, 'STALE', 0.5)
 

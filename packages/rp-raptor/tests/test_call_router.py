@@ -147,7 +147,7 @@ def test_sources_take_turns(site: Site) -> None:
 
 
 def test_large_calls_travel_alone(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('rp_raptor.master.router.LARGE', 10)
+    monkeypatch.setattr('rp_raptor.master.router.ALONE_BYTES', 10)
     site.asker.call(1, 2, 3)
     worker = site.add('w', 3)
     assert [ids_of(ids)[0] & 0xff for ids, _, _ in site.told('w', 'calls')] == [1, 2, 3]

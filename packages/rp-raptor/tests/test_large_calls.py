@@ -31,10 +31,10 @@ from rp_raptor.wire.payload import (
     fid_of,
 )
 from rp_raptor.wire.result_files import ResultFiles
-from rp_raptor.wire.store import LARGE, ValueStore
+from rp_raptor.wire.store import STORED_BYTES, ValueStore
 
 FID = bytes(range(16))
-SIZES = [LARGE // 8 + 1, 12_500, 125_000, blobs.COPIED // 8 + 1000]
+SIZES = [STORED_BYTES // 8 + 1, 12_500, 125_000, blobs.COPIED // 8 + 1000]
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_arguments_arrive_as_they_were(store: ValueStore, size: int) -> None:
 
 def test_small_arguments_need_no_files(store: ValueStore) -> None:
     encode = call_encoder(FID, store)
-    for args in ((1,), (bytes(LARGE // 2),), (np.arange(10),), ([np.arange(9)], 'x' * 1000)):
+    for args in ((1,), (bytes(STORED_BYTES // 2),), (np.arange(10),), ([np.arange(9)], 'x' * 1000)):
         assert encode(args)[:17] == b'F' + FID
     assert files_of(store) == []
 
@@ -203,7 +203,7 @@ def test_calls_without_files_stay_in_one_message(store: ValueStore) -> None:
 
 
 def test_chunks_are_stored_as_one(store: ValueStore) -> None:
-    data = bytes(LARGE + 1)
+    data = bytes(STORED_BYTES + 1)
     call = encode_chunk(FID, [((data, 1), None), ((np.arange(10_000),), {'more': data})], store)
     start, body, buffers = opened_call(call)
     assert start[:1] == b'C'

@@ -22,7 +22,7 @@ from rp_api.loop.event_loop import Loop
 from rp_raptor.objects import reference
 from rp_raptor.objects.reference import Mapped, ObjectRef, ObjectStore, Observer, own, taken
 from rp_raptor.objects.registry import MAX_TRANSFERS_PER_HOLDER, Answers, Holder, Registry
-from rp_raptor.objects.transfer import AHEAD, PIECE, Download, ObjectServer, Transfer, read_piece
+from rp_raptor.objects.transfer import AHEAD, PIECE_BYTES, Download, ObjectServer, Transfer, read_piece
 from rp_raptor.wire.payload import call_encoder
 
 ID = bytes(16)
@@ -321,7 +321,7 @@ def test_dropped_with_the_last_owner(told: Told, registry: Registry) -> None:
 
 def test_a_download_in_pieces(tmp_path: Path) -> None:
     """Few pieces are requested ahead; the next sender continues where the one before has stopped."""
-    content = os.urandom(20 * PIECE + 7)
+    content = os.urandom(20 * PIECE_BYTES + 7)
     source = tmp_path / 'source'
     source.write_bytes(content)
     download = Download(str(tmp_path / 'copy'), len(content))
@@ -332,10 +332,10 @@ def test_a_download_in_pieces(tmp_path: Path) -> None:
         offset, length = asked.pop(0)
         download.take(offset, read_piece(str(source), offset, length))
     with pytest.raises(CoordinationError, match='instead of'):
-        download.take(0, b'x' * PIECE)
+        download.take(0, b'x' * PIECE_BYTES)
     asked.clear()
     download.start(lambda *piece: asked.append(piece))
-    assert asked[0] == (5 * PIECE, PIECE)
+    assert asked[0] == (5 * PIECE_BYTES, PIECE_BYTES)
     while not download.done:
         offset, length = asked.pop(0)
         download.take(offset, read_piece(str(source), offset, length))
@@ -377,7 +377,7 @@ class Transfers:
 
 @pytest.fixture
 def transfers(tmp_path: Path) -> Iterator[Transfers]:
-    made = Transfers(tmp_path, 11 * PIECE + 5)
+    made = Transfers(tmp_path, 11 * PIECE_BYTES + 5)
     yield made
     for context in made.contexts:
         context.term()
@@ -386,7 +386,7 @@ def transfers(tmp_path: Path) -> Iterator[Transfers]:
 
 def test_a_transfer(tmp_path: Path, transfers: Transfers) -> None:
     server = transfers.server()
-    download = Download(str(tmp_path / 'copy'), 11 * PIECE + 5)
+    download = Download(str(tmp_path / 'copy'), 11 * PIECE_BYTES + 5)
     assert transfers.run(download, server) == ''
     download.close()
     server.close()
@@ -396,16 +396,16 @@ def test_a_transfer(tmp_path: Path, transfers: Transfers) -> None:
 def test_a_transfer_that_another_holder_resumes(tmp_path: Path, transfers: Transfers) -> None:
     """The first one dies in the middle."""
     first, second = transfers.server(), transfers.server()
-    download = Download(str(tmp_path / 'copy'), 11 * PIECE + 5)
+    download = Download(str(tmp_path / 'copy'), 11 * PIECE_BYTES + 5)
     take = download.take
 
     def take_three(offset: int, data: bytes) -> None:
         take(offset, data)
-        if download.received == 3 * PIECE:
+        if download.received == 3 * PIECE_BYTES:
             first.close()
     download.take = take_three   # type: ignore[method-assign]
     assert 'lost' in transfers.run(download, first)
-    assert 3 * PIECE <= download.received < download.size
+    assert 3 * PIECE_BYTES <= download.received < download.size
     assert transfers.run(download, second) == ''
     download.close()
     second.close()

@@ -11,7 +11,7 @@ from rp_api import constants as c
 from rp_api import states
 from rp_api.errors import CoordinationError
 from rp_api.wire import codec
-from rp_raptor.master.passthrough import LARGE, MAX_UNUSED_PARTS, Passthrough, SharedDescriptions
+from rp_raptor.master.passthrough import MAX_UNUSED_PARTS, PART_MAX_BYTES, Passthrough, SharedDescriptions
 from rp_raptor.master.router import CallRouter
 from rp_raptor.master.sources import PooledWorker
 from rp_raptor.wire import payload
@@ -165,6 +165,6 @@ def test_parts_stay_for_those_who_come_next() -> None:
     for name in (b'x', b'y'):
         parts.rest(parts.hold(name, 1))
     assert forgotten == [held[1].fid]   # the one that was not needed for the longest time
-    large = parts.hold(b'large' * LARGE, 1)
+    large = parts.hold(b'large' * PART_MAX_BYTES, 1)
     parts.rest(large)
     assert forgotten == [held[1].fid, large.fid]

@@ -20,11 +20,11 @@ _SCALARS = frozenset({int, float, bool, type(None)})
 _INTEGERS = range(-1 << 63, 1 << 64)
 _PROTOCOL = 5
 
-APART = 32 << 10
+BUFFER_BYTES = 32 << 10
 """Size in bytes from which on a buffer is kept out of a pickle."""
 
 
-def dump(value: Any, buffers: list[pickle.PickleBuffer] | None = None, smallest: int = APART) -> bytes:
+def dump(value: Any, buffers: list[pickle.PickleBuffer] | None = None, smallest: int = BUFFER_BYTES) -> bytes:
     """Return the pickled value; raise SerializationError on failure.
 
     Buffers of at least `smallest` bytes are moved to `buffers`, if given.
@@ -135,7 +135,7 @@ class Sieve:
 
     __slots__ = ('_buffers', '_smallest')
 
-    def __init__(self, buffers: list[pickle.PickleBuffer], smallest: int = APART) -> None:
+    def __init__(self, buffers: list[pickle.PickleBuffer], smallest: int = BUFFER_BYTES) -> None:
         self._buffers = buffers
         self._smallest = smallest
 

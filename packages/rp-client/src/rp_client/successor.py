@@ -34,7 +34,7 @@ END_TIMEOUT = 10.0
 
 _OTHER_COORDINATORS = ('RADICAL_PILOT_DBURL', 'RADICAL_PILOT_PROXY_URL')
 
-_LOOK = 1.0
+_POLL_S = 1.0
 
 
 class SessionSuccessors:
@@ -90,7 +90,7 @@ def succeed(owner: Mapping[str, str], ended: threading.Event) -> None:
         session.close()
         return
     settled = time.monotonic() + SETTLE_TIMEOUT
-    while _waits(session, settled) and not ended.wait(_LOOK):
+    while _waits(session, settled) and not ended.wait(_POLL_S):
         pass
     for tmgr in session.get_task_managers():
         tmgr._store_results()

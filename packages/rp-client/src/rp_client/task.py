@@ -19,7 +19,7 @@ from rp_api.failures.losses import LOST, losses
 from rp_api.values import from_plain, is_pickled
 from rp_api.wire import codec
 from rp_client.common_description import NOTHING, CommonDescription
-from rp_client.completion.result import RETURNING, SHOWN, TaskResult
+from rp_client.completion.result import OUTPUT_CHARS, RETURNING, TaskResult
 from rp_client.completion.task_future import TaskFuture
 from rp_client.engine.callbacks import SHOWN_STATES
 from rp_client.ids import Form, marked, of_task
@@ -244,7 +244,7 @@ class Task:
         if path is not None:
             return open(path, 'rb')
         text = self._get(stream) or ''
-        if len(text) < SHOWN:
+        if len(text) < OUTPUT_CHARS:
             return BytesIO(text.encode())
         raise FileNotFoundError(errno.ENOENT, f'the result of {self._uid} is cached with the end of its {stream} only, '
                                 'as the task has run on another host, or its sandbox was removed')

@@ -29,7 +29,7 @@ from rp_client.completion.task_future import TaskFuture
 from rp_client.engine.callbacks import Entry, Registry, arguments, told
 from rp_client.engine.engine import engine_of
 from rp_client.engine.tracker import Change, Tracker
-from rp_client.engine.waiting import LONGEST, REFRESH
+from rp_client.engine.waiting import REFRESH, WAIT_MAX_S
 from rp_client.flow.dependencies import Dependencies, wait_text
 from rp_client.flow.no_pilot import PilotWatch
 from rp_client.flow.parameters import Parameters
@@ -191,7 +191,7 @@ class TaskManager(OldMethods):
             self._drained.update(uids)
             # a wait without an end would delay the handling of signals
             self._engine.ask(lambda drained: self._flow.drain_pilots(pilots, self._tasks.in_memory(), drained),
-                             LONGEST, time.monotonic)
+                             WAIT_MAX_S, time.monotonic)
         else:
             self._engine.call(self._flow.remove_pilots, pilots, self._tasks.in_memory)
 

@@ -14,13 +14,13 @@ from rp_agent.task import KILLED, AgentTask
 from rp_api import states
 from rp_api.loop.event_loop import Loop
 
-OUTLIVE = 2.0
+KILLED_HOLD_S = 2.0
 """Seconds by which this process has to outlive a killed task in a job."""
 
-LATE = 1.0
+FAILURE_HOLD_S = 1.0
 """Seconds by which other failures are held back that may be a sign of the end of the job."""
 
-MOMENT = 0.03
+END_HOLD_S = 0.03
 """Seconds by which other ends are held back that would be lost at the end of the job.
 
 The signal to this process may follow: programs answer theirs with any exit code, shells even with 0.
@@ -49,7 +49,7 @@ class HeldBack:
     def hold_all(self) -> None:
         """Hold back all tasks that end in the next seconds, as this process was told to end, and perhaps its node."""
         self._holds_all = True
-        self._loop.call_later(OUTLIVE, self._go_on)
+        self._loop.call_later(KILLED_HOLD_S, self._go_on)
 
     def _go_on(self) -> None:
         self._holds_all = False
@@ -59,7 +59,7 @@ class HeldBack:
         if self._released:
             return tasks
         if self._holds_all:
-            self._hold(tasks, OUTLIVE, pass_on)
+            self._hold(tasks, KILLED_HOLD_S, pass_on)
             return []
         by_delay: dict[float, list[AgentTask]] = {}
         for task in tasks:
@@ -73,11 +73,11 @@ class HeldBack:
         """Return the seconds by which a task is held back."""
         if task.target_state == states.FAILED:
             if self._in_job and is_killed(task):
-                return OUTLIVE
+                return KILLED_HOLD_S
             if self._is_doubtful(task):
-                return LATE
-            return MOMENT if self._in_job else 0.0
-        return MOMENT if self._in_job and task.target_state == states.DONE and self._restarts(task) else 0.0
+                return FAILURE_HOLD_S
+            return END_HOLD_S if self._in_job else 0.0
+        return END_HOLD_S if self._in_job and task.target_state == states.DONE and self._restarts(task) else 0.0
 
     def _hold(self, tasks: list[AgentTask], seconds: float, pass_on: PassOn) -> None:
         self._held.append((tasks, pass_on))

@@ -37,7 +37,7 @@ _CONTAINER = 'container'
 _PLAIN = re.compile(r'[A-Za-z0-9@%+=:,./_-]+')
 """A path that has the same meaning inside and outside of quotes."""
 
-_SHOWN = 3
+_NODES_SHOWN = 3
 """Number of nodes without a copy that a notice names."""
 
 
@@ -179,8 +179,8 @@ class OnNodes:
         private.write_file(files.script, os.fsencode(script_with_copies(script, built.path, sorted(paths))))
         if failures:
             reasons = [reason for _, reason in sorted(failures.items())]
-            more = f' and {len(reasons) - _SHOWN} more' if len(reasons) > _SHOWN else ''
-            self._missing(built, f'{"; ".join(reasons[:_SHOWN])}{more}', done)
+            more = f' and {len(reasons) - _NODES_SHOWN} more' if len(reasons) > _NODES_SHOWN else ''
+            self._missing(built, f'{"; ".join(reasons[:_NODES_SHOWN])}{more}', done)
         else:
             done()
 

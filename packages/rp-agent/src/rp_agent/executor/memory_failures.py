@@ -20,7 +20,7 @@ from rp_api.system.readable import end_of
 ROOT = '/sys/fs/cgroup'
 
 _JOBS = ('job_', 'job-', 'job.')
-_SHOWN = 1024
+_QUOTED_BYTES = 1024
 
 FRESH = 2.0
 """Seconds for which a kill may explain a task after it was noticed: a kill of a further process explains none."""
@@ -105,5 +105,5 @@ def of_this_process() -> MemoryFailures:
 
 def _complains(task: AgentTask) -> bool:
     path = os.path.join(task.sandbox, task.description['stderr'] or f'{task.uid}.err')
-    text = end_of(path, _SHOWN)
+    text = end_of(path, _QUOTED_BYTES)
     return any(words in text for words in _COMPLAINTS)

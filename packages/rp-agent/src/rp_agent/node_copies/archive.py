@@ -29,7 +29,7 @@ _COMPRESSION = 1
 _KIND, _PREFIX = 'RP.kind', 'RP.prefix'   # pax headers: of a file with the path in it, and of the archive
 _TEXT, _BINARY = 'text', 'binary'
 _WHOLE = '.'
-_PIECE = 1 << 20
+_PIECE_BYTES = 1 << 20
 
 
 class CopyError(PilotError, RuntimeError):
@@ -152,7 +152,7 @@ def _write(tar: tarfile.TarFile, info: tarfile.TarInfo, path: str, old: str, fin
     kind = info.pax_headers.get(_KIND)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), 'wb') as file:
         if kind is None:
-            while piece := source.read(_PIECE):
+            while piece := source.read(_PIECE_BYTES):
                 file.write(piece)
         else:
             file.write(_rewritten(source.read(), kind, os.fsencode(old), os.fsencode(final), info.name))

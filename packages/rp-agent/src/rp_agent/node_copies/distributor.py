@@ -2,7 +2,7 @@
 
 A node that is asked to unpack a copy reports that it wants the archive, or that another process on it unpacks the copy,
 or that the copy is there. When all nodes have done so, the archive is sent to those that want it: each piece once per
-connection to relays, and only while less than `WINDOW` bytes are on the way to the slowest node. So the memory of the
+connection to relays, and only while less than `WINDOW_BYTES` are on the way to the slowest node. So the memory of the
 agent, relays and nodes stays bounded. A piece can be lost with a connection: after `REPEAT` seconds without progress of
 a node, what follows its progress is repeated for that node. A node without progress for `TIMEOUT` seconds is given up.
 Nodes that have waited in vain for another process get the archive in a further round.
@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.offload import Offload
 
-PIECE = 256 << 10
-WINDOW = 1 << 20
+PIECE_BYTES = 256 << 10
+WINDOW_BYTES = 1 << 20
 """Bytes on the way to a node, at most; a piece is read when there is room for it."""
 
 REPEAT = 5.0
@@ -137,9 +137,10 @@ class Distributor:
     def _send(self) -> None:
         """Read and send the next piece, if there is one and all nodes of the round have room for it."""
         taken = [node.taken for node in self._nodes.values() if node.state == 'taken']
-        if taken and not self._sending and self._sent < self._size and self._sent - min(taken) <= WINDOW - PIECE:
+        room = WINDOW_BYTES - PIECE_BYTES
+        if taken and not self._sending and self._sent < self._size and self._sent - min(taken) <= room:
             self._sending = True
-            self._read(self._sent, PIECE, self._spread)
+            self._read(self._sent, PIECE_BYTES, self._spread)
 
     def _spread(self, offset: int, data: bytes) -> None:
         self._sending = False

@@ -25,7 +25,7 @@ from rp_api.loop.event_loop import Loop
 _READ_BYTES = 1 << 16
 """Most bytes that are read at once."""
 
-_SHOWN = 4096
+_REASON_MAX_CHARS = 4096
 """Most characters of a reason that the supervisor receives; the client receives all of it."""
 
 Message = dict[str, Any]
@@ -130,7 +130,7 @@ def obey(agent: ControlledAgent, loop: Loop, supervisor: Mapping[str, int]) -> C
         os.set_inheritable(supervisor['read'], False)
     channel = ControlChannel(loop, supervisor['read'], supervisor['write'], partial(_follow, agent),
                              ended=agent.told_to_end)
-    agent.on_ending = lambda state, reason: channel.say({'ending': [state, reason[:_SHOWN]]})
+    agent.on_ending = lambda state, reason: channel.say({'ending': [state, reason[:_REASON_MAX_CHARS]]})
     agent.when_known(lambda: channel.say({'ready': True}))
     return channel
 

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from rp_agent.components.isolation import unless
-from rp_agent.components.killed import LATE
+from rp_agent.components.killed import FAILURE_HOLD_S
 from rp_agent.pipeline.retry import STARTED, attempt_record, concerns_attempts, history_of, reset, used
 from rp_agent.task import EXITED, HISTORY, UNSTARTED, AgentTask, Description
 from rp_api import states
@@ -182,7 +182,7 @@ class Attempts:
         self._stopped = True
         now = time.monotonic()
         for pause in self._pauses.values():
-            if pause.since is None or now - pause.since < LATE:
+            if pause.since is None or now - pause.since < FAILURE_HOLD_S:
                 pause.task.extra[EXITED] = True
                 if pause.since is not None:
                     pause.task.extra[HISTORY] = history_of(pause.task)[:-1]

@@ -18,7 +18,7 @@ from rp_api.errors import PlatformError, ResourceError
 Devices = Callable[[Node], tuple[int, int]]
 """Function that returns the number of usable cores and GPUs of a node."""
 
-_SHOWN = 5
+_NAMES_SHOWN = 5
 
 
 class BatchSystem(ABC):
@@ -128,7 +128,7 @@ def choose(nodes: Sequence[Node], own: Node | None, request: Request, devices: D
 def _too_few(what: str, wanted: int, there: int, job: str, sick: Mapping[str, str]) -> ResourceError:
     sentence = f'{what}={wanted} of the pilot description is more than the {there} that {job} has'
     if sick:
-        shown = ', '.join(f'{name} ({reason})' for name, reason in islice(sick.items(), _SHOWN))
-        more = f' and {len(sick) - _SHOWN} more' if len(sick) > _SHOWN else ''
+        shown = ', '.join(f'{name} ({reason})' for name, reason in islice(sick.items(), _NAMES_SHOWN))
+        more = f' and {len(sick) - _NAMES_SHOWN} more' if len(sick) > _NAMES_SHOWN else ''
         sentence += f'; out of order are {shown}{more}'
     return ResourceError(sentence)

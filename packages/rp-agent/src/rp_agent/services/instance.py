@@ -20,7 +20,7 @@ from rp_api.failures.kinds import EXIT
 from rp_api.loop.event_loop import Timer
 from rp_api.system.readable import end_of
 
-_SHOWN = 1024
+_QUOTED_BYTES = 1024
 """Bytes of each output that a message quotes."""
 
 _LOWEST = 10000
@@ -128,7 +128,7 @@ class ServiceTask:
         return bool(self.given_up) or self.task.target_state != states.DONE
 
     def _last_lines(self) -> list[str]:
-        found = [(path, end_of(path, _SHOWN).decode(errors='replace')) for path in self.target[3:]]
+        found = [(path, end_of(path, _QUOTED_BYTES).decode(errors='replace')) for path in self.target[3:]]
         return [f'{path} ends with:\n{text}' for path, text in found if text]
 
 

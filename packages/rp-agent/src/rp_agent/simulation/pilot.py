@@ -27,10 +27,10 @@ from rp_api.simulation.contract import PilotEvents, PilotPlan, SimulatedTask, Us
 from rp_api.simulation.model import Model
 from rp_profiling.write.tracer import Tracer
 
-MOMENT = 1e-6
+EFFECT_DELAY_S = 1e-6
 """Seconds of virtual time between an event and an effect that must have a later timestamp."""
 
-TURN = 0.01
+TURN_S = 0.01
 """Seconds of virtual time per turn: a fast scheduler places several tasks in one turn."""
 
 
@@ -212,7 +212,7 @@ class Pilot:
     def _unplaced(self, tasks: list[AgentTask]) -> None:
         """Collect tasks that can never run or were cancelled while they waited, to report them."""
         self._unreported += self._final_states(tasks)
-        self._clock.call_later(MOMENT, self._report_unplaced)
+        self._clock.call_later(EFFECT_DELAY_S, self._report_unplaced)
 
     def _report_unplaced(self) -> None:
         unreported, self._unreported = self._unreported, []
@@ -263,7 +263,7 @@ class Pilot:
         self._lost_nodes += len(nodes)
         self._scheduler.nodes_down(nodes, reason)
         if self._lost_nodes == self._plan.nodes:
-            self._clock.call_later(MOMENT, self._finish, states.FAILED, f'has lost its last node: {reason}')
+            self._clock.call_later(EFFECT_DELAY_S, self._finish, states.FAILED, f'has lost its last node: {reason}')
 
 
 def allocation(plan: PilotPlan) -> Allocation:
@@ -301,7 +301,7 @@ class PacedScheduler(Scheduler):
         super().__init__(uid, tracer, allocation, config, failed, clock.call_later, clock.time)
         nodes = len(allocation.names)
         self._placement, self._search = model.placement.mean(nodes), model.search.mean(nodes)
-        self._most = max(1, round(TURN / self._placement)) if self._placement else None
+        self._most = max(1, round(TURN_S / self._placement)) if self._placement else None
         self._later = clock.call_later
         self._spent = 0.0
         self._busy = False

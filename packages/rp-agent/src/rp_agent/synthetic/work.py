@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from rp_agent.synthetic.compute import compute, compute_until
 
-PIECE = 1 << 20
+IO_BYTES = 1 << 20
 """Bytes per read or write call."""
 
 LIBRARY = 'libcuda.so.1'
@@ -128,7 +128,7 @@ def _read(amount: Amount) -> int:
         if not os.path.getsize(amount.source):
             raise OSError(f'{amount.source} is empty: there is nothing to read')
         while left:
-            got = len(file.read(min(PIECE, left)))
+            got = len(file.read(min(IO_BYTES, left)))
             left -= got
             if not got:
                 file.seek(0)
@@ -141,7 +141,7 @@ def _write(amount: Amount) -> int:
         return 0
     from tempfile import TemporaryFile
 
-    piece = memoryview(os.urandom(min(PIECE, amount.write)))
+    piece = memoryview(os.urandom(min(IO_BYTES, amount.write)))
     left = amount.write
     with TemporaryFile(dir=amount.directory, buffering=0) as file:
         while left:

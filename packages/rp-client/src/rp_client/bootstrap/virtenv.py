@@ -32,7 +32,7 @@ STALE = 30.0
 BEAT = 2.0
 """Seconds between heartbeats."""
 
-LOOK = 0.25
+POLL_S = 0.25
 """Seconds between polls of a lock, as locks that notify do not work on every file system."""
 
 NO_NETWORK = ('Network is unreachable', 'Name or service not known', 'Temporary failure in name resolution',
@@ -67,7 +67,7 @@ class Lock:
             if now > deadline:
                 raise Refused(f'{self._path} is held by process {sign.partition(chr(10))[0] or "(unknown)"} for more '
                               f'than {self._timeout:.0f} s: if that does not run any more, remove the directory')
-            time.sleep(LOOK)
+            time.sleep(POLL_S)
         self._say('0')
         self._heart.start()
         return self

@@ -16,7 +16,7 @@ from rp_api.staging.trees import remove
 from rp_api.values import with_files
 from rp_api.wire import codec
 from rp_client.cache.notes import PARTS, Identity
-from rp_client.completion.result import SHOWN
+from rp_client.completion.result import OUTPUT_CHARS
 from rp_client.task import Task
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _STREAMS: dict[str, Callable[[Task], BinaryIO]] = {'stdout': Task.open_stdout, 'stderr': Task.open_stderr}
 
-_KEPT = ('exit_code', 'stdout', 'stderr', 'return_value', 'output_files')
+_RESULT_NAMES = ('exit_code', 'stdout', 'stderr', 'return_value', 'output_files')
 """The data of a task that is its result."""
 
 _PROBE = 1 << 16
@@ -46,12 +46,12 @@ class OutputPacking:
     def packed(self) -> tuple[bytes, Path | None]:
         """Return the packed info, and the directory, if there is one."""
         known: Mapping[str, Any] = self._task._info or {}
-        info = {name: known[name] for name in _KEPT if name in known}
+        info = {name: known[name] for name in _RESULT_NAMES if name in known}
         if 'return_value' in info:
             info['return_value'] = with_files(info['return_value'], self._copy_value)
         outside = dict(elsewhere(self._task))
         info['whole'] = [stream for stream, opened in _STREAMS.items()
-                         if (stream in outside or len(info.get(stream) or '') >= SHOWN)
+                         if (stream in outside or len(info.get(stream) or '') >= OUTPUT_CHARS)
                          and self._copy_stream(stream, opened)]
         if missing := outside.keys() - {*info['whole']}:
             raise PilotError(f'its {min(missing)} cannot be read')

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from rp_client.engine.waiting import Show
     from rp_client.task import Task
 
-_SHOWN = 200
+_COMMAND_CHARS = 200
 """Characters of a command that a message shows."""
 
 _REFRESH = 0.5
@@ -321,7 +321,8 @@ def _print(task: Task) -> bool:
             _pass(file, stream)
     if (failure := task.error) is not None and failure.kind != EXIT:
         description = task.description
-        command = shorten(shlex.join([description.executable, *description.arguments]), _SHOWN, placeholder=' ...')
+        words = [description.executable, *description.arguments]
+        command = shorten(shlex.join(words), _COMMAND_CHARS, placeholder=' ...')
         print(f'rp run: {command}: {failure.sentence}', file=sys.stderr)
     for path in (task.description.stdout, task.description.stderr):
         if os.path.isabs(path):

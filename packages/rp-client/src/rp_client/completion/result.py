@@ -9,7 +9,7 @@ from rp_api import constants as c
 RETURNING = frozenset({c.TASK_FUNCTION, c.TASK_METHOD, c.TASK_EVAL, c.TASK_EXEC})
 """Modes of tasks whose result is the value that they return, and not a `TaskResult`."""
 
-SHOWN = 1024
+OUTPUT_CHARS = 1024
 """Characters of a standard stream that agents report at most."""
 
 

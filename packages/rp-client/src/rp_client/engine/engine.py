@@ -32,7 +32,7 @@ T = TypeVar('T')
 FILES_TIMEOUT = 5.0
 """Seconds that a closing session waits for file transfers."""
 
-OPEN = 10.0
+OPENING_S = 10.0
 """Seconds that a new session waits until other applications can attach to it; after that, it does not wait."""
 
 ACKNOWLEDGE_PERIOD = 0.1
@@ -72,7 +72,7 @@ class Engine:
         with postponed():
             self._connect()
         with suppress(TimeoutError, CoordinationError):   # the next use of the session raises the error
-            self.ask(self._open, OPEN)
+            self.ask(self._open, OPENING_S)
 
     def _connect(self) -> None:
         self.connection = self.coordinator.connect(self.loop)

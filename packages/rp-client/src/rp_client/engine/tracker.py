@@ -25,7 +25,7 @@ _log = logging.getLogger('radical.pilot.states')
 HEAD_START = 0.001
 """Seconds at least between the return of a call and its first callbacks, in which the application stores the result."""
 
-LOOK = 0.005
+POLL_S = 0.005
 """Seconds after which the loop looks for returned calls, if nothing else makes it look earlier."""
 
 
@@ -355,7 +355,7 @@ class Submissions:
 
     def _look_later(self) -> None:
         if self._timer is None:
-            self._timer = self._loop.call_later(LOOK, self._look_again)
+            self._timer = self._loop.call_later(POLL_S, self._look_again)
 
     def _look_again(self) -> None:
         self._timer = None

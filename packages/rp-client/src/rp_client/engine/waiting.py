@@ -18,7 +18,7 @@ from rp_api import states, units
 from rp_api.system.owner_process import OwnerProcess
 from rp_client.engine.callbacks import SHOWN_STATES
 
-LONGEST = 1.0
+WAIT_MAX_S = 1.0
 """Seconds of one wait at most: Python handles a signal that arrives as a wait begins only at its end."""
 
 
@@ -99,7 +99,7 @@ class Board:
              show: Show | None = None) -> bool:
         """Wait until all entities have reached a wanted state; return False after `timeout` seconds.
 
-        If the wait takes longer than `LONGEST`, `show` is called every `REFRESH` seconds.
+        If the wait takes longer than `WAIT_MAX_S`, `show` is called every `REFRESH` seconds.
         """
         self._process.check()   # first: in a fork, a lock that another thread held is never released
         SHOWN_STATES.states = {}
@@ -230,7 +230,7 @@ class Board:
 
 def wait_for_event(event: threading.Event, timeout: float, show: Callable[[], object] | None = None) -> None:
     """Wait until an event is set, for at most `timeout` seconds; `show` is called every `REFRESH` seconds."""
-    end, longest = time.monotonic() + timeout, LONGEST
+    end, longest = time.monotonic() + timeout, WAIT_MAX_S
     while (left := end - time.monotonic()) > 0 and not event.wait(min(left, longest)):
         if show is not None and time.monotonic() < end:
             show()

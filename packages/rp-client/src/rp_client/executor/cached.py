@@ -25,7 +25,7 @@ _log = logging.getLogger('radical.pilot.cache')
 
 _VALUE = 'value'
 UNCACHED = 'the result of a call of %s is not cached'
-_APART = 1 << 20   # bytes from which on a value is a file
+_FILE_BYTES = 1 << 20   # bytes from which on a value is a file
 
 Call = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 
@@ -237,7 +237,7 @@ class CachedCall:
 
 
 def _entry(store: ResultStore, identity: Identity, label: str, value: bytes) -> tuple[bytes, str, bytes, Path | None]:
-    if len(value) < _APART:
+    if len(value) < _FILE_BYTES:
         return identity.value, label, codec.pack({_VALUE: value, PARTS: identity.parts}), None
     directory = store.new_directory()
     (directory / _VALUE).write_bytes(value)

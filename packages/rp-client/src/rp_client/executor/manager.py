@@ -21,7 +21,16 @@ from rp_client.executor.allocation import Allocation
 from rp_client.executor.calls import ExecutorCalls
 from rp_client.executor.inbox import Action, Inbox
 from rp_client.executor.programs import Program
-from rp_client.executor.requirements import TURN, PilotSize, Shape, any_wide, check, fits, most_ranks, ranks_of_workers
+from rp_client.executor.requirements import (
+    TURN_S,
+    PilotSize,
+    Shape,
+    any_wide,
+    check,
+    fits,
+    most_ranks,
+    ranks_of_workers,
+)
 from rp_client.raptor import RaptorWorker
 from rp_client.task import Task
 
@@ -315,7 +324,7 @@ class Manager:
 
     def _begin_turn(self) -> None:
         assert self.calls is not None
-        self._turn_ends = time.monotonic() + TURN
+        self._turn_ends = time.monotonic() + TURN_S
         self._finished = self.calls.finished
 
     @property

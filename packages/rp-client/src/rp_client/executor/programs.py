@@ -12,7 +12,7 @@ from rp_api import states
 from rp_api.description.task import TaskDescription
 from rp_api.errors import DescriptionError, PilotError
 from rp_api.failures.kinds import EXIT, SIGNAL
-from rp_client.completion.result import SHOWN, TaskResult
+from rp_client.completion.result import OUTPUT_CHARS, TaskResult
 from rp_client.executor.futures import DroppableFuture
 from rp_client.executor.requirements import RankNeed
 from rp_client.task import Task
@@ -66,7 +66,7 @@ class Program:
     def _end(self, future: Future[Any], ended: Callable[[Program], object]) -> None:
         """Resolve the future, in a thread that may read files if the result has more output than agents report."""
         assert self.task
-        if max(len(self.task.stdout), len(self.task.stderr)) < SHOWN:
+        if max(len(self.task.stdout), len(self.task.stderr)) < OUTPUT_CHARS:
             self._resolve(future, ended)
         else:
             self.task.tmgr._engine.helpers.run(lambda: self._resolve(future, ended), _nothing, _nothing)
@@ -93,7 +93,7 @@ class Program:
 
 def _output(end: str, opened: Callable[[], BinaryIO]) -> str:
     """Return an output, of which the end is known: as much as `MAX_STREAM_BYTES` allows, or as there is."""
-    if len(end) < SHOWN:
+    if len(end) < OUTPUT_CHARS:
         return end
     try:
         with opened() as file:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from rp_api import units
 
-TURN = 10.0
+TURN_S = 10.0
 """Seconds of a turn of the calls."""
 
 

@@ -21,7 +21,7 @@ from rp_api.staging.location import acts_on_client, other_task
 from rp_api.task_modes import SERVICE_MODES
 from rp_client.flow.uids import Uids
 
-SHOWN = 8
+CYCLE_SHOWN = 8
 """Tasks of a cycle that an error names at most."""
 
 _GENERATED = re.compile(r'task\.\d{6,}')
@@ -167,7 +167,7 @@ class Dependencies:
             path[position] = None
             position = next(other for other in after[position] if other in stuck)
         cycle = [self._wanted[each] for each in list(path)[list(path).index(position):]]
-        shown = cycle if len(cycle) <= SHOWN else [*cycle[:SHOWN], '...']
+        shown = cycle if len(cycle) <= CYCLE_SHOWN else [*cycle[:CYCLE_SHOWN], '...']
         raise DescriptionError(f'TaskDescription.after: {shown[0]} is after '
                                + ', which is after '.join([*shown[1:], cycle[0]])
                                + '; no task can be after itself')

@@ -24,7 +24,7 @@ from rp_client.common_description import LOOKED_AT, NOTHING, CommonDescription, 
 from rp_client.flow.parameters import Parameters
 from rp_client.ids import chosen
 
-LARGEST = 16 << 20
+DESCRIPTION_MAX_BYTES = 16 << 20
 """Bytes of a task description at most."""
 
 _RAPTOR = (c.RAPTOR_MASTER, c.RAPTOR_WORKER)
@@ -208,7 +208,7 @@ def pack_plain(sparse: Mapping[str, Any], uid: str, others: int = 0) -> bytes:
         packed = codec.pack(sparse)
     except (TypeError, ValueError, OverflowError, PilotError) as error:
         raise DescriptionError(f'the description of {uid} is not plain data: {error}') from None
-    if len(packed) + others > LARGEST:
-        raise DescriptionError(f'the description of {uid} has {len(packed) + others} bytes, at most {LARGEST} are '
-                               'allowed: put large data into files and use input_staging')
+    if len(packed) + others > DESCRIPTION_MAX_BYTES:
+        raise DescriptionError(f'the description of {uid} has {len(packed) + others} bytes, at most '
+                               f'{DESCRIPTION_MAX_BYTES} are allowed: put large data into files and use input_staging')
     return packed

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rp_client.engine.engine import Engine
     from rp_profiling.write.tracer import Tracer
 
-FEW = 4
+MESSAGES_MAX = 4
 """Messages, one per shared description, in which a bulk of tasks is sent at most; more are sent as one message."""
 
 REPORT_DELAY = 4.0
@@ -563,7 +563,7 @@ class TaskFlow:
             tasks[0].whole = self._engine.connection.keeps_chunks
             return
         rows = [list(row) for _, row in groupby(tasks, lambda task: task._common)]
-        if len(rows) > FEW:
+        if len(rows) > MESSAGES_MAX:
             self._engine.connection.insert_tasks(
                 pilot, [Submission(task.uid, task._sparse()) for task in tasks], self._owner)
             return

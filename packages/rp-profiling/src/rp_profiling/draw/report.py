@@ -25,7 +25,7 @@ from rp_profiling.draw.pictures import all_pictures
 from rp_profiling.read.columns import TICKS
 from rp_profiling.write.slots import CORE, GPU
 
-_SHOWN = 200
+_VIOLATIONS_SHOWN = 200
 """Violations listed in a report."""
 
 _PAGE = """<!DOCTYPE html>
@@ -105,7 +105,7 @@ def _summary(analysis: Analysis) -> str:
 
 def _findings(findings: Findings) -> str:
     if findings:
-        lines = ''.join(f'<li>{escape(str(each))}</li>' for each in findings.violations[:_SHOWN])
+        lines = ''.join(f'<li>{escape(str(each))}</li>' for each in findings.violations[:_VIOLATIONS_SHOWN])
         text = (f'<p class="wrong">{findings.counts.total()} violations of the event catalogue</p>'
                 f'<ol class="violations">{lines}</ol>')
     else:

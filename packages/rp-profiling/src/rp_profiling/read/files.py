@@ -18,7 +18,7 @@ ENDING = '.prof'
 COMPRESSED = f'{ENDING}.gz'
 
 _BLOCK = 8 * 1024 * 1024
-_PIECE = 64 * 1024
+_PIECE_BYTES = 64 * 1024
 _GZIP = 31  # zlib's code for the gzip format
 _MEMBER = b'\x1f\x8b\x08\0\0\0\0\0'
 """The first bytes of a tracer's members: without a name and a time."""
@@ -66,7 +66,7 @@ def text_of(path: Path) -> Iterator[bytes]:
 
 def _unpacked(stream: BinaryIO) -> Iterator[bytes]:
     rest = b''
-    while rest := rest or stream.read(_PIECE):
+    while rest := rest or stream.read(_PIECE_BYTES):
         text, rest = _member(rest, stream)
         yield text
 
@@ -77,7 +77,7 @@ def _member(begin: bytes, stream: BinaryIO) -> tuple[bytes, bytes]:
     read, texts = begin, [b'']
     with suppress(zlib.error):
         texts.append(packed.decompress(begin))
-        while not packed.eof and (piece := stream.read(_PIECE)):
+        while not packed.eof and (piece := stream.read(_PIECE_BYTES)):
             read += piece
             texts.append(packed.decompress(piece))
         if packed.eof:

@@ -28,7 +28,7 @@ Times = NDArray[np.int64]
 
 _COMPRESSION = 16
 """Approximate ratio of the size of a compressed profile's text to the size of the file."""
-_HEAD = 16 * 1024
+_HEAD_BYTES = 16 * 1024
 _ADVANCE = 'advance'
 
 
@@ -291,7 +291,7 @@ def _add(columns: Columns, path: Path) -> None:
     first = True
     for block in text_of(path):
         if first:
-            line = epochs.translation(block[:_HEAD])
+            line = epochs.translation(block[:_HEAD_BYTES])
             first = False
         end = block.rfind(b'\n') + 1
         if end == 0:

@@ -25,7 +25,7 @@ from rp_raptor.wire.requirements import DECISIVE, is_for_agent, needs_of
 MAX_UNUSED_PARTS = 16
 """Unused parts that stay with the workers, as later tasks may have the same part."""
 
-LARGE = 64 << 10
+PART_MAX_BYTES = 64 << 10
 """Bytes at which a part is too large to stay."""
 
 
@@ -207,7 +207,7 @@ class SharedDescriptions:
 
     def rest(self, part: SharedDescription) -> None:
         """Keep a part that no call uses, or remove it from the workers."""
-        if part.size < LARGE:
+        if part.size < PART_MAX_BYTES:
             self._idle[part.fid] = part
             if len(self._idle) <= MAX_UNUSED_PARTS:
                 return

@@ -33,7 +33,7 @@ from rp_raptor.wire.protocol import BULK, CALLS, Message
 WORKER_TIMEOUT = 30.0
 """Seconds that calls wait for another worker after the last one that could run them has failed."""
 
-LARGE = 16 << 20
+ALONE_BYTES = 16 << 20
 """Payload bytes above which calls are sent one by one."""
 
 _SHIFT = CALLS.bit_length() - 1
@@ -344,7 +344,7 @@ class CallRouter:
         """Send `count` waiting calls to a worker."""
         while count:
             source = self._turns[0]
-            ids, payloads = source.queue.take(min(count, BULK), LARGE)
+            ids, payloads = source.queue.take(min(count, BULK), ALONE_BYTES)
             self._hand_over(worker, source, ids, payloads)
             count -= len(ids)
             if source.queue:

@@ -22,7 +22,7 @@ from rp_api.transport.connection import PeerConnection, arrivals, send_to
 from rp_api.transport.keys import Tally
 from rp_api.wire import codec, form
 
-PIECE = 1 << 20
+PIECE_BYTES = 1 << 20
 """Bytes of a piece."""
 
 AHEAD = 8
@@ -53,7 +53,7 @@ class Download:
 
     def take(self, offset: int, data: bytes) -> None:
         """Write a piece and request another one; CoordinationError for the wrong piece, OSError without room."""
-        if offset != self.received or len(data) != min(PIECE, self.size - offset):
+        if offset != self.received or len(data) != min(PIECE_BYTES, self.size - offset):
             raise CoordinationError(f'a piece of {len(data)} bytes at {offset} instead of the one at {self.received}')
         view = memoryview(data)
         while view:
@@ -71,7 +71,7 @@ class Download:
 
     def _ask_next(self) -> None:
         if self._asked < self.size:
-            length = min(PIECE, self.size - self._asked)
+            length = min(PIECE_BYTES, self.size - self._asked)
             offset, self._asked = self._asked, self._asked + length
             self._ask(offset, length)
 
@@ -80,7 +80,7 @@ def read_piece(path: str, offset: int, length: int) -> bytes:
     """Return a piece of a file; OSError if it cannot be read."""
     file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        return os.pread(file, min(length, PIECE), offset)
+        return os.pread(file, min(length, PIECE_BYTES), offset)
     finally:
         os.close(file)
 

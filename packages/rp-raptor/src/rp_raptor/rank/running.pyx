@@ -34,7 +34,7 @@ NOTHING = -1   # instead of a position
 cdef object _loads = pickle.loads, _dumps = pickle.dumps, _restored = restored
 cdef frozenset _SCALARS = frozenset({int, float, bool, type(None)})
 cdef frozenset _TEXTS = frozenset({str, bytes})
-cdef Py_ssize_t _LARGE = store.LARGE
+cdef Py_ssize_t _LARGE = store.STORED_BYTES
 
 cdef int _DONE = records.DONE, _FAILED = records.FAILED, _INTERRUPTED = records.INTERRUPTED
 cdef int _OF_FUNCTION = records.FUNCTION, _OF_TASK = records.TASK

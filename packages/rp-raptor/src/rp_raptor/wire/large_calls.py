@@ -20,7 +20,7 @@ from rp_api.values import dump
 from rp_api.wire import codec
 from rp_api.wire.codec import MAX_BYTES
 from rp_raptor.wire.batch import Payloads
-from rp_raptor.wire.store import LARGE, Lease, ValueStore
+from rp_raptor.wire.store import STORED_BYTES, Lease, ValueStore
 
 LARGE_CALL = b'B'
 
@@ -48,7 +48,7 @@ class _Part:
 
 def part_of(value: Any) -> Any:
     """Return what is to be pickled in place of a value, so that the content of large bytes is not copied."""
-    return _Part(value) if type(value) is bytes and len(value) > LARGE else value
+    return _Part(value) if type(value) is bytes and len(value) > STORED_BYTES else value
 
 
 def with_parts(arguments: Any) -> Any:
@@ -62,13 +62,13 @@ def encode_large(start: bytes, arguments: Any, store: ValueStore) -> bytes:
     """Return a call with these arguments, which may be large; SerializationError if one cannot be stored."""
     buffers: list[pickle.PickleBuffer] = []
     body = dump(arguments, buffers)
-    return stored_call(start, body, buffers, store) if buffers or len(body) > LARGE else start + body
+    return stored_call(start, body, buffers, store) if buffers or len(body) > STORED_BYTES else start + body
 
 
 def stored_call(start: bytes, body: bytes, buffers: list[pickle.PickleBuffer], store: ValueStore) -> bytes:
     """Return a call whose buffers are in files, and its body, too, if it is large; SerializationError if that fails."""
     contents = [buffer.raw() for buffer in buffers]
-    large = len(body) > LARGE
+    large = len(body) > STORED_BYTES
     try:
         lease = store.hold([*contents, memoryview(body)] if large else contents)
     except OSError as error:

@@ -30,7 +30,7 @@ from rp_raptor.errors import CallLost, RemoteError, RemoteTraceback
 from rp_raptor.wire.described import read_alike, write_success
 from rp_raptor.wire.large_calls import encode_large, part_of, stored_call, with_parts
 from rp_raptor.wire.result_files import ResultFiles, release
-from rp_raptor.wire.store import LARGE, ValueStore
+from rp_raptor.wire.store import STORED_BYTES, ValueStore
 
 FID_BYTES = 16
 """Length of the identifier of a defined function."""
@@ -110,7 +110,7 @@ def call_encoder(fid: bytes, store: ValueStore | None = None) -> Callable[..., b
             data = dumps((args, kwargs), _PROTOCOL, buffer_callback=leaves_in)
         except Exception:
             data = _MAIN
-        if len(data) <= LARGE and _MAIN not in data:   # without large objects that have no buffers
+        if len(data) <= STORED_BYTES and _MAIN not in data:   # without large objects that have no buffers
             return stored_call(start, data, _taken(apart), store) if apart else start + data
         apart.clear()
         return encode_large(start, (with_parts(args), with_parts(kwargs)), store)
@@ -262,7 +262,7 @@ def decode_alike(payload: bytes) -> tuple[str, str, bytes]:
 def encode_value(value: Any, files: ResultFiles | None = None) -> bytes:
     """Return the result for a value, a large one in one of the files; SerializationError if that fails."""
     kind = type(value)
-    if kind in _SCALARS or (kind in _TEXTS and len(value) < LARGE):
+    if kind in _SCALARS or (kind in _TEXTS and len(value) < STORED_BYTES):
         return _VALUE + pickle.dumps(value, _PROTOCOL)
     if files is None:
         return _VALUE + dump(value)
@@ -347,7 +347,7 @@ def _taken(buffers: list[pickle.PickleBuffer]) -> list[pickle.PickleBuffer]:
 def _filed(files: ResultFiles, kind: bytes, body: bytes, buffers: list[pickle.PickleBuffer]) -> bytes:
     """Return a result that was written to a file; empty if it has to travel in a message."""
     size = size_of(body, buffers)
-    if size <= LARGE:
+    if size <= STORED_BYTES:
         return b''
     try:
         written = files.write(kind, body, buffers, size)

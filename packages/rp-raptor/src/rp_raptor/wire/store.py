@@ -20,7 +20,7 @@ from rp_api import blobs
 from rp_api.system.shared_directory import SharedDirectory, place
 from rp_raptor.wire.memory import address, equal
 
-LARGE = 32 << 10
+STORED_BYTES = 32 << 10
 """Size in bytes above which buffers and pickles are stored in files instead of being sent."""
 
 _MAX_FREE_BYTES = 64 << 20   # bytes of free files

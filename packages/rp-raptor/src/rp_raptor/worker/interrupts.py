@@ -15,7 +15,7 @@ from rp_raptor.worker.rank_queue import RankQueue
 GRACE = 2.0
 """Seconds from the signal until the rank is killed."""
 
-AGAIN = 0.05
+SIGNAL_AGAIN_S = 0.05
 """Seconds after which a rank that had not taken the call is signalled again."""
 
 
@@ -99,7 +99,7 @@ class Interrupts:
                 waiting.append(queue)
             self._port.signal(queue.rank)   # a rank that is done with it sends its result
         if waiting:
-            self._port.later(AGAIN, self._signal_late, id, waiting)
+            self._port.later(SIGNAL_AGAIN_S, self._signal_late, id, waiting)
 
     def _signal_late(self, id: int, waiting: list[RankQueue]) -> None:
         """Interrupt the call again on those of the ranks that still have it."""

@@ -19,7 +19,7 @@ _VERSION_TIMEOUT = 30.0   # seconds for a launcher to print its version
 
 # variables of another MPI job that this process may belong to, which would make the ranks members of that job
 _FOREIGN = ('PMI_', 'PMIX_', 'OMPI_COMM_', 'OMPI_MCA_', 'OMPI_UNIVERSE', 'PRTE_', 'MPI_LOCAL', 'HYDI_', 'HYDRA_')
-_KEPT = ('PMIX_PREFIX', 'PRTE_PREFIX', 'PRTE_ALLOW_RUN_AS_ROOT')
+_KEPT_VARIABLES = ('PMIX_PREFIX', 'PRTE_PREFIX', 'PRTE_ALLOW_RUN_AS_ROOT')
 
 _LIBRARY = 'MPI4PY_LIBMPI'
 _AS_ROOT = ('OMPI_ALLOW_RUN_AS_ROOT', 'PRTE_ALLOW_RUN_AS_ROOT')
@@ -88,7 +88,8 @@ class Launcher:
 
 def without_job(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without the variables that make a process member of an MPI job."""
-    return {name: value for name, value in environ.items() if not name.startswith(_FOREIGN) or name.startswith(_KEPT)}
+    return {name: value for name, value in environ.items()
+            if not name.startswith(_FOREIGN) or name.startswith(_KEPT_VARIABLES)}
 
 
 def has_mpi4py() -> bool:

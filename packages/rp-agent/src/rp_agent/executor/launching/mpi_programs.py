@@ -28,7 +28,7 @@ _PYTHON = re.compile(r'python[\d.]*')
 
 _USES_MPI4PY = re.compile(rb'^\s*(?:from|import)\s+mpi4py\b', re.MULTILINE)
 
-_MOST = 1 << 20
+_SEARCHED_BYTES = 1 << 20
 """Bytes of a script that are searched for the import of mpi4py."""
 
 _REMEMBERED = 4096
@@ -107,7 +107,7 @@ class MpiPrograms:
         if program.script is None:
             return of_executable(system, path)
         with open(program.script[0], 'rb') as file:
-            uses = _USES_MPI4PY.search(file.read(_MOST))
+            uses = _USES_MPI4PY.search(file.read(_SEARCHED_BYTES))
         return of_python(system, path) if uses else None
 
     def _seen(self, program: MpiProgram, linked: Linked | None) -> None:

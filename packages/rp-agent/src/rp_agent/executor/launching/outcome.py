@@ -19,7 +19,7 @@ _NOT_EXECUTABLE = 126
 _SIGNALLED = 128
 _KILLS = (signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGHUP)
 
-_SHOWN = 1024
+_QUOTED_BYTES = 1024
 """Bytes of a script's output that a message quotes."""
 
 
@@ -55,7 +55,7 @@ def of_codes(codes: Mapping[int, int], *, shell: bool) -> dict[str, Any]:
 
 def of_script(output: str) -> dict[str, Any]:
     """Return the part of a record that the output of a launch script adds: its path and its end, unless it is empty."""
-    text = end_of(output, _SHOWN).decode(errors='replace')
+    text = end_of(output, _QUOTED_BYTES).decode(errors='replace')
     return {'path': output, 'lines': text} if text else {}
 
 
@@ -125,5 +125,5 @@ def was_killed(code: int) -> bool:
 
 def end_of_output(path: str) -> str:
     """Return the path of a script's output and the end of it, for a message."""
-    text = end_of(path, _SHOWN).decode(errors='replace')   # empty if the task has removed the file
+    text = end_of(path, _QUOTED_BYTES).decode(errors='replace')   # empty if the task has removed the file
     return f'see {path}' + (f', which ends with:\n{text}' if text else '')

@@ -31,7 +31,7 @@ NOTES, SYNC = '.ranks', '.sync'
 _STARTED = '0 started'
 _ENDED = re.compile(r'\s*(\d{1,9})\s+(\d{1,9})\s*', re.ASCII)
 
-_MOST = 64 << 20
+_NOTES_MAX_BYTES = 64 << 20
 """Maximum number of bytes of notes that are read; the notes of a million ranks are shorter."""
 
 # A signal to the script is meant for its program, which may be about to start; the script passes it on and waits for
@@ -137,7 +137,7 @@ def _noted(sandbox: str, uid: str) -> list[str] | None:
     """Return the lines of the notes; None if there is no such file."""
     try:
         with open_regular(f'{sandbox}/{uid}{NOTES}') as file:
-            return file.read(_MOST).decode('ascii', 'replace').splitlines()
+            return file.read(_NOTES_MAX_BYTES).decode('ascii', 'replace').splitlines()
     except OSError:
         return None
 

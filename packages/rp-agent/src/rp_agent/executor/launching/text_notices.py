@@ -20,7 +20,7 @@ from rp_agent.task import AgentTask, differing
 from rp_api.system.gpus import VISIBLE_GPUS
 from rp_api.system.shell_text import has_command, unexpanded, variables
 
-MOST = 10
+NAMES_MAX = 10
 """Number of names about which an agent tells the application."""
 
 _SETTING = ('pre_exec', 'pre_launch', 'named_env', 'raptor_id', 'container')
@@ -60,7 +60,7 @@ class TextNotices:
         if description['environment'] and not self._told_value:
             self._look_at_values(task.uid, description['environment'])
         arguments = description['arguments']
-        if arguments and '$' in str(arguments) and len(self._told) < MOST:
+        if arguments and '$' in str(arguments) and len(self._told) < NAMES_MAX:
             self._look(task.uid, task.description)
 
     def _look_at_executable(self, task: AgentTask) -> None:
@@ -85,7 +85,7 @@ class TextNotices:
         if not isinstance(description['environment'], dict):   # it is refused later
             return
         for name in _unset(description, self._known()):
-            if name not in self._told and len(self._told) < MOST:
+            if name not in self._told and len(self._told) < NAMES_MAX:
                 self._told.add(name)
                 self._notice(f'{uid}: ${name} in its arguments is not set and is replaced by nothing; for a plain "$", '
                              f'set literal_arguments=True, or write \\${name}')

@@ -15,10 +15,10 @@ from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.loop.event_loop import Loop
 
-MOST = 4
+PREPARED_MAX = 4
 """Maximum number of prepared tasks: about as many as end at the same time on machines where starts are expensive."""
 
-LOOK = 4 * MOST
+FORECAST_TASKS = 4 * PREPARED_MAX
 """Number of tasks that one forecast covers."""
 
 
@@ -34,7 +34,7 @@ class Prelaunch:
         """Tasks of the last forecast, in reverse order."""
         self._unfit: set[str] = set()
         """Uids of tasks that cannot be prepared."""
-        self._most = MOST
+        self._most = PREPARED_MAX
         self._due = False
 
     @property
@@ -86,7 +86,7 @@ class Prelaunch:
     def _choose(self) -> AgentTask | None:
         """Return the next task to prepare."""
         if not self._next:
-            expected = self.expected(LOOK)
+            expected = self.expected(FORECAST_TASKS)
             self._unfit.intersection_update([task.uid for task in expected])
             self._next = [task for task in reversed(expected)
                           if task.uid not in self._held and task.uid not in self._unfit]

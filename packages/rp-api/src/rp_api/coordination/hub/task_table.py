@@ -89,7 +89,7 @@ UPDATE tasks SET owner = '', info = NULL, description = x'{codec.NOTHING.hex()}'
 WHERE uid = ? AND value >= {states.TASK.value(states.DONE)}
 """
 
-ALIKE = 8
+ALIKE_MIN = 8
 """Tasks at least that one statement writes together."""
 
 Update = tuple[str, str, bytes | None]
@@ -144,7 +144,7 @@ class TaskTable:
 
     def _alike(self, uids: list[str], data: set[bytes] | set[bytes | None]) -> str:
         """Return the uids as JSON if a statement for all of them does, as the tasks have equal data; otherwise ''."""
-        if len(data) != 1 or len(uids) < ALIKE or not self._joins or len(set(uids)) != len(uids):
+        if len(data) != 1 or len(uids) < ALIKE_MIN or not self._joins or len(set(uids)) != len(uids):
             return ''
         packed = json.dumps(uids)
         return '' if '\\' in packed else packed   # SQLite restores not all escaped characters
