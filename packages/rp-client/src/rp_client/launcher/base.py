@@ -26,7 +26,7 @@ class Start(NamedTuple):
     earlier: Sequence[str] = ()
     """The attempts of applications that ended before they knew whether the job was submitted.
 
-    Without a new `submission`, the pilot has ended: its job is looked for and cancelled.
+    With some, and without a new `submission`, the pilot has ended: its job is looked for and cancelled.
     """
 
 

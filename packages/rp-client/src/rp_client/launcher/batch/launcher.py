@@ -260,7 +260,7 @@ def _job(start: Start, client: Client) -> dict[str, Any]:
     sandbox = str(start.sandbox)
     command = [*prepared.command, *([start.submission] if start.submission else [])]
     return {'key': start.uid, 'sandbox': sandbox, 'files': prepared.files, 'earlier': list(start.earlier),
-            'wanted': bool(start.submission),
+            'wanted': bool(start.submission or not start.earlier),
             'copies': {name: str(path) for name, path in prepared.copies.items()},
             'request': job_request(start.description, start.platform, sandbox, command,
                                    prepared.environment)._asdict()}
