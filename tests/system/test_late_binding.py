@@ -156,7 +156,7 @@ def test_without_a_pilot_tasks_are_not_waited_for(session: rp.Session, base: Pat
     assert set(tmgr.wait_tasks(timeout=60)) == {rp.DONE}
 
 
-@pytest.mark.parametrize(('value', 'error'), [('1', TypeError), (-1, ValueError), (True, TypeError)])
+@pytest.mark.parametrize(('value', 'error'), [('soon', TypeError), (-1, ValueError), (True, TypeError)])
 def test_a_timeout_that_is_none(session: rp.Session, value: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match=r'no_pilot_timeout is .*, it must '):
         rp.TaskManager(session, no_pilot_timeout=value)

@@ -30,6 +30,7 @@ DEFAULTS = {
     'named_env': '', 'container': {}, 'pre_launch': [],
     'post_launch': [], 'pre_exec': [], 'post_exec': [], 'pre_exec_sync': False,
     'stdout': '', 'stderr': '', 'input_staging': [], 'output_staging': [], 'stage_on_error': False, 'priority': 0,
+    'nice': 0,
     'use_mpi': None, 'ranks': 1, 'ranks_per_node': None, 'cores_per_rank': 1, 'gpus_per_rank': 0.0,
     'threading_type': '', 'gpu_type': '', 'lfs_per_rank': 0, 'mem_per_rank': 0, 'restartable': False, 'tags': {},
     'raptor_id': '', 'raptor_class': '', 'raptor_file': '', 'metadata': {}, 'service': {}, 'services': [], 'after': [],

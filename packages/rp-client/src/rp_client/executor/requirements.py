@@ -60,7 +60,8 @@ def checked(given: Mapping[str, Any], base: Requirements) -> Requirements:
         TypeError: A name is unknown.
         ValueError: A value is not allowed.
     """
-    given = {name: units.limit(value) if name == 'timeout' else value for name, value in given.items()}
+    given = {name: units.limit(value) if name == 'timeout' and not _number(value) else value
+             for name, value in given.items()}
     for name, value in given.items():
         if name not in _ALLOWED:
             raise TypeError(f'{name!r} is not a requirement of a call: allowed are {", ".join(_ALLOWED)}')
