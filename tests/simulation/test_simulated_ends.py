@@ -147,8 +147,11 @@ def test_the_command_has_a_runtime(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main([*command, '--compare', '5']) == 0
     assert capsys.readouterr().out == ('needs 10 nodes for 15 min, 100 % used, 40 of 80 tasks left undone; '
                                        '5 nodes: 15 min, 100 % used, 60 of 80 tasks left undone\n')
-    assert main([*command[:-1], '-1']) == 1
-    assert 'runtime is -1, allowed are whole numbers from 0 on' in capsys.readouterr().err
+    assert main([*command[:-1], '15m']) == 0
+    assert capsys.readouterr().out.startswith('needs 10 nodes for 15 min, 100 % used, 40 of 80 tasks left undone')
+    with pytest.raises(SystemExit):
+        main([*command[:-1], '-1'])
+    assert "argument --runtime: '-1' is less than 0" in capsys.readouterr().err
 
 
 # launchers are lost
