@@ -20,8 +20,8 @@ from pathlib import Path
 
 import radical.pilot as rp
 
-WATCHES, TELLS = 1, 2
-"""What the byte asks for that all processes share."""
+RECORD, REPORT = 1, 2
+"""Values of the byte that all processes share: record the modules of called functions, and report them."""
 
 HOOK = '''
 import json, mmap, os, sys, threading
@@ -29,7 +29,7 @@ _place = os.environ.get('RP_COUNTS_MODULES')
 if _place:
     with open(_place + '/byte', 'rb') as file:
         _byte = mmap.mmap(file.fileno(), 1, prot=mmap.PROT_READ)
-    _seen, _telling = set(), threading.Lock()
+    _seen, _reports = set(), threading.Lock()
 
     def _hook(frame, event, argument):
         if event != 'call':
@@ -37,11 +37,11 @@ if _place:
         wanted = _byte[0]
         if wanted == 1:
             _seen.add(frame.f_globals.get('__name__', ''))
-        elif wanted == 2 and _telling.acquire(blocking=False):   # once, and never released
+        elif wanted == 2 and _reports.acquire(blocking=False):   # once, and never released
             sys.setprofile(None)
-            _tell()
+            _report()
 
-    def _tell():
+    def _report():
         names, more = set(_seen), set()
         for name in names:
             for value in list(vars(sys.modules.get(name, os)).values()):
@@ -86,14 +86,14 @@ def main() -> int:
         pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
         tmgr.add_pilots(pmgr.submit_pilots(rp.PilotDescription(
             resource='local.localhost', runtime=10, cores=2, sandbox=base)))
-        for watched in (False, True):
-            byte[0] = WATCHES if watched else 0
+        for recorded in (False, True):
+            byte[0] = RECORD if recorded else 0
             task = tmgr.submit_tasks(rp.TaskDescription(executable='/bin/true'))
             assert task.wait(timeout=60) == rp.DONE
-        byte[0] = TELLS
+        byte[0] = REPORT
         deadline = time.monotonic() + 30
         while len(list(place.glob('*.json'))) < 3:   # client, hub and agent, each when a function is called
-            assert time.monotonic() < deadline, 'a process has not told what it ran'
+            assert time.monotonic() < deadline, 'a process has not reported its modules'
             tmgr.wait_tasks(timeout=0.1)
             time.sleep(0.1)
     found: set[str] = set()

@@ -116,6 +116,12 @@ def test_deadline_cancels_the_call(agent: Agent, visitor: PilotEndpoint) -> None
     assert agent.cancelled.wait(TIMEOUT)
 
 
+def test_a_call_with_a_bad_time_limit_is_not_sent(visitor: PilotEndpoint) -> None:
+    with pytest.raises(ValueError, match="rpc_timeout is 'soon', it must be a number of seconds"):
+        visitor.call('hold', rpc_timeout='soon')
+    assert visitor._waiting == {}
+
+
 def test_procedures_of_a_task(agent: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The application and other tasks call them, by their task or any; the agent's own cannot be replaced."""
     visitors = []

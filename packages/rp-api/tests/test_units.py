@@ -32,8 +32,8 @@ def test_minutes(value: Any, minutes: int) -> None:
     assert units.minutes(value) == minutes
 
 
-@pytest.mark.parametrize('value', ['', 'long', '1:30', '1:60:00', '1h-1m', '5 parsecs', 'h', None, [], float('nan'),
-                                   float('inf'), {}])
+@pytest.mark.parametrize('value', ['', 'long', '1:30', '1:60:00', '1h-1m', '5 parsecs', 'h', '9' * 400 + 'h',
+                                   '9' * 400 + ':00:00', None, [], float('nan'), float('inf'), {}])
 def test_no_time(value: Any) -> None:
     with pytest.raises(CastError, match='a number of minutes, a timedelta, or text such as'):
         units.minutes(value)
@@ -54,7 +54,7 @@ def test_megabytes(value: Any, megabytes: int) -> None:
     assert units.megabytes(value) == megabytes
 
 
-@pytest.mark.parametrize('value', [-1, '-1MB', 'GB', '4 PB', '4GBit', None, [], float('inf')])
+@pytest.mark.parametrize('value', [-1, '-1MB', 'GB', '4 PB', '4GBit', '9' * 400 + 'GB', None, [], float('inf')])
 def test_no_size(value: Any) -> None:
     with pytest.raises(CastError, match="a number of MB, at least 0, or text such as '4GB' or '512MiB'"):
         units.megabytes(value)

@@ -14,7 +14,7 @@ from standin_master import StandinMaster
 from rp_api.errors import SerializationError
 from rp_raptor.client import application_link
 from rp_raptor.client.futures import Executor
-from rp_raptor.client.stream import stream
+from rp_raptor.client.stream import checked_attributes, stream
 from rp_raptor.client.streamed import Call
 from rp_raptor.errors import CallLost
 from rp_raptor.objects.reference import ObjectRef, ObjectStore, own
@@ -339,6 +339,7 @@ def test_what_is_no_message_is_passed_over(make: Make) -> None:
     ({'window': 0}, ValueError, 'window must be a whole number of at least 1, not 0'),
     ({'chunksize': 'a'}, ValueError, "chunksize must be a whole number of at least 1, not 'a'"),
     ({'timeout': -1}, ValueError, 'timeout of a call must be a number, not -1'),
+    ({'timeout': 'soon'}, ValueError, "timeout is 'soon', it must be a number of seconds"),
     ({'ranks': 1.5}, ValueError, 'ranks of a call must be a whole number of at least 1, not 1.5'),
     ({'colour': 1}, TypeError, "'colour' is not an attribute of a call: allowed are cores, gpus, ranks, timeout")])
 def test_bad_options(make: Make, options: dict[str, Any], error: type[Exception], words: str) -> None:
@@ -394,3 +395,7 @@ def test_a_master_hears_of_objects_again_after_a_reconnection(make: Make) -> Non
     relevant = [operation for operation in master.seen if operation in ('put_object', 'calls')]
     assert relevant == ['put_object', 'calls'] * 2
     store.close()
+
+
+def test_the_time_limit_of_a_call_may_have_a_unit() -> None:
+    assert checked_attributes({'timeout': '1h', 'ranks': 2}) == {'timeout': 3600.0, 'ranks': 2}

@@ -23,10 +23,10 @@ Time: TypeAlias = 'float | str | timedelta'
 """A time as users write it."""
 
 _SECONDS = {'d': 86400, 'h': 3600, 'm': 60, 'min': 60, 's': 1}
-_NUMBER = r'\d+(?:\.\d+)?'
+_NUMBER = r'\d{1,15}(?:\.\d{1,15})?'   # no text is infinite
 _PARTS = re.compile(rf'(?:\s*{_NUMBER}\s*(?:d|h|min|m|s))+\s*')
 _PART = re.compile(rf'({_NUMBER})\s*(d|h|min|m|s)')
-_CLOCK = re.compile(r'\s*(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)\s*')
+_CLOCK = re.compile(r'\s*(?:(\d{1,9})-)?(\d{1,9}):([0-5]\d):([0-5]\d)\s*')
 _BYTES = {'': 1, 'k': 1 << 10, 'm': 1 << 20, 'g': 1 << 30, 't': 1 << 40}
 _SIZE = re.compile(rf'\s*({_NUMBER})\s*([kmgt]?)i?b\s*|\s*({_NUMBER})\s*([kmgt])\s*', re.IGNORECASE)
 
@@ -93,6 +93,11 @@ def byte_count(value: Any, unit: int = 1) -> int:
     return math.ceil(found * unit)
 
 
+def megabytes(value: Any) -> int:
+    """Return a size in MB, rounded up; numbers are MB. See `byte_count`."""
+    return -(-byte_count(value, MB) // MB)
+
+
 def option(cast: Callable[[str], Any]) -> Callable[[str], Any]:
     """Return the `type` of an argument of `argparse`: it is cast so, and at least 0."""
     def convert(text: str) -> Any:
@@ -104,8 +109,3 @@ def option(cast: Callable[[str], Any]) -> Callable[[str], Any]:
             raise ArgumentTypeError(f'{text!r} is less than 0')
         return found
     return convert
-
-
-def megabytes(value: Any) -> int:
-    """Return a size in MB, rounded up; numbers are MB. See `byte_count`."""
-    return -(-byte_count(value, MB) // MB)

@@ -172,13 +172,14 @@ class PilotEndpoint:
 
     def _ask(self, text: str, timeout: units.Time | None, operation: str, *arguments: Any) -> Any:
         self._process.check()   # a fork has no thread for the loop
+        timeout = units.limit(timeout, 'rpc_timeout')
         number, outcome = next(self._numbers), Future[Any]()
         self._waiting[number] = outcome
         self._loop.call_soon(self._say, operation, number, *arguments)
         if self._lost:
             self._fail(self._lost)
         try:
-            return outcome.result(units.limit(timeout, 'rpc_timeout'))
+            return outcome.result(timeout)
         except FutureTimeout:
             if outcome.done():
                 raise

@@ -85,11 +85,11 @@ def change(value: Any) -> dict[str, Any]:
     for name, new in value.items():
         if name in _NUMBERS and isinstance(new, str) and not _CHANGE.match(new) and not _is_amount(name, new):
             raise CastError(f'a dict in which {name} is a number, or "*" or "+" with a number, such as "*2"')
-    return {name: _UNITS[name](new) if name in _UNITS and not is_relative(name, new) else new
-            for name, new in value.items()}
+    return dict(value)
 
 
-def _is_amount(name: str, value: Any) -> bool:
+def _is_amount(name: str, value: str) -> bool:
+    """Return whether a text is a time or a size, which the attribute of that name takes."""
     try:
         _UNITS[name](value)
     except (KeyError, CastError):

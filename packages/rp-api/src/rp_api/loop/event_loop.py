@@ -87,9 +87,9 @@ class Loop:
         heapq.heappush(self._timers, timer)
         return timer
 
-    def add_fd(self, fd: int, callback: Callable[[], object], *, once: bool = False) -> None:
-        """Call `callback()` whenever (or `once`) the file descriptor is readable (or closed by the other side)."""
-        self._epoll.register(fd, select.EPOLLIN | (select.EPOLLONESHOT if once else 0))
+    def add_fd(self, fd: int, callback: Callable[[], object]) -> None:
+        """Call `callback()` whenever the file descriptor is readable (or closed by the other side)."""
+        self._epoll.register(fd, select.EPOLLIN)
         self._fds[fd] = callback
 
     def remove_fd(self, fd: int) -> None:

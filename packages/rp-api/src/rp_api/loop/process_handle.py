@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -15,10 +16,11 @@ from rp_api.system.processes import open_process
 class ProcessHandle:
     """A process file descriptor (pidfd), which is readable once the process has ended."""
 
-    __slots__ = ('_fd', '_loop')
+    __slots__ = ('_fd', '_lock', '_loop')
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._lock = threading.Lock()
         self._loop: Loop | None = None
 
     @classmethod
@@ -38,8 +40,13 @@ class ProcessHandle:
 
     def watch(self, loop: Loop, ended: Callable[[], object]) -> None:
         """Call `ended()` once in the loop when the process has ended; `close()` may be called in any thread."""
-        loop.add_fd(self._fd, ended, once=True)
+        def on_end() -> None:
+            with self._lock:   # not between the steps of `close()`, after which the number may be another descriptor's
+                loop.remove_fd(self._fd)
+            ended()
+
         self._loop = loop
+        loop.add_fd(self._fd, on_end)
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait at most that many seconds, and return whether the process has ended."""
@@ -54,6 +61,7 @@ class ProcessHandle:
 
     def close(self) -> None:
         """Stop watching the process, and close the descriptor."""
-        if self._loop is not None:
-            self._loop.remove_fd(self._fd)
-        os.close(self._fd)
+        with self._lock:
+            if self._loop is not None:
+                self._loop.remove_fd(self._fd)
+            os.close(self._fd)

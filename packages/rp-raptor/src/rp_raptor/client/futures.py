@@ -56,7 +56,7 @@ class Executor(futures.Executor):
 
     Args:
         masters: One handle or several, as `submit_raptors()` returns them; the masters may still be starting.
-        **attributes: Limits and resources of each call: `timeout` in seconds, `ranks`, `cores`, `gpus`.
+        **attributes: Limits and resources of each call: `timeout`, `ranks`, `cores`, `gpus`.
 
     Raises:
         TypeError: If something else than a master is given, or an attribute is unknown.

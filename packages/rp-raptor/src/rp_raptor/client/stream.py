@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from queue import Empty, Queue
 from typing import Any
 
+from rp_api import units
 from rp_raptor.client.application_link import MasterSide
 from rp_raptor.client.call_intake import Intake
 from rp_raptor.client.caller import WINDOW, is_local, open_caller
@@ -40,7 +42,7 @@ def stream(masters: MasterSide | Iterable[MasterSide], func: Callable[..., Any],
         iterable: The arguments; it may be endless.
         window: Calls at most that are in flight, or finished and not taken yet.
         chunksize: Calls that are sent and run as one; 1 for calls over several ranks.
-        **attributes: Limits and resources of each call or chunk: `timeout` in seconds, `ranks`, `cores`, `gpus`.
+        **attributes: Limits and resources of each call or chunk: `timeout`, `ranks`, `cores`, `gpus`.
 
     Returns:
         An iterator of finished calls, in any order. A call has `index` (the position of its item), `item`, `exception`
@@ -80,14 +82,17 @@ def checked_masters(masters: MasterSide | Iterable[MasterSide]) -> list[MasterSi
 
 def checked_attributes(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the attributes of calls; TypeError for an unknown name, ValueError for a value that is not allowed."""
-    for name, value in attributes.items():
+    found = dict(attributes)
+    if isinstance(found.get('timeout'), str | timedelta):
+        found['timeout'] = units.limit(found['timeout'])
+    for name, value in found.items():
         if name not in ATTRIBUTES:
             raise TypeError(f'{name!r} is not an attribute of a call: allowed are {", ".join(sorted(ATTRIBUTES))}')
         whole = name in ('ranks', 'cores')
         if type(value) not in ((int,) if whole else (int, float)) or value < whole:
             raise ValueError(f'{name} of a call must be a {"whole number of at least 1" if whole else "number"}, '
                              f'not {value!r}')
-    return attributes
+    return found
 
 
 class _Stream:
