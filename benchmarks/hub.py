@@ -26,8 +26,9 @@ from typing import Any
 from common import MEMORY, Strangers, cpu_ticks, number, print_table, progress, spread, work_directory
 
 from rp_api import states
+from rp_api.batch import Batch
 from rp_api.coordination.connections.embedded import HubAgentConnection
-from rp_api.coordination.contract import NewTask, Submission, Update
+from rp_api.coordination.contract import NewTask, Update
 from rp_api.coordination.coordinator import Settings
 from rp_api.coordination.hub import task_table
 from rp_api.coordination.hub.store import Store
@@ -158,7 +159,7 @@ class Client:
         """Run the loop until that many tasks have ended."""
         self.until(lambda: self.ended == count)
 
-    def submit(self, bulks: Iterator[list[Submission]]) -> None:
+    def submit(self, bulks: Iterator[list[tuple[str, dict[str, Any]]]]) -> None:
         """Hand over tasks until the hub has all of them."""
         left = True
 
@@ -169,15 +170,15 @@ class Client:
                 if bulk is None:
                     left = False
                 else:
-                    self.connection.insert_tasks(PILOT, bulk, 'tmgr.0000')
+                    self.connection.insert_batch(PILOT, Batch.of(bulk), 'tmgr.0000')
             return not left and self.connection.settled
 
         self.until(send)
 
 
-def bulks(count: int, size: int) -> Iterator[list[Submission]]:
+def bulks(count: int, size: int) -> Iterator[list[tuple[str, dict[str, Any]]]]:
     for first in range(0, count, size):
-        yield [Submission(uid_of(task), DESCRIPTION | {'arguments': [str(task)]})
+        yield [(uid_of(task), DESCRIPTION | {'arguments': [str(task)]})
                for task in range(first, min(first + size, count))]
 
 
@@ -213,7 +214,7 @@ def through_hub(directory: str, count: int, size: int) -> dict[str, Any]:
         result |= {'out': count / (time.monotonic() - begin), 'cpu out': cpu.per_task(count)}
         for trip in range(TRIPS):
             description = DESCRIPTION | {'sent': time.monotonic()}
-            client.connection.insert_tasks(PILOT, [Submission(f'trip.{trip}', description)])
+            client.connection.insert_batch(PILOT, Batch.of([(f'trip.{trip}', description)]))
             client.until_ended(count + trip + 1)
         trips = agent.end()
         result['latency'] = statistics.median(trips) * 1000

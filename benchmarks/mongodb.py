@@ -159,7 +159,7 @@ class Parties:
 
     def submit(self, uids: Sequence[str]) -> None:
         """Insert tasks, as fast as there is room; returns when they are accepted."""
-        from rp_api.coordination.contract import Submission
+        from rp_api.batch import Batch
 
         settled = threading.Event()
         waiting = bulks(uids)
@@ -171,7 +171,7 @@ class Parties:
                     self._client.on_room = lambda: None
                     self._client.when_settled(settled.set)
                     return
-                self._client.insert_tasks('pilot.0000', [Submission(uid, description(uid)) for uid in part])
+                self._client.insert_batch('pilot.0000', Batch.of([(uid, description(uid)) for uid in part]))
 
         self._client.on_room = send
         self._loops[0].call_soon(self._client.insert_pilots, {'pilot.0000': {}})

@@ -25,8 +25,9 @@ from mongo_servers import Server
 from parties import TIMEOUT, Party
 
 from rp_api import states
+from rp_api.batch import Batch
 from rp_api.coordination import connect
-from rp_api.coordination.contract import BULK, Connection, KnownPilot, KnownTask, NewTask, Page, Submission, Update
+from rp_api.coordination.contract import BULK, Connection, KnownPilot, KnownTask, NewTask, Page, Update
 from rp_api.coordination.coordinator import Coordinator, Settings
 from rp_api.coordination.hub_process import HubProcess
 from rp_api.loop.event_loop import Loop
@@ -96,9 +97,9 @@ class Client(Party):
 
     def submit(self, pilot: str, uids: Iterable[str], owner: str = '', **description: Any) -> None:
         """Send tasks, all of them at once whether there is room or not."""
-        tasks = [Submission(uid, {'executable': f'/bin/{uid}', **description}) for uid in uids]
+        tasks = [(uid, {'executable': f'/bin/{uid}', **description}) for uid in uids]
         for first in range(0, len(tasks), BULK):
-            self.do(self.connection.insert_tasks, pilot, tasks[first:first + BULK], owner)
+            self.do(self.connection.insert_batch, pilot, Batch.of(tasks[first:first + BULK]), owner)
 
     def update(self, uids: Iterable[str], state: str, info: dict[str, Any] | None = None) -> None:
         """Change states of tasks."""

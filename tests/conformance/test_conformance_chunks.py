@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conformance.conformance_support import Client, Site
 from rp_api import states
-from rp_api.coordination.chunk import ROWS, Chunk, unpacked
+from rp_api.batch import ROWS, Batch, Chunk, unpacked
 from rp_api.coordination.contract import UNBOUND, Update
 from rp_api.wire import codec
 
@@ -18,7 +18,7 @@ def chunk(first: int = 0, size: int = 100, sweep: str = 'sweep.0000') -> Chunk:
 
 def insert(client: Client, pilot: str, *chunks: Chunk) -> None:
     for each in chunks:
-        client.do(client.connection.insert_chunk, pilot, COMMON, each, 'tmgr.0000')
+        client.do(client.connection.insert_batch, pilot, Batch(COMMON, each), 'tmgr.0000')
     client.until_settled()
 
 

@@ -22,7 +22,7 @@ CLIENT = '''
 import json, sys, time
 from pathlib import Path
 from rp_api.coordination import connect
-from rp_api.coordination.contract import Submission
+from rp_api.batch import Batch
 from rp_api.loop.event_loop import Loop
 
 orders = json.loads(sys.stdin.readline())
@@ -38,7 +38,7 @@ def on_tasks(updates):
 connection.on_tasks = on_tasks
 connection.insert_pilots({'p0': {'cores': 4}})
 if orders['tasks']:
-    connection.insert_tasks('p0', [Submission(uid, {}) for uid in orders['tasks']])
+    connection.insert_batch('p0', Batch.of([(uid, {}) for uid in orders['tasks']]))
 connection.when_settled(lambda: print(json.dumps(coordinator.agent_access), flush=True))
 loop.run()
 '''

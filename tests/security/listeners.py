@@ -17,9 +17,10 @@ from typing import Any
 import zmq
 
 from rp_api import states
+from rp_api.batch import Batch
 from rp_api.coordination import hub_process
 from rp_api.coordination.connections import embedded
-from rp_api.coordination.contract import NewTask, Submission, Update
+from rp_api.coordination.contract import NewTask, Update
 from rp_api.coordination.coordinator import Settings
 from rp_api.coordination.results import read_results
 from rp_api.coordination.service import access as hub_access
@@ -266,7 +267,7 @@ class HubListener(Listener):
     def _submit(self, pilot: str, number: int) -> None:
         if number == 1:
             self.client.insert_pilots({pilot: {}})
-        self.client.insert_tasks(pilot, [Submission(f't.{pilot}.{number}', {'executable': '/bin/true'})])
+        self.client.insert_batch(pilot, Batch.of([(f't.{pilot}.{number}', {'executable': '/bin/true'})]))
 
 
 class Asker:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from listeners import GROWTH, BridgeListener, HubListener, Listener
 
 from rp_api import states
-from rp_api.coordination.contract import Submission
+from rp_api.batch import Batch
 from rp_api.coordination.results import read_results
 from rp_api.tree import stream
 from rp_api.tree.stream import encode
@@ -204,7 +204,7 @@ def acknowledged(speaker: Any, number: int) -> None:
 
 def test_an_agent_changes_nothing_of_other_pilots(hub: HubListener) -> None:
     hub._owner.loop.call_soon(hub.client.insert_pilots, {'p.other': {}})
-    hub._owner.loop.call_soon(hub.client.insert_tasks, 'p.other', [Submission('t.other', {})])
+    hub._owner.loop.call_soon(hub.client.insert_batch, 'p.other', Batch.of([('t.other', {})]))
     hub.until(lambda now: any(row['uid'] == 't.other' for row in now['accepted']), 'it is there')
     updates = [['t.other', states.TMGR_STAGING_OUTPUT_PENDING, pack({'target_state': 'DONE', 'exit_code': 0})],
                ['t.other', states.FAILED, None], ['t.p.1.1', states.FAILED, None], ['t.none', states.DONE, None]]
@@ -225,7 +225,7 @@ def test_replayed_messages_have_no_effect(hub: HubListener) -> None:
     heard: list[int] = []
     hub._waiting['p.flood'] = heard.append
     hub._owner.loop.call_soon(hub.client.insert_pilots, {'p.flood': {}})
-    hub._owner.loop.call_soon(hub.client.insert_tasks, 'p.flood', [Submission('t.p.flood.1', {})])
+    hub._owner.loop.call_soon(hub.client.insert_batch, 'p.flood', Batch.of([('t.p.flood.1', {})]))
     hub.until(lambda now: any(row['uid'] == 't.p.flood.1' for row in now['accepted']), 'it is there')
     done = pack({'target_state': states.DONE, 'exit_code': 0})
     said = [pack([1, 'update_tasks', [['t.p.flood.1', states.AGENT_EXECUTING, None]]]),
@@ -247,7 +247,7 @@ def test_what_an_agent_tells_of_a_task_cannot_harm_the_client(hub: HubListener, 
     heard: list[int] = []
     hub._waiting['p.flood'] = heard.append
     hub._owner.loop.call_soon(hub.client.insert_pilots, {'p.flood': {}})
-    hub._owner.loop.call_soon(hub.client.insert_tasks, 'p.flood', [Submission('t.p.flood.1', {})])
+    hub._owner.loop.call_soon(hub.client.insert_batch, 'p.flood', Batch.of([('t.p.flood.1', {})]))
     hub.until(lambda now: any(row['uid'] == 't.p.flood.1' for row in now['accepted']), 'it is there')
     speak(hub, [[pack([1, 'update_tasks', [['t.p.flood.1', states.TMGR_STAGING_OUTPUT_PENDING, info]]])],
                 [pack([2, 'update_pilots', [['p.flood', states.FAILED, info]]])],

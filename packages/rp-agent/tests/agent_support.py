@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rp_api import states
-from rp_api.coordination.contract import BULK, Submission, Update
+from rp_api.batch import Batch
+from rp_api.coordination.contract import BULK, Update
 from rp_api.coordination.coordinator import Settings
 from rp_api.coordination.hub_process import HubProcess
 from rp_api.loop.event_loop import Loop
@@ -64,9 +65,9 @@ class Application:
 
     def submit(self, uids: Iterable[str], **description: Any) -> None:
         """Send tasks for the pilot."""
-        tasks = [Submission(uid, {'executable': '/bin/true', **description}) for uid in uids]
+        tasks = [(uid, {'executable': '/bin/true', **description}) for uid in uids]
         for first in range(0, len(tasks), BULK):
-            self.do(self._connection.insert_tasks, PILOT, tasks[first:first + BULK])
+            self.do(self._connection.insert_batch, PILOT, Batch.of(tasks[first:first + BULK]))
 
     def command(self, **command: Any) -> None:
         """Send a command to the pilot."""

@@ -14,9 +14,9 @@ from agent_support import PILOT, Application, RealAgent, wait_until
 from pipeline_support import processes_of
 
 from rp_api import states
+from rp_api.batch import Batch
 from rp_api.coordination import spool_file
-from rp_api.coordination.contract import Submission
-from rp_api.partitions import partition_uid
+from rp_api.description.partitions import partition_uid
 
 pytestmark = pytest.mark.fault
 
@@ -109,9 +109,9 @@ def test_a_hub_that_is_gone_for_good(tmp_path: Path) -> None:
     release = tmp_path / 'release'
     with kept(tmp_path, cleanup=True, orphan_timeout=0.1) as (application, supervisor):
         application.until_pilot(PILOT, states.PMGR_ACTIVE)
-        task = Submission('task.0', {'executable': '/bin/sh', 'arguments': [
+        task: tuple[str, dict[str, Any]] = ('task.0', {'executable': '/bin/sh', 'arguments': [
             '-c', f'touch {tmp_path}/started; while [ ! -e {release} ]; do sleep 0.02; done; echo $RP_PARTITION_ID']})
-        application.do(application._connection.insert_tasks, SECOND, [task])
+        application.do(application._connection.insert_batch, SECOND, Batch.of([task]))
         wait_until((tmp_path / 'started').exists, 'the task')
         application.kill_hub()
         release.touch()

@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 from parties import TIMEOUT, Party
 
 from rp_api import states
+from rp_api.batch import Batch
 from rp_api.coordination.connections import hub_file
 from rp_api.coordination.connections.embedded import HubAgentConnection, HubClientConnection
-from rp_api.coordination.contract import BULK, NewTask, Submission, Update
+from rp_api.coordination.contract import BULK, NewTask, Update
 from rp_api.coordination.coordinator import Settings
 from rp_api.coordination.hub import main
 from rp_api.coordination.hub_process import HubProcess
@@ -50,9 +51,9 @@ class Client(Party):
 
     def submit(self, pilot: str, uids: Iterable[str], **description: Any) -> None:
         """Send tasks, all of them at once whether there is room or not."""
-        tasks = [Submission(uid, {'executable': f'/bin/{uid}', **description}) for uid in uids]
+        tasks = [(uid, {'executable': f'/bin/{uid}', **description}) for uid in uids]
         for first in range(0, len(tasks), BULK):
-            self.do(self.connection.insert_tasks, pilot, tasks[first:first + BULK])
+            self.do(self.connection.insert_batch, pilot, Batch.of(tasks[first:first + BULK]))
 
     def states(self) -> dict[str, str]:
         """The last known state of each task."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rp_api import states
 from rp_api.coordination.contract import BULK
 from rp_api.coordination.hub import delivery
-from rp_api.coordination.hub.database import BATCH_BYTES
+from rp_api.coordination.hub.database import INCREMENT_BYTES
 from rp_api.coordination.hub.delivery import News, next_delivery
 from rp_api.coordination.hub.peers import Peer
 from rp_api.coordination.hub.store import Store
@@ -135,7 +135,7 @@ def test_old_news_are_not_passed_on(store: Store) -> None:
 
 def test_messages_stay_of_a_decent_size(store: Store) -> None:
     news, client = News(store.rev), a_client(store.rev)
-    big = b'x' * (BATCH_BYTES // 2 + 1)
+    big = b'x' * (INCREMENT_BYTES // 2 + 1)
     for number in range(2):
         assert report(store, news, client, (f't{number}', LEFT, big))
     assert report(store, news, client, *[('t2', LEFT, None)] * 1) is True

@@ -20,9 +20,10 @@ from hub_support import Client, HubHere, MakeSite, Proxy, Site, sites, uids
 from parties import TIMEOUT
 
 from rp_api import states
+from rp_api.batch import Batch
 from rp_api.coordination import sessions
 from rp_api.coordination.connections import hub_connection
-from rp_api.coordination.contract import PROTOCOL, Submission, Update
+from rp_api.coordination.contract import PROTOCOL, Update
 from rp_api.coordination.hub import watch
 from rp_api.coordination.hub.store import Store
 from rp_api.transport import keys
@@ -35,7 +36,8 @@ pytestmark = pytest.mark.fault
 PEER = '''
 import json, sys
 from rp_api.coordination.connections import embedded
-from rp_api.coordination.contract import Submission, Update
+from rp_api.batch import Batch
+from rp_api.coordination.contract import Update
 from rp_api.loop.event_loop import Loop
 from rp_api.transport.access import Access
 
@@ -48,8 +50,8 @@ if orders['role'] == 'client':
     connection.note('tmgr.0000', {'scheduler': 'x'})
     for pilot, uids in orders['tasks'].items():
         if uids:
-            tasks = [Submission(uid, {'executable': f'/bin/{uid}'}) for uid in uids]
-            connection.insert_tasks(pilot, tasks, 'tmgr.0000')
+            tasks = [(uid, {'executable': f'/bin/{uid}'}) for uid in uids]
+            connection.insert_batch(pilot, Batch.of(tasks), 'tmgr.0000')
 else:
     connection = embedded.HubAgentConnection(loop, address, orders['pilot'])
     connection.update_pilots([Update(orders['pilot'], 'PMGR_ACTIVE')])
@@ -110,7 +112,7 @@ def pump(client: Client, pilot: str, pending: list[str], bulk: int) -> None:
     def send() -> None:
         while pending and connection.room:
             now, pending[:] = pending[:bulk], pending[bulk:]
-            connection.insert_tasks(pilot, [Submission(uid, {'executable': uid}) for uid in now])
+            connection.insert_batch(pilot, Batch.of([(uid, {'executable': uid}) for uid in now]))
         client.note('room')
 
     def begin() -> None:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from rp_api.description.partitions import partition_uid
 from rp_api.description.pilot import PilotDescription
 from rp_api.errors import DescriptionError
-from rp_api.partitions import partition_uid
 
 
 def described(**attributes: Any) -> PilotDescription:

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rp_api import states
+from rp_api.batch import Chunk
 from rp_api.constants import RAPTOR_MASTER
-from rp_api.coordination.chunk import Chunk
 from rp_api.coordination.contract import UNBOUND
 from rp_api.coordination.hub import database as module
 from rp_api.coordination.hub.store import Store
@@ -260,7 +260,7 @@ def test_a_batch_has_a_limit_and_says_how_far_it_goes(store: Store, feed: str) -
 
 
 def test_a_batch_takes_no_more_rows_when_it_is_large(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, 'BATCH_BYTES', 100)
+    monkeypatch.setattr(module, 'INCREMENT_BYTES', 100)
     store.tasks.insert('p', '', b'', [(f't{number}', b'x' * 60) for number in range(4)] + [('big', b'x' * 1000)])
     rows, upto = store.tasks.new('p', 0, 10)
     assert [row[1] for row in rows] == ['t0', 't1']

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rp_api.coordination.chunk import ROWS, Chunk, tasks, unpacked
+from rp_api.batch import ROWS, Batch, Chunk, unpacked
 from rp_api.description.template import Fields, renderer
 from rp_api.errors import DescriptionError
 from rp_api.wire import codec
@@ -63,7 +63,7 @@ def test_chunk() -> None:
     assert unpacked(codec.unpack(chunk.packed())) == chunk
     assert ROWS in codec.unpack(chunk.packed())
     assert (chunk.uid, chunk.uids) == ('sweep.0003/1024', ['sweep.0003.001024', 'sweep.0003.001025'])
-    assert [(uid, codec.unpack(own)) for uid, own in tasks(chunk)] == [
+    assert [(uid, codec.unpack(own)) for uid, own in Batch(codec.pack({}), chunk).listed()] == [
         ('sweep.0003.001024', {'name': 'x.1024'}), ('sweep.0003.001025', {'name': '2.1025'})]
     assert chunk.own_of(1) == {'name': '2.1025'}
     assert Chunk('s', 0, 2, {}, []).own() == [codec.NOTHING] * 2

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from rp_api.coordination.contract import UNBOUND, ClientConnection, Mark, Page, Submission, Update
+from rp_api.batch import Batch
+from rp_api.coordination.contract import UNBOUND, ClientConnection, Mark, Page, Update
 from rp_api.description.pilot import PilotDescription
 from rp_api.description.task import TaskDescription
 from rp_api.loop.offload import Done, Failed, Work
@@ -93,7 +94,7 @@ class Connection(ClientConnection):
     def __init__(self) -> None:
         super().__init__()
         self.free = True
-        self.tasks: list[tuple[str, list[Submission]]] = []
+        self.tasks: list[tuple[str, list[tuple[str, dict[str, Any]]]]] = []
         self.kept: list[str] = []
         self.given: list[tuple[str, list[str]]] = []
         self.away = False
@@ -144,11 +145,11 @@ class Connection(ClientConnection):
     def forget_tasks(self, uids: Sequence[str]) -> None:
         self.forgotten += uids
 
-    def insert_tasks(self, pilot: str, tasks: Sequence[Submission], owner: str = '') -> None:
+    def insert_batch(self, pilot: str, batch: Batch, owner: str = '') -> None:
         assert self.room
         assert owner == 'tmgr.0000'
-        self.tasks.append((pilot, list(tasks)))
-        uids = [task.uid for task in tasks]
+        self.tasks.append((pilot, batch.tasks()))
+        uids = [uid for uid, _ in batch.listed()]
         if pilot == UNBOUND:
             self.kept += uids
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
@@ -11,7 +11,8 @@ import pytest
 from client_support import Connection, a_pilot
 
 from rp_api import states
-from rp_api.coordination.contract import KnownTask, Submission, Update
+from rp_api.batch import Batch
+from rp_api.coordination.contract import KnownTask, Update
 from rp_api.loop.event_loop import Loop
 from rp_api.task_modes import OWNER
 from rp_client.engine.engine import Engine
@@ -40,16 +41,16 @@ class Session(Connection):
     def call(self, function: Callable[..., object], *args: Any) -> None:
         self.loop.call_soon(function, *args)
 
-    def insert_tasks(self, pilot: str, tasks: Sequence[Submission], owner: str = '') -> None:
+    def insert_batch(self, pilot: str, batch: Batch, owner: str = '') -> None:
         assert owner == OWNER
-        self.tasks.append((pilot, list(tasks)))
-        for uid, description in tasks:
-            self.answer(uid, dict(description))
+        self.tasks.append((pilot, batch.tasks()))
+        for uid, description in batch.tasks():
+            self.answer(uid, description)
         self.got.set()
 
     def command(self, pilot: str, command: Any) -> None:
         if command['cmd'] == 'call':   # it counts once
-            assert Submission(command['task'].pop('uid'), command['task']) == self.tasks[-1][1][-1]
+            assert (command['task'].pop('uid'), command['task']) == self.tasks[-1][1][-1]
             return
         super().command(pilot, command)
         self.got.set()

@@ -15,7 +15,7 @@ from rp_api import states
 from rp_api.analytics.session import fetch_json, get_session_json
 from rp_api.coordination.hub.store import Store
 from rp_api.coordination.sessions import DATABASE
-from rp_api.partitions import WHOLE
+from rp_api.description.partitions import WHOLE
 from rp_api.wire import codec
 from rp_client import recorded
 from rp_client.recorded import fetch_filetype, fetch_logfiles, fetch_profiles

@@ -301,13 +301,13 @@ def test_room_for_one_bulk_at_a_time(site: Site) -> None:
     site.pilot('pilot.2')
     site.connection.free = False
     tasks = site.submit_many(4 * BULK)
-    insert = site.connection.insert_tasks
+    insert = site.connection.insert_batch
 
     def insert_one(pilot: str, bulk: Any, owner: str) -> None:
         insert(pilot, bulk, owner)
         site.connection.free = False
 
-    site.connection.insert_tasks = insert_one   # type: ignore[method-assign,assignment]
+    site.connection.insert_batch = insert_one   # type: ignore[method-assign,assignment]
     for number in range(1, 5):
         site.engine.have_room()
         assert len(site.sent()) == number

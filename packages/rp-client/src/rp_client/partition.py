@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from rp_api import units
+from rp_api.description.partitions import partition_uid
 from rp_api.description.task import TaskDescription
-from rp_api.partitions import partition_uid
 from rp_client.pilot import Pilot
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from rp_api import states, units
 from rp_api.constants import PILOT_STATE, TASK_SERVICE
 from rp_api.coordination.contract import KnownPilot, Update
 from rp_api.description.html_table import html_table
+from rp_api.description.partitions import WHOLE
 from rp_api.description.pilot import PilotDescription
 from rp_api.errors import CoordinationError, DescriptionError
-from rp_api.partitions import WHOLE
 from rp_api.platforms.definition import ResourceConfig
 from rp_api.platforms.load import filled
 from rp_api.staging.directive import expand

@@ -9,7 +9,7 @@ from typing import Any
 
 from rp_api import states
 from rp_api.coordination import sessions
-from rp_api.partitions import WHOLE
+from rp_api.description.partitions import WHOLE
 from rp_client.launcher.sandbox import PilotSandboxes
 from rp_client.stager.fetch import LOGS, PROFILES, fetch
 

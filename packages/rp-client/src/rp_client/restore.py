@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from rp_api import states
-from rp_api.coordination.chunk import ROWS, unpacked
+from rp_api.batch import ROWS, unpacked
 from rp_api.coordination.contract import KnownPilot, KnownTask, Page
 from rp_api.task_modes import OWNER, is_call
 from rp_client.pilot import Pilot

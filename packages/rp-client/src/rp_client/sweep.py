@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, overload
 
 from rp_api import states, units
-from rp_api.coordination.chunk import Chunk, task_uid
+from rp_api.batch import Chunk, task_uid
 from rp_api.coordination.contract import BULK
 from rp_api.description.html_table import html_table
 from rp_api.wire import codec

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast, overload
 from weakref import WeakValueDictionary
 
 from rp_api import constants, states, units
+from rp_api.batch import ROWS, unpacked
 from rp_api.constants import TASK_STATE, WAIT_QUEUE_SIZE
-from rp_api.coordination.chunk import ROWS, unpacked
 from rp_api.coordination.contract import BULK, KnownTask, Update
 from rp_api.description.html_table import html_table
 from rp_api.description.task import TaskDescription

@@ -12,8 +12,8 @@ from itertools import chain, pairwise
 from typing import Any
 
 from rp_agent.resource_manager.base import Allocation, Domain
+from rp_api.description.partitions import CORES, GPUS, MEMORY, NODES
 from rp_api.errors import ResourceError
-from rp_api.partitions import CORES, GPUS, MEMORY, NODES
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,9 +30,9 @@ from rp_agent.resource_manager.pilot import as_plain
 from rp_api import states
 from rp_api.coordination.connect import agent_connection
 from rp_api.coordination.contract import Update
+from rp_api.description.partitions import partition_uid
 from rp_api.errors import PlatformError, ResourceError
 from rp_api.loop.event_loop import Loop, Timer
-from rp_api.partitions import partition_uid
 from rp_api.system.processes import sweep
 from rp_api.system.signals import name_of
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from rp_api import states
 from rp_api.analytics.completion import Event, complete
 from rp_api.coordination import sessions
-from rp_api.partitions import WHOLE
+from rp_api.description.partitions import WHOLE
 
 if TYPE_CHECKING:
     from rp_profiling.read.trace import Trace

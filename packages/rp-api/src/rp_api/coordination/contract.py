@@ -26,7 +26,7 @@ from reprlib import repr as short  # handles long and deeply nested values
 from typing import Any, NamedTuple
 
 from rp_api import states
-from rp_api.coordination.chunk import Chunk, tasks
+from rp_api.batch import Batch
 from rp_api.errors import CoordinationError
 from rp_api.wire import codec
 from rp_profiling.write.host_clock import Moment, Reading
@@ -102,13 +102,6 @@ def packed_info(info: Mapping[str, Any] | None) -> bytes | None:
     if type(info) is PackedInfo:   # the usual case
         return info.packed
     return codec.pack(info) if info else None
-
-
-class Submission(NamedTuple):
-    """A task for a pilot: its uid and its description, both plain data."""
-
-    uid: str
-    description: Mapping[str, Any]
 
 
 class Mark(NamedTuple):
@@ -219,29 +212,16 @@ class ClientConnection(Connection):
     def insert_pilots(self, pilots: Mapping[str, Mapping[str, Any]], owner: str = '') -> None:
         """Insert pilots by uid, with a record of plain data and their owner; required before tasks for them."""
 
-    @abstractmethod
-    def insert_tasks(self, pilot: str, tasks: Sequence[Submission], owner: str = '') -> None:
-        """Bind at most `BULK` new tasks to a pilot (`UNBOUND`: only store them), and store their owner."""
-
-    def insert_like(self, pilot: str, common: bytes, tasks: Sequence[tuple[str, bytes]], owner: str = '') -> None:
-        """Insert tasks (uid, description) whose descriptions share a common part; all of it is packed.
-
-        Attributes of the description override those of the common part.
-        """
-        descriptions = codec.unpack_bulk(common, [description for _, description in tasks])
-        self.insert_tasks(pilot, [Submission(uid, description) for (uid, _), description in
-                                  zip(tasks, descriptions, strict=True)], owner)
-
     keeps_chunks = False
     """True if the coordinator keeps the chunks of sweeps whole until an agent takes their tasks."""
 
-    def insert_chunk(self, pilot: str, common: bytes, chunk: Chunk, owner: str = '') -> None:
-        """Insert the tasks of a chunk of at most `BULK` rows, whose descriptions share a packed common part.
+    @abstractmethod
+    def insert_batch(self, pilot: str, batch: Batch, owner: str = '') -> None:
+        """Bind at most `BULK` new tasks to a pilot (`UNBOUND`: only store them), and store their owner.
 
-        If the coordinator `keeps_chunks`, the uid of the chunk stands for all of its tasks in `bind_tasks` and
+        If the coordinator `keeps_chunks`, the uid of a chunk stands for all of its tasks in `bind_tasks` and
         `update_tasks` until an agent takes them; these calls make tasks of a chunk that contains one of their uids.
         """
-        self.insert_like(pilot, common, tasks(chunk), owner)
 
     @abstractmethod
     def withdraw(self, uids: Sequence[str]) -> None:

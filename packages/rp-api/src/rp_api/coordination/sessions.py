@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from rp_api import states
+from rp_api.batch import Batch, unpacked
 from rp_api.coordination import wire
-from rp_api.coordination.chunk import unpacked
 from rp_api.coordination.hub.store import claim, release
 from rp_api.coordination.presence import CLIENT, HUB, Where, read_note
+from rp_api.description.partitions import WHOLE
 from rp_api.errors import CoordinationError
-from rp_api.partitions import WHOLE
 from rp_api.task_modes import KIND, OWNER
 from rp_api.wire import codec
 from rp_profiling.read.files import paths_below
@@ -160,7 +160,7 @@ def tasks(directory: str | Path) -> Iterator[dict[str, Any]]:
                 (after, _PAGE)).fetchall():
             after = page[-1][0]
             for _, uid, owner, pilot, attempts, state, info, own, shared in page:
-                description, = codec.unpack_bulk(shared, [own])
+                (_, description), = Batch(shared, [(uid, own)]).tasks()
                 yield {'uid': uid, 'tmgr': owner, 'pilot': pilot, 'attempts': attempts, 'description': description,
                        'state': state, **known(state, info)}
         yield from in_chunks(db)
@@ -171,8 +171,7 @@ def in_chunks(db: sqlite3.Connection) -> Iterator[dict[str, Any]]:
     for owner, pilot, attempts, state, info, packed, shared in db.execute(
             'SELECT owner, pilot, attempts, state, info, c.description, s.description FROM chunks c '
             'JOIN shared s ON s.id = c.shared WHERE NOT opened ORDER BY c.id') if _has_chunks(db) else ():
-        chunk = unpacked(codec.unpack(packed))
-        for uid, description in zip(chunk.uids, codec.unpack_bulk(shared, chunk.own()), strict=True):
+        for uid, description in Batch(shared, unpacked(codec.unpack(packed))).tasks():
             yield {'uid': uid, 'tmgr': owner, 'pilot': pilot, 'attempts': attempts, 'description': description,
                    'state': state, **known(state, info)}
 

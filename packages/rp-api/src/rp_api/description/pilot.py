@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rp_api import constants as c
 from rp_api import units
 from rp_api.description.casts import PILOT_UID, Cast, Check, at_least, path, structure, uid
+from rp_api.description.partitions import check_sizes, sizes, whole
 from rp_api.description.task import TaskDescription
 from rp_api.description.typed import Description
 from rp_api.errors import DescriptionError
-from rp_api.partitions import check_sizes, sizes, whole
 from rp_api.record import CastError
 
 if TYPE_CHECKING:

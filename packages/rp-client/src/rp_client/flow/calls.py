@@ -17,7 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rp_api import states, units
-from rp_api.coordination.contract import KnownTask, Submission, Update
+from rp_api.batch import Batch
+from rp_api.coordination.contract import KnownTask, Update
 from rp_api.errors import CoordinationError
 from rp_api.task_modes import KIND, OWNER, PILOT_RPC
 from rp_client.flow.submission import pack_plain
@@ -190,7 +191,7 @@ class PilotCalls:
 
     def _send(self, call: Call, place: Pilot) -> None:
         self._sent[call.uid] = call
-        self._engine.connection.insert_tasks(place.uid, [Submission(call.uid, call.description)], OWNER)
+        self._engine.connection.insert_batch(place.uid, Batch.of([(call.uid, call.description)]), OWNER)
         if call.description['mode'] == PILOT_RPC:   # overtakes tasks whose delivery is suspended
             self._engine.connection.command(place.uid, {
                 'cmd': 'call', 'task': {**call.description, 'uid': call.uid}})

@@ -108,7 +108,7 @@ def uids_of(task: Task) -> list[str]:
     return task.unpacked().uids if isinstance(task, ChunkTask) and not task.whole else [task.uid]
 
 
-def batches(box: dict[str, Task]) -> Iterator[list[str]]:
+def messages(box: dict[str, Task]) -> Iterator[list[str]]:
     """Yield the uids of tasks in the box for each message: those of at most `BULK` tasks, or of one chunk."""
     found: list[str] = []
     for uid, task in box.items():

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rp_api import states, units
 from rp_api.constants import PILOT_STATE
 from rp_api.coordination.contract import KnownPilot, Update
+from rp_api.description.partitions import WHOLE, partition_uid, size
 from rp_api.errors import DescriptionError
-from rp_api.partitions import WHOLE, partition_uid, size
 from rp_api.record import CastError
 from rp_client.engine.callbacks import Registry
 from rp_client.engine.engine import Engine

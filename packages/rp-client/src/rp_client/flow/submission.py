@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rp_api import constants as c
-from rp_api.coordination.chunk import Chunk
+from rp_api.batch import Chunk
 from rp_api.description import task as names
 from rp_api.description.pilot import PilotDescription
 from rp_api.description.task import TaskDescription

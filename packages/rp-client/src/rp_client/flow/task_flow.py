@@ -15,12 +15,13 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from rp_api import states
-from rp_api.coordination.contract import BULK, UNBOUND, KnownTask, Submission, Update
+from rp_api.batch import Batch
+from rp_api.coordination.contract import BULK, UNBOUND, KnownTask, Update
 from rp_api.failures.kinds import CANCELED, DEPENDENCY, PILOT
 from rp_api.failures.losses import DEATH, END, LOST, suspicion
 from rp_client.cache.tasks import Hit, TaskCache
 from rp_client.engine.tracker import Change, Tracker
-from rp_client.flow.chunk_flow import ChunkFlow, batches, uids_of
+from rp_client.flow.chunk_flow import ChunkFlow, messages, uids_of
 from rp_client.flow.fates import Draining, Fate, fate, is_ended_by_user, is_returned, is_unstarted, may_move
 from rp_client.flow.no_pilot import PilotWatch
 from rp_client.pilot import Pilot
@@ -229,7 +230,7 @@ class TaskFlow:
         for task in unsent:
             del moving[task.uid]
         self._again(unsent)
-        for uids in batches(moving):
+        for uids in messages(moving):
             self._engine.connection.withdraw(uids)
         return moving
 
@@ -525,7 +526,7 @@ class TaskFlow:
         while self._outbox and self._engine.connection.room:
             pilot, box = next(iter(self._outbox.items()))
             del self._outbox[pilot]
-            tasks = [box.pop(uid) for uid in next(batches(box), ())]
+            tasks = [box.pop(uid) for uid in next(messages(box), ())]
             if box:
                 self._outbox[pilot] = box   # behind the others
             if tasks:
@@ -558,18 +559,16 @@ class TaskFlow:
 
     def _insert(self, pilot: str, tasks: list[Task]) -> None:
         """Send new tasks, a message for each row of tasks with a shared description, unless there are many rows."""
+        alike = [list(row) for _, row in groupby(tasks, lambda task: task._common)]
         if tasks and isinstance(tasks[0], ChunkTask):   # it is alone
-            self._engine.connection.insert_chunk(pilot, tasks[0]._common.packed, tasks[0].unpacked(), self._owner)
             tasks[0].whole = self._engine.connection.keeps_chunks
-            return
-        rows = [list(row) for _, row in groupby(tasks, lambda task: task._common)]
-        if len(rows) > MESSAGES_MAX:
-            self._engine.connection.insert_tasks(
-                pilot, [Submission(task.uid, task._sparse()) for task in tasks], self._owner)
-            return
-        for row in rows:
-            self._engine.connection.insert_like(
-                pilot, row[0]._common.packed, [(task.uid, task._own) for task in row], self._owner)
+            batches = [Batch(tasks[0]._common.packed, tasks[0].unpacked())]
+        elif len(alike) > MESSAGES_MAX:
+            batches = [Batch.of([(task.uid, task._sparse()) for task in tasks])]
+        else:
+            batches = [Batch(row[0]._common.packed, [(task.uid, task._own) for task in row]) for row in alike]
+        for batch in batches:
+            self._engine.connection.insert_batch(pilot, batch, self._owner)
 
     def _failed(self, task: Task, state: str, info: dict[str, Any]) -> None:
         self._end([task], state, info)

@@ -23,7 +23,7 @@ from sys import getrefcount
 from typing import Any, NamedTuple, Protocol
 
 from rp_api import states
-from rp_api.coordination.chunk import task_uid
+from rp_api.batch import task_uid
 from rp_api.wire import codec
 from rp_client.common_description import CommonDescription
 from rp_client.pilot import Pilot

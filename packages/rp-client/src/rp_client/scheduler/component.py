@@ -7,8 +7,8 @@ from typing import Any, cast
 
 from rp_api import constants, extensions, states
 from rp_api.description import task as names
+from rp_api.description.partitions import partition_uid
 from rp_api.errors import PlatformError
-from rp_api.partitions import partition_uid
 from rp_api.uid_set import UidSet
 from rp_client.common_description import NOTHING, CommonDescription
 from rp_client.component import ClientComponent

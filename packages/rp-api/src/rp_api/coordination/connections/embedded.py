@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
+from rp_api.batch import Batch, Chunk
 from rp_api.coordination import rows
-from rp_api.coordination.chunk import Chunk
 from rp_api.coordination.connections.hub_connection import HubConnection
-from rp_api.coordination.contract import BULK, AgentConnection, ClientConnection, Mark, Page, Submission, Update
+from rp_api.coordination.contract import BULK, AgentConnection, ClientConnection, Mark, Page, Update
 from rp_api.coordination.outcome import FOLLOWED
 from rp_api.loop.event_loop import Loop
 from rp_api.transport.access import Access
@@ -30,20 +30,13 @@ class HubClientConnection(HubConnection, ClientConnection):
     def insert_pilots(self, pilots: Mapping[str, Mapping[str, Any]], owner: str = '') -> None:
         self._send('pilots', owner, [(uid, codec.pack(record)) for uid, record in pilots.items()])
 
-    def insert_tasks(self, pilot: str, tasks: Sequence[Submission], owner: str = '') -> None:
-        shared, bodies = codec.pack_bulk([task.description for task in tasks])
-        for part in rows.parts([(task.uid, body) for task, body in zip(tasks, bodies, strict=True)]):
-            self._send('tasks', pilot, owner, shared, part)
-
-    def insert_like(self, pilot: str, common: bytes, tasks: Sequence[tuple[str, bytes]], owner: str = '') -> None:
-        for part in rows.parts(tasks):
-            self._send('tasks', pilot, owner, common, part)
-
-    def insert_chunk(self, pilot: str, common: bytes, chunk: Chunk, owner: str = '') -> None:
-        if self.keeps_chunks:
-            self._send('chunk', pilot, owner, common, chunk.uid, chunk.size, chunk.packed())
-        else:
-            super().insert_chunk(pilot, common, chunk, owner)
+    def insert_batch(self, pilot: str, batch: Batch, owner: str = '') -> None:
+        chunk = batch.rows
+        if isinstance(chunk, Chunk) and self.keeps_chunks:
+            self._send('chunk', pilot, owner, batch.common, chunk.uid, chunk.size, chunk.packed())
+            return
+        for part in rows.parts(batch.listed()):
+            self._send('tasks', pilot, owner, batch.common, part)
 
     def withdraw(self, uids: Sequence[str]) -> None:
         self._send('withdraw', list(uids))

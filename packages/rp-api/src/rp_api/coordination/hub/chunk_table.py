@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from rp_api import states
-from rp_api.coordination.chunk import Chunk, unpacked
+from rp_api.batch import Chunk, unpacked
 from rp_api.coordination.contract import BOUND_STATE, BULK, UNBOUND, UNBOUND_STATE
 from rp_api.coordination.hub.database import Database, Row
 from rp_api.errors import CoordinationError

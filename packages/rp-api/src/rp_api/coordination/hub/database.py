@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-BATCH_BYTES = 16 << 20
+INCREMENT_BYTES = 16 << 20
 """Size of a batch in bytes after which no row is added, so that it fits into a message."""
 
 _PAGE_BYTES = 1 << 14
@@ -38,7 +38,7 @@ _PASSING = ('disk is full', 'disk I/O error', 'is locked', 'unable to open datab
 Row = tuple[Any, ...]
 
 
-class Batch(NamedTuple):
+class Increment(NamedTuple):
     """Rows that a reader has not received, and the revision up to which there are no others."""
 
     rows: list[Row]
@@ -135,7 +135,7 @@ def is_passing(error: sqlite3.Error) -> bool:
     return isinstance(error, sqlite3.OperationalError) and any(text in str(error) for text in _PASSING)
 
 
-def batch(cursor: Iterable[Row], limit: int, end: int) -> Batch:
+def increment(cursor: Iterable[Row], limit: int, end: int) -> Increment:
     """Return the first rows, at most `limit`; the first column is the revision, the last one has variable size.
 
     `end` is the revision up to which there are no others if all rows fit.
@@ -145,6 +145,6 @@ def batch(cursor: Iterable[Row], limit: int, end: int) -> Batch:
     for row in cursor:
         rows.append(row)
         size += len(row[-1] or b'')
-        if len(rows) >= limit or size >= BATCH_BYTES:
-            return Batch(rows, row[0])
-    return Batch(rows, end)
+        if len(rows) >= limit or size >= INCREMENT_BYTES:
+            return Increment(rows, row[0])
+    return Increment(rows, end)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rp_api.coordination.contract import BULK
-from rp_api.coordination.hub.database import BATCH_BYTES, Batch
+from rp_api.coordination.hub.database import INCREMENT_BYTES, Increment
 from rp_api.coordination.hub.peers import Peer
 from rp_api.coordination.hub.store import Store
 from rp_api.coordination.hub.task_table import Update
@@ -15,7 +15,7 @@ from rp_api.coordination.hub.task_table import Update
 MAX_IN_FLIGHT = 8
 """Maximum number of deliveries in flight to one peer."""
 
-MAX_WAITING_BYTES = 2 * BATCH_BYTES
+MAX_WAITING_BYTES = 2 * INCREMENT_BYTES
 """Approximate maximum size in bytes of the updates that wait for a client in memory."""
 
 _ROW_BYTES = 256   # approximate bytes of a row without info
@@ -96,7 +96,7 @@ class _Bulk:
 
     def has_room(self, count: int, size: int) -> bool:
         """Return whether so many more fit in."""
-        return len(self.rows) + count <= BULK and self.size + size <= BATCH_BYTES
+        return len(self.rows) + count <= BULK and self.size + size <= INCREMENT_BYTES
 
     def add(self, updates: Sequence[Update], size: int, rev: int) -> None:
         """Add updates up to that revision."""
@@ -155,7 +155,7 @@ def _for_agent(store: Store, peer: Peer, limit: int) -> Delivery | None:
     return _bulks(store, tasks), [command for _, command in orders]
 
 
-def _tasks(store: Store, peer: Peer, limit: int) -> Batch:
+def _tasks(store: Store, peer: Peer, limit: int) -> Increment:
     """Return tasks for an agent, claimed ones first, and the revision up to which commands precede further tasks."""
     if not peer.caught_up:
         own = store.claims.own(peer.uid, peer.agent, peer.cursors[0], limit)

@@ -18,7 +18,7 @@ from typing import Any
 
 from rp_api import states
 from rp_api.coordination.hub import acknowledged, chunk_table, task_table
-from rp_api.coordination.hub.database import Batch, Database, Row, batch
+from rp_api.coordination.hub.database import Database, Increment, Row, increment
 from rp_api.coordination.hub.task_table import TaskTable
 from rp_api.errors import CoordinationError
 from rp_api.system import private
@@ -133,9 +133,9 @@ class Store(Database):
             rows.append((state, value, info, rev if announce else -rev, uid))
         self.write_many(_UPDATE_PILOT, rows)
 
-    def pilots_since(self, since: int, limit: int) -> Batch:
+    def pilots_since(self, since: int, limit: int) -> Increment:
         """Return the next changes of pilots after a revision: (changed, uid, state, info)."""
-        return batch(self.query('SELECT changed, uid, state, info FROM pilots WHERE changed > ? ORDER BY changed',
+        return increment(self.query('SELECT changed, uid, state, info FROM pilots WHERE changed > ? ORDER BY changed',
                                 (since,)), limit, self.rev)
 
     def pilot(self, uid: str) -> tuple[str, bytes | None] | None:
@@ -165,9 +165,9 @@ class Store(Database):
         """Add a command for the agents of a pilot."""
         self.write('INSERT INTO commands VALUES (?, ?, ?)', (self.take(1)[0], pilot, command))
 
-    def new_commands(self, pilot: str, since: int, limit: int) -> Batch:
+    def new_commands(self, pilot: str, since: int, limit: int) -> Increment:
         """Return the next commands for a pilot after a revision: (rev, command)."""
-        return batch(self.query('SELECT rev, command FROM commands WHERE pilot = ? AND rev > ? ORDER BY rev',
+        return increment(self.query('SELECT rev, command FROM commands WHERE pilot = ? AND rev > ? ORDER BY rev',
                                 (pilot, since)), limit, self.rev)
 
     def drop_commands(self, pilot: str) -> None:
@@ -247,7 +247,7 @@ class Claims:
         self._prune_at = _PRUNE_AFTER_CLAIMS
         self._made = 0
 
-    def own(self, pilot: str, agent: str, since: int, limit: int) -> Batch:
+    def own(self, pilot: str, agent: str, since: int, limit: int) -> Increment:
         """Return the next tasks after a revision that the agent has claimed (see `TaskTable.new`)."""
         for first, last in self._db.query(
                 'SELECT first, last FROM claims WHERE pilot = ? AND last > ? AND agent = ? ORDER BY last',
@@ -255,9 +255,9 @@ class Claims:
             found = self._tasks.new(pilot, max(since, first - 1), limit, last)
             if found.rows:
                 return found
-        return Batch([], since)
+        return Increment([], since)
 
-    def free(self, pilot: str, limit: int) -> Batch:
+    def free(self, pilot: str, limit: int) -> Increment:
         """Return the next tasks without a claim."""
         return self._tasks.unclaimed(pilot, self.end(pilot), limit)
 

@@ -21,7 +21,7 @@ from rp_api import states
 from rp_api.coordination.contract import BOUND_STATE, BULK, LEFT_AGENT, UNBOUND, UNBOUND_STATE
 from rp_api.coordination.hub.acknowledged import keep_told
 from rp_api.coordination.hub.chunk_table import ChunkTable
-from rp_api.coordination.hub.database import BATCH_BYTES, Batch, Database, Row, batch
+from rp_api.coordination.hub.database import INCREMENT_BYTES, Database, Increment, Row, increment
 from rp_api.task_modes import SERVICE_MODES
 from rp_api.wire import codec
 
@@ -221,15 +221,15 @@ class TaskTable:
         return self._db.write_many(UPDATE_BY_AGENT[state], [
             (info and bytearray(info), uid, pilot, rev) for rev, (uid, _, info) in zip(revisions, run, strict=True)])
 
-    def new(self, pilot: str, since: int, limit: int, end: int | None = None) -> Batch:
+    def new(self, pilot: str, since: int, limit: int, end: int | None = None) -> Increment:
         """Return the next tasks for a pilot, bound after one revision and not after the other, with descriptions.
 
         Rows are (rev, uid, shared id, description); tasks that have left their agent are not included.
         """
         end = self._db.rev if end is None else end
-        return batch(self._bound(pilot, since, end), limit, end)
+        return increment(self._bound(pilot, since, end), limit, end)
 
-    def unclaimed(self, pilot: str, since: int, limit: int) -> Batch:
+    def unclaimed(self, pilot: str, since: int, limit: int) -> Increment:
         """Return the next tasks for a pilot, as `new`, none of which was sent to an agent."""
         return self._recent.after(pilot, since, limit, self._db.rev) or self.new(pilot, since, limit)
 
@@ -255,13 +255,13 @@ class TaskTable:
         found: bytes = self._db.query('SELECT description FROM shared WHERE id = ?', (shared_id,)).fetchone()[0]
         return found
 
-    def since(self, since: int, limit: int) -> Batch:
+    def since(self, since: int, limit: int) -> Increment:
         """Return the next changes of tasks after a revision: (changed, uid, state, info)."""
         rows: Iterable[Row] = self._db.query(
             'SELECT changed, uid, state, info FROM tasks WHERE changed > ? AND changed > 0 ORDER BY changed', (since,))
         if self._chunks.any:
             rows = merge(rows, self._chunks.since(since))
-        return batch(rows, limit, self._db.rev)
+        return increment(rows, limit, self._db.rev)
 
     def end_of(self, uid: str) -> tuple[str, str, bytes | None] | None:
         """Return state, pilot and info of a task, without the info of one that is DONE; None if it is unknown."""
@@ -286,7 +286,7 @@ class TaskTable:
         for task, *row in found:
             rows.append(tuple(row))
             size += len(row[5]) + len(row[7] or b'')
-            if len(rows) >= limit or size >= BATCH_BYTES:
+            if len(rows) >= limit or size >= INCREMENT_BYTES:
                 return rows, task
         return rows, 0
 
@@ -341,7 +341,7 @@ class RecentTasks:
         tail.rows += rows
         tail.uids.update([row[1] for row in rows])
         tail.size += sum([len(row[-1]) for row in rows])
-        if len(tail.rows) > MAX_ROWS or tail.size > BATCH_BYTES:
+        if len(tail.rows) > MAX_ROWS or tail.size > INCREMENT_BYTES:
             del self._tails[pilot]
 
     def clear(self) -> None:
@@ -354,7 +354,7 @@ class RecentTasks:
         if tail is not None and tail.uids and not tail.uids.isdisjoint([uid for uid, _, _ in updates]):
             del self._tails[pilot]
 
-    def after(self, pilot: str, since: int, limit: int, end: int) -> Batch | None:
+    def after(self, pilot: str, since: int, limit: int, end: int) -> Increment | None:
         """Return the next tasks bound to a pilot after a revision, or None if they are not cached; drop earlier ones.
 
         `end` is the revision up to which there are no others if all of them fit.
@@ -367,4 +367,4 @@ class RecentTasks:
             _, uid, _, description = rows.popleft()
             tail.uids.discard(uid)
             tail.size -= len(description)
-        return batch(rows, limit, end)
+        return increment(rows, limit, end)

@@ -14,8 +14,8 @@ from rp_api.coordination.mongodb import documents, presence, server
 from rp_api.coordination.mongodb.coordinator import find_all
 from rp_api.coordination.mongodb.server import Collection, Document
 from rp_api.coordination.sessions import known
+from rp_api.description.partitions import WHOLE
 from rp_api.errors import CoordinationError
-from rp_api.partitions import WHOLE
 from rp_api.task_modes import KIND, OWNER
 from rp_api.wire import codec
 

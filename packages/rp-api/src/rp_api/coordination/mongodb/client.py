@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any
 
 from rp_api import states
+from rp_api.batch import Batch
 from rp_api.coordination import contract
-from rp_api.coordination.contract import BOUND_STATE, BULK, ClientConnection, Mark, Page, Submission, Update
+from rp_api.coordination.contract import BOUND_STATE, BULK, ClientConnection, Mark, Page, Update
 from rp_api.coordination.mongodb import documents
 from rp_api.coordination.mongodb.connection import MongoConnection, insert_new, move
 from rp_api.coordination.mongodb.news import Outcome, absorb, apply
@@ -54,7 +55,8 @@ class MongoClientConnection(MongoConnection, ClientConnection):
         new = [documents.pilot_document(uid, self._numbers.next(), owner, record) for uid, record in pilots.items()]
         self._send(partial(insert_new, self._collection, new))
 
-    def insert_tasks(self, pilot: str, tasks: Sequence[Submission], owner: str = '') -> None:
+    def insert_batch(self, pilot: str, batch: Batch, owner: str = '') -> None:
+        tasks = batch.tasks()
         number = self._numbers.next()
         parcel = number if pilot else 0
         new = [documents.task_document(uid, self._numbers.next(), owner, pilot, parcel,

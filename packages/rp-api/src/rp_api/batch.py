@@ -1,6 +1,7 @@
-"""Chunks of sweeps: rows of parameters for tasks that are otherwise alike, packed.
+"""Batches: tasks that are submitted together, a common description and a row for each with what is its own.
 
-The coordinator keeps a chunk as it is, and makes tasks of its rows when an agent takes them.
+The rows are listed, or those of a sweep: a `Chunk` of parameters, which the coordinator keeps as it is until an agent
+takes the tasks.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ ROWS = ' rows'
 
 DIGITS = 6
 """Digits of a task's number in its uid at least."""
+
+Row = tuple[str, bytes]
+"""The uid of a task, and the attributes that differ from the common description, packed."""
 
 
 def task_uid(sweep: str, number: int) -> str:
@@ -71,6 +75,33 @@ def unpacked(description: Mapping[str, Any]) -> Chunk:
     return Chunk(*description[ROWS])
 
 
-def tasks(chunk: Chunk) -> Sequence[tuple[str, bytes]]:
-    """Return uid and description of each task."""
-    return list(zip(chunk.uids, chunk.own(), strict=True))
+class Batch(NamedTuple):
+    """Tasks that are submitted together.
+
+    Attributes:
+        common: The description that they share, packed; attributes of a row override it.
+        rows: What each task has of its own.
+    """
+
+    common: bytes
+    rows: Sequence[Row] | Chunk
+
+    @classmethod
+    def of(cls, tasks: Sequence[tuple[str, Mapping[str, Any]]]) -> Batch:
+        """Return the batch of tasks (uid, description); what their descriptions share is packed once.
+
+        Raises:
+            TypeError, ValueError: A description is not plain data.
+        """
+        common, bodies = codec.pack_bulk([description for _, description in tasks])
+        return cls(common, [(uid, own) for (uid, _), own in zip(tasks, bodies, strict=True)])
+
+    def listed(self) -> Sequence[Row]:
+        """Return the rows one by one."""
+        return list(zip(self.rows.uids, self.rows.own(), strict=True)) if isinstance(self.rows, Chunk) else self.rows
+
+    def tasks(self) -> list[tuple[str, dict[str, Any]]]:
+        """Return uid and description of each task."""
+        rows = self.listed()
+        descriptions = codec.unpack_bulk(self.common, [own for _, own in rows])
+        return [(uid, description) for (uid, _), description in zip(rows, descriptions, strict=True)]
