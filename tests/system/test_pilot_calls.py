@@ -185,4 +185,4 @@ def _task_counts(session: rp.Session) -> dict[str, int]:
 
 
 def _calls(session: rp.Session) -> dict[str, Any]:
-    return dict(session._calls._sent)
+    return dict(session._calls.sent)

@@ -18,7 +18,7 @@ from rp_client.common_description import CommonDescription
 from rp_client.launcher.sandbox import PilotSandboxes
 from rp_client.pilot import Pilot
 from rp_client.pilot_manager import PilotManager
-from rp_client.raptor import kind_of
+from rp_client.raptor import KINDS
 from rp_client.task import Task
 from rp_client.task_manager import TaskManager
 from rp_profiling.write.host_clock import Moment
@@ -268,7 +268,7 @@ def a_task(uid: str = 'task.000000', manager: Manager | None = None, **descripti
             description[name] = expand(description[name])
     sparse = TaskDescription({'executable': '/bin/true'} | description).sparse()
     shared = common(sparse)
-    return kind_of(shared.mode)(cast(TaskManager, manager or Manager()), uid, shared)
+    return KINDS.get(shared.mode, Task)(cast(TaskManager, manager or Manager()), uid, shared)
 
 
 def common(sparse: Mapping[str, Any]) -> CommonDescription:

@@ -15,7 +15,7 @@ from rp_api.description.task import TaskDescription
 from rp_api.errors import AttributeTypeError, PilotError
 from rp_api.raptor_link import RPC
 from rp_client.common_description import listed
-from rp_client.raptor import RaptorMaster, RaptorWorker, kind_of, of_mode
+from rp_client.raptor import KINDS, RaptorMaster, RaptorWorker, of_mode
 from rp_client.task import Task
 from rp_client.task_manager import TaskManager
 
@@ -40,7 +40,7 @@ def a_handle(kind: type[Task], manager: Manager | None = None, uid: str = 'rapto
 
 
 def test_kinds() -> None:
-    assert [kind_of(mode) for mode in (c.RAPTOR_MASTER, c.RAPTOR_WORKER, c.TASK_EVAL, None)] == [
+    assert [KINDS.get(mode, Task) for mode in (c.RAPTOR_MASTER, c.RAPTOR_WORKER, c.TASK_EVAL, None)] == [
         RaptorMaster, RaptorWorker, Task, Task]
 
 

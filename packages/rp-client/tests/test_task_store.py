@@ -18,7 +18,7 @@ from rp_api.constants import RAPTOR_MASTER
 from rp_api.wire import codec
 from rp_client.common_description import CommonDescription
 from rp_client.flow.task_store import BLOCK, TaskStore
-from rp_client.raptor import RaptorMaster, kind_of
+from rp_client.raptor import KINDS, RaptorMaster
 from rp_client.task import Task
 
 SLOT = {'node_name': 'node', 'node_index': 0, 'cores': [{'index': 3, 'occupation': 1.0}]}
@@ -35,7 +35,7 @@ class Site:
         self._fillers = 0
 
     def make(self, uid: str, common: CommonDescription, own: bytes) -> Task:
-        return kind_of(common.mode)(self.manager, uid, common, own)
+        return KINDS.get(common.mode, Task)(self.manager, uid, common, own)
 
     def add(self, uid: str, state: str = states.DONE, own: dict[str, Any] | None = None,
             info: dict[str, Any] | None = None, **description: Any) -> Task:

@@ -28,6 +28,9 @@ SERVICE_MODES = frozenset({
     c.TASK_SERVICE, c.RAPTOR_MASTER, c.RAPTOR_WORKER, c.AGENT_SERVICE, PILOT_RPC, MASTER_RPC})
 """Modes of tasks for which an idle pilot without an application does not stay: services, and calls."""
 
+RAPTOR_MODES = frozenset({c.RAPTOR_MASTER, c.RAPTOR_WORKER})
+"""Modes of the tasks that run calls."""
+
 
 def is_call(uid: str) -> bool:
     """Return whether the uid of a task, which may be forgotten, is that of a call."""

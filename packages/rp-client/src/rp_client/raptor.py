@@ -167,12 +167,8 @@ def _log_wait(task: Task, info: Mapping[str, Any]) -> None:
         _log.warning('%s waits for %s', task.uid, waits_for)
 
 
-_KINDS: dict[Any, type[Task]] = {c.RAPTOR_MASTER: RaptorMaster, c.RAPTOR_WORKER: RaptorWorker}
-
-
-def kind_of(mode: Any) -> type[Task]:
-    """Return the class of the application's objects for tasks of that mode."""
-    return _KINDS.get(mode, Task)
+KINDS: dict[Any, type[Task]] = {c.RAPTOR_MASTER: RaptorMaster, c.RAPTOR_WORKER: RaptorWorker}
+"""The classes of tasks of these modes; the others are of `Task`."""
 
 
 def of_mode(tds: Descriptions, mode: str, method: str) -> list[TaskDescription]:

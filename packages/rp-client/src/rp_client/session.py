@@ -514,7 +514,8 @@ class Session(OldMethods):
 
     def _on_tasks(self, updates: list[Update]) -> None:
         self._engine.submissions.look()   # no callback waits for the timer then
-        self._calls.update(updates)
+        if self._calls.sent:
+            self._calls.update(updates)
         for manager in list(self._tmgrs.values()):
             manager._update(updates)
 

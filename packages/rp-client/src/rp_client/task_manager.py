@@ -39,7 +39,7 @@ from rp_client.flow.task_store import HasState, TaskStore
 from rp_client.ids import Named, Uids, is_one, uid_of, uids_of
 from rp_client.old_names import OldMethods
 from rp_client.pilot import Pilot
-from rp_client.raptor import Descriptions, RaptorMaster, RaptorWorker, kind_of, of_mode
+from rp_client.raptor import KINDS, Descriptions, RaptorMaster, RaptorWorker, of_mode
 from rp_client.scheduler.base import TaskScheduler
 from rp_client.scheduler.component import TaskScheduling, find_scheduler
 from rp_client.stager.input import TaskStagingInput
@@ -742,7 +742,7 @@ class TaskManager(OldMethods):
         return self._accept(tasks, dependencies)
 
     def _make(self, uid: str, common: CommonDescription, own: bytes = NOTHING) -> Task:
-        return kind_of(common.mode)(self, uid, common, own)
+        return KINDS.get(common.mode, Task)(self, uid, common, own)
 
     def _accept(self, tasks: list[Task], dependencies: Dependencies) -> list[Task]:
         dependencies.check()

@@ -15,13 +15,14 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from rp_api import states
-from rp_api.constants import RAPTOR_MASTER, RAPTOR_WORKER, TASK_EXECUTABLE, TRANSFER
+from rp_api.constants import TASK_EXECUTABLE, TRANSFER
 from rp_api.description import task as names
 from rp_api.errors import PilotError, sentence
 from rp_api.loop.offload import Helpers
 from rp_api.staging.directive import Directive
 from rp_api.staging.files import attempt, copy
 from rp_api.staging.location import Sandboxes, other_task, resolve
+from rp_api.task_modes import RAPTOR_MODES
 from rp_api.values import with_files
 from rp_api.wire import codec
 from rp_client.cache.files import Seen, at_once
@@ -45,7 +46,6 @@ CLOSE_TIMEOUT = 5.0
 """Seconds that a closing task manager waits for lookups."""
 
 _UNCACHED = 'the result of %s is not cached'
-_RAPTOR = (RAPTOR_MASTER, RAPTOR_WORKER)
 
 SMALL = 1000
 """Files of an identity that are compared before the application hears of the end of a task; more, soon after it."""
@@ -111,7 +111,7 @@ class TaskCache:
 
     def look_up(self, tasks: list[Task]) -> list[Task]:
         """Look up those of the tasks that have `cache` set, and return the others."""
-        self._raptors += [task for task in tasks if task._common.mode in _RAPTOR]
+        self._raptors += [task for task in tasks if task._common.mode in RAPTOR_MODES]
         wanted = [task for task in tasks if task._common.cache]
         if not wanted:
             return tasks
@@ -127,7 +127,7 @@ class TaskCache:
 
         Its inputs may have changed since it was submitted, so it keeps the identity that it had then.
         """
-        if task._common.mode in _RAPTOR:
+        if task._common.mode in RAPTOR_MODES:
             self._raptors.append(task)
         if not task._common.cache or told in states.FINAL:
             return

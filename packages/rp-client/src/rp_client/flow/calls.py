@@ -66,7 +66,7 @@ class PilotCalls:
         self._engine = engine
         self._uids = uids
         self._unsent: deque[Call] = deque()
-        self._sent: dict[str, Call] = {}
+        self.sent: dict[str, Call] = {}
         self._waited: set[Call] = set()
         self._closed = ''   # why no call is possible any more
         self._lock = threading.Lock()
@@ -106,10 +106,8 @@ class PilotCalls:
 
     def update(self, updates: Iterable[Update]) -> None:
         """Apply the updates of agents; called for tasks of any kind."""
-        if not self._sent:
-            return
         for uid, state, info in updates:
-            call = self._sent.get(uid)
+            call = self.sent.get(uid)
             if call is None:
                 continue
             if state == states.TMGR_STAGING_OUTPUT_PENDING:
@@ -122,7 +120,7 @@ class PilotCalls:
         """End the calls to a pilot that became final; `results` are the updates that its agent could not deliver."""
         for call in [call for call in self._unsent if call.place is pilot]:
             call.failed(ended(pilot))
-        left = {uid: call for uid, call in self._sent.items() if call.place is pilot}
+        left = {uid: call for uid, call in self.sent.items() if call.place is pilot}
         found = [update for update in results if update.uid in left]
         found += [Update(uid, states.FAILED, {'exception': ended(pilot)})
                   for uid in left.keys() - {update.uid for update in found}]
@@ -133,7 +131,7 @@ class PilotCalls:
     def restore(self, known: Iterable[KnownTask], pilots: Mapping[str, Pilot]) -> None:
         """Forget the calls of an earlier application, which have no caller any more, when they are final."""
         for task in known:
-            call = self._sent[task.uid] = Call(task.uid, pilots.get(task.pilot), task.uid, {})
+            call = self.sent[task.uid] = Call(task.uid, pilots.get(task.pilot), task.uid, {})
             if call.place is None or call.place.state in states.FINAL:
                 self._engine.connection.update_tasks([Update(task.uid, states.FAILED)])
                 self._end(call, states.FAILED, {})
@@ -190,18 +188,18 @@ class PilotCalls:
                 self._send(call, call.place)
 
     def _send(self, call: Call, place: Pilot) -> None:
-        self._sent[call.uid] = call
+        self.sent[call.uid] = call
         self._engine.connection.insert_batch(place.uid, Batch.of([(call.uid, call.description)]), OWNER)
         if call.description['mode'] == PILOT_RPC:   # overtakes tasks whose delivery is suspended
             self._engine.connection.command(place.uid, {
                 'cmd': 'call', 'task': {**call.description, 'uid': call.uid}})
 
     def _cancel(self, call: Call) -> None:
-        if call.uid in self._sent and call.place is not None:
+        if call.uid in self.sent and call.place is not None:
             self._engine.connection.command(call.place.uid, {'cmd': 'cancel_tasks', 'uids': [call.uid]})
 
     def _end(self, call: Call, state: str, info: Mapping[str, Any]) -> None:
-        del self._sent[call.uid]
+        del self.sent[call.uid]
         self._engine.connection.forget_tasks([call.uid])
         call.ended(state, info)
 

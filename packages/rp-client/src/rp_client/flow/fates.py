@@ -57,12 +57,16 @@ def _is_restartable(task: Task) -> bool:
     return task._common.restartable and RetryRules(task._sparse()).restarts(PILOT)
 
 
+BACK = (states.AGENT_SCHEDULING, states.AGENT_EXECUTING)
+"""The states in which an agent returns a task, before or after it was started."""
+
+
 class Draining:
     """The drained pilots and partitions of one task manager, by uid, and the tasks that are waited for there."""
 
     def __init__(self) -> None:
         self.places: set[str] = set()
-        self._awaited: list[tuple[set[str], Future[None]]] = []
+        self.awaited: list[tuple[set[str], Future[None]]] = []
 
     def begin(self, pilots: Iterable[Pilot]) -> set[str]:
         """Add pilots, and return the uids of these and of their partitions."""
@@ -78,31 +82,29 @@ class Draining:
         """Give `drained` a result when these tasks have left, except those that run until they are stopped."""
         uids = {task.uid for task in tasks if task._common.mode not in SERVICE_MODES}
         if uids:
-            self._awaited.append((uids, drained))
+            self.awaited.append((uids, drained))
         else:
             drained.set_result(None)
 
     def opened(self, chunk: str, tasks: Iterable[Task]) -> None:
         """Wait for the tasks of a chunk instead of the chunk."""
-        for uids, _ in self._awaited:
+        for uids, _ in self.awaited:
             if chunk in uids:
                 uids.remove(chunk)
                 uids.update([task.uid for task in tasks])
 
     def left(self, tasks: Iterable[Task]) -> None:
         """Note tasks that are final, or bound to no pilot any more."""
-        if not self._awaited:
-            return
         gone = [task.uid for task in tasks]
-        for uids, drained in list(self._awaited):
+        for uids, drained in list(self.awaited):
             uids.difference_update(gone)
             if not uids:
-                self._awaited.remove((uids, drained))
+                self.awaited.remove((uids, drained))
                 drained.set_result(None)
 
     def close(self) -> None:
         """End all waits."""
-        awaited, self._awaited = self._awaited, []
+        awaited, self.awaited = self.awaited, []
         for _, drained in awaited:
             drained.set_result(None)
 
@@ -115,5 +117,5 @@ def may_move(task: Task) -> bool:
 
 def is_returned(task: Task, state: str, info: Mapping[str, Any] | None) -> bool:
     """Return whether this update, or record, says that the pilot of a task has returned it, before or after a start."""
-    return (state in (states.AGENT_SCHEDULING, states.AGENT_EXECUTING) and info is not None
+    return (state in BACK and info is not None
             and task._place is not None and info.get(RETURNED) == task._place and task.state not in states.FINAL)

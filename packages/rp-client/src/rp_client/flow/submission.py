@@ -19,6 +19,7 @@ from rp_api.raptor_defaults import complete
 from rp_api.staging.directive import expand
 from rp_api.staging.location import acts_on_client
 from rp_api.staging.run import check_locations
+from rp_api.task_modes import RAPTOR_MODES
 from rp_api.wire import codec
 from rp_client.common_description import LOOKED_AT, NOTHING, CommonDescription, listed
 from rp_client.flow.parameters import Parameters
@@ -27,7 +28,6 @@ from rp_client.ids import chosen
 DESCRIPTION_MAX_BYTES = 16 << 20
 """Bytes of a task description at most."""
 
-_RAPTOR = (c.RAPTOR_MASTER, c.RAPTOR_WORKER)
 _BY_AGENT = (c.TASK_EXECUTABLE, c.TASK_SERVICE, c.AGENT_SERVICE)
 
 _ALONE = LOOKED_AT | {names.CONTAINER, names.NAMED_ENV, names.SERVICE, names.INFO_PATTERN, names.METHOD}
@@ -92,7 +92,7 @@ class Packing:
         self._like = None
         # staging directives differ between tasks in their uids
         staged = sparse.get(names.INPUT_STAGING) or sparse.get(names.OUTPUT_STAGING)
-        if self._common.mode not in _RAPTOR and not staged and type(description) is TaskDescription:
+        if self._common.mode not in RAPTOR_MODES and not staged and type(description) is TaskDescription:
             self._like = dict(dict.items(description))
             self._has_arguments = bool(self._like.get(names.ARGS) or self._like.get(names.KWARGS))
         return self._common, NOTHING
@@ -109,14 +109,14 @@ def verified(description: TaskDescription, uid: str) -> TaskDescription:
     checked = description if isinstance(description, TaskDescription) else TaskDescription(description)
     checked.check()
     mode = checked.mode
-    if mode in _RAPTOR:
+    if mode in RAPTOR_MODES:
         checked = TaskDescription(checked)
         complete(checked)
     elif mode not in _BY_AGENT and not checked.raptor_id:
         raise DescriptionError(f'TaskDescription.raptor_id of {uid} is not set, but tasks of mode {mode!r} are run by '
                                'RAPTOR workers: set the uid of a RAPTOR master, or "*" for any')
     for name in (names.SERVICES, names.NAMED_ENV):
-        if dict.get(checked, name) and mode not in (*_BY_AGENT, *_RAPTOR):
+        if dict.get(checked, name) and mode not in (*_BY_AGENT, *RAPTOR_MODES):
             raise DescriptionError(f'TaskDescription.{name} of {uid} is {checked[name]!r}, but tasks of mode {mode!r} '
                                    f'run in RAPTOR workers: set {name} of their worker or master')
     return checked

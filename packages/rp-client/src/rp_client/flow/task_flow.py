@@ -19,10 +19,11 @@ from rp_api.batch import Batch
 from rp_api.coordination.contract import BULK, UNBOUND, KnownTask, Update
 from rp_api.failures.kinds import CANCELED, DEPENDENCY, PILOT
 from rp_api.failures.losses import DEATH, END, LOST, suspicion
+from rp_api.task_modes import RAPTOR_MODES
 from rp_client.cache.tasks import Hit, TaskCache
 from rp_client.engine.tracker import Change, Tracker
 from rp_client.flow.chunk_flow import ChunkFlow, messages, uids_of
-from rp_client.flow.fates import Draining, Fate, fate, is_ended_by_user, is_returned, is_unstarted, may_move
+from rp_client.flow.fates import BACK, Draining, Fate, fate, is_ended_by_user, is_returned, is_unstarted, may_move
 from rp_client.flow.no_pilot import PilotWatch
 from rp_client.pilot import Pilot
 from rp_client.raptor import RaptorMaster
@@ -70,6 +71,7 @@ class TaskFlow:
         self._input = staging_input
         self._output = staging_output
         self._cache = cache
+        self._caches = False   # whether a task may have a cached result, or be one that such results depend on
         self._pilot_watch = pilot_watch
         self._outbox: dict[Pilot | None, dict[str, Task]] = {}   # None: for no pilot yet
         self.sent = 0
@@ -109,7 +111,9 @@ class TaskFlow:
 
     def _look_up(self, tasks: list[Task]) -> None:
         """Schedule new tasks, except for those with a cached result."""
-        ready = self._cache.look_up(tasks)
+        self._caches = self._caches or any(
+            common.cache or common.mode in RAPTOR_MODES for common in {task._common for task in tasks})
+        ready = self._cache.look_up(tasks) if self._caches else tasks
         self._schedule_soon(ready)
         if len(ready) < len(tasks):
             self._keep([task for task in tasks if task._common.cache])
@@ -246,11 +250,13 @@ class TaskFlow:
     def update(self, updates: Sequence[Change]) -> None:
         """Apply the updates of agents."""
         self.chunks.answers(updates)
-        self._cache.ending(updates)
+        if self._caches:
+            self._cache.ending(updates)
         changes = self._tracker.apply(updates)
-        self._returned([task for task, state, info in updates if info and is_returned(task, state, info)])
+        self._returned([task for task, state, info in updates
+                        if info and state in BACK and is_returned(task, state, info)])
         by_state = _by_state(changes)
-        if states.AGENT_EXECUTING in by_state:
+        if self._caches and states.AGENT_EXECUTING in by_state:
             self._cache.started(by_state[states.AGENT_EXECUTING])
         if self._scheduling.counting:
             self._scheduling.left([task.uid for state, tasks in by_state.items()
@@ -317,6 +323,7 @@ class TaskFlow:
         if task._pilot is not None:
             self._bound_before[task._pilot.uid] = task._pilot._whole.uid
         self._scheduling.know(task)
+        self._caches = True
         self._cache.restore(task, known.told)
         if task.state in states.FINAL:
             self._tracer.record('advance', task.uid, task.state)   # it may have ended without an application
@@ -616,8 +623,10 @@ class TaskFlow:
                 uids = [task.uid for task in reached[state]]
                 self._tracer.record_bulk('advance', [task.uid for task in reached[state] if task._traced], state)
                 self._output.ended(reached[state], state)
-                self._cache.ended(reached[state], state)
-                self._draining.left(reached[state])
+                if self._caches:
+                    self._cache.ended(reached[state], state)
+                if self._draining.awaited:
+                    self._draining.left(reached[state])
                 self._cancelled.difference_update(uids)
 
 

@@ -164,7 +164,7 @@ class TaskScheduling(ClientComponent):
 
     def orphans(self) -> list[tuple[Task, str]]:
         """Remove and return tasks that wait for a RAPTOR master that ended without a pilot, with the reason."""
-        orphans = self._followers.orphans() if self._followers else []
+        orphans = self._followers.orphans() if self._followers.waiting else []
         if orphans:
             self._count()
         return orphans
@@ -175,7 +175,8 @@ class TaskScheduling(ClientComponent):
 
     def without_master(self, tasks: Iterable[Task]) -> list[Task]:
         """Return one task for each RAPTOR master that tasks request and that was not submitted."""
-        return self._followers.without_master(tasks)
+        theirs = [task for task in tasks if task._common.raptor_id]
+        return self._followers.without_master(theirs) if theirs else []
 
     def wanted_pilot(self, uid: str) -> str:
         """Return the pilot that a task waits for; empty if it does not wait, or for any pilot."""
@@ -249,13 +250,13 @@ class TaskScheduling(ClientComponent):
 
     def waiting(self) -> list[Task]:
         """Return the tasks that wait for a pilot."""
-        return [self._tasks[request.uid] for request in self._scheduler.waiting] + self._followers.waiting
+        return [*(self._tasks[request.uid] for request in self._scheduler.waiting), *self._followers.waiting.values()]
 
     def forget(self, uids: Iterable[str]) -> list[Task]:
         """Remove waiting tasks, and return those that were waiting."""
         wanted = list(uids)
         forgotten = [self._tasks[uid] for uid in self._scheduler.forget(wanted)]
-        if self._followers:
+        if self._followers.waiting:
             forgotten += [task for task in map(self._followers.forget, wanted) if task is not None]
         self._count()
         return forgotten
@@ -280,11 +281,11 @@ class TaskScheduling(ClientComponent):
         self._count()
         if tasks:
             self.forward(tasks)
-        if tasks and self._followers:
+        if tasks and self._followers.waiting:
             self._follow(self._followers.ready())
 
     def _count(self) -> None:
-        waiting = len(self._scheduler.waiting) + len(self._followers)
+        waiting = len(self._scheduler.waiting) + len(self._followers.waiting)
         if waiting != self._waiting:
             self._waiting = waiting
             self._on_waiting(waiting)

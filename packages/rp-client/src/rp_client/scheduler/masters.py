@@ -24,16 +24,8 @@ class Followers:
     def __init__(self, tasks: Mapping[str, Task]) -> None:
         self._tasks = tasks
         self._masters: dict[str, RaptorMaster] = {}
-        self._waiting: dict[str, Task] = {}
+        self.waiting: dict[str, Task] = {}   # by uid
         self._next = 0
-
-    @property
-    def waiting(self) -> list[Task]:
-        """The waiting tasks."""
-        return list(self._waiting.values())
-
-    def __len__(self) -> int:
-        return len(self._waiting)
 
     def know(self, task: Task) -> None:
         """Register a task if it is a master."""
@@ -56,34 +48,34 @@ class Followers:
         placed = []
         for (pilot, _), mine in found.items():
             if pilot is None:
-                self._waiting.update((task.uid, task) for task in mine)
+                self.waiting.update((task.uid, task) for task in mine)
             else:
                 placed.append((pilot, mine))
         return placed
 
     def ready(self) -> list[tuple[str, list[Task]]]:
         """Remove and return waiting tasks whose master is bound now, in rows after the uid of its pilot."""
-        waiting, self._waiting = self._waiting, {}
+        waiting, self.waiting = self.waiting, {}
         return self.place(waiting.values())
 
     def forget(self, uid: str) -> Task | None:
         """Remove and return a waiting task; None if it does not wait."""
-        return self._waiting.pop(uid, None)
+        return self.waiting.pop(uid, None)
 
     def orphans(self) -> list[tuple[Task, str]]:
         """Remove and return waiting tasks whose master ended without a pilot, or is no master, with the reason."""
         found = []
-        for task in list(self._waiting.values()):
+        for task in list(self.waiting.values()):
             raptor_id = task._common.raptor_id
             if self.is_no_master(raptor_id):
-                del self._waiting[task.uid]
+                del self.waiting[task.uid]
                 found.append((task, f'raptor_id of {task.uid} is {raptor_id}, which is not a RAPTOR master: its mode '
                                     f'is {self._tasks[raptor_id]._common.mode!r}'))
                 continue
             masters = list(self._masters.values()) if raptor_id == ANY else [self._masters.get(raptor_id)]
             ended = [master for master in masters if master is not None and master.state in states.FINAL]
             if ended and len(ended) == len(masters):
-                del self._waiting[task.uid]
+                del self.waiting[task.uid]
                 found.append((task, f'{ended[-1].uid} has ended before it ran the task: {ended[-1].exception}'))
         return found
 
@@ -115,7 +107,7 @@ class Followers:
         found = {}
         for common, row in groupby(tasks, lambda task: task._common):
             raptor_id = common.raptor_id
-            if raptor_id and raptor_id not in found and not self._named(raptor_id):
+            if raptor_id not in found and not self._named(raptor_id):
                 task = next((task for task in row if task.state not in states.FINAL), None)
                 if task is not None:
                     found[raptor_id] = task
