@@ -97,7 +97,7 @@ MOST_MODULES = 20
 
 CIRCLES: dict[str, set[str]] = {
     'rp_profiling': {'read.align', 'read.trace'},
-    'rp_api': {f'staging.{name}' for name in ('directive', 'files', 'protocol', 'remote')},
+    'rp_api': set(),
     'rp_client': {'joined', 'restore', 'session', 'successor', 'stager.base', 'stager.elsewhere'},
     'rp_agent': {'scheduler.slotcheck', 'scheduler.slotmap'},
     'rp_raptor': {f'rank.{name}' for name in ('async_calls', 'calls', 'modes', 'rank', 'trace', 'worker')}}

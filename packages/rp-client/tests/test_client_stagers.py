@@ -403,12 +403,12 @@ ODD = [RecursionError('too deep'), MemoryError(), UnicodeEncodeError('utf-8', '\
 def test_odd_error_fails_its_own_task(site: Site, monkeypatch: pytest.MonkeyPatch, error: Exception,
                                       where: str) -> None:
     """Where one task is concerned, others of the same bulk are not; where all are, all fail, and nothing is raised."""
-    import rp_api.staging.files as files
+    from rp_api.staging.run import attempt
 
     def raising(*arguments: Any, **named: Any) -> Any:
         if where.endswith('Sandboxes') or str(arguments[1]).endswith('odd'):
             raise error
-        return files.attempt(*arguments, **named)
+        return attempt(*arguments, **named)
 
     monkeypatch.setattr(where, raising)
     for name in ('odd', 'fine'):
@@ -427,12 +427,12 @@ def test_odd_error_fails_its_own_task(site: Site, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize('error', ODD, ids=lambda error: type(error).__name__)
 def test_odd_error_fails_the_output_of_its_own_task(site: Site, monkeypatch: pytest.MonkeyPatch,
                                                     error: Exception) -> None:
-    import rp_api.staging.files as files
+    from rp_api.staging.run import attempt
 
     def raising(*arguments: Any, **named: Any) -> Any:
         if str(arguments[1]).endswith('odd'):
             raise error
-        return files.attempt(*arguments, **named)
+        return attempt(*arguments, **named)
 
     monkeypatch.setattr('rp_api.staging.run.attempt', raising)
     ended = [site.ended(f'task.{name}', output_staging=name, cleanup=True) for name in ('odd', 'fine')]

@@ -17,6 +17,7 @@ from rp_api import constants
 from rp_api.errors import DescriptionError, attribute_type_error, unknown_attribute
 from rp_api.record import suggestion
 from rp_api.staging import protocol
+from rp_api.staging.files import has_wildcard
 
 
 class Directive(TypedDict):
@@ -56,11 +57,6 @@ def expand(directives: Any, counter: Iterator[int] | None = None) -> list[Direct
 def describe(sd: Mapping[str, Any]) -> str:
     """Return the directive as one line of text for messages, without secrets: `Transfer client:///a > task:///b`."""
     return protocol.masked(f'{sd["action"]} {sd["source"]} > {sd["target"]}')
-
-
-def has_wildcard(name: str) -> bool:
-    """Return whether the name may be a pattern for several files."""
-    return any(character in name for character in '*?[')
 
 
 def _expand(directive: Any, counter: Iterator[int]) -> Directive:

@@ -18,46 +18,12 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rp_api.constants import CREATE_PARENTS, NON_FATAL
-from rp_api.errors import StagingError
-from rp_api.staging.directive import Directive, describe, has_wildcard
-from rp_api.staging.protocol import masked, performer
-
-# errors that concern the target, whichever of the two files the system names
-_TARGET_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
 _numbers = itertools.count()
 
 
-def perform(sd: Directive, source: str, target: str) -> str:
-    """Perform a directive, and return the path of the result (with wildcards, the target directory).
-
-    `source` and `target` are the resolved paths of the directive. Raise a StagingError with the directive, the affected
-    path, and the reason.
-    """
-    with explained(sd, target):
-        return performer(sd['action'], source, target).stage(source, target, bool(sd['flags'] & CREATE_PARENTS))
-
-
-def attempt(sd: Directive, source: str, target: str) -> StagingError | None:
-    """Like `perform`, but return the error if the directive is flagged NON_FATAL, and None on success."""
-    try:
-        perform(sd, source, target)
-    except StagingError as error:
-        if sd['flags'] & NON_FATAL:
-            return error
-        raise
-    return None
-
-
-@contextmanager
-def explained(sd: Directive, target: str) -> Iterator[None]:
-    """Convert OSErrors to StagingErrors."""
-    try:
-        yield
-    except OSError as error:
-        at_target = error.errno in _TARGET_ERRORS or error.filename is None
-        path = target if at_target else os.fsdecode(error.filename)
-        raise StagingError(describe(sd), masked(path), masked(error.strerror or str(error))) from error
+def has_wildcard(name: str) -> bool:
+    """Return whether the name may be a pattern for several files."""
+    return any(character in name for character in '*?[')
 
 
 def fault(number: int, path: str, reason: str = '') -> OSError:

@@ -7,15 +7,18 @@ entry point is named after, a `Transport` serves the URLs of its schemes in all 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import ClassVar
 
 from rp_api.constants import COPY, DOWNLOAD, LINK, MOVE, STAGING_ACTIONS, TARBALL, TRANSFER
 from rp_api.errors import DescriptionError
 from rp_api.extensions import installed, load
+from rp_api.staging.files import copy, fault, has_wildcard, matches, move, operate, prepare
 
 GROUP = 'radical_pilot.staging_protocols'
 
@@ -122,10 +125,57 @@ class Transport(Protocol):
         raise NotImplementedError
 
     def stage(self, source: str, target: str, parents: bool) -> str:
-        """Bring `source` to `target` by `get` or `put`; see `Protocol.stage`."""
-        from rp_api.staging.remote import fetch, send  # most sessions have no such URLs
+        """Bring `source` to `target` by `get` or `put`; see `Protocol.stage`.
 
-        return fetch(self, source, target, parents) if transport(source) else send(self, source, target, parents)
+        Local files are found, named and replaced as in copies. A source is fetched into a temporary directory beside
+        the target, and moved to the target when it is complete. With wildcards the result is the target directory.
+        """
+        fetched = bool(transport(source))
+        missing = self.missing()
+        if missing:
+            raise fault(errno.ENOSYS, masked(source if fetched else target), missing)
+        return self._fetch(source, target, parents) if fetched else self._send(source, target, parents)
+
+    def _fetch(self, url: str, target: str, parents: bool) -> str:
+        prepare(target, parents)
+        several = self.patterns and has_wildcard(self.name(url))
+        result = target
+        with _temporary(target) as directory:
+            self.get(url, directory)
+            for name in sorted(os.listdir(directory)):
+                path, place = os.path.join(directory, name), os.path.join(target, '') if several else target
+                merged = os.path.isdir(path) and os.path.isdir(target)   # it then holds the temporary directory
+                result = operate(copy if merged else move, path, place, parents)
+        return target if several else result
+
+    def _send(self, source: str, url: str, parents: bool) -> str:
+        found = matches(source)
+        for path in [source] if found is None else found:
+            os.stat(path)   # reports a missing file with its path
+            self.put(path.rstrip('/') or '/', url if found is None else f'{url.rstrip("/")}/', parents)
+        return url
+
+
+@contextmanager
+def _temporary(target: str) -> Iterator[str]:
+    """Provide a directory in the file system of the target; errors with its files are errors with the target."""
+    import tempfile  # most sessions have no such URLs
+
+    from rp_api.staging.trees import remove
+
+    parent = target if os.path.isdir(target) else os.path.dirname(target) or os.curdir
+    try:
+        directory = tempfile.mkdtemp(prefix='.rp.', dir=parent)
+    except OSError as error:
+        raise fault(error.errno or errno.EIO, parent) from error
+    try:
+        yield directory
+    except OSError as error:
+        if str(error.filename).startswith(directory):
+            raise fault(error.errno or errno.EIO, target, error.strerror or '') from error
+        raise
+    finally:
+        remove(directory)
 
 
 def action(name: str) -> str:

@@ -1,22 +1,58 @@
-"""Execution of the staging directives of a task or pilot in sequence, with trace events."""
+"""Execution of staging directives: of one, and of those of a task or pilot in sequence, with trace events."""
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
+from rp_api.constants import CREATE_PARENTS, NON_FATAL
 from rp_api.errors import DescriptionError, StagingError
 from rp_api.logger import logger
 from rp_api.staging.directive import Directive, describe
-from rp_api.staging.files import attempt
 from rp_api.staging.location import Sandboxes, acts_on_client, resolve
-from rp_api.staging.protocol import transport
+from rp_api.staging.protocol import masked, performer, transport
 from rp_api.staging.trees import remove
 from rp_profiling.write.tracer import Tracer
 
 LOG = 'radical.pilot.staging'
 
 _ANYWHERE = Sandboxes(client='/', resource='/', session='/', pilot='/', task='/')
+# errors that concern the target, whichever of the two files the system names
+_TARGET_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+
+
+def perform(sd: Directive, source: str, target: str) -> str:
+    """Perform a directive, and return the path of the result (with wildcards, the target directory).
+
+    `source` and `target` are the resolved paths of the directive. Raise a StagingError with the directive, the affected
+    path, and the reason.
+    """
+    with explained(sd, target):
+        return performer(sd['action'], source, target).stage(source, target, bool(sd['flags'] & CREATE_PARENTS))
+
+
+def attempt(sd: Directive, source: str, target: str) -> StagingError | None:
+    """Like `perform`, but return the error if the directive is flagged NON_FATAL, and None on success."""
+    try:
+        perform(sd, source, target)
+    except StagingError as error:
+        if sd['flags'] & NON_FATAL:
+            return error
+        raise
+    return None
+
+
+@contextmanager
+def explained(sd: Directive, target: str) -> Iterator[None]:
+    """Convert OSErrors to StagingErrors."""
+    try:
+        yield
+    except OSError as error:
+        at_target = error.errno in _TARGET_ERRORS or error.filename is None
+        path = target if at_target else os.fsdecode(error.filename)
+        raise StagingError(describe(sd), masked(path), masked(error.strerror or str(error))) from error
 
 
 def run(uid: str, directives: Iterable[Directive], bases: tuple[str, str], sandboxes: Sandboxes, tracer: Tracer,

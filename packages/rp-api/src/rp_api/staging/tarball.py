@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from rp_api.constants import NON_FATAL, TARBALL
 from rp_api.errors import StagingError
 from rp_api.staging.directive import Directive
-from rp_api.staging.files import explained, fault, is_directory_name, made_directory, matches, replacing
+from rp_api.staging.files import fault, is_directory_name, made_directory, matches, replacing
+from rp_api.staging.run import explained
 from rp_api.staging.trees import Cursor, walk
 
 Accept = Callable[[tarfile.TarInfo], tarfile.TarInfo]

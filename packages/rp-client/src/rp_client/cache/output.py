@@ -10,8 +10,9 @@ from tempfile import TemporaryFile
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rp_api.errors import PilotError
-from rp_api.staging.directive import Directive, has_wildcard
-from rp_api.staging.files import attempt, copy
+from rp_api.staging.directive import Directive
+from rp_api.staging.files import copy, has_wildcard
+from rp_api.staging.run import attempt
 from rp_api.staging.trees import remove
 from rp_api.values import with_files
 from rp_api.wire import codec

@@ -20,8 +20,9 @@ from rp_api.description import task as names
 from rp_api.errors import PilotError, sentence
 from rp_api.loop.offload import Helpers
 from rp_api.staging.directive import Directive
-from rp_api.staging.files import attempt, copy
+from rp_api.staging.files import copy
 from rp_api.staging.location import Sandboxes, other_task, resolve
+from rp_api.staging.run import attempt
 from rp_api.task_modes import RAPTOR_MODES
 from rp_api.values import with_files
 from rp_api.wire import codec
