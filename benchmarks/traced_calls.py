@@ -50,7 +50,7 @@ class Rank:
         self._cursors = cursor.Cursors(place / 'cursors')
         with mock.patch.dict(os.environ, RP_TASK_SANDBOX=directory, RP_TASK_ID='raptor.0000.0000'):
             worker = Silent()
-        self._trace = RankTrace(worker, worker.uid, 0)
+        self._trace = RankTrace(directory, worker._prof, worker.uid, 0)
         self._calls = calls = Calls(worker, str(place), self._trace.recorder)
         self._runner = Runner(self._cursors, 0, calls.functions, calls.run, self._flush, self._park, 0.002,
                               self._trace.recorder)

@@ -100,7 +100,7 @@ CIRCLES: dict[str, set[str]] = {
     'rp_api': set(),
     'rp_client': {'joined', 'restore', 'session', 'successor', 'stager.base', 'stager.elsewhere'},
     'rp_agent': {'scheduler.slotcheck', 'scheduler.slotmap'},
-    'rp_raptor': {f'rank.{name}' for name in ('async_calls', 'calls', 'modes', 'rank', 'trace', 'worker')}}
+    'rp_raptor': set()}
 """Modules that import what imports them, all the same. No other may join them."""
 
 

@@ -60,7 +60,7 @@ def check(tasks: dict[str, Any], ignored: int = 0, ranks: int = 1) -> None:
 PROGRAMS = [('rp_agent.cli', 'main'), ('rp_agent.nodes.sub_agent', 'main'), ('rp_agent.bootstrap.stage_1', 'main'),
             ('rp_api.coordination.hub.main', 'main'), ('rp_api.coordination.service.main', 'main'),
             ('rp_client.launcher.batch.process', 'main'), ('rp_client.cli.program', 'main'),
-            ('rp_raptor.cli', 'master'), ('rp_raptor.worker.manager', 'main'), ('rp_raptor.rank.rank', 'main')]
+            ('rp_raptor.cli', 'master'), ('rp_raptor.worker.manager', 'main'), ('rp_raptor.rank.main', 'main')]
 
 
 class Begun(Exception):

@@ -75,7 +75,7 @@ class Manager:
     def start(self, rank: int = 0, launcher: Launcher | None = None, command: list[str] | None = None,
               environ: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         """Start a rank, or all ranks of a job through a launcher."""
-        command = command or python_program('rp_raptor.rank.rank')
+        command = command or python_program('rp_raptor.rank.main')
         environment = {**os.environ, RUN_VARIABLE: str(self.run_file), RANK_VARIABLE: str(rank),
                        'RP_PILOT_SANDBOX': str(self.directory), 'RP_TASK_ID': 'raptor.0000.0000', **(environ or {})}
         if launcher is not None:

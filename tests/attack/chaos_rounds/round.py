@@ -34,7 +34,7 @@ from chaos_rounds.plan import (
     Plan,
 )
 
-_PROGRAMS = {HUB: HUB_PROGRAM, AGENT: AGENT_PROGRAM, RANK: 'rp_raptor.rank.rank', ANY_OF_RAPTOR: 'rp_raptor',
+_PROGRAMS = {HUB: HUB_PROGRAM, AGENT: AGENT_PROGRAM, RANK: 'rp_raptor.rank.main', ANY_OF_RAPTOR: 'rp_raptor',
              SERVICE: 'sleep 1000'}
 _LOOK = 0.2
 """Seconds between two looks for a process, or at whether the round takes too long."""

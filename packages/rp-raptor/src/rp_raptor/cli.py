@@ -46,7 +46,7 @@ def worker(arguments: Sequence[str] | None = None) -> int:
     """Run the manager of a worker, or a rank, until it ends, and return the exit code."""
     _start_log()
     if RUN in os.environ:   # the launcher of an MPI job over several nodes starts its ranks by the same command
-        from rp_raptor.rank.rank import main as rank
+        from rp_raptor.rank.main import main as rank
 
         return rank()
     from rp_raptor.worker.manager import main

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rp_api import pickles
 from rp_api.errors import DeserializationError
@@ -23,9 +23,6 @@ from rp_raptor.wire import payload
 from rp_raptor.wire.large_calls import LARGE_CALL, opened_call
 from rp_raptor.wire.result_files import ResultFiles
 
-if TYPE_CHECKING:
-    from rp_raptor.rank.worker import Worker
-
 Later = Coroutine[Any, Any, bytes]
 
 _FUNCTION, _CHUNK, _DESCRIBED, _LIKE = b'F', b'C', b'D', b'T'
@@ -37,10 +34,10 @@ class Calls:
     `recorder` gets records of calls within chunks and of asynchronous calls.
     """
 
-    def __init__(self, worker: Worker, directory: str, recorder: CallRecorder) -> None:
+    def __init__(self, worker: modes.Modes, directory: str, recorder: CallRecorder) -> None:
         self.functions = Functions(directory, self._later)
         self._worker = worker
-        self._recorder = recorder
+        self._recorder = worker._rp_recorder = recorder
         self._prepared: dict[bytes, Prepared] = {}
 
     def run(self, call: bytes) -> bytes | Later:

@@ -11,9 +11,9 @@ import base64
 import binascii
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rp_api import states
 from rp_api.by_value.classes import restored
@@ -28,14 +28,17 @@ from rp_raptor.rank.process_end import end_if_forked
 from rp_raptor.rank.variable import Variable
 from rp_raptor.wire.described import write_success
 from rp_raptor.wire.payload import encode_result, encode_success, has_failed
+from rp_raptor.wire.rank_protocol import RANK_VARIABLE
 
 if TYPE_CHECKING:
     import asyncio
 
-    from rp_raptor.rank.worker import Worker
+    from rp_raptor.own_profile import Profile
+    from rp_raptor.rank.recorder import CallRecorder
 
 Function = Callable[..., Any]
-Task = Mapping[str, Any]
+Task = dict[str, Any]
+Dispatcher = Callable[[Task], Any]
 Call = tuple[Function, Sequence[Any], Mapping[str, Any]]
 
 OF_TASK = 'RP_TASK_ID', 'RP_TASK_NAME', 'RP_TASK_SANDBOX'
@@ -54,13 +57,71 @@ _SCALARS = frozenset({int, float, bool, str, bytes, type(None)})   # immutable a
 _LONGEST_KEPT = 16 << 10   # characters of a text whose decoded form is cached
 
 
-def run(worker: Worker, prepared: Prepared, own: Mapping[str, Any], uid: str, sandbox: str,
+class Modes:
+    """The modes of a worker object with their dispatchers, and where its rank records the tasks that it runs."""
+
+    _rp_readers: ClassVar[frozenset[object]] = frozenset()
+    """The functions of dispatchers that do not change the task and pass it on to no one."""
+    _rp_recorder: CallRecorder
+    """The records of the rank, which sets it."""
+
+    def __init__(self) -> None:
+        self.uid = os.environ.get('RP_TASK_ID', '')
+        self._rp_profile: Profile | None = None
+        self._rp_sandbox = os.environ.get('RP_TASK_SANDBOX', '')   # of the worker: calls change the variable
+        self._rp_comm: Any = None
+        self._rp_modes: dict[str, Dispatcher] = {}
+
+    @cached_property
+    def _prof(self) -> Profile:
+        return self._rp_own_profile   # classes of users may have a `_prof` of their own
+
+    @cached_property
+    def _rp_own_profile(self) -> Profile:
+        from rp_raptor.own_profile import WORKER, Profile, worker_detail  # not all objects of this class need it
+
+        name = f'{self.uid or "worker"}.{os.environ.get(RANK_VARIABLE, 0)}'
+        self._rp_profile = Profile(self._rp_sandbox, name, f'{WORKER}.{name}', worker_detail())
+        return self._rp_profile
+
+    def register_mode(self, name: str, dispatcher: Dispatcher) -> None:
+        """Add a mode of tasks.
+
+        Args:
+            name: The mode, as in `TaskDescription.mode`.
+            dispatcher: Runs a task of the mode and returns its outcome; see `Worker`.
+
+        Raises:
+            ValueError: If the mode exists already, or the dispatcher is not callable.
+        """
+        if name in self._rp_modes:
+            raise ValueError(f'mode {name!r} is registered already')
+        if not callable(dispatcher):
+            raise ValueError(f'the dispatcher for mode {name!r} cannot be called: {dispatcher!r}')
+        self._rp_modes[name] = dispatcher
+
+    def get_dispatcher(self, name: str) -> Dispatcher:
+        """Return the dispatcher of a mode.
+
+        Args:
+            name: The mode, as in `TaskDescription.mode`.
+
+        Raises:
+            ValueError: If the worker has no such mode.
+        """
+        dispatcher = self._rp_modes.get(name)
+        if dispatcher is None:
+            raise ValueError(f'mode {name!r} is unknown to this worker, which has {", ".join(self._rp_modes)}')
+        return dispatcher
+
+
+def run(worker: Modes, prepared: Prepared, own: Mapping[str, Any], uid: str, sandbox: str,
         variables: Mapping[str, str]) -> bytes | Coroutine[Any, Any, bytes]:
     """Return the result of a described task as payload, or a coroutine that returns it.
 
     `own` are the attributes in which the task differs from `prepared`; `variables` are added to its environment.
     """
-    task: dict[str, Any] = {'uid': uid, 'sandbox': sandbox, 'task_sandbox_path': sandbox}
+    task: Task = {'uid': uid, 'sandbox': sandbox, 'task_sandbox_path': sandbox}
     around = {**variables, **prepared.variables} if variables else prepared.variables
     directory = sandbox if prepared.in_sandbox else ''
     profile = worker._rp_own_profile
@@ -91,7 +152,7 @@ def run(worker: Worker, prepared: Prepared, own: Mapping[str, Any], uid: str, sa
     return result
 
 
-async def _later(worker: Worker, prepared: Prepared, task: Task, call: Awaitable[Any], around: Mapping[str, str],
+async def _later(worker: Modes, prepared: Prepared, task: Task, call: Awaitable[Any], around: Mapping[str, str],
                  directory: str) -> bytes:
     recorder = worker._rp_recorder
     start, kind = recorder.now(), TASK | ASYNC | INTERRUPTED

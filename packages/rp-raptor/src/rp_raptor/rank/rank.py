@@ -24,8 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import zmq
 
-from rp_api.errors import CoordinationError, PilotError
-from rp_api.system import signals
+from rp_api.errors import CoordinationError
 from rp_api.system.gpus import NO_GPUS
 from rp_api.system.processes import start_time
 from rp_api.transport.keys import KeyPair, make_client
@@ -35,15 +34,13 @@ from rp_profiling.write.calls import PART
 from rp_raptor import definitions
 from rp_raptor.definitions import set_worker_object
 from rp_raptor.errors import CallCanceled, CallTimeout
-from rp_raptor.loading import load_class
 from rp_raptor.objects.reference import set_resolver
 from rp_raptor.rank.calls import Calls, Later
-from rp_raptor.rank.capture import replace_streams, task_environment, traceback_of
+from rp_raptor.rank.capture import replace_streams, task_environment
 from rp_raptor.rank.manager_watch import ManagerWatch
-from rp_raptor.rank.modes import OF_TASK
+from rp_raptor.rank.modes import OF_TASK, Modes
 from rp_raptor.rank.objects import RankObjects
 from rp_raptor.rank.priority import give_way, threads
-from rp_raptor.rank.process_end import end_processes, end_with_threads, exit_code, send_by_value
 from rp_raptor.rank.running import NOTHING, Runner
 from rp_raptor.rank.trace import FLUSH, RankTrace
 from rp_raptor.wire import payload
@@ -55,7 +52,6 @@ from rp_raptor.worker.estimate import span
 
 if TYPE_CHECKING:
     from rp_raptor.rank.async_calls import AsyncCalls
-    from rp_raptor.rank.worker import Worker
 
 _TRACE_FLUSH = int(FLUSH * 1000)   # milliseconds
 _AT_ONCE = int(zmq.NOBLOCK)   # a plain int is much faster
@@ -92,13 +88,12 @@ class Rank:
             'calls': self._run_bulk, 'alone': self._run_alone, 'mpi': self._run_together, 'cancel': self._cancel,
             'stop': self.stop, 'drop': self._objects.drop, 'object': _ignore}
 
-    def serve(self, worker: Worker) -> None:
+    def serve(self, worker: Modes) -> None:
         """Accept calls, which this worker object runs."""
-        worker._rank, worker._ranks, worker._rp_service = self.rank, self.ranks, self
         set_worker_object(worker)
         set_resolver(self._objects.resolve)
         directory = payload.values_directory(os.environ['RP_PILOT_SANDBOX'], self.run.master)
-        self._trace = trace = RankTrace(worker, self.run.worker, self.rank)
+        self._trace = trace = RankTrace(worker._rp_sandbox, worker._rp_own_profile, self.run.worker, self.rank)
         self._calls = calls = Calls(worker, directory, trace.recorder)
         self._runner = Runner(self._cursors, self._place, calls.functions, calls.run, self._flush, self._park,
                               span(len(self.run.numbers)), trace.recorder)
@@ -398,34 +393,3 @@ def connect() -> Rank:
             os.environ[run.device_variable] = ','.join(run.devices[place])
     replace_streams()
     return Rank(run, rank)
-
-
-def main() -> int:
-    """Run a rank of the worker that the environment describes; return the exit code, or end with it."""
-    signals.set_defaults()
-    try:
-        code = _run()
-    except BaseException as error:
-        code = exit_code(error)
-    end_processes()
-    end_with_threads(code)
-    return code
-
-
-def _run() -> int:
-    from rp_raptor.rank.worker import Worker
-
-    rank = connect()
-    try:
-        kind = load_class(rank.run.file, rank.run.class_name, Worker)
-        worker = kind(rank.run.master)
-        worker.start()
-    except PilotError as error:
-        rank.fail(str(error))
-        return 1
-    except Exception as error:
-        rank.fail(f'{rank.run.class_name} cannot be made: {error!r}\n{traceback_of(error)}')
-        return 1
-    send_by_value()
-    worker.join()
-    return 0

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rp_profiling.levels import DEFAULT, FULL
 from rp_profiling.write.calls import CallFile
-from rp_raptor.own_profile import worker_detail
+from rp_raptor.own_profile import Profile, worker_detail
 from rp_raptor.rank.recorder import CallRecorder
-
-if TYPE_CHECKING:
-    from rp_raptor.rank.worker import Worker
 
 FLUSH = 1.0
 """Seconds that events and records stay in memory at most while the rank is between calls: a killed rank loses them."""
@@ -21,13 +16,11 @@ _FLUSH = int(FLUSH * 1e9)
 class RankTrace:
     """The traces of a rank, in the sandbox of its worker: `<worker>.<rank>.prof` and `<worker>.<rank>.calls`."""
 
-    def __init__(self, worker: Worker, uid: str, rank: int) -> None:
-        directory, detail = worker._rp_sandbox, worker_detail()
-        wanted = directory and detail.events in (DEFAULT, FULL)
-        self._profile = worker._rp_own_profile
+    def __init__(self, directory: str, profile: Profile, uid: str, rank: int) -> None:
+        wanted = directory and worker_detail().events in (DEFAULT, FULL)
+        self._profile = profile
         self._file = CallFile(directory, uid, rank) if wanted else None
         self.recorder = CallRecorder(self._file.write if self._file else None)
-        worker._rp_recorder = self.recorder
         self._profile.open()
         self.flush()
 

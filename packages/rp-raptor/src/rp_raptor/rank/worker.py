@@ -12,25 +12,18 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rp_api.constants import TASK_EVAL, TASK_EXEC, TASK_FUNCTION, TASK_METHOD, TASK_PROC, TASK_SHELL
 from rp_raptor import definitions
 from rp_raptor.definitions import find_method
 from rp_raptor.rank import modes
 from rp_raptor.rank.capture import captured
-from rp_raptor.wire.rank_protocol import RANK_VARIABLE, RUN_VARIABLE
-
-if TYPE_CHECKING:
-    from rp_raptor.own_profile import Profile
-    from rp_raptor.rank.recorder import CallRecorder
-
-Task = dict[str, Any]
-Dispatcher = Callable[[Task], Any]
+from rp_raptor.rank.modes import Modes, Task
+from rp_raptor.wire.rank_protocol import RUN_VARIABLE
 
 
-class Worker:
+class Worker(Modes):
     """The base class of workers: runs calls in a rank.
 
     `register_mode` adds modes, and the methods `_dispatch_func` and so on can be overridden. A dispatcher takes a task
@@ -52,17 +45,14 @@ class Worker:
     """True if the ranks are an MPI job."""
 
     def __init__(self, manager: str | None = None, rank: int | None = None, raptor_id: str | None = None) -> None:
-        self.uid = self._uid = os.environ.get('RP_TASK_ID', '')
+        super().__init__()
+        self._uid = self.uid
         self._manager = manager
         self._raptor_id = raptor_id or ''
         self._rank = rank or 0
         self._ranks = 1
         self._log = logging.getLogger(f'radical.pilot.{self.uid or "worker"}')
-        self._rp_profile: Profile | None = None
-        self._rp_sandbox = os.environ.get('RP_TASK_SANDBOX', '')   # of the worker: calls change the variable
-        self._rp_comm: Any = None
         self._rp_service: Any = None   # the rank, or the manager
-        self._rp_modes: dict[str, Dispatcher] = {}
         for mode, dispatcher in ((TASK_FUNCTION, self._dispatch_func), (TASK_METHOD, self._dispatch_meth),
                                  (TASK_EVAL, self._dispatch_eval), (TASK_EXEC, self._dispatch_exec),
                                  (TASK_PROC, self._dispatch_proc), (TASK_SHELL, self._dispatch_shell)):
@@ -72,18 +62,6 @@ class Worker:
         self._rp_namespace: dict[str, Any] = {'__name__': 'worker'} if ours else vars(module)
         for known in (os, sys, time):   # code of RADICAL-Pilot's applications finds them
             self._rp_namespace.setdefault(known.__name__, known)
-
-    @cached_property
-    def _prof(self) -> Profile:
-        return self._rp_own_profile   # classes of users may have a `_prof` of their own
-
-    @cached_property
-    def _rp_own_profile(self) -> Profile:
-        from rp_raptor.own_profile import WORKER, Profile, worker_detail  # not all objects of this class need it
-
-        name = f'{self.uid or "worker"}.{os.environ.get(RANK_VARIABLE, 0)}'
-        self._rp_profile = Profile(self._rp_sandbox, name, f'{WORKER}.{name}', worker_detail())
-        return self._rp_profile
 
     def start(self) -> None:
         """Connect to the manager; `join` runs the calls.
@@ -96,16 +74,12 @@ class Worker:
         if RUN_VARIABLE in os.environ:
             from rp_raptor.rank.rank import connect
 
-            self._rp_service = connect()
-            self._rp_service.serve(self._rp_handler())
+            self._rp_service = rank = connect()
+            handler = self._rp_handler()
+            handler._rank, handler._ranks, handler._rp_service = rank.rank, rank.ranks, rank
+            rank.serve(handler)
         else:
             self._rp_service = _Script(self._raptor_id, type(self).uses_mpi)
-
-    @cached_property
-    def _rp_recorder(self) -> CallRecorder:
-        from rp_raptor.rank.recorder import CallRecorder  # a rank sets its own
-
-        return CallRecorder(None)
 
     def join(self) -> None:
         """Run calls until the worker ends.
@@ -126,36 +100,6 @@ class Worker:
         """End after the running call."""
         if self._rp_service is not None:
             self._rp_service.stop()
-
-    def register_mode(self, name: str, dispatcher: Dispatcher) -> None:
-        """Add a mode of tasks.
-
-        Args:
-            name: The mode, as in `TaskDescription.mode`.
-            dispatcher: Runs a task of the mode and returns its outcome; see the class.
-
-        Raises:
-            ValueError: If the mode exists already, or the dispatcher is not callable.
-        """
-        if name in self._rp_modes:
-            raise ValueError(f'mode {name!r} is registered already')
-        if not callable(dispatcher):
-            raise ValueError(f'the dispatcher for mode {name!r} cannot be called: {dispatcher!r}')
-        self._rp_modes[name] = dispatcher
-
-    def get_dispatcher(self, name: str) -> Dispatcher:
-        """Return the dispatcher of a mode.
-
-        Args:
-            name: The mode, as in `TaskDescription.mode`.
-
-        Raises:
-            ValueError: If the worker has no such mode.
-        """
-        dispatcher = self._rp_modes.get(name)
-        if dispatcher is None:
-            raise ValueError(f'mode {name!r} is unknown to this worker, which has {", ".join(self._rp_modes)}')
-        return dispatcher
 
     def get_master(self) -> Any:
         """Return the master's handle; its `run_task(description)` runs a task and returns it as a dict when done."""

@@ -314,7 +314,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print('usage: radical-pilot-raptor-worker FILE CLASS RAPTOR_ID   (FILE may be empty)', file=sys.stderr)
         return 2
     file, class_name, master = arguments
-    return _run(master, python_program('rp_raptor.rank.rank'), lambda: needs_mpi(file, class_name), file, class_name)
+    return _run(master, python_program('rp_raptor.rank.main'), lambda: needs_mpi(file, class_name), file, class_name)
 
 
 def run_script(master: str, mpi: bool) -> int:
