@@ -12,7 +12,7 @@ from experiments.workloads import MEAN
 from rp_profiling.analyse.utilisation import Analysis
 from rp_profiling.draw.pictures import COLOURS, all_pictures
 from rp_profiling.draw.plot import draw
-from rp_profiling.read.trace import read_trace
+from rp_profiling.read.session import read_trace
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

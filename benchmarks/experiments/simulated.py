@@ -12,7 +12,8 @@ from rp_client.simulation import Model, simulate
 from rp_profiling.analyse.durations import durations, moments
 from rp_profiling.analyse.utilisation import Analysis
 from rp_profiling.read.columns import TICKS
-from rp_profiling.read.trace import NEVER, Trace, read_trace
+from rp_profiling.read.session import read_trace
+from rp_profiling.read.trace import NEVER, Trace
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ INTERFACE = {f'rp_client.{name}' for name in (
 MOST_MODULES = 20
 
 CIRCLES: dict[str, set[str]] = {
-    'rp_profiling': {'read.align', 'read.trace'},
+    'rp_profiling': set(),
     'rp_api': set(),
     'rp_client': {'joined', 'restore', 'session', 'successor', 'stager.base', 'stager.elsewhere'},
     'rp_agent': {'scheduler.slotcheck', 'scheduler.slotmap'},

@@ -13,7 +13,7 @@ from rp_client.simulation import Cost, Model, Platform, Result, Workload, simula
 from rp_client.simulation.calls import Calls, simulate_calls
 from rp_profiling.analyse.utilisation import Analysis
 from rp_profiling.check import check_session
-from rp_profiling.read.trace import read_trace
+from rp_profiling.read.session import read_trace
 from rp_profiling.write.virtual import EPOCH
 
 DVMS: dict[str, Any] = {'launch_method': 'PRTE', 'launchers': 4}

@@ -13,7 +13,8 @@ from rp_client.cli.program import main
 from rp_client.simulation import Cost, Model, Platform, Workload, list_models, load_model, simulate
 from rp_profiling.analyse.utilisation import Analysis
 from rp_profiling.check import check_session
-from rp_profiling.read.trace import Trace, read_trace
+from rp_profiling.read.session import read_trace
+from rp_profiling.read.trace import Trace
 
 ROOT = Path(__file__).parents[2]
 

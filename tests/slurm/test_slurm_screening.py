@@ -13,7 +13,7 @@ from slurm_cluster import SlurmCluster
 
 from rp_profiling.check import check_session
 from rp_profiling.read.calls import read_calls
-from rp_profiling.read.trace import read_trace
+from rp_profiling.read.session import read_trace
 
 PROGRAM = Path(__file__).parents[2] / 'examples/screening/screening.py'
 CORES = 15   # with that of the master, all of two nodes

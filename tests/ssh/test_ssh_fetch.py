@@ -16,7 +16,7 @@ from remote_slurm import Remote
 from ssh_hosts import SshHosts, ssh_server
 
 import radical.pilot as rp
-from rp_profiling.read.trace import read_trace
+from rp_profiling.read.session import read_trace
 
 
 @contextmanager

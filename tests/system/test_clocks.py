@@ -13,7 +13,7 @@ from conftest import pilot_description, traces_in_order
 import radical.pilot as rp
 from rp_profiling.read.align import parse_sync
 from rp_profiling.read.profile import read_profile
-from rp_profiling.read.trace import read_trace
+from rp_profiling.read.session import read_trace
 
 SOURCE = Path(__file__).with_name('other_host.c')
 

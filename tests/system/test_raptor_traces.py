@@ -19,7 +19,7 @@ from rp_profiling.calls import Calls, figures, read_calls
 from rp_profiling.check import check_session
 from rp_profiling.read.calls import read_file
 from rp_profiling.read.files import profiles_below
-from rp_profiling.read.trace import read_trace
+from rp_profiling.read.session import read_trace
 from rp_profiling.write.calls import DONE, FAILED, RECORD
 
 EVENTS = ('task_start', 'task_run_start', 'task_run_ok', 'exec_start', 'rank_start', 'rank_stop', 'exec_stop',

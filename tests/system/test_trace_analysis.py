@@ -15,7 +15,7 @@ from conftest import Run
 import radical.pilot as rp
 from rp_profiling.analyse.utilisation import Analysis
 from rp_profiling.check import check_session
-from rp_profiling.read.trace import read_trace
+from rp_profiling.read.session import read_trace
 
 TASKS = 12
 

@@ -18,7 +18,7 @@ from rp_profiling.catalogue import LEFT_OUT
 from rp_profiling.check import check_session
 from rp_profiling.read.files import profiles_below
 from rp_profiling.read.profile import read_profile
-from rp_profiling.read.trace import read_trace
+from rp_profiling.read.session import read_trace
 
 CORES = 4
 TASKS = 6

@@ -19,7 +19,8 @@ from rp_profiling.draw.pictures import all_pictures, thinned
 from rp_profiling.draw.plot import save
 from rp_profiling.read.description import Description, read_description
 from rp_profiling.read.profile import read_profile
-from rp_profiling.read.trace import Trace, read_trace
+from rp_profiling.read.session import read_trace
+from rp_profiling.read.trace import Trace
 from rp_profiling.write import slots
 
 
@@ -75,7 +76,7 @@ def test_each_table_needs_its_own_library_only(tmp_path: Path) -> None:
             import sys
             sys.modules['{other}'] = None
             from rp_profiling.analyse.durations import {function}
-            from rp_profiling.read.trace import read_trace
+            from rp_profiling.read.session import read_trace
             print(len({function}(read_trace(sys.argv[1]))))"""), directory], capture_output=True, text=True, timeout=55)
         assert (done.stdout, done.stderr) == ('1\n', '')
 

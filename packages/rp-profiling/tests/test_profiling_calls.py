@@ -16,7 +16,7 @@ from rp_profiling.calls import Calls, concurrency, durations, figures, rate, rea
 from rp_profiling.check import check_trace
 from rp_profiling.draw.call_pictures import call_pictures
 from rp_profiling.read.calls import read_file
-from rp_profiling.read.trace import read_trace
+from rp_profiling.read.session import read_trace
 from rp_profiling.write.calls import ASYNC, DONE, END, FAILED, HEAD, INTERRUPTED, MAGIC, PART, TASK, CallFile
 from rp_profiling.write.tracer import Tracer
 

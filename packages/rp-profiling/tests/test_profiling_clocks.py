@@ -10,7 +10,7 @@ from traced_session import START, events_of, uid_of, write_session
 from rp_profiling.check import check_trace
 from rp_profiling.read.align import parse_sync
 from rp_profiling.read.profile import read_profile
-from rp_profiling.read.trace import read_trace
+from rp_profiling.read.session import read_trace
 from rp_profiling.write import host_clock
 from rp_profiling.write.host_clock import SAME, HostClock, Reading
 from rp_profiling.write.tracer import Tracer

@@ -21,7 +21,7 @@ from rp_profiling.draw.report import summary
 from rp_profiling.levels import DEFAULT, FULL, OFF, STATES
 from rp_profiling.read.files import text_of
 from rp_profiling.read.profile import read_profile
-from rp_profiling.read.trace import read_trace
+from rp_profiling.read.session import read_trace
 from rp_profiling.write.detail import USUAL, Detail, chosen, switches
 from rp_profiling.write.tracer import HEADER, Tracer
 

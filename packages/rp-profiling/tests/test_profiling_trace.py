@@ -15,7 +15,8 @@ from rp_profiling.read import align
 from rp_profiling.read.columns import TICKS, Columns
 from rp_profiling.read.match import group
 from rp_profiling.read.names import Names
-from rp_profiling.read.trace import NEVER, read_trace
+from rp_profiling.read.session import read_trace
+from rp_profiling.read.trace import NEVER
 
 
 def read(text: str) -> Columns:

@@ -58,7 +58,7 @@ def _directory(session: str) -> Path:
 
 
 def _read(options: argparse.Namespace) -> Trace:
-    from rp_profiling.read.trace import read_trace
+    from rp_profiling.read.session import read_trace
 
     found = read_trace(_directory(options.session), options.sandbox)
     if not any(found.places):

@@ -1,4 +1,4 @@
-"""The public names of `rp_profiling.read.trace`."""
+"""The public names for reading a trace."""
 
+from rp_profiling.read.session import read_trace as read_trace
 from rp_profiling.read.trace import Trace as Trace
-from rp_profiling.read.trace import read_trace as read_trace

@@ -32,7 +32,7 @@ def get_session_profile(sid: str, src: str | None = None) -> tuple[list[Event], 
     type. A transition to a state is an event `state`, and occurs once. Events that durations start or stop at, and that
     the traces lack, are added: see `rp_api.analytics.completion`.
     """
-    from rp_profiling.read.trace import read_trace
+    from rp_profiling.read.session import read_trace
 
     directory = _directory(sid, src)
     partitions = {each['uid'] for each in sessions.partitions(directory)} if sessions.is_session(directory) else set()
@@ -128,7 +128,7 @@ def _entities(directory: Path) -> tuple[Iterable[dict[str, Any]], list[dict[str,
     """Return the pilots, partitions and tasks of a session."""
     if sessions.is_session(directory):
         return sessions.pilots(directory), list(sessions.partitions(directory)), sessions.tasks(directory)
-    from rp_profiling.read.trace import read_trace
+    from rp_profiling.read.session import read_trace
 
     trace = read_trace(directory)
     return pilots(trace), [], tasks(trace)

@@ -145,7 +145,7 @@ def entries(directory: str | Path) -> list[Entry]:
     try:
         from rp_profiling.analyse.utilisation import Analysis
         from rp_profiling.read.description import read_description
-        from rp_profiling.read.trace import read_trace
+        from rp_profiling.read.session import read_trace
     except ImportError as error:
         raise PlatformError("recorded sessions can be read with: pip install 'rp-profiling[analysis]'") from error
     trace = read_trace(directory)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from rp_profiling.check.findings import Findings, Violation
-from rp_profiling.read.trace import Trace, read_trace
+from rp_profiling.read.session import read_trace
+from rp_profiling.read.trace import Trace
 
 __all__ = ['Findings', 'Violation', 'check_session', 'check_trace']
 

@@ -12,26 +12,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rp_profiling.read.columns import TICKS
 from rp_profiling.read.files import name_of
-
-if TYPE_CHECKING:
-    from rp_profiling.read.trace import Trace
+from rp_profiling.read.trace import NEVER, Times, Trace
 
 Host = tuple[str, str]
 Curve = dict[float, float]
 """Offset of a clock in seconds, at times by that clock."""
 
-Ticks = NDArray[np.int64]
 _ADVANCE = 'advance'
-
-NEVER = 2**63 - 1
-"""The time of events that did not happen."""
 
 CONFLICT = 1.0
 """Seconds between two statements on one clock above which they are in conflict."""
@@ -45,7 +37,7 @@ def align(trace: Trace) -> None:
     _order_causes(trace)
 
 
-def on_reference(trace: Trace, sync: Sync | None, place: int, times: Ticks) -> Ticks:
+def on_reference(trace: Trace, sync: Sync | None, place: int, times: Times) -> Times:
     """Return times by the clock of a host at a place as times on the clock of an aligned trace."""
     curve = sorted(_Clocks(trace).curves.get(sync.host, {}).items()) if sync else []
     if curve:
@@ -91,7 +83,7 @@ class _Clocks:
         return int(self._trace.writer_of_source[self._trace.columns.source[row]])
 
     @cached_property
-    def _started(self) -> Ticks:
+    def _started(self) -> Times:
         """For each task, the row in which the executor has recorded its start."""
         return self._trace.first_row('task_run_start')
 
@@ -130,7 +122,7 @@ def _subtract(trace: Trace, clocks: _Clocks) -> None:
             drifting.setdefault(tuple(curve), []).append(source)
     if not ahead.any() and not drifting:
         return
-    by_row: Ticks = ahead[columns.source]
+    by_row: Times = ahead[columns.source]
     for points, sources in drifting.items():
         rows = np.isin(columns.source, sources)
         times, seconds = np.array(points).T
@@ -138,7 +130,7 @@ def _subtract(trace: Trace, clocks: _Clocks) -> None:
     columns.time[:] -= by_row
 
 
-def _relative(trace: Trace, clocks: _Clocks) -> Ticks:
+def _relative(trace: Trace, clocks: _Clocks) -> Times:
     """Return the move of each source without statements that shares a moment with one that has some."""
     columns = trace.columns
     moved = np.zeros(len(columns.sources), np.int64)
