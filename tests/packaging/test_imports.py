@@ -56,7 +56,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'cache'},
         {'flow', 'simulation', 'recorded'},
         {'pilot_manager', 'task_manager'},
-        {'progress', 'restore', 'session', 'joined', 'successor'},
+        {'progress', 'restore', 'session', 'successor'},
         {'executor'},
         {'cli'},
     ),
@@ -98,7 +98,7 @@ MOST_MODULES = 20
 CIRCLES: dict[str, set[str]] = {
     'rp_profiling': set(),
     'rp_api': set(),
-    'rp_client': {'joined', 'restore', 'session', 'successor', 'stager.base', 'stager.elsewhere'},
+    'rp_client': {'stager.base', 'stager.elsewhere'},
     'rp_agent': {'scheduler.slotcheck', 'scheduler.slotmap'},
     'rp_raptor': set()}
 """Modules that import what imports them, all the same. No other may join them."""

@@ -12,7 +12,7 @@ from conftest import pilot_description
 
 import radical.pilot as rp
 from rp_api.errors import CoordinationError
-from rp_client.joined import JoinedSession
+from rp_client.session import JoinedSession
 
 
 def joined(uid: str, reg_addr: str | None = None) -> Any:

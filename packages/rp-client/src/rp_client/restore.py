@@ -6,36 +6,33 @@ staged, agents are watched. State changes that no application has seen are kept 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rp_api import states
 from rp_api.batch import ROWS, unpacked
 from rp_api.coordination.contract import KnownPilot, KnownTask, Page
 from rp_api.task_modes import OWNER, is_call
+from rp_client.flow.calls import PilotCalls
+from rp_client.flow.partitions import SessionServices
 from rp_client.pilot import Pilot
 from rp_client.pilot_manager import PilotManager
 from rp_client.task_manager import NO_PILOT_TIMEOUT, TaskManager
-
-if TYPE_CHECKING:
-    from rp_client.session import Session
 
 PAGE_TIMEOUT = 30.0
 """Seconds to wait for the next page."""
 
 
-def restore(session: Session) -> None:
-    """Restore a session, and return when its work has resumed."""
-    restoration = Restoration(session)
-    session._engine.ask(restoration.start, PAGE_TIMEOUT, lambda: restoration.pages)
-
-
 class Restoration:
     """The restored managers and pilots; `pages` counts the pages that have arrived."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: SessionServices, calls: PilotCalls, make_pmgr: Callable[..., PilotManager],
+                 make_tmgr: Callable[..., TaskManager]) -> None:
         self.pages = 0
         self._session = session
+        self._pilot_calls = calls
+        self._make_pmgr, self._make_tmgr = make_pmgr, make_tmgr
         self._done: Future[None]
         self._pmgrs: dict[str, PilotManager] = {}
         self._tmgrs: dict[str, TaskManager] = {}
@@ -61,15 +58,14 @@ class Restoration:
 
     def _make_managers(self, page: Page) -> None:
         notes = {uid: note for uid, note in sorted(page.notes.items()) if note is not None}
-        session = self._session
         self._jobs = {key.removeprefix('job.'): note for key, note in notes.items() if key.startswith('job.')}
-        self._pmgrs = {uid: PilotManager(session, _uid=uid) for uid in notes if uid.startswith('pmgr.')}
-        self._tmgrs = {uid: TaskManager(
-            session, scheduler=note['scheduler'], no_pilot_timeout=note.get('no_pilot_timeout', NO_PILOT_TIMEOUT),
+        self._pmgrs = {uid: self._make_pmgr(_uid=uid) for uid in notes if uid.startswith('pmgr.')}
+        self._tmgrs = {uid: self._make_tmgr(
+            scheduler=note['scheduler'], no_pilot_timeout=note.get('no_pilot_timeout', NO_PILOT_TIMEOUT),
             _uid=uid) for uid, note in notes.items() if uid.startswith('tmgr.')}
         for pilot in page.pilots:   # before their partitions
             self._take_pilot(pilot)
-        session._uids.claim_pilots([pilot.uid for pilot in page.pilots])
+        self._session._uids.claim_pilots([pilot.uid for pilot in page.pilots])
         for uid, tmgr in self._tmgrs.items():
             tmgr._restore_pilots([self._pilots[pilot] for pilot in notes[uid]['pilots'] if pilot in self._pilots])
 
@@ -97,7 +93,7 @@ class Restoration:
                 self._left.add(task._place)
 
     def _resume(self) -> None:
-        self._session._calls.restore(self._calls, self._pilots)
+        self._pilot_calls.restore(self._calls, self._pilots)
         for tmgr in self._tmgrs.values():
             tmgr._resume()
         for pilot in self._pilots.values():

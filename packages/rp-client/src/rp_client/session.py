@@ -102,8 +102,6 @@ class Session(OldMethods):
     def __new__(cls, *_: Any, _role: str = _PRIMARY, _reg_addr: str | None = None, **__: Any) -> Session:
         """Return a new object: with a registry address or the default role, for a session that is open already."""
         if cls is Session and (_role == cls._DEFAULT or _reg_addr):
-            from rp_client.joined import JoinedSession
-
             cls = JoinedSession
         return super().__new__(cls)
 
@@ -168,10 +166,13 @@ class Session(OldMethods):
         self._traces.start()
 
     def _take_over(self) -> None:
-        from rp_client.restore import restore
+        from rp_client.pilot_manager import PilotManager  # most sessions are new
+        from rp_client.restore import PAGE_TIMEOUT, Restoration
+        from rp_client.task_manager import TaskManager
 
+        restoration = Restoration(self, self._calls, partial(PilotManager, self), partial(TaskManager, self))
         try:
-            restore(self)
+            self._engine.ask(restoration.start, PAGE_TIMEOUT, lambda: restoration.pages)
         except Exception as error:
             reason = error if isinstance(error, TimeoutError) else self._engine.failure
             if reason is not None:
@@ -297,7 +298,7 @@ class Session(OldMethods):
     def _claims(self) -> Claims:
         """Return the session's claims on cached requests; raise OSError if the cache cannot be used."""
         from rp_client.cache.claims import Claims
-        from rp_client.successor import SessionSuccessors
+        from rp_client.cache.successors import SessionSuccessors
 
         directory = self._result_store().directory
         with self._config_lock:
@@ -554,9 +555,59 @@ class Session(OldMethods):
         return [pilot for manager in list(self._pmgrs.values()) for pilot in manager.get_pilots()]
 
 
+class JoinedSession(Session):
+    """The open session of that uid in this process, as `Session(uid=..., _reg_addr=..., _role=...)` returns it.
+
+    EnTK makes one for its task manager. Its managers, pilots and tasks are those of the session, which ends with the
+    object that opened it: closing this one has no effect.
+
+    Args:
+        uid: Uid of the session.
+        _reg_addr: Address of its coordinator (`Session.reg_addr`), which is checked; default: any.
+        _role: Accepted for compatibility, without effect; it may be assigned later.
+
+    Raises:
+        ValueError: There is no uid, or the coordinator has another address.
+        CoordinationError: The process does not have a session of that uid open.
+    """
+
+    def __init__(self, *, uid: str | None = None, _reg_addr: str | None = None, _role: str = Session._DEFAULT) -> None:
+        self._role = _role
+        self._session = _joined(uid)
+        if _reg_addr and _reg_addr != self._session.reg_addr:
+            raise ValueError(f'_reg_addr is {_reg_addr!r}, but {uid} has {self._session.reg_addr!r}')
+
+    def __getattr__(self, name: str) -> Any:
+        if name == '_session':   # the initialisation has failed
+            raise AttributeError(name)
+        return getattr(self._session, name)
+
+    def close(self, **options: bool) -> None:
+        """Leave the session as it is; it may be closed already.
+
+        Args:
+            **options: The options of `Session.close`, without effect.
+
+        Raises:
+            ValueError: An option is unknown.
+        """
+        checked_close_options(options)
+
+
 def base_directory(given: str | os.PathLike[str] | None = None) -> str:
     """Return the directory of all sessions: the given one, $RADICAL_PILOT_BASE, or the working directory."""
     return str(Path(given or os.environ.get('RADICAL_PILOT_BASE') or os.getcwd()).absolute())
+
+
+def _joined(uid: str | None) -> Session:
+    if not uid:
+        raise ValueError('a session is joined by its uid, which is not given')
+    session = Session._opened.get(uid)
+    if session is None:
+        raise CoordinationError(f'{uid} is not open in this process, and only sessions that are can be joined: to '
+                                f'attach to a session that no application has open, use Session(uid={uid!r})')
+    session._engine.process.check()
+    return session
 
 
 def _close_at_exit(close: weakref.WeakMethod[Any]) -> None:

@@ -1,79 +1,26 @@
-"""Successors of applications that have died: processes that attach to their sessions to store results in the cache.
+"""The program of a successor, see `rp_client.cache.successors`.
 
-The cached requests of other sessions wait for these results. A successor ends with the application that has started it,
-when the tasks are final whose results are cached. It then leaves the session as it found it: without an application.
+It ends with the application that has started it, when the tasks are final whose results are cached. It then leaves the
+session as it found it: without an application.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rp_api import states
-from rp_api.coordination.sessions import CRASHED, OPEN, ORPHANED, RESTING, state_of
-
-if TYPE_CHECKING:
-    from rp_client.session import Session
-
-OPENING_TIMEOUT = 60.0
-"""Seconds that another application that has attached may take to claim its tasks."""
+from rp_client.session import Session
 
 SETTLE_TIMEOUT = 10.0
 """Seconds that the results of pilots that have ended may take to arrive."""
 
-END_TIMEOUT = 10.0
-"""Seconds that the end of a successor may take while the application waits."""
-
-_OTHER_COORDINATORS = ('RADICAL_PILOT_DBURL', 'RADICAL_PILOT_PROXY_URL')
-
 _POLL_S = 1.0
-
-
-class SessionSuccessors:
-    """The successors that an application has started, at most one for each session."""
-
-    def __init__(self) -> None:
-        self._started: dict[str, subprocess.Popen[bytes]] = {}
-        self._opening: dict[str, float] = {}
-        self._lock = threading.Lock()
-        self._closed = False
-
-    def follow(self, owner: Mapping[str, str]) -> bool:
-        """Return whether a session without its process is followed until its cached tasks have ended; see `Claims`."""
-        directory = owner['session']
-        with self._lock:
-            if directory in self._started:
-                return self._started[directory].poll() is None
-            state = state_of(directory)
-            if state == OPEN:
-                return time.monotonic() - self._opening.setdefault(directory, time.monotonic()) < OPENING_TIMEOUT
-            if state not in (ORPHANED, CRASHED, RESTING) or self._closed:
-                return False
-            environment = {name: value for name, value in os.environ.items() if name not in _OTHER_COORDINATORS}
-            with suppress(OSError):
-                self._started[directory] = subprocess.Popen(
-                    [sys.executable, '-m', 'rp_client.successor', json.dumps(dict(owner))], stdin=subprocess.PIPE,
-                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, start_new_session=True)
-            return directory in self._started
-
-    def close(self) -> None:
-        """End all successors; their sessions go on."""
-        with self._lock:
-            self._closed = True
-            for process in self._started.values():
-                assert process.stdin
-                process.stdin.close()
-            for process in self._started.values():
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(END_TIMEOUT)
 
 
 def succeed(owner: Mapping[str, str], ended: threading.Event) -> None:
@@ -81,8 +28,6 @@ def succeed(owner: Mapping[str, str], ended: threading.Event) -> None:
 
     A session of which all tasks are final is left with its results, but without its pilots.
     """
-    from rp_client.session import Session
-
     directory = Path(owner['session'])
     session = Session(uid=owner['uid'], cfg={'base': str(directory.parent), 'path': str(directory),
                                              'client_sandbox': owner['client_sandbox']})
