@@ -23,7 +23,7 @@ from rp_client.cache.claims import Claims
 from rp_client.cache.store import CachedResult, ResultStore
 from rp_client.cache.tasks import Hit, TaskCache
 from rp_client.engine.tracker import Change
-from rp_client.stager.base import Sandbox
+from rp_client.launcher.sandbox import Sandbox
 from rp_client.task import Task
 
 

@@ -31,8 +31,9 @@ from rp_client.cache.in_flight import InFlight
 from rp_client.cache.notes import DECIDES, PARTS, Identity, note, read
 from rp_client.cache.output import OutputPacking, directory_of, elsewhere, put_in_place, remove_output, write_error
 from rp_client.engine.tracker import Change
+from rp_client.launcher.sandbox import Sandbox
 from rp_client.pilot import Pilot
-from rp_client.stager.base import Sandbox, client_directives
+from rp_client.stager.base import client_directives
 from rp_client.task import Task
 
 if TYPE_CHECKING:

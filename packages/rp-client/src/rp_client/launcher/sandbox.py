@@ -1,24 +1,31 @@
-"""The directories of a session on the client and on a platform."""
+"""The directories of a session on the client and on a platform, and access to those that the client can reach."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rp_api.description.pilot import PilotDescription
 from rp_api.platforms.definition import ResourceConfig
 from rp_api.platforms.load import fill
+from rp_api.staging import run
+from rp_api.staging.directive import Directive
+from rp_api.staging.location import Sandboxes
 from rp_api.system import private
 from rp_api.system.host import with_home
 from rp_client.launcher.batch.shell import is_remote
+from rp_profiling.write.tracer import Tracer
 
 _HOME = re.compile(r'\$(?:HOME\b|\{HOME\})')
 _ACCOUNTS = {'ornl': '_', 'ncsa': '-'}
 """Separators in account names that begin with a project, by site (`CHM155_003`, `bbka-delta-gpu`); directories are
 named after projects."""
+
+E = TypeVar('E', bound=Exception)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,53 @@ def make_sandboxes(session: str, pilot: str) -> None:
     private.check_entry(resource)
     for path in (session, pilot):
         private.make_directory(path, readable=True)
+
+
+class Sandbox:
+    """The sandbox of a task or pilot, in a file system that the client can access."""
+
+    def __init__(self, sandboxes: Sandboxes) -> None:
+        self.sandboxes = sandboxes
+        """The directories in which directives are executed."""
+
+    def make(self) -> None:
+        """Make the sandbox."""
+        make_sandboxes(self.sandboxes.session, self.sandboxes.pilot)   # they may be needed before the pilot is launched
+        os.makedirs(self.sandboxes.task, exist_ok=True)
+
+    def directives(self, directives: Iterable[Directive], bases: tuple[str, str]) -> list[Directive]:
+        """Return directives that can be executed with `sandboxes`."""
+        return list(directives)
+
+    def run(self, uid: str, directives: Iterable[Directive], bases: tuple[str, str], tracer: Tracer,
+            name: str) -> list[str]:
+        """Execute directives, and return their targets; see `rp_api.staging.run.run`."""
+        return run.run(uid, self.directives(directives, bases), bases, self.sandboxes, tracer, name)
+
+    def remove(self) -> None:
+        """Delete the sandbox and its files."""
+        run.remove_sandbox(self.sandboxes)
+
+
+class Files:
+    """The files of a pilot and its tasks, in a file system that the client can access."""
+
+    def __init__(self, known: Sandboxes) -> None:
+        self._known = known
+
+    def of(self, own: str) -> Sandbox:
+        """Return the sandbox in this directory."""
+        return Sandbox(self._known._replace(task=own))
+
+    def fetch(self, wanted: Iterable[tuple[str, Iterable[Directive]]], bases: tuple[str, str]) -> None:
+        """Prepare the sources of directives, given by sandbox."""
+
+    def finish(self) -> None:
+        """Apply all changes to the sandboxes."""
+
+    def fault(self, error: E) -> E:
+        """Return the error with paths as the user knows them."""
+        return error
 
 
 def pilot_sandboxes(client: str, session: str, pilot: str, description: PilotDescription,

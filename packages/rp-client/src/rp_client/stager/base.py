@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 from rp_api.errors import PilotError
-from rp_api.staging import run
 from rp_api.staging.directive import Directive
 from rp_api.staging.location import Sandboxes, acts_on_client
-from rp_client.launcher.sandbox import PilotSandboxes, make_sandboxes
+from rp_client.launcher.sandbox import Files, PilotSandboxes, Sandbox
 from rp_client.task import Task
-from rp_profiling.write.tracer import Tracer
 
 INWARDS = ('client', 'task')
 """Bases of relative sources and targets in the client's input staging."""
@@ -27,7 +24,6 @@ Errors = dict[str, BaseException]
 """Errors by task uid."""
 
 T = TypeVar('T')
-E = TypeVar('E', bound=Exception)
 
 
 class HasSandboxes(Protocol):
@@ -40,53 +36,6 @@ class HasSandboxes(Protocol):
     @property
     def _directories(self) -> PilotSandboxes:
         """The pilot's directories."""
-
-
-class Sandbox:
-    """The sandbox of a task or pilot, in a file system that the client can access."""
-
-    def __init__(self, sandboxes: Sandboxes) -> None:
-        self.sandboxes = sandboxes
-        """The directories in which directives are executed."""
-
-    def make(self) -> None:
-        """Make the sandbox."""
-        make_sandboxes(self.sandboxes.session, self.sandboxes.pilot)   # they may be needed before the pilot is launched
-        os.makedirs(self.sandboxes.task, exist_ok=True)
-
-    def directives(self, directives: Iterable[Directive], bases: tuple[str, str]) -> list[Directive]:
-        """Return directives that can be executed with `sandboxes`."""
-        return list(directives)
-
-    def run(self, uid: str, directives: Iterable[Directive], bases: tuple[str, str], tracer: Tracer,
-            name: str) -> list[str]:
-        """Execute directives, and return their targets; see `rp_api.staging.run.run`."""
-        return run.run(uid, self.directives(directives, bases), bases, self.sandboxes, tracer, name)
-
-    def remove(self) -> None:
-        """Delete the sandbox and its files."""
-        run.remove_sandbox(self.sandboxes)
-
-
-class Files:
-    """The files of a pilot and its tasks, in a file system that the client can access."""
-
-    def __init__(self, known: Sandboxes) -> None:
-        self._known = known
-
-    def of(self, own: str) -> Sandbox:
-        """Return the sandbox in this directory."""
-        return Sandbox(self._known._replace(task=own))
-
-    def fetch(self, wanted: Iterable[tuple[str, Iterable[Directive]]], bases: tuple[str, str]) -> None:
-        """Prepare the sources of directives, given by sandbox."""
-
-    def finish(self) -> None:
-        """Apply all changes to the sandboxes."""
-
-    def fault(self, error: E) -> E:
-        """Return the error with paths as the user knows them."""
-        return error
 
 
 def client_directives(directives: Iterable[Directive]) -> list[Directive]:

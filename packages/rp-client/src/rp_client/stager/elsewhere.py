@@ -23,7 +23,7 @@ from rp_api.staging.location import Sandboxes, resolve
 from rp_client.bootstrap.prepare import own_functions
 from rp_client.launcher.batch.shell import Shell
 from rp_client.launcher.batch.transfer import receive, send
-from rp_client.stager.base import E, Files, Sandbox
+from rp_client.launcher.sandbox import E, Files, Sandbox
 from rp_profiling.write.tracer import Tracer
 
 _PACK = r'''cd / && lists=$(mktemp -d) || exit 1

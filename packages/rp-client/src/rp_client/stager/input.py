@@ -16,7 +16,8 @@ from rp_api.staging.interruption import interruptible
 from rp_api.staging.location import Sandboxes, resolve
 from rp_api.staging.protocol import protocol
 from rp_client.component import ClientComponent
-from rp_client.stager.base import INWARDS, Errors, Sandbox, bulks, client_directives, transfer
+from rp_client.launcher.sandbox import Sandbox
+from rp_client.stager.base import INWARDS, Errors, bulks, client_directives, transfer
 from rp_client.task import Task
 from rp_profiling.write.tracer import Tracer
 

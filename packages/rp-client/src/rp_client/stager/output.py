@@ -15,7 +15,8 @@ from rp_api.staging.directive import Directive, expand
 from rp_api.staging.location import resolve
 from rp_api.system.readable import open_regular
 from rp_client.component import ClientComponent
-from rp_client.stager.base import OUTWARDS, Errors, Sandbox, bulks, client_directives, pilot_files, transfer
+from rp_client.launcher.sandbox import Sandbox
+from rp_client.stager.base import OUTWARDS, Errors, bulks, client_directives, pilot_files, transfer
 from rp_client.task import Task
 from rp_profiling.write.tracer import Tracer
 
