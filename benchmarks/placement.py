@@ -23,6 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+from rp_agent.scheduler.slotcheck import check
 from rp_agent.scheduler.slotmap import Placement, Shape, SlotMap
 
 HERE = Path(__file__).parent
@@ -126,7 +127,7 @@ def steady(slots: SlotMap, wanted: list[Shape], events: int) -> float:
         else:
             held[-1] = placement
     rate = events / (time.process_time() - begin)
-    slots.check()
+    check(slots)
     return rate
 
 
@@ -198,9 +199,9 @@ def events() -> Figures:
             if placement is not None:
                 held.append(placement)
     rate = count / (time.process_time() - begin)
-    slots.check()
+    check(slots)
     slots.release_many(held)
-    slots.check()
+    check(slots)
     left = [slots.free(position) for position in range(1_000)]
     assert all((each['cores'], each['gpus']) == (CORES, GPUS) for each in left), 'something is lost'
     return {'events/s of a million': rate}

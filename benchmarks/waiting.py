@@ -27,6 +27,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rp_agent.scheduler.reservation import Reservation
+from rp_agent.scheduler.slotcheck import check
 from rp_agent.scheduler.slotmap import Placement, Shape, SlotMap
 from rp_agent.scheduler.waitpool import WaitPool
 
@@ -142,7 +143,7 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
     finish = finish_some(scheduler, options.events, chance)
     waiting = [task for task in tasks if task.placement is None]
     scheduler.pool.check()
-    scheduler.slots.check()
+    check(scheduler.slots)
     assert len(waiting) == len(scheduler.pool)
     cancel = timed(scheduler.cancel, chance.sample(waiting, min(options.events, len(waiting))))
     return {'submit / us': submit, 'finish / us': finish, 'cancel / us': cancel,

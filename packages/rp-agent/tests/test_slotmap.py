@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rp_agent.scheduler.slotcheck import check
 from rp_agent.scheduler.slotmap import Placement, Shape, SlotMap
 from rp_api.errors import ResourceError
 from rp_api.resources.pool import UNITS
@@ -98,7 +99,7 @@ class TestRule:
         for cores, node in (3, 0), (1, 1), (1, 2), (2, 3):
             slots.place_on(Shape(cores=cores), [node])
         assert placed(slots.place(Shape(ranks=8))).nodes() == [1, 2, 3]
-        slots.check()
+        check(slots)
 
     def test_last_node_is_the_first_with_room_for_the_rest(self) -> None:
         slots = a_map(3)
@@ -118,7 +119,7 @@ class TestRule:
         assert placed(slots.place(Shape(ranks=5, ranks_per_node=2))).nodes() == [0, 1, 2]
         assert placed(slots.place(Shape(ranks=2, ranks_per_node=1))).nodes() == [0, 1]
         assert slots.place(Shape(ranks=5, ranks_per_node=1)) is None
-        slots.check()
+        check(slots)
 
     def test_domains(self) -> None:
         slots = a_map(1, [([0, 1, 2, 3], [0]), ([4, 5, 6, 7], [1])], cores=8)
@@ -163,7 +164,7 @@ class TestRule:
         assert slots.place(Shape(cores=4), avoid=range(3)) is None
         assert slots.place(Shape(ranks=8), avoid=[1]) is None
         assert placed(slots.place(Shape())).nodes() == [0]
-        slots.check()
+        check(slots)
 
     def test_place_many_is_the_same_as_many_times_place(self) -> None:
         one, other = a_map(5), a_map(5)
@@ -178,7 +179,7 @@ class TestRule:
     def test_nothing_but_memory(self) -> None:
         slots = a_map(2, cores=0, gpus=0, mem=4)
         assert placed(slots.place(Shape(ranks=3, cores=0, mem=2))).nodes() == [0, 1]
-        slots.check()
+        check(slots)
 
 
 class TestPlacement:
@@ -226,7 +227,7 @@ class TestPlacement:
         slots = a_map(1)
         slots.place(Shape(cores=3))
         gc.collect()
-        slots.check()
+        check(slots)
         assert slots.free(0)['cores'] == 1
 
     def test_is_made_by_a_slot_map_only(self) -> None:
@@ -254,7 +255,7 @@ class TestRelease:
         slots.release(two)
         with pytest.raises(ResourceError, match='1 placement'):
             slots.release_many([one, two, three])
-        slots.check()
+        check(slots)
         assert len(slots.place_many(Shape(cores=4), 9)) == 4
 
     @pytest.mark.parametrize('wrong', [None, 'x'])
@@ -283,9 +284,9 @@ class TestPlaceOn:
         assert ranks_of(placement) == [(2, [0]), (2, [1])]
         assert slots.free(2) == {'cores': 0, 'gpus': 0, 'share': 0.0, 'mem': 0, 'lfs': 0}
         assert slots.place_on(Shape(), [2], whole=True) is None
-        slots.check()
+        check(slots)
         slots.release_many([placement, small])
-        slots.check()
+        check(slots)
         assert slots.idle(2)
 
     @pytest.mark.parametrize('position', [4, -1, 'x', 1.0])
@@ -306,7 +307,7 @@ class TestClaim:
             half, [{'index': 0, 'occupation': 1.0}]]
         assert placement.shape is None
         assert slots.claim(given) is None
-        slots.check()
+        check(slots)
         slots.release(placement)
         assert placed(slots.claim(placement.slots())).slots() == placement.slots()
 
@@ -328,7 +329,7 @@ class TestClaim:
         slots = SlotMap([a_node(down=[3])])
         with pytest.raises(ResourceError, match=message):
             slots.claim([slot])
-        slots.check()
+        check(slots)
 
     def test_what_cannot_be_together(self) -> None:
         slots = a_map(1)
@@ -339,7 +340,7 @@ class TestClaim:
             slots.claim([share] * 2)
         with pytest.raises(ResourceError, match='empty'):
             slots.claim([])
-        slots.check()
+        check(slots)
 
     def test_on_a_lost_node(self) -> None:
         slots = a_map(1)
@@ -365,7 +366,7 @@ class TestNodes:
         assert ranks_of(placement) == [(0, [1])]
         slots.release(placement)
         assert slots.place(Shape(gpus=1)) is None
-        slots.check()
+        check(slots)
 
     def test_lost_node_is_accounted_for(self) -> None:
         slots = a_map(2)
@@ -377,7 +378,7 @@ class TestNodes:
         assert slots.place(Shape(ranks=4)) is None
         slots.set_up(0)
         assert placed(slots.place(Shape(ranks=4))).nodes() == [0]
-        slots.check()
+        check(slots)
 
     def test_blocked_while_in_use(self) -> None:
         slots = a_map(1)
@@ -387,13 +388,13 @@ class TestNodes:
         assert slots.free(0) == {'cores': 2, 'gpus': 1, 'share': 1.0, 'mem': 0, 'lfs': 0}
         assert ranks_of(placed(slots.place(Shape(cores=2)))) == [(0, [0, 2])]
         assert slots.most(Shape(ranks=9)) == 2
-        slots.check()
+        check(slots)
 
     def test_bad_block_changes_nothing(self) -> None:
         slots = a_map(1)
         with pytest.raises(ResourceError, match='index of gpus'):
             slots.block(0, [0], [64])
-        slots.check()
+        check(slots)
         assert slots.free(0)['cores'] == 4
 
     def test_candidates_are_those_with_most_free(self) -> None:
@@ -429,7 +430,7 @@ class TestNodes:
         assert slots.place(Shape(ranks=2)) is None
         assert slots.most(Shape()) == 0
         assert slots.candidates(Shape()) == []
-        slots.check()
+        check(slots)
 
 
 def test_nothing_is_shared_or_lost_over_many_events() -> None:
@@ -461,8 +462,8 @@ def test_nothing_is_shared_or_lost_over_many_events() -> None:
                 gpus[key] = gpus.get(key, 0) + (gpu['occupation'] if placement.held else -gpu['occupation'])
                 assert -1e-9 < gpus[key] < 1 + 1e-9
         if event % 5_000 == 0:
-            slots.check()
+            check(slots)
     slots.release_many(held)
-    slots.check()
+    check(slots)
     assert all(slots.free(position) == {'cores': 70, 'gpus': 2, 'share': 1.0, 'mem': 100, 'lfs': 0}
                for position in range(40))

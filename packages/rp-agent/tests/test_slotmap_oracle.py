@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from slot_oracle import Domains, Oracle, Part, Record
 
+from rp_agent.scheduler.slotcheck import check
 from rp_agent.scheduler.slotmap import Placement, Shape, SlotMap
 from rp_api.errors import ResourceError
 from rp_api.resources.pool import to_units
@@ -163,7 +164,7 @@ class SlotMapMachine(RuleBasedStateMachine):
 
     @invariant()
     def verified(self) -> None:
-        self.slots.check()
+        check(self.slots)
         for position, node in enumerate(self.oracle.nodes):
             free = self.slots.free(position)
             assert (free['cores'], free['mem'], free['lfs']) == (len(node.cores), node.mem, node.lfs)
@@ -172,7 +173,7 @@ class SlotMapMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, 'slots'):
             self.slots.release_many([placement for placement, _ in self.held])
-            self.slots.check()
+            check(self.slots)
 
 
 SlotMapMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None,

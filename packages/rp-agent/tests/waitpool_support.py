@@ -6,6 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from rp_agent.scheduler.slotcheck import check
 from rp_agent.scheduler.slotmap import Placement, Shape, SlotMap
 from rp_agent.scheduler.waitpool import WaitPool
 
@@ -87,4 +88,4 @@ class Machine:
 
     def check(self) -> None:
         self.pool.check()
-        self.slots.check()
+        check(self.slots)

@@ -156,7 +156,10 @@ class Scheduler(Component):
 
     def check(self) -> None:
         """Verify the invariants of all parts."""
-        for part in (self._pool, self._slots, self._explicit, self._reservation):
+        from rp_agent.scheduler.slotcheck import check  # agents never load it
+
+        check(self._slots)
+        for part in (self._pool, self._explicit, self._reservation):
             part.check()
         assert not self._refused, 'refused tasks were not reported'
 

@@ -23,7 +23,10 @@ cdef extern from "slotindex.h" nogil:
 
 
 def check(SlotMap slots not None):
-    """Verify that held and free resources add up to the resources of each node, and that the index matches."""
+    """Verify that held and free resources add up to the resources of each node, and that the index matches.
+
+    Raise `AssertionError` if not.
+    """
     cdef int32_t position
     held = _held(slots)
     kinds = list(slots.kinds)

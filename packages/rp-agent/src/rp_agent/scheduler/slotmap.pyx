@@ -386,12 +386,6 @@ cdef class SlotMap:
         self._set_kind(at, kind._replace(cores=count, gpus=tuple(units)))
         self._publish(at)
 
-    def check(self):
-        """Verify all invariants; raise `AssertionError` if one is violated."""
-        from rp_agent.scheduler.slotcheck import check
-
-        check(self)
-
     def free(self, position):
         """Return the free resources of a node: numbers of cores and GPUs, largest share of a GPU, MB of mem and lfs."""
         cdef int32_t at = self._position(position)
