@@ -13,7 +13,6 @@ from rp_agent.executor.launching.environment import PilotContext
 from rp_agent.executor.launching.outcome import exit_code_of_task, fail
 from rp_agent.executor.popen.component import Executor
 from rp_agent.executor.run import Run
-from rp_agent.executor.shell import shell_loop
 from rp_agent.executor.shell.shell_loop import SHELL_NAME, ShellLoop
 from rp_agent.launch_method.base import LaunchMethod
 from rp_agent.task import AgentTask
@@ -33,13 +32,10 @@ class ShellExecutor(Executor):
 
     def _make_loop(self, context: PilotContext) -> ShellLoop:
         shared = list(self._environment.with_gpus.block({}))   # `env` can add variables, and remove none
-        prologue = shell_loop.prologue(context.base_env.get('PATH', os.defpath), shared)
         messages = os.path.join(context.own_sandbox, f'{self.uid}.sh.err')
-        return ShellLoop(self.uid, prologue, frozenset(shared), messages, context.belongs, self._shell_died)
-
-    def _shell_died(self, name: str) -> None:
-        """Kill the processes that a dead shell has just started, which may not have the environment of their task."""
-        self._reaper.sweep([name], SHELL_NAME)
+        # processes that a dead shell has just started may not have the environment of their task
+        return ShellLoop(self.uid, context.base_env.get('PATH', os.defpath), shared, messages, context.belongs,
+                         lambda name: self._reaper.sweep([name], SHELL_NAME))
 
     def _start_plain(self, task: AgentTask) -> bool:
         return False

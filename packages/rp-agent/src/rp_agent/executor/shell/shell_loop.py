@@ -42,17 +42,17 @@ _ANSWERS = 9
 class ShellLoop(LaunchLoop):
     """Starts processes by a shell, and watches them; `died(name)` is called with the name of a shell that has died.
 
-    The shell appends its error messages to the file `messages`; `marks` are variables that identify its processes. It
-    gets the commands `prologue` first. If it dies, or does not answer in time, its processes end with a failure; the
-    next process gets a new shell.
+    Its programs are looked up in `search_path`; all processes get the variables `shared`. The shell appends its error
+    messages to the file `messages`; `marks` are variables that identify its processes. If it dies, or does not answer
+    in time, its processes end with a failure; the next process gets a new shell.
     """
 
-    def __init__(self, uid: str, prologue: bytes, shared: frozenset[bytes], messages: str, marks: Mapping[str, str],
+    def __init__(self, uid: str, search_path: str, shared: Sequence[bytes], messages: str, marks: Mapping[str, str],
                  died: Callable[[str], object]) -> None:
+        self._prologue = prologue(search_path, shared)
         super().__init__()
         self._uid = uid
-        self._prologue = prologue
-        self._shared = shared
+        self._shared = frozenset(shared)
         self._messages = messages
         self._marks = marks
         self._died = died
