@@ -1,4 +1,4 @@
-"""Base class of executors: accept tasks, hand on ended tasks, end all tasks.
+"""Base class of executors: accept tasks, end them at their time limits, hand on ended tasks, end all tasks.
 
 Rules of this file:
 
@@ -22,8 +22,8 @@ from rp_agent.task import UNSTARTED, AgentTask
 from rp_api import states
 from rp_api.component import Component
 from rp_api.constants import RAPTOR_WORKER
-from rp_api.failures.kinds import INTERNAL, LAUNCH, PILOT
-from rp_api.loop.event_loop import Loop
+from rp_api.failures.kinds import INTERNAL, LAUNCH, PILOT, TIMEOUT
+from rp_api.loop.event_loop import Loop, Timer
 from rp_profiling.write.tracer import Tracer
 
 
@@ -53,6 +53,76 @@ class Ending:
         task.exception = self.exception
         task.exception_detail = self.detail
         task.error = self.record
+
+
+class TimedRun:
+    """A task that an executor runs, its time limits in seconds, 0 for none, and the timer of the current one.
+
+    `ending` is set while the executor ends the task.
+    """
+
+    __slots__ = ('ending', 'limit', 'start_limit', 'task', 'timer')
+
+    def __init__(self, task: AgentTask) -> None:
+        self.task = task
+        self.limit = float(task.description['timeout'])
+        self.start_limit = float(task.description['startup_timeout'])
+        self.ending: Ending | None = None
+        self.timer: Timer | None = None
+
+    def stop_timer(self) -> None:
+        """Cancel the current time limit."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+class TimeLimits:
+    """Timers that end tasks by `end(uids, ending)` at their time limits, first `startup_timeout`, then `timeout`."""
+
+    def __init__(self, loop: Loop, tracer: Tracer, end: Callable[[list[str], Ending], object]) -> None:
+        self._loop = loop
+        self._tracer = tracer
+        self._end = end
+
+    def start(self, run: TimedRun) -> None:
+        """Start the timer of `startup_timeout`."""
+        if run.start_limit > 0:
+            self._arm(run, run.start_limit, not_started(run.start_limit))
+
+    def runs(self, run: TimedRun) -> None:
+        """Replace the startup timer of a run whose task has signalled its start."""
+        if run.ending is None:
+            run.stop_timer()
+            self.limit(run)
+
+    def limit(self, run: TimedRun) -> None:
+        """Start the timer of `timeout`."""
+        try:
+            self._limit(run)
+        except Exception as error:
+            self._broke(run, error)
+
+    def _broke(self, run: TimedRun, error: Exception) -> None:
+        """End a run, and no other, after an unexpected error."""
+        run.task.broke(error, 'limiting its time')
+        self._end([run.task.uid], Ending(error, states.FAILED))
+
+    def _limit(self, run: TimedRun) -> None:
+        if run.limit > 0:
+            self._arm(run, run.limit, f'timeout: the task ran longer than {run.limit:g} s')
+
+    def _arm(self, run: TimedRun, seconds: float, reason: str) -> None:
+        run.timer = self._loop.call_later(seconds, self._timed_out, run, reason)
+
+    def _timed_out(self, run: TimedRun, reason: str) -> None:
+        self._tracer.record('task_timeout', run.task.uid)
+        self._end([run.task.uid], Ending(TimeoutError(reason), kind=TIMEOUT))
+
+
+def not_started(seconds: float) -> str:
+    """Return the reason of a task that has reached its `startup_timeout`."""
+    return f'startup_timeout: the task did not start to execute within {seconds:g} s'
 
 
 class BaseExecutor(Component, ABC):
@@ -177,15 +247,14 @@ class BaseExecutor(Component, ABC):
             ending: The reason; a task that is already being ended keeps its first reason.
         """
 
-    def _leave(self, task: AgentTask, codes: Mapping[int, int], ending: Ending | None,
-               explain: Callable[[Mapping[int, int]], str], *, shell: bool = True, script: str = '') -> None:
+    def _leave(self, task: AgentTask, codes: Mapping[int, int], ending: Ending | None, *, shell: bool = True,
+               script: str = '') -> None:
         """Hand on a task that has run.
 
         Args:
             task: The task.
             codes: Exit codes by rank; empty if there are none.
             ending: The reason if the executor has ended the task, else None.
-            explain: `explain(codes)` returns why the task failed.
             shell: Whether the exit codes are those of shells.
             script: The output file of a launch script; empty without one.
         """
@@ -197,10 +266,7 @@ class BaseExecutor(Component, ABC):
         elif task.exit_code == 0:
             task.target_state = states.DONE
         else:
-            outcome.note_kills(task, codes)
-            self._conclude(task, lambda: outcome.fail(task, explain(codes), {
-                **outcome.of_codes(codes, shell=shell),
-                **(outcome.of_script(script) if script else {})}, output=script))
+            self._conclude(task, partial(outcome.fail_by_codes, task, codes, shell=shell, script=script))
         self._hand_on(task)
 
     @staticmethod

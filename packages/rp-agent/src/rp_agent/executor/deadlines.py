@@ -11,13 +11,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from rp_agent.executor.base import Ending
+from rp_agent.executor.base import Ending, TimeLimits, not_started
 from rp_agent.executor.launching.launch_outcome import has_started
 from rp_agent.executor.run import Run
 from rp_api import states
-from rp_api.failures.kinds import LAUNCH, TIMEOUT
-from rp_api.loop.event_loop import Loop
-from rp_profiling.write.tracer import Tracer
+from rp_api.failures.kinds import LAUNCH
 
 LAUNCH_LIMIT = 600.0
 """Seconds after which a launcher that has started no rank is regarded as hanging, for tasks without time limits."""
@@ -26,60 +24,29 @@ _LOOK_AFTER = 1.0
 """Seconds between two looks at the notes of a launcher's ranks."""
 
 
-class Deadlines:
-    """Timers that end runs by `end(run, ending)` at their deadlines."""
-
-    def __init__(self, loop: Loop, tracer: Tracer, end: Callable[[Run, Ending], object]) -> None:
-        self._loop = loop
-        self._tracer = tracer
-        self._end = end
+class Deadlines(TimeLimits):
+    """Time limits of tasks whose processes the agent starts."""
 
     def begin(self, run: Run) -> None:
         """Start the first timer of a run whose processes have been started."""
         self._safely(run, self._begin)
 
-    def runs(self, run: Run) -> None:
-        """Replace the startup timer of a run whose task has signalled its start."""
-        if run.ending is None:
-            run.stop_timer()
-            self.limit(run)
-
-    def limit(self, run: Run) -> None:
-        """Start the timer of `timeout`."""
-        self._safely(run, self._limit)
-
     def _safely(self, run: Run, do: Callable[[Run], object]) -> None:
-        """Call `do(run)`; an exception in it ends only this run."""
         try:
             do(run)
         except Exception as error:
-            run.task.broke(error, 'limiting its time')
-            self._end(run, Ending(error, states.FAILED))
+            self._broke(run, error)
 
     def _begin(self, run: Run) -> None:
-        description = run.task.description
         launch = run.plan.launch
-        seconds = description['startup_timeout']
         if run.start_fd >= 0:
-            self._arm(run, seconds, _not_started(seconds))
-        elif launch is not None and seconds > 0:
-            self._look(time.monotonic() + seconds, run)
-        elif launch is not None and description['timeout'] <= 0:
+            self.start(run)
+        elif launch is not None and run.start_limit > 0:
+            self._look(time.monotonic() + run.start_limit, run)
+        elif launch is not None and run.limit <= 0:
             run.timer = self._loop.call_later(LAUNCH_LIMIT, self._safely, run, self._look_once)
         else:
             self._limit(run)
-
-    def _limit(self, run: Run) -> None:
-        seconds = run.task.description['timeout']
-        if seconds > 0:
-            self._arm(run, seconds, f'timeout: the task ran longer than {seconds:g} s')
-
-    def _arm(self, run: Run, seconds: float, reason: str) -> None:
-        run.timer = self._loop.call_later(seconds, self._timed_out, run, reason)
-
-    def _timed_out(self, run: Run, reason: str) -> None:
-        self._tracer.record('task_timeout', run.task.uid)
-        self._end(run, Ending(TimeoutError(reason), kind=TIMEOUT))
 
     def _look(self, deadline: float, run: Run) -> None:
         """Check whether the ranks of a launcher have signalled their start."""
@@ -87,7 +54,7 @@ class Deadlines:
         if has_started(run.task):
             self.runs(run)
         elif left <= 0:
-            self._timed_out(run, _not_started(run.task.description['startup_timeout']))
+            self._timed_out(run, not_started(run.start_limit))
         else:
             run.timer = self._loop.call_later(min(left, _LOOK_AFTER), self._safely, run,
                                               partial(self._look, deadline))
@@ -98,8 +65,4 @@ class Deadlines:
             launch = run.plan.launch
             assert launch is not None
             text = f'{launch.method} has started no rank within {LAUNCH_LIMIT:g} s: {launch.line}'
-            self._end(run, Ending(TimeoutError(text), states.FAILED, LAUNCH))
-
-
-def _not_started(seconds: float) -> str:
-    return f'startup_timeout: the task did not start to execute within {seconds:g} s'
+            self._end([run.task.uid], Ending(TimeoutError(text), states.FAILED, LAUNCH))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from rp_agent.executor.base import Ending
+from rp_agent.executor.base import TimedRun
 from rp_agent.executor.launching.plan import LaunchPlan
 from rp_agent.executor.processes.launchloop import Process
 from rp_agent.task import AgentTask
-from rp_api.loop.event_loop import Timer
 
 
-class Run:
+class Run(TimedRun):
     """A task whose processes the agent has started.
 
     `leaders` are the started processes that still run, by rank; `leftovers` is true if there may be others. `pids` are
@@ -17,15 +16,17 @@ class Run:
     rank whose program was not executed, and the reason.
 
     `start_fd` is the read end of the pipe on which ranks signal their start, or -1. `survivors` are pidfds of processes
-    that outlive the started ones, for which the reaper waits while it ends the run. `ending` is set while the run is
-    being ended. `timer` is the current time limit.
+    that outlive the started ones, for which the reaper waits while it ends the run.
     """
 
-    __slots__ = ('codes', 'ending', 'failure', 'leaders', 'leftovers', 'pids', 'plan', 'start_fd', 'survivors', 'task',
-                 'timer')
+    __slots__ = ('codes', 'failure', 'leaders', 'leftovers', 'pids', 'plan', 'start_fd', 'survivors')
 
-    def __init__(self, task: AgentTask, plan: LaunchPlan) -> None:
+    def __init__(self, task: AgentTask, plan: LaunchPlan) -> None:   # does without another call: many tasks are short
         self.task = task
+        self.limit: float = task.description['timeout']
+        self.start_limit: float = task.description['startup_timeout']
+        self.ending = None
+        self.timer = None
         self.plan = plan
         self.leaders: dict[int, Process] = {}
         self.pids: list[int] = []
@@ -34,14 +35,6 @@ class Run:
         self.failure: tuple[int, OSError] | None = None
         self.start_fd = -1
         self.survivors: set[int] = set()
-        self.ending: Ending | None = None
-        self.timer: Timer | None = None
-
-    def stop_timer(self) -> None:
-        """Cancel the current time limit."""
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
 
     def check(self) -> None:
         """Verify that the run has processes and accounts for all ranks; raise AssertionError."""

@@ -15,30 +15,27 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, Protocol
+from typing import Any
 
 from rp_agent.executor.backends.fleet import Demand
 from rp_agent.executor.backends.instance_supervisor import InstanceSupervisor
-from rp_agent.executor.backends.launcher import InstanceLauncher, InstanceNode
+from rp_agent.executor.backends.launcher import InstanceNode
 from rp_agent.executor.backends.process import Processes
-from rp_agent.executor.backends.runner import Broken, News, Runner
-from rp_agent.executor.base import BaseExecutor, Ending
+from rp_agent.executor.backends.runner import BackendJob, JobKind, Runner
+from rp_agent.executor.base import BaseExecutor, Ending, TimedRun, TimeLimits
 from rp_agent.executor.launching import rank_program, rank_script, script
 from rp_agent.executor.launching.containers import contained
 from rp_agent.executor.launching.environment import PilotContext, TaskEnvironment, uses_gpus
-from rp_agent.executor.launching.job import WITHOUT_GPUS, places, share_of
+from rp_agent.executor.launching.job import WITHOUT_GPUS, process_places, share_of
 from rp_agent.executor.launching.launchers import without_inputs
-from rp_agent.executor.launching.outcome import explain, not_killed
+from rp_agent.executor.launching.outcome import not_killed
 from rp_agent.executor.launching.plan import check, script_variables, stdio, variables_of
 from rp_agent.executor.launching.rank_script import RankShare
 from rp_agent.executor.starter import make_sandbox, write_script
-from rp_agent.launch_method.base import Rank
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import AgentTask
-from rp_api.failures.kinds import TIMEOUT
-from rp_api.loop.event_loop import Loop, Timer
+from rp_api.loop.event_loop import Loop
 from rp_api.system import processes
 from rp_api.system.shell_text import literal
 from rp_api.units import MB
@@ -51,56 +48,19 @@ CANCEL_TIMEOUT = 30.0
 """Seconds after which a cancelled task leaves without a report of its end."""
 
 
-@dataclass(slots=True)
-class BackendJob:
-    """A task as a kind of instance sees it; each rank runs `argv`."""
-
-    task: AgentTask
-    argv: tuple[str, ...]
-    environment: Mapping[str, str]
-    output: tuple[str, str]
-    """Paths of the files of standard output and error."""
-
-
-class JobKind(Protocol):
-    """The parts of the executor that are specific to one kind of instance."""
-
-    NAME: str
-    RANK_VARIABLES: tuple[str, ...]
-    BINDS: bool
-    """True if instances bind ranks to cores and GPUs; otherwise ranks bind themselves."""
-    launcher: InstanceLauncher
-
-    def request(self, job: BackendJob) -> dict[str, Any]:
-        """Return the parameters that a runner needs to run the job; raise LaunchRefused if it cannot be run."""
-
-    def runner(self, started: Processes, address: str, news: News, broken: Broken) -> Runner:
-        """Start a runner for the instance at this address; raise OSError if it cannot be started."""
-
-    def begin(self, take_line: Callable[[int, str], object]) -> None:
-        """Call `take_line(number, line)` with messages of instances that do not come by their output."""
-
-    def close(self) -> None:
-        """Release all resources."""
-
-
-class _Run:
+class _Run(TimedRun):
     """The record of a task: its request, its instance, and its end."""
 
-    __slots__ = ('ending', 'index', 'limit', 'lost', 'ranks', 'request', 'start_limit', 'started', 'task', 'timer')
+    __slots__ = ('index', 'lost', 'ranks', 'request', 'started')
 
     def __init__(self, task: AgentTask, request: dict[str, Any]) -> None:
-        self.task = task
+        super().__init__(task)
         self.request = request
         self.ranks = range(task.processes)
-        self.limit = float(task.description['timeout'])
-        self.start_limit = float(task.description['startup_timeout'])
         self.index = -1
         self.lost = ''
         """Reason for the loss of the runner that was to report its end."""
         self.started = False
-        self.ending: Ending | None = None
-        self.timer: Timer | None = None
 
 
 class JobExecutor(BaseExecutor):
@@ -113,6 +73,7 @@ class JobExecutor(BaseExecutor):
         self._environment = TaskEnvironment(context)
         self._kind = kind
         self._parts = parts
+        self._limits = TimeLimits(loop, tracer, self._end)
         self._runs: dict[str, _Run] = {}
         self._runners: dict[int, Runner] = {}
         self._addresses: dict[int, str] = {}
@@ -137,13 +98,15 @@ class JobExecutor(BaseExecutor):
 
     def stop(self, on_empty: Callable[[], Any], reason: str) -> None:
         """End all tasks, then the instances, then call `on_empty`."""
-        super().stop(partial(self._stop_instances, on_empty), reason)
+        def stop_instances() -> None:
+            self._close_runners()
+            self.supervisor.stop(on_empty)
+
+        super().stop(stop_instances, reason)
 
     def close(self) -> None:
         """Kill all processes of instances and runners; called when the executor has no tasks."""
-        for runner in self._runners.values():
-            runner.close()
-        self._runners.clear()
+        self._close_runners()
         self.supervisor.close()
         self._processes.close()
         self._kind.close()
@@ -175,10 +138,7 @@ class JobExecutor(BaseExecutor):
                 continue
             self._runs[uid] = run
             self._record(uid, 'task_run_ok', 'launch_start', 'launch_pre', 'launch_submit')
-            seconds = run.start_limit
-            if seconds > 0:
-                reason = f'startup_timeout: the task did not start to execute within {seconds:g} s'
-                run.timer = self._loop.call_later(seconds, self._timed_out, run, reason)
+            self._limits.start(run)
             self.supervisor.admit(demand)
 
     def _demand(self, task: AgentTask) -> Demand:
@@ -212,7 +172,7 @@ class JobExecutor(BaseExecutor):
         ranks = task.processes
         shares = [RankShare() if uses_gpus(task) else WITHOUT_GPUS] * ranks
         if task.slots and not self._kind.BINDS:
-            shares = [share_of(place, description['gpu_type'], self._environment) for place in _of_processes(task)]
+            shares = [share_of(place, description['gpu_type'], self._environment) for place in process_places(task)]
         context = rank_script.started_by_launcher(
             uid, sandbox, shares, self._kind.RANK_VARIABLES, launcher=self._kind.NAME,
             shell=self._context.shell, memory=description['mem_per_rank'] * MB,
@@ -257,15 +217,15 @@ class JobExecutor(BaseExecutor):
             self.refuse(uid, reason)
             return
         del self._runs[uid]
-        self._stop_timer(run)
+        run.stop_timer()
         self._place_again(run.task, reason)
 
     def refuse(self, uid: str, reason: str) -> None:
         """Fail a task that no instance will run."""
         run = self._runs.pop(uid)
-        self._stop_timer(run)
+        run.stop_timer()
         if run.ending is not None:
-            self._leave(run.task, {}, run.ending, str)
+            self._leave(run.task, {}, run.ending)
         else:
             self._refuse(run.task, LaunchRefused(reason))
 
@@ -319,13 +279,7 @@ class JobExecutor(BaseExecutor):
 
     def _started(self, run: _Run) -> None:
         run.started = True
-        if run.ending is not None:
-            return
-        self._stop_timer(run)
-        seconds = run.limit
-        if seconds > 0:
-            reason = f'timeout: the task ran longer than {seconds:g} s'
-            run.timer = self._loop.call_later(seconds, self._timed_out, run, reason)
+        self._limits.runs(run)
 
     def _ended(self, run: _Run, code: int, why: str) -> None:
         uid = run.task.uid
@@ -390,7 +344,7 @@ class JobExecutor(BaseExecutor):
             if run.ending is not None:
                 continue
             run.ending = ending
-            self._stop_timer(run)
+            run.stop_timer()
             self._record(uid, 'task_run_cancel_start')
             runner = self._runners.get(run.index)
             if runner is None:
@@ -404,40 +358,20 @@ class JobExecutor(BaseExecutor):
         self.supervisor.forget(run.task.uid)
         self._let_go(run, {})
 
-    def _timed_out(self, run: _Run, reason: str) -> None:
-        self._record(run.task.uid, 'task_timeout')
-        self._end([run.task.uid], Ending(TimeoutError(reason), kind=TIMEOUT))
-
     def _let_go(self, run: _Run, codes: Mapping[int, int]) -> None:
         uid = run.task.uid
         del self._runs[uid]
-        self._stop_timer(run)
+        run.stop_timer()
         self._record(uid, 'launch_collect', 'launch_post', 'launch_stop')
         if run.ending is not None:
             self._sweep(uid)
-        self._leave(run.task, codes, run.ending, partial(explain, shell=True))
+        self._leave(run.task, codes, run.ending)
 
     def _sweep(self, uid: str) -> None:
         """Kill processes that a task has left on this host."""
         processes.sweep({**self._context.belongs, 'RP_TASK_ID': {uid}}, signal.SIGKILL)
 
-    def _stop_instances(self, on_empty: Callable[[], Any]) -> None:
+    def _close_runners(self) -> None:
         for runner in self._runners.values():
             runner.close()
         self._runners.clear()
-        self.supervisor.stop(on_empty)
-
-    @staticmethod
-    def _stop_timer(run: _Run) -> None:
-        if run.timer is not None:
-            run.timer.cancel()
-            run.timer = None
-
-
-def _of_processes(task: AgentTask) -> list[Rank]:
-    """Return the placements of a task's processes: one with those of all ranks for the manager of a RAPTOR worker."""
-    found = places(task)
-    if task.processes == len(found):
-        return found
-    cores, gpus = ({each for place in found for each in getattr(place, name)} for name in ('cores', 'gpus'))
-    return [replace(found[0], cores=tuple(sorted(cores)), gpus=tuple(sorted(gpus)))]

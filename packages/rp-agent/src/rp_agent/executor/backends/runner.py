@@ -1,4 +1,4 @@
-"""Runners: programs that launch tasks with an instance that has its own scheduler, on messages of the agent.
+"""Kinds of instances that run tasks as jobs, and their runners: programs that launch tasks on messages of the agent.
 
 Messages to a runner: `{'run': uid, ...}` with the parameters of its kind, and `{'cancel': uid}`. Messages from it, for
 each task: `started`, and finally one of `ended` (with a `status` as in wait(2), and optionally `why`), `refused` and
@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
 
-from rp_agent.executor.backends.launcher import Startup
+from rp_agent.executor.backends.launcher import InstanceLauncher, Startup
 from rp_agent.executor.backends.process import Processes
+from rp_agent.task import AgentTask
 
 News = Callable[[Mapping[str, Any]], object]
 Broken = Callable[[str], object]
@@ -28,6 +30,41 @@ class Runner(Protocol):
 
     def close(self) -> None:
         """End the runner, and ignore its further messages."""
+
+
+@dataclass(slots=True)
+class BackendJob:
+    """A task as a kind of instance sees it; each rank runs `argv`."""
+
+    task: AgentTask
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    output: tuple[str, str]
+    """Paths of the files of standard output and error."""
+
+
+class JobKind(Protocol):
+    """The parts of the job executor that are specific to one kind of instance; a subclass implements them."""
+
+    NAME: ClassVar[str]
+    RANK_VARIABLES: ClassVar[tuple[str, ...]]
+    BINDS: ClassVar[bool]
+    """True if instances bind ranks to cores and GPUs; otherwise ranks bind themselves."""
+    launcher: InstanceLauncher
+
+    def request(self, job: BackendJob) -> dict[str, Any]:
+        """Return the parameters that a runner needs to run the job; raise LaunchRefused if it cannot be run."""
+
+    def runner(self, started: Processes, address: str, news: News, broken: Broken) -> Runner:
+        """Start a runner for the instance at this address; raise OSError if it cannot be started."""
+
+    def begin(self, take_line: Callable[[int, str], object]) -> None:
+        """Call `take_line(number, line)` with messages of instances that do not come by their output."""
+        return
+
+    def close(self) -> None:
+        """Release all resources."""
+        return
 
 
 class PipeRunner:

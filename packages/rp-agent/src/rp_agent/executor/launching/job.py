@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from rp_agent.executor.launching.environment import TaskEnvironment
 from rp_agent.executor.launching.launchers import is_mpi
@@ -31,6 +32,15 @@ def places(task: AgentTask) -> list[Rank]:
         parts = [cores] if each == 1 else [cores[part * count:(part + 1) * count] for part in range(each)]
         found += [Rank(slot['node_name'], slot['node_index'], part, gpus) for part in parts]
     return found
+
+
+def process_places(task: AgentTask) -> list[Rank]:
+    """Return the placements of a task's processes: one with those of all ranks for the manager of a RAPTOR worker."""
+    found = places(task)
+    if task.processes == len(found):
+        return found
+    cores, gpus = ({each for place in found for each in getattr(place, name)} for name in ('cores', 'gpus'))
+    return [replace(found[0], cores=tuple(sorted(cores)), gpus=tuple(sorted(gpus)))]
 
 
 def job_of(task: AgentTask, where: Sequence[Rank], environment: TaskEnvironment, variables: tuple[str, ...]) -> Job:

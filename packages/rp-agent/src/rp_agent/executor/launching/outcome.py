@@ -45,6 +45,21 @@ def fail(task: AgentTask, reason: str, record: Mapping[str, Any], *, more: str =
     task.fail(repr(RuntimeError(f'{exception}{also}')), detail, sentence=f'{reason}{also}', **record)
 
 
+def fail_by_codes(task: AgentTask, codes: Mapping[int, int], *, shell: bool, script: str = '') -> None:
+    """Set the outcome of a task of which ranks have failed.
+
+    Args:
+        task: The task.
+        codes: Exit codes by rank.
+        shell: Whether the exit codes are those of shells.
+        script: The output file of the launch script; empty without one.
+    """
+    if any(map(was_killed, codes.values())):   # the ranks of a program often answer a kill with other exit codes
+        task.extra[KILLED] = True
+    record = of_codes(codes, shell=shell) | (of_script(script) if script else {})
+    fail(task, explain(codes, shell), record, output=script)
+
+
 def of_codes(codes: Mapping[int, int], *, shell: bool) -> dict[str, Any]:
     """Return the record of the failure of processes with these exit codes by rank; `shell`: those of a shell."""
     code = code_of(exit_code_of_task(codes), shell=shell)
@@ -110,12 +125,6 @@ def explain_code(code: int, shell: bool) -> str:
     if shell and code == _NOT_EXECUTABLE:
         return f'exit code: {code} (the shell could not execute a command)'
     return f'exit code: {code}'
-
-
-def note_kills(task: AgentTask, codes: Mapping[int, int]) -> None:
-    """Note on a failed task that a rank of it was killed; the ranks of a program often answer with other exit codes."""
-    if any(map(was_killed, codes.values())):
-        task.extra[KILLED] = True
 
 
 def was_killed(code: int) -> bool:

@@ -71,7 +71,7 @@ class Executor(BaseExecutor):
         super().__init__(uid, tracer, loop)
         self._environment = TaskEnvironment(context)
         self._ports = context.ports
-        self._deadlines = Deadlines(loop, tracer, self._end_run)
+        self._deadlines = Deadlines(loop, tracer, self._end)
         self._queued: OrderedDict[str, AgentTask] = OrderedDict()
         self._reaper = Reaper(loop, tracer, context.belongs, grace, self._finished, self._make_loop(context))
         self._deferred = Deferred(loop, context.launchers, self._begin, self._launch, self._make_dvms)
@@ -259,7 +259,7 @@ class Executor(BaseExecutor):
         task.broke(error, doing)
         run = self._reaper.running.get(task.uid)
         if run is not None:
-            self._end_run(run, Ending(error, states.FAILED))
+            self._reaper.end([run], Ending(error, states.FAILED))
             return
         self._short_since.pop(task.uid, None)
         self._queued.pop(task.uid, None)
@@ -302,10 +302,8 @@ class Executor(BaseExecutor):
         else:
             shell = self.by_shell or run.plan.kind != DIRECT
             task.exit_code = outcome.code_of(task.exit_code, shell=shell)
-            script = run.plan.output[0] if run.plan.kind == LAUNCH else ''
-            outcome.note_kills(task, run.codes)
-            record = {**outcome.of_codes(run.codes, shell=shell), **(outcome.of_script(script) if script else {})}
-            outcome.fail(task, outcome.explain(run.codes, shell), record, output=script)
+            outcome.fail_by_codes(task, run.codes, shell=shell,
+                                  script=run.plan.output[0] if run.plan.kind == LAUNCH else '')
         if run.plan.launch is not None and task.target_state != states.DONE:
             self._to_sweep.add(uid)   # the launcher may have left processes
             if run.plan.launch.elsewhere:
@@ -336,9 +334,6 @@ class Executor(BaseExecutor):
                 self._end_unstarted(self._deferred.pop(uid))
         self._reaper.end([running[uid] for uid in uids if uid in running], ending)
 
-    def _end_run(self, run: Run, ending: Ending) -> None:
-        self._reaper.end([run], ending)
-
     def _forget_start(self, run: Run) -> None:
         if run.start_fd >= 0:
             self._reaper.forget(run.start_fd)
@@ -368,5 +363,5 @@ class Executor(BaseExecutor):
         context = self._environment.context
         assert context.launchers is not None
         hooks = Hooks(self._launch, self._refuse, self._ports.place_again or self._cannot_place_again,
-                      self._end_run, lambda uid: self._reaper.sweep({uid}), self._ports.nodes_lost)
+                      self._reaper.end, lambda uid: self._reaper.sweep({uid}), self._ports.nodes_lost)
         return Dvms(self._loop, self.tracer, context, context.launchers, method, hooks)

@@ -17,36 +17,30 @@ import os
 import signal
 import time
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
-from rp_agent.executor.base import BaseExecutor, Ending
-from rp_agent.executor.launching.outcome import explain
+from rp_agent.executor.base import BaseExecutor, Ending, TimedRun, TimeLimits
 from rp_agent.executor.simulated.launch_model import LaunchModel, launch_model
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import AgentTask
-from rp_api.failures.kinds import TIMEOUT
-from rp_api.loop.event_loop import Loop, Timer
+from rp_api.loop.event_loop import Loop
 from rp_profiling.write.tracer import Tracer
 
 _UNITS = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400}
 
 
-class _Run:
-    """A simulated task with its next event."""
+class _Run(TimedRun):
+    """A simulated task; the timer is that of its next event."""
 
-    __slots__ = ('executes', 'exit_code', 'limit', 'ranks', 'run_time', 'start_limit', 'task', 'timer')
+    __slots__ = ('executes', 'exit_code', 'ranks', 'run_time')
 
     def __init__(self, task: AgentTask) -> None:
+        super().__init__(task)
         description = task.description
-        self.task = task
         self.run_time = duration(description)
         self.exit_code = _exit_code(description)
         self.ranks = range(description['ranks'])
-        self.limit = float(description['timeout'])
-        self.start_limit = float(description['startup_timeout'])
         self.executes = False
-        self.timer: Timer | None = None
 
 
 class SimulatedExecutor(BaseExecutor):
@@ -55,6 +49,7 @@ class SimulatedExecutor(BaseExecutor):
     def __init__(self, uid: str, tracer: Tracer, loop: Loop, model: LaunchModel | None = None) -> None:
         super().__init__(uid, tracer, loop)
         self._model = model or launch_model({})
+        self._limits = TimeLimits(loop, tracer, self._end)
         self._runs: dict[str, _Run] = {}
 
     def check(self) -> None:
@@ -86,10 +81,8 @@ class SimulatedExecutor(BaseExecutor):
     def _launch(self, run: _Run, now: float) -> None:
         self._runs[run.task.uid] = run
         runs_at = self._model.runs_at(now, len(run.ranks))
-        limit = run.start_limit
-        if 0 < limit < runs_at - now:
-            reason = f'startup_timeout: the task did not start to execute within {limit:g} s'
-            run.timer = self._loop.call_at(now + limit, self._timed_out, run, reason)
+        if 0 < run.start_limit < runs_at - now:
+            self._limits.start(run)
         elif runs_at > now:
             run.timer = self._loop.call_at(runs_at, self._execute, run)
         else:
@@ -100,10 +93,8 @@ class SimulatedExecutor(BaseExecutor):
         run.executes = True
         for _ in run.ranks:
             self._record(run.task.uid, 'exec_start', 'exec_pre', 'rank_start')
-        limit = run.limit
-        if 0 < limit < run.run_time:
-            reason = f'timeout: the task ran longer than {limit:g} s'
-            run.timer = self._loop.call_later(limit, self._timed_out, run, reason)
+        if 0 < run.limit < run.run_time:
+            self._limits.limit(run)
         else:
             run.timer = self._loop.call_later(run.run_time, self._finish, run)
 
@@ -114,18 +105,12 @@ class SimulatedExecutor(BaseExecutor):
         for _ in run.ranks if run.executes else ():
             self._record(uid, 'rank_stop', 'exec_post', 'exec_stop')
         self._record(uid, 'launch_collect', 'launch_post', 'launch_stop')
-        self._leave(run.task, dict.fromkeys(run.ranks, run.exit_code), ending, partial(explain, shell=False),
-                    shell=False)
-
-    def _timed_out(self, run: _Run, reason: str) -> None:
-        self._record(run.task.uid, 'task_timeout')
-        self._end([run.task.uid], Ending(TimeoutError(reason), kind=TIMEOUT))
+        self._leave(run.task, dict.fromkeys(run.ranks, run.exit_code), ending, shell=False)
 
     def _end(self, uids: list[str], ending: Ending) -> None:
         for uid in uids:
             run = self._runs[uid]
-            if run.timer is not None:
-                run.timer.cancel()
+            run.stop_timer()
             self._record(uid, 'task_run_cancel_start')
             run.exit_code = -signal.SIGTERM
             self._finish(run, ending)

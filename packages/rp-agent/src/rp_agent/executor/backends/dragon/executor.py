@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import zmq
 
 from rp_agent.executor.backends.dragon import dragon_runner
-from rp_agent.executor.backends.jobs import BackendJob, JobExecutor
+from rp_agent.executor.backends.jobs import JobExecutor
 from rp_agent.executor.backends.launcher import InstanceLauncher, InstanceNode, Startup, nodes_of
 from rp_agent.executor.backends.process import Processes
-from rp_agent.executor.backends.runner import Broken, News, Runner
+from rp_agent.executor.backends.runner import BackendJob, Broken, JobKind, News, Runner
 from rp_agent.executor.launching.environment import PilotContext
 from rp_agent.executor.launching.launchers import is_mpi
 from rp_agent.lookup import LaunchRefused
@@ -33,17 +33,17 @@ _BELOW_A_SHELL = '/bin/sh', '-c', '"$@"; exit "$?"', 'dragon'
 """Dragon creates its own process group; a session leader cannot do so, and Dragon then hangs."""
 
 
-class DragonKind:
+class DragonKind(JobKind):
     """The Dragon parts of the executor; `single` if the pilot has only this host."""
 
-    NAME: str = 'DRAGON'
-    RANK_VARIABLES: tuple[str, ...] = ('RP_RANK',)
-    BINDS: bool = False
+    NAME: ClassVar[str] = 'DRAGON'
+    RANK_VARIABLES: ClassVar[tuple[str, ...]] = ('RP_RANK',)
+    BINDS: ClassVar[bool] = False
 
     def __init__(self, loop: Loop, address: str, *, single: bool, by_ssh: bool = False) -> None:
         self._link = RunnerLink(loop, address)
         self._single = single
-        self.launcher: InstanceLauncher = DragonExecutor(self._link.invitation, single=single, by_ssh=by_ssh)
+        self.launcher = DragonExecutor(self._link.invitation, single=single, by_ssh=by_ssh)
 
     def request(self, job: BackendJob) -> dict[str, Any]:
         """Return the command, environment, directory, output and hosts of the ranks."""

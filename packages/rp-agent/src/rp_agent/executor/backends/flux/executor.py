@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from rp_agent.executor.backends.flux.instance import EnclosingFlux, FluxInstances, FluxLauncher, NestedFlux
-from rp_agent.executor.backends.jobs import BackendJob, JobExecutor
-from rp_agent.executor.backends.launcher import InstanceLauncher, nodes_of
+from rp_agent.executor.backends.jobs import JobExecutor
+from rp_agent.executor.backends.launcher import nodes_of
 from rp_agent.executor.backends.process import Processes
-from rp_agent.executor.backends.runner import Broken, News, PipeRunner, Runner
+from rp_agent.executor.backends.runner import BackendJob, Broken, JobKind, News, PipeRunner, Runner
 from rp_agent.executor.launching.environment import PilotContext
 from rp_agent.executor.launching.launchers import Launchers
 from rp_agent.instance_nodes import divide
@@ -26,16 +26,16 @@ _OUTER = ('FLUX_URI', 'FLUX_JOB_ID', 'FLUX_TASK_RANK', 'FLUX_TASK_LOCAL_ID', 'FL
 """Names of variables of an instance in which the agent runs, which tasks must not inherit."""
 
 
-class FluxKind:
+class FluxKind(JobKind):
     """The Flux parts of the executor; a core of the pilot is one of `threads` hardware threads of a Flux core."""
 
-    NAME: str = 'FLUX'
-    RANK_VARIABLES: tuple[str, ...] = ('FLUX_TASK_RANK',)
-    BINDS: bool = True
+    NAME: ClassVar[str] = 'FLUX'
+    RANK_VARIABLES: ClassVar[tuple[str, ...]] = ('FLUX_TASK_RANK',)
+    BINDS: ClassVar[bool] = True
+    launcher: FluxInstances
 
     def __init__(self, launcher: FluxInstances, threads: int = 1) -> None:
-        self.launcher: InstanceLauncher = launcher
-        self._flux = launcher
+        self.launcher = launcher
         self._threads = threads
 
     def request(self, job: BackendJob) -> dict[str, Any]:
@@ -46,13 +46,7 @@ class FluxKind:
 
     def runner(self, started: Processes, address: str, news: News, broken: Broken) -> Runner:
         """Start a runner, on the host of the instance if need be."""
-        return PipeRunner(started, self._flux.runner(address), news, broken)
-
-    def begin(self, take_line: Callable[[int, str], object]) -> None:
-        """Do nothing: instances report everything by their output."""
-
-    def close(self) -> None:
-        """Do nothing: there are no resources."""
+        return PipeRunner(started, self.launcher.runner(address), news, broken)
 
 
 def executor(uid: str, tracer: Tracer, loop: Loop, context: PilotContext) -> JobExecutor:

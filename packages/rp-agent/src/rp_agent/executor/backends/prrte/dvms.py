@@ -121,8 +121,8 @@ class Hooks:
     """Fails a task."""
     place_again: Callable[[AgentTask, str], object]
     """Places a task on other nodes, for this reason."""
-    end: Callable[[Run, Ending], object]
-    """Ends the launcher of a task."""
+    end: Callable[[list[Run], Ending], object]
+    """Ends the launchers of tasks."""
     sweep: Callable[[str], object]
     """Kills processes that a task has left on this host."""
     nodes_lost: Callable[[range, str], object]
@@ -237,7 +237,7 @@ class Dvms:
         """End the launcher of a task whose DVM has ended."""
         run = self._runs.get(uid)
         if run is not None:
-            self._hooks.end(run, Hung(reason))
+            self._hooks.end([run], Hung(reason))
         # otherwise its launcher is about to start, and will fail to connect
 
     def displace(self, uid: str, reason: str) -> None:
@@ -289,9 +289,9 @@ class Dvms:
         ended = started and rank_script.have_ended(task.sandbox, task.uid) >= launch.ranks
         waited = time.monotonic() - since
         if not started and waited >= self._limit:
-            self._hooks.end(run, Hung(f'the launcher has started no rank within {self._limit:g} s'))
+            self._hooks.end([run], Hung(f'the launcher has started no rank within {self._limit:g} s'))
         elif ended and had_ended:
-            self._hooks.end(run, Hung('all ranks have ended, but the launcher has not', complete=True))
+            self._hooks.end([run], Hung('all ranks have ended, but the launcher has not', complete=True))
         else:
             self._look_later(run, 0 if ended else looks + 1, since, ended=ended)
 
