@@ -235,7 +235,8 @@ def run_dragon(session: nox.Session) -> None:
     """Run tests of the executor DRAGON with a real one, in an environment of its own."""
     place = Path(session.cache_dir).resolve() / 'dragon'
     install_apart(session, place, 'dragon', 'dragonhpc', 'pyzmq')
-    tests = [f'packages/rp-agent/tests/test_{name}.py' for name in ('dragon_executor', 'ends_with_its_task')]
+    tests = [f'packages/rp-agent/tests/test_{name}.py' for name in (
+        'dragon_executor', 'ends_with_its_task', 'executor_contract')]
     run_tests(session, '-k', 'dragon', *tests, env={'TEST_DRAGON': str(place / 'bin')}, cache=place / 'pytest',
               parallel=[])
 

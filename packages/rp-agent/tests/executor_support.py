@@ -11,13 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from children import children
-from leftovers import open_descriptors
+import pytest
+from children import nothing_stays
 
 from rp_agent.executor.launching.environment import PilotContext
 from rp_agent.executor.launching.launchers import Launchers
 from rp_agent.executor.popen.component import Executor
 from rp_agent.executor.registry import AnyExecutor
+from rp_agent.executor.shell import shell_loop
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.loop.event_loop import Loop
@@ -25,6 +26,9 @@ from rp_api.system.processes import pidfd_open
 from rp_profiling.levels import OFF
 from rp_profiling.write.detail import Detail
 from rp_profiling.write.tracer import Tracer
+
+SHELLS = [path for path in ('/bin/dash', '/bin/bash') if os.access(path, os.X_OK)]
+"""Programs that may be /bin/sh."""
 
 Make = Callable[..., AnyExecutor]
 NO_TRACE = Detail(OFF)
@@ -121,6 +125,14 @@ class Harness:
         """Call `action` in the loop once the file is there and has a line."""
         self.when(lambda: said(path), action)
 
+    def stop(self) -> None:
+        """End all tasks, and the instances that the executor keeps."""
+        self.wanted = len(self.out) + 1000
+        stopped: list[bool] = []
+        self.executor.stop(lambda: stopped.append(True), 'the end')
+        self.when(lambda: stopped, self.loop.stop)
+        self.wait()
+
     def events(self) -> list[str]:
         """The events of tasks that the executor has recorded, in order."""
         self.tracer.flush()
@@ -153,6 +165,13 @@ def said(path: Path) -> bool:
     return path.exists() and path.read_text().endswith('\n')
 
 
+def use_as_sh(program: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the executor SHELL take this program for /bin/sh, by a link in a directory."""
+    link = directory / 'sh'
+    link.symlink_to(program)
+    monkeypatch.setattr(shell_loop, 'SHELL', str(link))
+
+
 @contextmanager
 def harnesses(path: Path, kind: Make) -> Iterator[Callable[..., Harness]]:
     """Return a function that makes harnesses; at the end, nothing of them may be left."""
@@ -162,13 +181,10 @@ def harnesses(path: Path, kind: Make) -> Iterator[Callable[..., Harness]]:
         made.append(Harness(path, kind, **arguments))
         return made[-1]
 
-    others = children()
-    before = open_descriptors()
-    yield make
-    for each in made:
-        each.close()
-    assert open_descriptors() <= before, 'the executor has left descriptors open'
-    assert children() <= others
+    with nothing_stays():
+        yield make
+        for each in made:
+            each.close()
     for name in filter(str.isdigit, os.listdir('/proc')):
         if of_task(int(name), path):
             wait_for_end(int(name))

@@ -20,7 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from executor_support import Harness, sh
+from executor_support import Harness, sh, text
 from launch_support import (
     LAST_PID,
     Bystanders,
@@ -32,8 +32,6 @@ from launch_support import (
     numbers,
     reap_orphans,
     states_of,
-    text,
-    when,
 )
 from leftovers import open_descriptors
 
@@ -107,7 +105,7 @@ def wait_for_processes_of_ranks(path: Path) -> None:
         first = harness.task('first', **gate.task('echo >>../runs'), **ranks)
         second = harness.task('second', **sh('echo x; until test -e ../ended; do :; done'), **ranks)
         harness.on_output = lambda ended: (path / 'ended').touch()
-        when(harness, lambda: lines(path / 'runs') == 3, lambda: gate.let(3))
+        harness.when(lambda: lines(path / 'runs') == 3, lambda: gate.let(3))
         harness.run(first, second)
         assert states_of([first, second]) == {states.DONE}, (first.exception_detail, second.exception_detail)
         assert text(second, 'second.out') == 'x\n' * 3
@@ -145,7 +143,7 @@ def waiting_is_ended(path: Path) -> None:
                 harness.executor.stop(harness.loop.stop, 'the pilot was cancelled')
 
         harness.on_output = next_step
-        when(harness, (path / 'runs').exists, partial(harness.executor.cancel, [waiting.uid]))
+        harness.when((path / 'runs').exists, partial(harness.executor.cancel, [waiting.uid]))
         harness.wait()
         assert states_of(tasks) == {states.CANCELED}, [task.exception_detail for task in tasks]
         assert [task.exception_detail for task in (waiting, running, last)] == [
@@ -232,7 +230,7 @@ def keep_descriptors(path: Path) -> None:
         assert states_of(tasks) == {states.DONE}, {task.exception_detail for task in tasks}
         assert min(free) >= SPARE, free
         harness.executor.sweep([task.uid for task in tasks])
-        when(harness, lambda: not processes.sweep(harness.context.belongs, 0), harness.loop.stop)
+        harness.when(lambda: not processes.sweep(harness.context.belongs, 0), harness.loop.stop)
         harness.loop.run()
         reap_orphans()
     gate.close()
@@ -304,9 +302,9 @@ def cancel_without_descriptors(path: Path) -> None:
         def stop_after_daemon(ended: list[AgentTask]) -> None:
             if len(harness.out) == len(tasks):
                 give_back(taken)
-                when(harness, partial(is_gone, numbers(path / 'daemons')[0]), harness.loop.stop)
+                harness.when(partial(is_gone, numbers(path / 'daemons')[0]), harness.loop.stop)
 
-        when(harness, lambda: lines(path / 'runs') == len(tasks), cancel)
+        harness.when(lambda: lines(path / 'runs') == len(tasks), cancel)
         harness.on_output = stop_after_daemon
         harness.wanted = len(tasks) + 1
         harness.executor.put(tasks)
@@ -457,7 +455,7 @@ def number_of_a_rank_is_used_again(path: Path) -> None:
         place.mkdir()
         with an_executor(place, grace=0.1) as harness, some_bystanders() as bystanders:
             task = harness.task(**sh(before + command), ranks=2, use_mpi=False)
-            when(harness, partial(_is_taken, place, bystanders), partial(harness.executor.cancel, [task.uid]))
+            harness.when(partial(_is_taken, place, bystanders), partial(harness.executor.cancel, [task.uid]))
             harness.run(task)
             assert task.target_state == states.CANCELED
 

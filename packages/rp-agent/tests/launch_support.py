@@ -6,14 +6,14 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from children import children
+from children import nothing_stays
 from executor_support import Harness, sh
-from leftovers import must_end, open_descriptors
+from leftovers import must_end
 
 from rp_agent.task import AgentTask
 from rp_api.system import processes
@@ -26,18 +26,15 @@ LAST_PID = Path('/proc/sys/kernel/ns_last_pid')
 @contextmanager
 def an_executor(path: Path, **arguments: Any) -> Iterator[Harness]:
     """An executor; at the end it has left no descriptor open and no child behind."""
-    others = children()
-    before = open_descriptors()
-    harness = Harness(path, **arguments)
-    try:
-        yield harness
-        harness.executor.check()
-    finally:
-        end_tasks(path)
-        harness.executor.close()
-        harness.loop.close()
-    assert open_descriptors() <= before, 'the executor has left descriptors open'
-    assert children() <= others, 'the executor has left a child'
+    with nothing_stays():
+        harness = Harness(path, **arguments)
+        try:
+            yield harness
+            harness.executor.check()
+        finally:
+            end_tasks(path)
+            harness.executor.close()
+            harness.loop.close()
 
 
 def end_tasks(*paths: Path) -> None:
@@ -101,10 +98,6 @@ def states_of(tasks: list[AgentTask]) -> set[str | None]:
     return {task.target_state for task in tasks}
 
 
-def text(task: AgentTask, name: str) -> str:
-    return Path(task.sandbox, name).read_text()
-
-
 def numbers(path: Path) -> list[int]:
     """The process numbers that tasks have written to a file, one a line."""
     return [int(line) for line in path.read_text().split()]
@@ -130,14 +123,6 @@ def reap_orphans() -> None:
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
-
-
-def when(harness: Harness, condition: Callable[[], object], action: Callable[[], object]) -> None:
-    """Call `action` in the loop once the condition holds."""
-    if condition():
-        action()
-    else:
-        harness.loop.call_later(0.005, when, harness, condition, action)
 
 
 def compiled(path: Path, name: str) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from backend_support import twice
 from executor_support import Harness, said, sh
 from launch_support import is_gone, none_left
 from launcher_support import program
@@ -84,12 +85,6 @@ class Bench(Harness):
             slot['node_index'] = node
         return task
 
-    def when(self, condition: Callable[[], object], action: Callable[[], object]) -> None:
-        if condition():
-            action()
-        else:
-            self.loop.call_later(0.005, self.when, condition, action)
-
     def dvms(self) -> list[int]:
         """The process numbers of all DVMs that were started."""
         path = self.bin / 'dvms'
@@ -104,14 +99,6 @@ class Bench(Harness):
         self.tracer.flush()
         rows = [line.split(',') for line in (self.path / 'dvm.prof').read_text().splitlines()]
         return [row for row in rows if row[4] == uid]
-
-    def stop(self) -> None:
-        """End all tasks and DVMs."""
-        stopped: list[bool] = []
-        self.executor.stop(lambda: stopped.append(True), 'the end')
-        self.when(lambda: stopped, self.loop.stop)
-        self.wanted = 1000
-        self.wait()
 
     def close(self) -> None:
         self.executor.check()
@@ -181,7 +168,7 @@ def test_a_rank_that_fails_is_the_task_s_own_failure(make: Make) -> None:
 
 def test_tasks_of_a_dvm_that_dies_run_again_when_it_is_back(make: Make, tmp_path: Path) -> None:
     harness = make()
-    task = harness.task(executable='/bin/sh', arguments=[str(twice(tmp_path))], ranks=1, use_mpi=True)
+    task = harness.task(**twice(tmp_path), ranks=1, use_mpi=True)
     harness.when(lambda: said(tmp_path / 'pids'), lambda: os.kill(harness.dvms()[0], signal.SIGKILL))
     harness.run(task)
     assert task.target_state == states.DONE, task.exception_detail
@@ -209,7 +196,7 @@ def test_a_lost_dvm(make: Make, tmp_path: Path) -> None:
         os.kill(dvm, signal.SIGKILL)
 
     harness = make(2, ports=NodePorts(place_again=place_again, nodes_lost=lambda nodes, reason: lost.append(nodes)))
-    task = harness.task(node=1, executable='/bin/sh', arguments=[str(twice(tmp_path))], ranks=1, use_mpi=True)
+    task = harness.task(node=1, **twice(tmp_path), ranks=1, use_mpi=True)
     harness.when(lambda: said(tmp_path / 'pids'), die)
     harness.run(task)
     assert task.target_state == states.DONE, task.exception_detail
@@ -300,10 +287,3 @@ def test_a_number_of_dvms_that_makes_no_sense(make: Make) -> None:
     task = harness.run_one()
     assert task.target_state == states.FAILED
     assert 'dvm_count is 0' in str(task.exception_detail)
-
-
-def twice(path: Path) -> Path:
-    """A script that never ends when it runs for the first time."""
-    script = path / 'twice.sh'
-    script.write_text(f'echo $$ >>{path}/pids\ntest $(wc -l <{path}/pids) = 2 || exec sleep 1000\n')
-    return script

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from backend_support import DragonHarness, FluxHarness
 from children import children
 from executor_support import Harness
 from launcher_support import HYDRA, launchers
 from leftovers import must_end
-from test_dragon_executor import Harness as DragonHarness
 from test_dvm_tasks import Bench
-from test_flux_executor import Harness as FluxHarness
 
 from rp_agent.executor.launching import rank_program
 from rp_agent.executor.shell.component import ShellExecutor
@@ -88,8 +87,7 @@ def way(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Harnes
     with ExitStack() as stack:
         harness = make(tmp_path, stack)
         yield harness, description
-        if hasattr(harness, 'stop'):
-            harness.stop()
+        harness.stop()
         harness.close()
     assert ctypes.CDLL(None).prctl(36, 0, 0, 0, 0) == 0
     for pid in children() - others:   # they have ended, if nothing has failed
@@ -122,14 +120,7 @@ def test_a_task_that_ends(way: tuple[Harness, dict[str, Any]]) -> None:
 def test_a_task_that_does_not_want_to(way: tuple[Harness, dict[str, Any]]) -> None:
     harness, description = way
     task, pids = task_of(harness, 'stubborn', IGNORES, **description)
-
-    def cancel() -> None:
-        if len(numbers(pids)) == 3:
-            harness.executor.cancel([task.uid])
-        else:
-            harness.loop.call_later(0.01, cancel)
-
-    cancel()
+    harness.when(lambda: len(numbers(pids)) == 3, lambda: harness.executor.cancel([task.uid]))
     harness.run(task)
     assert task.target_state == states.CANCELED
     must_end(numbers(pids))

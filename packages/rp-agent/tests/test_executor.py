@@ -1,4 +1,4 @@
-"""What all executors that start processes of this node keep to, with real processes."""
+"""What all executors that start processes of this node keep to, with real processes; see test_executor_contract.py."""
 
 from __future__ import annotations
 
@@ -14,22 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from executor_support import Harness, a_family, a_slot, harnesses, sh, text, wait_for_end
+from executor_support import SHELLS, Harness, a_family, a_slot, harnesses, sh, text, use_as_sh, wait_for_end
 
 from rp_agent.executor.popen import component
 from rp_agent.executor.popen.component import STARTS_PER_TURN, Executor
 from rp_agent.executor.processes import launchloop
 from rp_agent.executor.processes.launch import cpu_mask
 from rp_agent.executor.processes.launchloop import OWN, SPARE
-from rp_agent.executor.shell import shell_loop
 from rp_agent.executor.shell.component import ShellExecutor
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.system import processes
 from rp_api.system.gpus import NO_GPUS
 from rp_profiling.write.detail import Detail
-
-SHELLS = [path for path in ('/bin/dash', '/bin/bash') if os.access(path, os.X_OK)]
 
 
 @pytest.fixture(params=['POPEN', *SHELLS])
@@ -38,9 +35,7 @@ def kind(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     """The executor: the default one, or the one with a shell, which is one of several programs."""
     if request.param == 'POPEN':
         return Executor
-    link = tmp_path_factory.mktemp('bin') / 'sh'
-    link.symlink_to(request.param)
-    monkeypatch.setattr(shell_loop, 'SHELL', str(link))
+    use_as_sh(request.param, tmp_path_factory.mktemp('bin'), monkeypatch)
     return ShellExecutor
 
 
@@ -55,19 +50,11 @@ def harness(make: Callable[..., Harness]) -> Harness:
     return make()
 
 
-def test_a_task_is_done(harness: Harness) -> None:
+def test_outputs(harness: Harness) -> None:
     task = harness.run_one(**sh('echo out; echo err >&2'))
-    assert (task.target_state, task.exit_code, task.exception, task.exception_detail) == (states.DONE, 0, None, None)
     assert text(task, 'task.000000.out') == 'out\n'
     assert text(task, 'task.000000.err') == 'err\n'
-    assert harness.states == [('AGENT_EXECUTING', ['task.000000']), ('AGENT_STAGING_OUTPUT_PENDING', ['task.000000'])]
     assert sorted(os.listdir(task.sandbox)) == ['task.000000.err', 'task.000000.out']
-
-
-@pytest.mark.parametrize('more', [{}, {'pre_exec': ['true']}])
-def test_literal_arguments(harness: Harness, more: dict[str, Any]) -> None:
-    task = harness.run_one(executable='echo', arguments=['$PWD', '`pwd`', r'\$'], literal_arguments=True, **more)
-    assert text(task, 'task.000000.out') == '$PWD `pwd` \\$\n'
 
 
 @pytest.mark.parametrize(('command', 'code', 'detail'), [
@@ -189,14 +176,6 @@ def test_output_replaces_what_an_earlier_run_has_left(harness: Harness) -> None:
     Path(harness.path / 'task.000000').mkdir()
     (harness.path / 'task.000000/task.000000.out').write_text('old, and longer than the new one')
     assert text(harness.run_one(executable='echo', arguments=['new']), 'task.000000.out') == 'new\n'
-
-
-def test_ranks_are_plain_processes(harness: Harness) -> None:
-    task = harness.run_one(**sh(r'echo \$RP_RANK/\$RP_RANKS; exit \$RP_RANK'), ranks=3,
-                           use_mpi=False)
-    assert sorted(text(task, 'task.000000.out').split()) == ['0/3', '1/3', '2/3']
-    assert (task.target_state, task.exit_code) == (states.FAILED, 1)
-    assert task.exception_detail == 'exit code: 1 of rank 1 (so did 1 more of 3 ranks)'
 
 
 def test_script_without_interpreter_line(harness: Harness) -> None:
@@ -565,13 +544,6 @@ def test_processes_that_do_not_die_do_not_hold_up_the_task(make: Callable[..., H
         os.waitpid(pids[0], 0)
 
 
-def test_timeout(harness: Harness) -> None:
-    task = harness.run_one(executable='sleep', arguments=['1000'], timeout=0.02)
-    assert task.target_state == states.CANCELED
-    assert task.exception == "TimeoutError('timeout: the task ran longer than 0.02 s')"
-    assert task.exception_detail == 'timeout: the task ran longer than 0.02 s'
-
-
 def test_startup_timeout(harness: Harness) -> None:
     task = harness.run_one(pre_launch=['sleep 1000'], startup_timeout=0.02, timeout=1000.0)
     assert task.target_state == states.CANCELED
@@ -587,35 +559,6 @@ def test_the_timeout_counts_from_the_start_of_execution(harness: Harness) -> Non
 def test_a_task_that_has_started_in_time(harness: Harness) -> None:
     task = harness.run_one(pre_launch=['true'], startup_timeout=1000.0, timeout=1000.0)
     assert task.target_state == states.DONE
-
-
-def test_stop_ends_all(harness: Harness) -> None:
-    tasks = [harness.task(f'task.{index:02d}', executable='sleep', arguments=['1000'])
-             for index in range(STARTS_PER_TURN + 2)]
-    late = harness.task('late')
-    ended: list[int] = []
-
-    def empty() -> None:
-        ended.append(len(harness.out))
-        harness.loop.stop()
-
-    def stop() -> None:
-        harness.executor.stop(empty, 'the pilot was cancelled')
-        harness.executor.put([late])
-
-    harness.wanted = 1000
-    harness.executor.put(tasks)
-    harness.loop.call_soon(stop)
-    harness.wait()
-    assert ended == [len(tasks) + 1]
-    assert {task.target_state for task in harness.out} == {states.CANCELED}
-    assert {task.exception_detail for task in harness.out} == {'the pilot was cancelled'}
-
-
-def test_stop_with_nothing_to_do(harness: Harness) -> None:
-    harness.executor.stop(harness.loop.stop, 'the pilot was cancelled')
-    harness.wait()
-    assert harness.out == []
 
 
 def test_orphans_of_tasks_are_reaped(kind: type[Executor], tmp_path: Path) -> None:

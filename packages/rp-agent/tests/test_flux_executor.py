@@ -1,4 +1,7 @@
-"""The executor FLUX, with a program on PATH that answers as Flux does, or the one that TEST_FLUX names."""
+"""The executor FLUX, with a program on PATH that answers as Flux does, or the one that TEST_FLUX names.
+
+What it has in common with the others is in test_executor_contract.py.
+"""
 
 from __future__ import annotations
 
@@ -14,70 +17,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from executor_support import Harness as ExecutorHarness
+from backend_support import CORES, FLUX_PATH, REAL_FLUX, backends, twice
+from backend_support import FluxHarness as Harness
 from executor_support import said, sh, text
 from launch_support import is_gone
-from leftovers import must_end, open_descriptors
+from leftovers import must_end
 
 from rp_agent.executor.backends import jobs
 from rp_agent.executor.backends.flux import flux_runner
-from rp_agent.executor.backends.flux.executor import FluxKind, jobspec
-from rp_agent.executor.backends.flux.instance import EnclosingFlux, FluxInstances, FluxLauncher, NestedFlux
-from rp_agent.executor.backends.jobs import JobExecutor
-from rp_agent.executor.backends.launcher import InstanceNode
+from rp_agent.executor.backends.flux.executor import jobspec
+from rp_agent.executor.backends.flux.instance import EnclosingFlux, NestedFlux
 from rp_agent.executor.launching.rank_script import host_of
 from rp_agent.task import Description
 from rp_api import states
 from rp_api.constants import RAPTOR_WORKER
 from rp_api.system import processes
-
-STAND_IN = Path(__file__).with_name('flux_stand_in')
-
-REAL = os.environ.get('TEST_FLUX', '')
-"""The directory of a Flux's programs."""
-
-CORES = len(os.sched_getaffinity(0)) if REAL else 4
-"""Of an instance."""
-
-
-class Harness(ExecutorHarness):
-    """A Flux executor with so many instances, each on one node of four cores, whose brokers use a directory."""
-
-    executor: JobExecutor
-
-    def __init__(self, path: Path, brokers: str, instances: int = 1, launcher: FluxInstances | None = None,
-                 **arguments: Any) -> None:
-        parts = tuple(range(index, index + 1) for index in range(instances))
-
-        def make(uid: str, tracer: Any, loop: Any, context: Any) -> JobExecutor:
-            nodes = [InstanceNode('localhost', CORES)] * instances
-            return JobExecutor(uid, tracer, loop, context, FluxKind(launcher or FluxLauncher()), parts, nodes)
-
-        super().__init__(path, make, PATH=f'{REAL or STAND_IN}:{os.environ["PATH"]}', TMPDIR=brokers, **arguments)
-
-    def task(self, uid: str = 'task.000000', **description: Any) -> Any:
-        task = super().task(uid, **description)
-        task.slots = None   # Flux finds room
-        return task
-
-    def brokers(self) -> list[int]:
-        return [live.process.process.pid for live in self.executor.supervisor._live.values()
-                if live.process.process is not None]
-
-    def stop(self) -> None:
-        """End all tasks and instances."""
-        self.wanted = len(self.out) + 1000
-        stopped: list[bool] = []
-        self.executor.stop(lambda: stopped.append(True), 'the end')
-        self.when(lambda: stopped, self.loop.stop)
-        self.wait()
-
-
-def twice(path: Path) -> dict[str, Any]:
-    """A task that never ends when it runs for the first time."""
-    script = path / 'twice.sh'
-    script.write_text(f'echo $$ >>{path}/pids\ntest $(wc -l <{path}/pids) = 2 || exec sleep 1000\n')
-    return {'executable': '/bin/sh', 'arguments': [str(script)]}
 
 
 def wait_for(path: Path) -> None:
@@ -97,26 +51,14 @@ def brokers() -> Iterator[str]:
 
 @pytest.fixture
 def make(tmp_path: Path, brokers: str) -> Iterator[Callable[..., Harness]]:
-    before = open_descriptors()
-    made: list[Harness] = []
-
-    def make(**arguments: Any) -> Harness:
-        made.append(Harness(tmp_path, brokers, **arguments))
-        return made[-1]
-
-    yield make
-    for harness in made:
-        pids = harness.brokers()
-        harness.close()
-        assert all(map(is_gone, pids))
-        must_end(processes.sweep({'RP_SESSION_ID': harness.context.session_id}, 0))
-    assert open_descriptors() <= before
+    with backends(Harness, tmp_path, brokers) as made:
+        yield made
 
 
 @contextmanager
 def a_flux(brokers: str) -> Iterator[dict[str, str]]:
     """An instance that is not the agent's, with a job of somebody else, and the environment of a process in it."""
-    environment = {**os.environ, 'PATH': f'{REAL or STAND_IN}:{os.environ["PATH"]}', 'TMPDIR': brokers}
+    environment = {**os.environ, 'PATH': FLUX_PATH, 'TMPDIR': brokers}
     with subprocess.Popen(['flux', 'start', 'sh', '-c', 'echo $FLUX_URI; read nothing'], env=environment, text=True,
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE) as broker:
         assert broker.stdout is not None
@@ -161,7 +103,7 @@ def test_a_task(make: Callable[..., Harness], tmp_path: Path, brokers: str) -> N
     assert events == ['task_start', 'task_mkdir', 'task_mkdir_done', 'task_run_start', 'task_run_ok', 'launch_start',
                       'launch_pre', 'launch_submit', 'launch_collect', 'launch_post', 'launch_stop', 'task_run_stop']
     harness.stop()
-    assert not harness.brokers()
+    assert not harness.instances()
     assert not os.listdir(brokers), 'files are left'
 
 
@@ -172,24 +114,16 @@ def test_ranks_know_their_numbers_and_wait_for_each_other(make: Callable[..., Ha
     assert sorted(text(task, 'task.000000.out').split()) == ['0/2', '1/2']
 
 
-def test_literal_arguments(make: Callable[..., Harness]) -> None:
-    task = make().run_one(executable='echo', arguments=['$PWD', '`pwd`', r'\$'], literal_arguments=True)
-    assert text(task, 'task.000000.out') == '$PWD `pwd` \\$\n'
-
-
-def test_how_tasks_fail(make: Callable[..., Harness]) -> None:
+def test_how_else_tasks_fail(make: Callable[..., Harness]) -> None:
     harness = make()
     tasks = {name: harness.task(name, **description) for name, description in {
-        'code': sh('exit 3'), 'rank': {**sh('exit $((RP_RANK * 7))'), 'ranks': 2}, 'killed': sh('kill -9 $$'),
-        'large': {'ranks': CORES + 1}, 'none': {'executable': '/no/such/program'}, 'half': {'gpus_per_rank': 0.5},
-        'pre': {'pre_launch': ['true']}, 'partition': {'partition': 1}}.items()}
+        'rank': {**sh('exit $((RP_RANK * 7))'), 'ranks': 2}, 'large': {'ranks': CORES + 1},
+        'half': {'gpus_per_rank': 0.5}, 'pre': {'pre_launch': ['true']}, 'partition': {'partition': 1}}.items()}
     harness.run(*tasks.values())
     assert {task.target_state for task in tasks.values()} == {states.FAILED}
-    assert tasks['code'].exit_code == 3
-    assert (tasks['rank'].exit_code, tasks['killed'].exit_code) == (7, -9)
+    assert tasks['rank'].exit_code == 7
     assert 'FLUX does not accept the task: alloc: ' in str(tasks['large'].exception_detail)
     assert 'unsatisfiable' in str(tasks['large'].exception_detail)
-    assert tasks['none'].exit_code == 127
     assert 'whole GPUs' in str(tasks['half'].exception_detail)
     assert 'use pre_exec' in str(tasks['pre'].exception_detail)
     assert 'partition is 1, the pilot has 1 instance(s) of FLUX' in str(tasks['partition'].exception_detail)
@@ -201,7 +135,7 @@ def test_tasks_are_spread_over_instances(make: Callable[..., Harness]) -> None:
     pinned = [harness.task(f'pinned.{number}', **sh('echo $PPID'), partition=1) for number in range(2)]
     harness.run(*tasks, *pinned)
     assert {task.target_state for task in harness.out} == {states.DONE}
-    assert len(harness.brokers()) == 2
+    assert len(harness.instances()) == 2
 
 
 def test_a_cancelled_task_leaves_nothing(make: Callable[..., Harness], tmp_path: Path) -> None:
@@ -233,19 +167,6 @@ def test_a_rank_that_fails_ends_its_task_once(make: Callable[..., Harness], tmp_
     assert (task.target_state, task.exit_code) == (states.FAILED, 7), task.exception_detail
     assert 'exit code: 7 of rank 1' in str(task.exception_detail)
     assert len((tmp_path / 'runs').read_text()) == 2
-
-
-def test_tasks_of_a_broker_that_dies_run_again(make: Callable[..., Harness], tmp_path: Path, brokers: str) -> None:
-    harness = make()
-    task = harness.task(**twice(tmp_path))
-    harness.when(lambda: said(tmp_path / 'pids'), lambda: os.kill(harness.brokers()[0], signal.SIGKILL))
-    harness.run(task)
-    assert task.target_state == states.DONE
-    first, second = map(int, (tmp_path / 'pids').read_text().split())
-    assert first != second
-    assert is_gone(first)
-    harness.stop()
-    assert not os.listdir(brokers), 'files are left'
 
 
 def test_many_tasks_of_a_broker_that_dies_run_again(make: Callable[..., Harness], tmp_path: Path) -> None:
@@ -323,7 +244,7 @@ def test_what_a_runner_has_submitted_does_not_run_twice(make: Callable[..., Harn
     broker: list[int] = []
 
     def kill() -> None:
-        broker.extend(harness.brokers())
+        broker.extend(harness.instances())
         process = harness.executor._runners[0]._process.process   # type: ignore[attr-defined]
         os.kill(process.pid, signal.SIGKILL)
 
@@ -331,7 +252,7 @@ def test_what_a_runner_has_submitted_does_not_run_twice(make: Callable[..., Harn
     harness.run(*tasks)
     assert [task.target_state for task in tasks] == [states.DONE] * 5, [task.exception_detail for task in tasks]
     assert [len((tmp_path / f'runs.{number}').read_text()) for number in range(5)] == [2, 1, 1, 1, 1]
-    assert harness.brokers() == broker
+    assert harness.instances() == broker
 
 
 def test_a_cancelled_task_of_which_nothing_is_heard_is_not_started_again(
@@ -357,7 +278,7 @@ def test_a_cancelled_task_of_which_nothing_is_heard_is_not_started_again(
 
 def test_a_job_that_does_not_reach_flux_is_not_refused(brokers: str) -> None:
     """Its broker has died, which the agent may not know yet."""
-    environment = {**os.environ, 'PATH': f'{REAL or STAND_IN}:{os.environ["PATH"]}', 'TMPDIR': brokers}
+    environment = {**os.environ, 'PATH': FLUX_PATH, 'TMPDIR': brokers}
     started: dict[str, Any] = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE, 'text': True}
     with subprocess.Popen(['flux', 'start', 'sh', '-c', 'echo $FLUX_URI; read nothing'], env=environment,
                           **started) as broker:
@@ -375,7 +296,7 @@ def test_a_job_that_does_not_reach_flux_is_not_refused(brokers: str) -> None:
             assert 'unreachable' in json.loads(runner.stdout.readline())
 
 
-@pytest.mark.skipif(bool(REAL), reason='the real one works')
+@pytest.mark.skipif(bool(REAL_FLUX), reason='the real one works')
 def test_no_flux(make: Callable[..., Harness], tmp_path: Path) -> None:
     harness = make(FLUX_STAND_IN_FAILS=str(tmp_path / 'never'))
     tasks = [harness.task(f'task.{number}') for number in range(2)]
@@ -384,19 +305,6 @@ def test_no_flux(make: Callable[..., Harness], tmp_path: Path) -> None:
         assert task.target_state == states.FAILED
         assert 'no instance is left' in str(task.exception_detail)
         assert 'flux-broker: bootstrap failed' in str(task.exception_detail)
-
-
-def test_stopping_ends_tasks_and_instances(make: Callable[..., Harness], tmp_path: Path) -> None:
-    harness = make()
-    task = harness.task(**sh(f'echo $$ >{tmp_path}/pid; exec sleep 1000'))
-    harness.wanted = 1
-    harness.executor.put([task])
-    harness.when(lambda: said(tmp_path / 'pid'), harness.loop.stop)
-    harness.wait()
-    harness.stop()
-    assert task.target_state == states.CANCELED
-    assert 'the end' in str(task.exception)
-    assert not harness.brokers()
 
 
 @pytest.mark.parametrize(('kind', 'level'), [(EnclosingFlux, 'same'), (NestedFlux, 'another')], ids=str)
@@ -419,7 +327,7 @@ def test_in_an_instance(make: Callable[..., Harness], tmp_path: Path, brokers: s
             assert {text(task, f'{task.uid}.out').strip() == uri for task in tasks} == {level == 'same'}
             assert (fails.target_state, fails.exit_code, late.target_state) == (states.FAILED, 3, states.CANCELED)
             harness.stop()
-            assert not harness.brokers()
+            assert not harness.instances()
             if kind is EnclosingFlux:
                 assert processes.read_process(int(other_pid.read_text())) is not None
 

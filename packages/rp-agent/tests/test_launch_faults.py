@@ -19,7 +19,7 @@ from typing import Any
 
 import launch_scenarios as scenarios
 import pytest
-from executor_support import Harness, sh
+from executor_support import Harness, sh, text
 from launch_support import (
     Gate,
     an_executor,
@@ -30,8 +30,6 @@ from launch_support import (
     numbers,
     reap_orphans,
     states_of,
-    text,
-    when,
 )
 from leftovers import must_end
 
@@ -227,7 +225,7 @@ def test_a_tree_that_ignores_sigterm(make: Callable[..., Harness], more: dict[st
     (harness.path / 'inner').write_text("trap '' TERM; echo $$ >>../pids; while :; do sleep 1000; done\n")
     inner = 'sh ../inner & setsid sh ../inner &'
     task = harness.task(**sh(f"{STUBBORN}; {inner} while :; do sleep 1000; done"), **more)
-    when(harness, lambda: lines(harness.path / 'pids') == 3, lambda: harness.executor.cancel([task.uid]))
+    harness.when(lambda: lines(harness.path / 'pids') == 3, lambda: harness.executor.cancel([task.uid]))
     harness.run(task)
     assert (task.target_state, task.exception) == (states.CANCELED, None)
     must_end(numbers(harness.path / 'pids'))
@@ -249,7 +247,7 @@ def subreaper() -> Iterator[None]:
 def test_daemon_of_a_task_that_is_cancelled(make: Callable[..., Harness]) -> None:
     harness = make(grace=0.2)
     task = harness.task(**sh(f'{DAEMON}; {DAEMON}; sleep 1000'))
-    when(harness, lambda: lines(harness.path / 'pids') == 2, lambda: harness.executor.cancel([task.uid]))
+    harness.when(lambda: lines(harness.path / 'pids') == 2, lambda: harness.executor.cancel([task.uid]))
     harness.run(task)
     must_end(numbers(harness.path / 'pids'))
     none_left(harness)
@@ -297,7 +295,7 @@ def test_task_that_stops_itself(make: Callable[..., Harness], more: dict[str, An
         process = read_process(numbers(harness.path / 'pids')[0]) if lines(harness.path / 'pids') else None
         return process is not None and process.state == 'T'
 
-    when(harness, stopped, lambda: harness.executor.cancel([task.uid]))
+    harness.when(stopped, lambda: harness.executor.cancel([task.uid]))
     harness.run(task)
     assert task.target_state == states.CANCELED
     must_end(numbers(harness.path / 'pids'))
@@ -330,7 +328,7 @@ def test_fork_bomb(make: Callable[..., Harness]) -> None:
     """64 processes in several sessions, half of which come back when they are killed, end with the task."""
     harness = make(grace=0.2)
     task = harness.task(executable=sys.executable, arguments=['-S', '-c', BOMB.replace('$', r'\$')])
-    when(harness, lambda: lines(harness.path / 'pids') == 32, lambda: harness.executor.cancel([task.uid]))
+    harness.when(lambda: lines(harness.path / 'pids') == 32, lambda: harness.executor.cancel([task.uid]))
     harness.run(task)
     assert task.target_state == states.CANCELED
     must_end(numbers(harness.path / 'pids'))
@@ -365,7 +363,7 @@ def test_sandbox_becomes_read_only(harness: Harness) -> None:
             subprocess.run(command, check=True)
         harness.executor.put([late])
 
-    when(harness, lambda: lines(sandbox / 'task.000000.out') == 1, freeze)
+    harness.when(lambda: lines(sandbox / 'task.000000.out') == 1, freeze)
     harness.on_output = lambda ended: gate.let()
     harness.wanted = 2
     try:

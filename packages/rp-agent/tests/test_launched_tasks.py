@@ -375,14 +375,8 @@ def test_a_cancelled_task_leaves_nothing(make: Make, text: str, launch: list[str
     harness = make(text, grace=1.0)
     task = harness.task(**sh('echo up >>../up; sleep 1000'), ranks=3, pre_launch=launch)
     up = harness.path / 'up'
-
-    def cancel_when_up() -> None:
-        if up.exists() and len(up.read_text().splitlines()) == 3:
-            harness.executor.cancel([task.uid])
-        else:
-            harness.loop.call_later(0.01, cancel_when_up)
-
-    harness.loop.call_soon(cancel_when_up)
+    harness.when(lambda: up.exists() and len(up.read_text().splitlines()) == 3,
+                 lambda: harness.executor.cancel([task.uid]))
     harness.run(task)
     assert (task.target_state, task.exception) == (states.CANCELED, None)
 
@@ -401,14 +395,8 @@ def test_ranks_get_the_signal_that_the_launcher_forwards(make: Make) -> None:
     command = 'trap "echo saved >>../saved; exit 0" TERM; echo up >>../up; while :; do sleep 0.01; done'
     task = harness.task(executable='sh', arguments=['-c', command], ranks=2)
     up = harness.path / 'up'
-
-    def cancel_when_up() -> None:
-        if up.exists() and len(up.read_text().splitlines()) == 2:
-            harness.executor.cancel([task.uid])
-        else:
-            harness.loop.call_later(0.01, cancel_when_up)
-
-    harness.loop.call_soon(cancel_when_up)
+    harness.when(lambda: up.exists() and len(up.read_text().splitlines()) == 2,
+                 lambda: harness.executor.cancel([task.uid]))
     harness.run(task)
     assert (harness.path / 'saved').read_text() == 'saved\nsaved\n'
 

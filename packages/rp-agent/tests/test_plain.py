@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from children import children
+from children import nothing_stays
 from executor_support import a_task
-from leftovers import open_descriptors
 from plain_support import Site
 
 from rp_agent.executor.launching.environment import TaskEnvironment
@@ -26,13 +25,10 @@ from rp_profiling.write.detail import Detail
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Site]:
-    others = children()
-    before = open_descriptors()
-    made = Site(tmp_path)
-    yield made
-    made.close()
-    assert open_descriptors() <= before
-    assert children() <= others
+    with nothing_stays():
+        made = Site(tmp_path)
+        yield made
+        made.close()
 
 
 def output(task: AgentTask, ending: str = 'out') -> bytes:

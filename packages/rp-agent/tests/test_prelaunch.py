@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from children import children
-from leftovers import open_descriptors
+from children import nothing_stays
 from pipeline_support import ALL, SLEEP, Agent, nothing_left
 from plain_support import Site
 
@@ -73,13 +72,10 @@ class Preparing(Site):
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[Preparing]:
-    others = children()
-    before = open_descriptors()
-    made = Preparing(tmp_path)
-    yield made
-    made.close()
-    assert open_descriptors() <= before
-    assert children() <= others
+    with nothing_stays():
+        made = Preparing(tmp_path)
+        yield made
+        made.close()
 
 
 def uids(tasks: list[AgentTask]) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from executor_support import Harness, a_family, harnesses, sh, text, wait_for_end
+from executor_support import SHELLS, Harness, a_family, harnesses, sh, text, use_as_sh, wait_for_end
 from leftovers import end_of
 
 from rp_agent.executor.popen import component
@@ -22,16 +22,12 @@ from rp_api.errors import PlatformError
 from rp_api.system import processes
 from rp_api.system.processes import read_process
 
-SHELLS = [path for path in ('/bin/dash', '/bin/bash') if os.access(path, os.X_OK)]
-
 
 @pytest.fixture(params=SHELLS)
 def shell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory,
           monkeypatch: pytest.MonkeyPatch) -> None:
     """The program that is /bin/sh."""
-    link = tmp_path_factory.mktemp('bin') / 'sh'
-    link.symlink_to(request.param)
-    monkeypatch.setattr(shell_loop, 'SHELL', str(link))
+    use_as_sh(request.param, tmp_path_factory.mktemp('bin'), monkeypatch)
 
 
 @pytest.fixture

@@ -59,13 +59,6 @@ def harness(make: Callable[..., Harness]) -> Harness:
     return make()
 
 
-def test_a_task_is_done(harness: Harness) -> None:
-    task = harness.run_one()
-    assert (task.target_state, task.exit_code, task.exception, task.exception_detail) == (states.DONE, 0, None, None)
-    assert harness.states == [('AGENT_EXECUTING', ['task.000000']), ('AGENT_STAGING_OUTPUT_PENDING', ['task.000000'])]
-    assert task.slots, 'the slots are its own until it is out'
-
-
 @pytest.mark.parametrize(('description', 'seconds'), [
     ({}, 0.0),
     ({'executable': 'sleep', 'arguments': ['3600']}, 3600.0),
@@ -153,13 +146,6 @@ def test_cancel_of_a_task_that_is_being_launched(make: Callable[..., Harness], t
                                      'task_run_stop', 'task_run_cancel_stop']
 
 
-def test_cancelled_before_it_came(harness: Harness) -> None:
-    task = harness.task()
-    task.cancelled = True
-    harness.run(task)
-    assert (task.target_state, task.exit_code) == (states.CANCELED, None)
-
-
 @pytest.mark.parametrize(('limit', 'run_time', 'state'), [(5.0, 6.0, states.CANCELED), (5.0, 5.0, states.DONE)])
 def test_timeout(harness: Harness, monkeypatch: pytest.MonkeyPatch, limit: float, run_time: float,
                  state: str) -> None:
@@ -180,29 +166,6 @@ def test_startup_timeout(make: Callable[..., Harness], monkeypatch: pytest.Monke
     assert late.exception_detail == 'startup_timeout: the task did not start to execute within 2 s'
     assert in_time.exception_detail == 'timeout: the task ran longer than 2 s'
     assert clock.now == 5.0
-
-
-def test_stop_ends_all(make: Callable[..., Harness]) -> None:
-    harness = make({'seconds': 0.0, 'rate': 1.0})
-    ended: list[int] = []
-
-    def empty() -> None:
-        ended.append(len(harness.out))
-        harness.loop.stop()
-
-    harness.wanted = 1000
-    harness.executor.put([harness.task(f'task.{index}', metadata={'duration': 1e9}) for index in range(5)])
-    harness.executor.stop(empty, 'the pilot was cancelled')
-    harness.executor.put([harness.task('late')])
-    harness.wait()
-    assert ended == [6]
-    assert {task.exception_detail for task in harness.out} == {'the pilot was cancelled'}
-
-
-def test_stop_with_nothing_to_do(harness: Harness) -> None:
-    harness.executor.stop(harness.loop.stop, 'the pilot was cancelled')
-    harness.wait()
-    assert harness.out == []
 
 
 def test_many_tasks_at_a_time(harness: Harness, monkeypatch: pytest.MonkeyPatch) -> None:

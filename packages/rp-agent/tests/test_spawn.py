@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from children import children
-from leftovers import open_descriptors
+from children import nothing_stays
 from spawning import spawn
 
 ENV = [b'PATH=/usr/bin:/bin', b'LANG=C']
@@ -170,13 +169,10 @@ def test_program_for_another_machine_is_not_run_as_a_script(null: int, tmp_path:
 def test_failures_say_what_failed_and_leave_nothing(null: int, argv: list[bytes], cwd: bytes, error: type[OSError],
                                                     filename: str, text: str) -> None:
     gc.collect()
-    others = children()
-    before = open_descriptors()
-    with pytest.raises(error, match=text) as caught:
-        spawn(argv, ENV, cwd, null, null, null)
-    assert caught.value.filename == filename
-    assert open_descriptors() <= before
-    assert children() <= others
+    with nothing_stays():
+        with pytest.raises(error, match=text) as caught:
+            spawn(argv, ENV, cwd, null, null, null)
+        assert caught.value.filename == filename
 
 
 def test_bad_descriptor(null: int) -> None:
@@ -241,9 +237,7 @@ def test_dies_with_its_parent() -> None:
 
 
 def test_many_starts_leave_no_descriptor_and_no_zombie(null: int) -> None:
-    before, others = open_descriptors(), children()
-    for _ in range(100):
-        _, pidfd = spawn([b'/bin/true'], ENV, TMP, null, null, null)
-        assert reap(pidfd) == 0
-    assert open_descriptors() <= before
-    assert children() <= others
+    with nothing_stays():
+        for _ in range(100):
+            _, pidfd = spawn([b'/bin/true'], ENV, TMP, null, null, null)
+            assert reap(pidfd) == 0

@@ -12,14 +12,10 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
+from backend_support import DragonHarness, FluxHarness
 from executor_support import BASE_ENV, Harness
 from launcher_support import launchers, program
 
-from rp_agent.executor.backends.dragon.executor import DragonKind
-from rp_agent.executor.backends.flux.executor import FluxKind
-from rp_agent.executor.backends.flux.instance import FluxLauncher
-from rp_agent.executor.backends.jobs import JobExecutor
-from rp_agent.executor.backends.launcher import InstanceNode
 from rp_agent.executor.shell.component import ShellExecutor
 from rp_agent.task import AgentTask
 from rp_api import states
@@ -73,22 +69,11 @@ def launcher(stack: ExitStack, path: Path) -> Any:
 
 
 def dragon(stack: ExitStack, path: Path) -> Any:
-    def make(uid: str, tracer: Any, loop: Any, context: Any) -> JobExecutor:
-        kind = DragonKind(loop, 'tcp://127.0.0.1:*', single=True)
-        return JobExecutor(uid, tracer, loop, context, kind, (range(1),),
-                           [InstanceNode('localhost', 4)])
-    return _closing(stack, Harness(
-        path, make, PATH=f'{TESTS / "dragon_stand_in"}:{os.environ["PATH"]}', DRAGON_DEFAULT_SEG_SZ=str(2**28),
-        STAND_IN_PYTHONPATH=os.environ.get('PYTHONPATH', '')))
+    return _closing(stack, DragonHarness(path))
 
 
 def flux(stack: ExitStack, path: Path) -> Any:
-    def make(uid: str, tracer: Any, loop: Any, context: Any) -> JobExecutor:
-        return JobExecutor(uid, tracer, loop, context, FluxKind(FluxLauncher()), (range(1),),
-                           [InstanceNode('localhost', 4)])
-    brokers = stack.enter_context(tempfile.TemporaryDirectory())
-    return _closing(stack, Harness(path, make, PATH=f'{TESTS / "flux_stand_in"}:{os.environ["PATH"]}',
-                                          TMPDIR=brokers))
+    return _closing(stack, FluxHarness(path, stack.enter_context(tempfile.TemporaryDirectory())))
 
 
 def _closing(stack: ExitStack, harness: Any) -> Any:
