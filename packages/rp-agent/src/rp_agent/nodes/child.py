@@ -13,10 +13,14 @@ from typing import Any
 import zmq
 
 from rp_agent.executor.launching.outcome import explain_code
+from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.process_handle import ProcessHandle
 from rp_api.system import signals
 from rp_api.system.host import python_program
 from rp_api.system.readable import end_of
+
+INSISTENCE = 0.5
+"""Seconds between two signals to a process that does not end."""
 
 _TAIL = 2048
 """Bytes of a process' output that the report of its end quotes."""
@@ -34,6 +38,18 @@ class NodeProcess:
         self.output = output
         self.cancel = cancel
         self.handle = ProcessHandle.of_child(process.pid)
+
+    def write(self, data: bytes) -> None:
+        """Write to its standard input, a pipe; does nothing if it died at once, which the watcher reports."""
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError):
+            self.process.stdin.write(data)
+            self.process.stdin.flush()
+
+    def end(self, loop: Loop, delay: float = 0.0) -> list[Timer]:
+        """Send the signals after a delay, one after the other, until the process has been waited for."""
+        return [loop.call_later(delay + number * INSISTENCE, self.process.send_signal, sent)
+                for number, sent in enumerate(self.cancel)]
 
     def close(self) -> None:
         """Release the resources of a process that has ended or was killed."""
@@ -65,11 +81,9 @@ def start_sub_agent(config: Mapping[str, Any], output: str) -> NodeProcess:
         process = subprocess.Popen(python_program('rp_agent.nodes.sub_agent'), stdin=subprocess.PIPE, stdout=file,
                                    stderr=file, env=os.environ,   # tasks inherit it, too
                                    preexec_fn=signals.ignore_warnings)
-    assert process.stdin is not None
-    with suppress(BrokenPipeError):   # it died at once, which the watcher reports
-        process.stdin.write(json.dumps(config).encode() + b'\n')
-        process.stdin.flush()
-    return NodeProcess(config['sub_agent']['name'], process, output)
+    child = NodeProcess(config['sub_agent']['name'], process, output)
+    child.write(json.dumps(config).encode() + b'\n')
+    return child
 
 
 def address_beside(hub: str) -> str | None:

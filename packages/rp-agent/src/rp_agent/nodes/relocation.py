@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from rp_agent.lifetime import job_age
@@ -37,9 +35,6 @@ NAME = 'agent_0.node'
 
 END_TIMEOUT = 30.0
 """Seconds that the agent has to end after a signal."""
-
-INSISTENCE = 0.5
-"""Seconds between two signals to a launcher that does not end."""
 
 _FORWARDED = b'\n'
 
@@ -107,7 +102,7 @@ class RelocatedAgent:
         launch = node_launch.launch_of_agent(config['platform'], allocation, NAME, config['pilot_sandbox'])
         private.write_file(self._path, json.dumps(config_on_node(config)).encode())
         self._child = node_launch.start(launch, config['pilot_sandbox'], f'{NAME}.err', stdin=subprocess.PIPE)
-        self._write(_FORWARDED)
+        self._child.write(_FORWARDED)
         self._child.handle.watch(loop, self._ended)
 
     def told_to_end(self) -> None:
@@ -118,13 +113,11 @@ class RelocatedAgent:
             return
         with suppress(BrokenPipeError):
             stdin.close()
-        for number, sent in enumerate(self._child.cancel):
-            self._loop.call_later(END_TIMEOUT + number * INSISTENCE, partial(self._signal, sent))
+        self._child.end(self._loop, END_TIMEOUT)
 
     def warned(self, number: int) -> None:
         """Pass a warning on to the launcher; some forward it to the agent."""
-        if self._code is None:
-            self._child.process.send_signal(number)
+        self._child.process.send_signal(number)
 
     def finish(self, state: str, reason: str) -> None:
         """End the pilot because of a defect; the agent on the node reports its state."""
@@ -148,17 +141,6 @@ class RelocatedAgent:
             self._child.close()
         with suppress(OSError):   # the sandbox may be deleted
             os.unlink(self._path)
-
-    def _write(self, data: bytes) -> None:
-        stdin = self._child.process.stdin
-        assert stdin is not None
-        with suppress(BrokenPipeError):   # the launcher died at once, which the watcher reports
-            stdin.write(data)
-            stdin.flush()
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self._code is None:
-            self._child.process.send_signal(number)
 
     def _ended(self) -> None:
         with suppress(BrokenPipeError):

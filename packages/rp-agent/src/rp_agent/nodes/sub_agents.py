@@ -52,9 +52,6 @@ END_TIMEOUT = 3.0
 BRIDGE = 'agent_0.bridge'
 """The bridge in traces."""
 
-INSISTENCE = 0.5
-"""Seconds between two signals to a child that does not end."""
-
 Dismiss = Callable[[Remote, str], None]
 Ended = Callable[[Remote, list[AgentTask], str], None]
 
@@ -295,7 +292,7 @@ class SubAgents:
         self._root.forget(sub_agent.name)
         self._sweep([sub_agent])
         if self._is_alone(sub_agent):
-            self._stop(sub_agent.child)
+            self._timers += sub_agent.child.end(self._loop)
         for remote in sub_agent.remotes:
             self._remotes.pop(remote.uid, None)
             self._on_died(remote, remote.take_tasks(), reason)
@@ -304,16 +301,7 @@ class SubAgents:
         """Signal the children that have not ended in time."""
         for child in self._children:
             _log.warning('%s is killed, as it does not end', child.name)
-            self._stop(child)
-
-    def _stop(self, child: NodeProcess) -> None:
-        """Send a child its signals one after the other until it ends."""
-        for number, sent in enumerate(child.cancel):
-            self._timers.append(self._loop.call_later(number * INSISTENCE, self._signal, child, sent))
-
-    def _signal(self, child: NodeProcess, number: signal.Signals) -> None:
-        if child in self._children:
-            child.process.send_signal(number)
+            self._timers += child.end(self._loop)
 
     def _check_end(self) -> None:
         if self._on_end is not None and not self._children:

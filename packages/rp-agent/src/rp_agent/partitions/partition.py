@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from rp_agent.bootstrap import stage_2
@@ -74,8 +72,7 @@ class Partition:
 
     def kill(self) -> None:
         """Kill the agent, on another host by the signals that its launcher passes on or answers."""
-        for number, sent in enumerate(self._child.cancel):
-            self._loop.call_later(number * relocation.INSISTENCE, partial(self._signal, sent))
+        self._child.end(self._loop)
 
     def output(self) -> tuple[str, str]:
         """Return the ends of the agent's standard output and standard error."""
@@ -88,7 +85,7 @@ class Partition:
 
     def close(self) -> None:
         """Kill the agent and release all resources."""
-        self._signal(signal.SIGKILL)
+        self._child.process.kill()
         self._reap()
 
     def _start(self, config: Mapping[str, Any], fd: int) -> NodeProcess:
@@ -127,10 +124,6 @@ class Partition:
         """Keep what a launcher, or the shell on the node, has printed."""
         with open(f'{self.directory}/{AGENT}.out', 'ab') as file:
             file.write(line + b'\n')
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self.code is None:
-            self._child.process.send_signal(number)
 
     def _on_end(self) -> None:
         self._reap()
