@@ -55,11 +55,11 @@ def hold(path: str) -> int:
 
 
 def release(path: str, lock: int) -> None:
-    """Release the directory, and remove it if no other process holds it."""
+    """Close this lock of the directory, and remove the directory if no other process holds it."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         remove(path)
-    except BlockingIOError:   # another sub-agent on this host
+    except BlockingIOError:   # such as another sub-agent on this host
         pass
     finally:
         os.close(lock)
@@ -78,8 +78,10 @@ def remove_abandoned(path: str) -> None:
     above, own = os.path.split(path)
     for name in os.listdir(above):
         if name.startswith(_prefix()) and name != own:
-            with suppress(OSError):   # it is held, or another user's
-                _remove_abandoned(os.path.join(above, name))
+            with suppress(OSError):   # it is another user's
+                abandoned = os.path.join(above, name)
+                private.check(abandoned, readable=False)
+                release(abandoned, os.open(os.path.join(abandoned, _HELD), os.O_RDWR | os.O_CLOEXEC))
 
 
 def remove(path: str) -> None:
@@ -96,16 +98,6 @@ def remove(path: str) -> None:
             with suppress(OSError):
                 os.chmod(each, 0o700)
         time.sleep(_PAUSE)
-
-
-def _remove_abandoned(path: str) -> None:
-    private.check(path, readable=False)
-    lock = os.open(os.path.join(path, _HELD), os.O_RDWR | os.O_CLOEXEC)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        remove(path)
-    finally:
-        os.close(lock)
 
 
 def _local_disk(path: str, environment: Mapping[str, str]) -> str:

@@ -47,25 +47,27 @@ _FINAL = (State.STOPPING, State.STOPPED, State.LOST)
 """States after which an instance does not become ready again."""
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+@dataclass(frozen=True)
+class _OfInstance:
+    instance: int
+
+
+@dataclass(frozen=True)
+class _OfTask:
+    uid: str
+    reason: str
+
+
+class Start(_OfInstance):
     """Start the process of an instance."""
 
-    instance: int
 
-
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(_OfInstance):
     """End the process of an instance gracefully."""
 
-    instance: int
 
-
-@dataclass(frozen=True, slots=True)
-class Kill:
+class Kill(_OfInstance):
     """Kill the process of an instance."""
-
-    instance: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,28 +78,16 @@ class LaunchTask:
     instance: int
 
 
-@dataclass(frozen=True, slots=True)
-class Abandon:
+class Abandon(_OfTask):
     """End the remaining processes of a task whose instance has ended, then report it as failed or done."""
 
-    uid: str
-    reason: str
 
-
-@dataclass(frozen=True, slots=True)
-class PlaceAgain:
+class PlaceAgain(_OfTask):
     """Place a task on other nodes, because the instance on its nodes is lost."""
 
-    uid: str
-    reason: str
 
-
-@dataclass(frozen=True, slots=True)
-class Refuse:
+class Refuse(_OfTask):
     """Fail a task."""
-
-    uid: str
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)
