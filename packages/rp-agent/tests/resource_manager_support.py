@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatch
+from pathlib import Path
 from typing import Any
 
 from rp_agent.resource_manager.base import Allocation, Request
 from rp_agent.resource_manager.system import System
 from rp_agent.resource_manager.systems import find
 from rp_api.errors import PlatformError
+
+
+def write(root: Path, files: Mapping[str, str]) -> Path:
+    """Make files below a root."""
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
 
 
 class MadeUp(System):

@@ -8,21 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from resource_manager_support import write
 
 from rp_agent.resource_manager import machine
 
 pytestmark = pytest.mark.timeout(30)
 
 MB = 2**20
-
-
-def write(root: Path, files: dict[str, str]) -> Path:
-    """Make files below a root."""
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return root
 
 
 @pytest.fixture

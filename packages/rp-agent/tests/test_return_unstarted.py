@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_support import PILOT, real, uids
+from agent_support import PILOT, Application, real, uids
 
 from rp_api import states
 
 SLEEP = {'executable': 'sleep', 'arguments': ['100']}
 
 
+def submit(application: Application, started: Sequence[str], waiting: Sequence[str], own: Sequence[str] = (),
+           **description: Any) -> None:
+    """Submit tasks that start, and then others that find no room, of which the pilot keeps its own."""
+    application.submit(started, **(description or SLEEP))
+    application.until_state(started, states.AGENT_EXECUTING)
+    application.submit(waiting, **SLEEP)
+    application.submit(own, **SLEEP, pilot=PILOT)
+    application.until_state([*waiting, *own], states.AGENT_SCHEDULING)
+
+
 def test_tasks_that_have_not_started_are_not_reported(tmp_path: Path) -> None:
     started, waiting, own = uids(2), uids(3, 2), uids(1, 5)
     with real(tmp_path) as (application, agent):
-        application.submit(started, **SLEEP)
-        application.until_state(started, states.AGENT_EXECUTING)
-        application.submit(waiting, **SLEEP)
-        application.submit(own, **SLEEP, pilot=PILOT)
-        application.until_state([*waiting, *own], states.AGENT_SCHEDULING)
+        submit(application, started, waiting, own)
         application.command(cmd='return_unstarted')
         application.command(cmd='cancel_pilot', reason='cancelled')
         assert agent.wait() == 0
@@ -41,10 +48,7 @@ def test_an_agent_that_is_killed_while_it_ends_has_told_what_it_keeps(tmp_path: 
     with real(tmp_path) as (application, agent):
         application.submit(done, executable='/bin/true')
         application.until_left(done)
-        application.submit(started, **stays)
-        application.until_state(started, states.AGENT_EXECUTING)
-        application.submit(waiting, **SLEEP)
-        application.until_state(waiting, states.AGENT_SCHEDULING)
+        submit(application, started, waiting, **stays)
         agent.signal(signal.SIGTERM)
         application.until(lambda: 'kept' in (application.pilots[-1].info or {}), 'what the agent keeps')
         agent.signal(signal.SIGKILL)
@@ -62,10 +66,7 @@ def test_a_job_that_is_started_again_keeps_what_it_gets(tmp_path: Path, earlier:
     with real(tmp_path, agent=settings) as (application, agent):
         first = application.pilots[0].info or {}
         assert ('kept' in first, first.get('kept')) == (earlier is not None, None)
-        application.submit(started, **SLEEP)
-        application.until_state(started, states.AGENT_EXECUTING)
-        application.submit(waiting, **SLEEP)
-        application.until_state(waiting, states.AGENT_SCHEDULING)
+        submit(application, started, waiting)
         agent.signal(signal.SIGTERM)
         assert agent.wait() == 0
         application.until(lambda: (application.pilots[-1].info or {}).get('kept') is not None, 'what the agent keeps')
@@ -77,11 +78,7 @@ def test_a_job_that_is_started_again_keeps_what_it_gets(tmp_path: Path, earlier:
 def test_tasks_are_returned_at_a_command(tmp_path: Path) -> None:
     started, waiting, own, late = uids(2), uids(3, 2), uids(1, 5), uids(2, 6)
     with real(tmp_path) as (application, agent):
-        application.submit(started, **SLEEP)
-        application.until_state(started, states.AGENT_EXECUTING)
-        application.submit(waiting, **SLEEP)
-        application.submit(own, **SLEEP, pilot=PILOT)
-        application.until_state([*waiting, *own], states.AGENT_SCHEDULING)
+        submit(application, started, waiting, own)
         application.command(cmd='return_tasks', uids=[*started, *waiting, *own, *late])
         application.until(lambda: {uid for uid, update in application.tasks.items()
                                    if (update.info or {}).get('returned') == PILOT} == {*waiting}, 'what is returned')

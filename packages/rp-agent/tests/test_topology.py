@@ -6,16 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
+from resource_manager_support import write
 
 from rp_agent.resource_manager import binding
-
-
-def write(root: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return root
 
 
 @pytest.fixture

@@ -25,20 +25,14 @@ keys: st.SearchStrategy[Hashable] = st.one_of(shapes, st.builds(Within, shapes, 
 positions = st.integers(0, NODES - 1)
 
 
-class Oracle:
-    """Waiting jobs in a list, and nodes of its own."""
+class Room:
+    """Nodes and gates, and the jobs that have got some of them."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.slots = a_map(NODES, CORES, gpus=1)
-        self.waiting: list[Job] = []
         self.placements: dict[Job, Placement] = {}
         self.gates: dict[Hashable, int] = {}
-
-    def add(self, job: Job) -> None:
-        self.waiting.append(job)
-
-    def in_order(self) -> list[Job]:
-        return sorted(self.waiting, key=lambda job: -job.priority)
 
     def fits(self, job: Job) -> bool:
         if isinstance(job.key, int):
@@ -49,6 +43,20 @@ class Oracle:
         if placement is not None:
             self.placements[job] = placement
         return placement is not None
+
+
+class Oracle(Room):
+    """Waiting jobs in a list, and room of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting: list[Job] = []
+
+    def add(self, job: Job) -> None:
+        self.waiting.append(job)
+
+    def in_order(self) -> list[Job]:
+        return sorted(self.waiting, key=lambda job: -job.priority)
 
     def place_first(self) -> Job | None:
         for job in self.in_order():
@@ -62,16 +70,13 @@ class Broken(Exception):
     """What a try raises in these tests."""
 
 
-class PoolAgainstOracle(RuleBasedStateMachine):
+class PoolAgainstOracle(Room, RuleBasedStateMachine):
     """Both get the same jobs and the same nodes."""
 
     def __init__(self) -> None:
         super().__init__()
         self.oracle = Oracle()
-        self.slots = a_map(NODES, CORES, gpus=1)
         self.pool: WaitPool[Job] = WaitPool(self.slots)
-        self.gates: dict[Hashable, int] = {}
-        self.placements: dict[Job, Placement] = {}
         self.count = 0
         self.hidden: set[int] = set()
         self.down: set[int] = set()
@@ -82,16 +87,6 @@ class PoolAgainstOracle(RuleBasedStateMachine):
 
     def submit(self, job: Job) -> None:
         job.ticket = self.pool.add(job, job.key, job.priority, float(self.count))
-
-    def fits(self, job: Job) -> bool:
-        if isinstance(job.key, int):
-            room = self.gates.get(job.key, 0)
-            self.gates[job.key] = max(0, room - 1)
-            return room > 0
-        placement = place(self.slots, job.key)
-        if placement is not None:
-            self.placements[job] = placement
-        return placement is not None
 
     def place_and_compare(self) -> None:
         tried: list[Job] = []
