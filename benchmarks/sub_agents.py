@@ -26,10 +26,11 @@ import common
 import zmq
 
 from rp_agent.components.layout import NodeHost
+from rp_agent.components.stage import Owner
 from rp_agent.nodes import node_launch, sub_agents
 from rp_agent.nodes.node_launch import NodeLaunch
 from rp_agent.nodes.remote import with_tasks
-from rp_agent.pipeline.pipeline import AgentPorts, Pipeline
+from rp_agent.pipeline.pipeline import Pipeline
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.task import AgentTask
 from rp_api import states
@@ -49,13 +50,13 @@ CORES = 4
 Figures = dict[str, float]
 
 
-class Agent:
+class Agent(Owner):
     """An agent's pipeline with a sub-agent on each of so many nodes."""
 
     def __init__(self, base: str, nodes: int) -> None:
         self.loop = Loop()
         self.helpers = Helpers(self.loop)
-        self.left = 0
+        self.ended = 0
         self.wanted = 0
         config = {'session': 'session', 'pilot': 'pilot.0000', 'resource': 'local.exact', 'client_sandbox': base,
                   'resource_sandbox': base, 'session_sandbox': base, 'pilot_sandbox': base, 'agent_uid': 'agent_0',
@@ -64,7 +65,7 @@ class Agent:
                   'platform': {'agent_spawner': 'POPEN', 'agent_config': 'default'}}
         self.base = base
         self.pipeline = Pipeline(config, self.loop, Allocation(('localhost',) * nodes, CORES, 0, 0, 0),
-                                 self.helpers.run, AgentPorts(self._left, sys.exit))
+                                 self.helpers.run, self)
 
     def until_all_are_here(self, nodes: int) -> float:
         """Seconds until all sub-agents have come."""
@@ -89,8 +90,8 @@ class Agent:
     def run(self, count: int) -> float:
         """Seconds that so many tasks take."""
         tasks = [AgentTask(uid, {'executable': '/bin/true', 'uid': uid}, 'pilot.0000', f'{self.base}/{uid}')
-                 for uid in (f'task.{number:06d}' for number in range(self.left, self.left + count))]
-        self.wanted = self.left + count
+                 for uid in (f'task.{number:06d}' for number in range(self.ended, self.ended + count))]
+        self.wanted = self.ended + count
         begin = time.monotonic()
         self.loop.call_soon(self.pipeline.put, tasks)
         self.loop.run()
@@ -101,11 +102,14 @@ class Agent:
         self.pipeline.close()
         self.loop.close()
 
-    def _left(self, tasks: Sequence[AgentTask]) -> None:
+    def broken(self, reason: str) -> None:
+        sys.exit(reason)
+
+    def left(self, tasks: Sequence[AgentTask]) -> None:
         bad = [task for task in tasks if task.target_state != states.DONE]
         assert not bad, (bad[0].uid, bad[0].exception, bad[0].exception_detail)
-        self.left += len(tasks)
-        if self.left == self.wanted:
+        self.ended += len(tasks)
+        if self.ended == self.wanted:
             self.loop.stop()
 
 

@@ -78,8 +78,9 @@ def left_behind(work: str, count: int) -> Result:
 
 def agent(work: str, count: int, cores: int) -> Result:
     """The components of an agent alone: tasks are put in in bulks, until all have left."""
+    from rp_agent.components.stage import Owner
     from rp_agent.lineage import become_subreaper
-    from rp_agent.pipeline.pipeline import AgentPorts, Pipeline
+    from rp_agent.pipeline.pipeline import Pipeline
     from rp_agent.resource_manager.base import Request
     from rp_agent.resource_manager.systems import fork
     from rp_agent.task import AgentTask
@@ -93,10 +94,14 @@ def agent(work: str, count: int, cores: int) -> Result:
     helpers = Helpers(loop)
     out: list[AgentTask] = []
 
-    def left(tasks: Sequence[AgentTask]) -> None:
-        out.extend(tasks)
-        if len(out) == count:
-            loop.call_soon(loop.stop)
+    class Agent(Owner):
+        def left(self, tasks: Sequence[AgentTask]) -> None:
+            out.extend(tasks)
+            if len(out) == count:
+                loop.call_soon(loop.stop)
+
+        def broken(self, reason: str) -> None:
+            sys.exit(reason)
 
     platform = {'agent_spawner': 'POPEN'}
     allocation = fork.allocate(Request(0, cores, 0), platform)
@@ -104,7 +109,7 @@ def agent(work: str, count: int, cores: int) -> Result:
               'client_sandbox': work, 'resource_sandbox': work, 'session_sandbox': work, 'pilot_sandbox': work,
               'registry_address': 'ipc:///nowhere', 'coordination': {}, 'profile': True, 'agent': {},
               'platform': platform, 'cpus': allocation.cpus, 'gpu_ids': allocation.gpu_ids}
-    pipeline = Pipeline(config, loop, allocation, helpers.run, AgentPorts(left, sys.exit))
+    pipeline = Pipeline(config, loop, allocation, helpers.run, Agent())
     tasks = [AgentTask(uid, {'executable': '/bin/true', 'uid': uid}, 'pilot.0000', f'{work}/{uid}')
              for uid in map('task.{:06}'.format, range(count))]
 

@@ -18,6 +18,7 @@ from typing import Any
 import zmq
 
 from rp_agent.calls import Calls
+from rp_agent.components.stage import Flow, Owner
 from rp_agent.endpoint import Endpoint
 from rp_agent.raptor.component import Raptor
 from rp_agent.raptor.link import MasterLink
@@ -38,16 +39,14 @@ Served = tuple[dict[str, Access], Figures, Callable[[], object]]
 """How to connect, what tells the figures, what closes it."""
 
 
-class Agent:
+class Agent(Flow, Owner):
     """What surrounds the agent's component, and a link to masters; all that gets in is kept."""
 
     def __init__(self, loop: Loop, directory: str, address: str | None) -> None:
         self.got: list[Any] = []
         self.environment: Mapping[str, str] = {}
         self.call_later = loop.call_later
-        self.raptor = Raptor('raptor', Tracer(None, 'raptor'), self, {'nodes': 1})
-        self.raptor.output = lambda *_: None
-        self.raptor.advanced = lambda *_: None
+        self.raptor = Raptor('raptor', Tracer(None, 'raptor'), self, self, self, {'nodes': 1})
         self.link = MasterLink(loop, link_file(directory), address, self.raptor.receive)
         self.send, self.refuse, self.forget = self.link.send, self.link.refuse, self.link.forget
         description = {'mode': RAPTOR_MASTER, 'executable': '/bin/master'}
@@ -57,19 +56,16 @@ class Agent:
         self.got.append(uid)
         return None
 
-    def enter(self, tasks: list[AgentTask]) -> None:
+    def put(self, tasks: list[AgentTask]) -> None:
         self.got += tasks
 
-    stage_output = leave = enter
+    conclude = leave = put
 
     def cancel(self, tasks: Sequence[AgentTask]) -> None:
         self.got += tasks
 
-    def master_is_up(self, task: AgentTask, access: dict[str, str]) -> None:
-        """It has said so properly."""
-
-    def waits(self, tasks: Sequence[AgentTask], text: str, state: str) -> None:
-        """Ignore the reason of the wait."""
+    def close(self) -> None:
+        """The link is closed by others."""
 
     def remove_leftovers(self, master: str, address: str) -> None:
         self.got.append(master)

@@ -14,7 +14,8 @@ import pytest
 
 from rp_agent.components import layout
 from rp_agent.components.build import belongs
-from rp_agent.pipeline.pipeline import AgentPorts, Pipeline
+from rp_agent.components.stage import Owner
+from rp_agent.pipeline.pipeline import Pipeline
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.task import AgentTask
 from rp_api import states
@@ -58,8 +59,7 @@ class Agent:
         self.config = config
         whole = Allocation(('localhost',) * nodes, cores, 0, 0, 0)
         allocation = whole.reserve(layout.reserved_nodes(settings or {}, nodes))
-        self.pipeline = Pipeline(config, self.loop, allocation, self.helpers.run, AgentPorts(
-            self._left, self._broken, self._advanced, trace_part=self._trace_part))
+        self.pipeline = Pipeline(config, self.loop, allocation, self.helpers.run, Told(self))
 
     def task(self, uid: str = 'task.000000', **description: Any) -> AgentTask:
         description = {'executable': '/bin/true', 'uid': uid} | description
@@ -119,6 +119,25 @@ class Agent:
         for task in tasks:
             self.states.setdefault(task.uid, []).append(state)
             self.on_state(task, state)
+
+
+class Told(Owner):
+    """What the pipeline tells an agent of a test."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+
+    def left(self, tasks: Sequence[AgentTask]) -> None:
+        self._agent._left(tasks)
+
+    def broken(self, reason: str) -> None:
+        self._agent._broken(reason)
+
+    def advanced(self, tasks: Sequence[AgentTask], state: str) -> None:
+        self._agent._advanced(tasks, state)
+
+    def trace_part(self, event: str, name: str) -> None:
+        self._agent._trace_part(event, name)
 
 
 LAYOUTS: dict[str, dict[str, Any]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from rp_agent.components.stage import Flow, Owner
 from rp_agent.raptor.component import Raptor
 from rp_agent.task import AgentTask
 from rp_api import constants as c
@@ -34,7 +35,7 @@ def a_worker(uid: str = 'worker.0', **description: Any) -> AgentTask:
     return a_task(uid, mode=c.RAPTOR_WORKER, executable='/bin/worker', **description)
 
 
-class RaptorPorts:
+class RaptorPorts(Flow, Owner):
     """Notes what the component does; time passes when the test says so."""
 
     def __init__(self) -> None:
@@ -48,13 +49,11 @@ class RaptorPorts:
         self.gone: list[AgentTask] = []
         self.cancelled: list[str] = []
         self.removed: list[tuple[str, str]] = []
-        self.up: dict[str, dict[str, str]] = {}
+        self.up: dict[str, Mapping[str, str]] = {}
         self.waiting: list[tuple[str, str, str]] = []
         self.scheduled: list[AgentTask] = []
         self.states: dict[str, list[str]] = {}
-        self.raptor = Raptor('raptor', Tracer(None, 'raptor'), self, {'nodes': 1})
-        self.raptor.output = self.scheduled.extend
-        self.raptor.advanced = self._advanced
+        self.raptor = Raptor('raptor', Tracer(None, 'raptor'), self, self, self, {'nodes': 1})
 
     def send(self, master: bytes, *message: Any) -> None:
         assert master, 'sent to nobody'
@@ -73,22 +72,32 @@ class RaptorPorts:
     def make(self, uid: str, description: dict[str, Any]) -> AgentTask | None:
         return None if uid in self.known else AgentTask(uid, description, PILOT, f'/pilot/{uid}')
 
-    def enter(self, new: list[AgentTask]) -> None:
-        self.made += new
+    def close(self) -> None:
+        """There is no link."""
 
-    def stage_output(self, done: list[AgentTask]) -> None:
-        self.staged += done
+    def put(self, tasks: list[AgentTask]) -> None:
+        self.made += tasks
 
-    def leave(self, ended: list[AgentTask]) -> None:
-        self.gone += [task for task in ended if not self.raptor.comes_back(task) and not self.raptor.was_own(task)]
+    def admit(self, tasks: list[AgentTask]) -> None:
+        self.scheduled += tasks
 
-    def cancel(self, wanted: Sequence[AgentTask]) -> None:
-        self.cancelled += [task.uid for task in wanted]
+    def conclude(self, tasks: list[AgentTask]) -> None:
+        self.staged += tasks
 
-    def master_is_up(self, task: AgentTask, access: dict[str, str]) -> None:
+    def leave(self, tasks: list[AgentTask]) -> None:
+        self.gone += self.raptor.left(self.raptor.freed(tasks))
+
+    def cancel(self, tasks: Sequence[AgentTask]) -> None:
+        self.cancelled += [task.uid for task in tasks]
+
+    def advanced(self, tasks: Sequence[AgentTask], state: str) -> None:
+        for task in tasks:
+            self.states.setdefault(task.uid, []).append(state)
+
+    def master_up(self, task: AgentTask, access: Mapping[str, str]) -> None:
         self.up[task.uid] = access
 
-    def waits(self, tasks: Sequence[AgentTask], text: str, state: str) -> None:
+    def waits(self, tasks: Sequence[AgentTask], text: str, state: str = states.AGENT_SCHEDULING) -> None:
         self.waiting += [(task.uid, text, state) for task in tasks]
 
     def remove_leftovers(self, master: str, address: str) -> None:
@@ -96,7 +105,7 @@ class RaptorPorts:
 
     # what the test does
 
-    def put(self, *new: AgentTask) -> None:
+    def take(self, *new: AgentTask) -> None:
         """Tasks come from the input stagers."""
         self.raptor.put(list(new))
         self.raptor.check()
@@ -109,7 +118,7 @@ class RaptorPorts:
     def start(self, uid: str = 'raptor.0', credit: int = 0) -> AgentTask:
         """A master comes up."""
         task = a_master(uid)
-        self.put(task)
+        self.take(task)
         self.say(uid, 'hello', uid, 7, ACCESS)
         if credit:
             self.say(uid, 'credit', credit)
@@ -119,8 +128,7 @@ class RaptorPorts:
         """The agent is done with a task that it has executed."""
         for name, value in ({'exit_code': 0, 'target_state': states.DONE} | values).items():
             setattr(task, name, value)
-        if not self.raptor.comes_back(task) and not self.raptor.was_own(task):
-            self.gone.append(task)
+        self.leave([task])
         self.raptor.check()
 
     def pass_time(self) -> None:
@@ -142,7 +150,3 @@ class RaptorPorts:
     def ended(self) -> dict[str, tuple[str | None, str | None]]:
         """State and exception of the tasks that have left without having been executed."""
         return {task.uid: (task.target_state, task.exception) for task in self.gone}
-
-    def _advanced(self, moved: Sequence[AgentTask], state: str) -> None:
-        for task in moved:
-            self.states.setdefault(task.uid, []).append(state)

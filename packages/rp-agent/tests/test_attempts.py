@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from rp_agent.components.killed import FAILURE_HOLD_S
+from rp_agent.components.stage import Flow, Owner
 from rp_agent.pipeline import attempts
-from rp_agent.pipeline.attempts import AttemptPorts, Attempts
+from rp_agent.pipeline.attempts import Attempts
 from rp_agent.task import EXITED, HISTORY, UNSTARTED, AgentTask
 from rp_api import states
 from rp_profiling.write.tracer import Tracer
@@ -25,7 +26,7 @@ class Timer:
         self.callback = None
 
 
-class Site:
+class Site(Flow, Owner):
     """The part for attempts; its timers and its work in threads run when the test says so."""
 
     def __init__(self) -> None:
@@ -35,8 +36,23 @@ class Site:
         self.told: list[dict[str, Any]] = []
         self.timers: list[Timer] = []
         self.work: list[tuple[Callable[[], Any], Callable[[Any], object], Callable[[Any], object]]] = []
-        self.attempts = Attempts(self, self._offload, Tracer(None, ''), {'mem_per_rank': 1000}, AttemptPorts(  # type: ignore[arg-type]
-            self.ended.extend, self.refused.extend, self.again.append, lambda task, info: self.told.append(info)))
+        self.attempts = Attempts(self, self._offload, Tracer(None, ''), {'mem_per_rank': 1000}, self, self)  # type: ignore[arg-type]
+
+    def put(self, tasks: list[AgentTask]) -> None:
+        """Tasks have run."""
+        self.ended += self.attempts.concluded(tasks)
+
+    def stage_output(self, tasks: list[AgentTask]) -> None:
+        self.ended += tasks
+
+    def leave(self, tasks: list[AgentTask]) -> None:
+        self.refused += tasks
+
+    def attempt(self, task: AgentTask) -> None:
+        self.again.append(task)
+
+    def report_attempt(self, task: AgentTask, info: dict[str, Any]) -> None:
+        self.told.append(info)
 
     def call_later(self, seconds: float, callback: Callable[..., object], *args: Any) -> Timer:
         self.timers.append(Timer(lambda: callback(*args)))
@@ -80,7 +96,7 @@ def failed(directory: Path, **description: Any) -> AgentTask:
 def test_next_attempt(site: Site, tmp_path: Path) -> None:
     task = failed(tmp_path, retry_with={'mem_per_rank': '*2', 'timeout': 5.0}, mem_per_rank=600)
     shared = task.description
-    site.attempts.put([task])
+    site.put([task])
     assert site.told[0]['waits_for'].startswith('attempt 2 of 2, after ')
     assert (site.attempts.held_back, site.ended, site.again) == (1, [], [])
     site.pass_time()
@@ -90,7 +106,7 @@ def test_next_attempt(site: Site, tmp_path: Path) -> None:
     assert (task.description['mem_per_rank'], task.description['timeout']) == (1000, 5.0)
     assert (shared['mem_per_rank'], 'timeout' in shared) == (600, False)
     task.fail('RuntimeError', 'again', 'exit')
-    site.attempts.put([task])
+    site.put([task])
     assert site.ended == [task]
     assert len(task.result()['history']) == 1
 
@@ -98,7 +114,7 @@ def test_next_attempt(site: Site, tmp_path: Path) -> None:
 @pytest.mark.parametrize('when', ['in the pause', 'while files are moved', 'while it is examined'])
 def test_cancelled_between_two_attempts(site: Site, tmp_path: Path, when: str) -> None:
     task = failed(tmp_path, **({'retry_on': ['stderr:x']} if 'examined' in when else {}))
-    site.attempts.put([task])
+    site.put([task])
     if 'moved' in when:
         site.pass_time()
     site.attempts.cancel(['task.1', 'unknown'])
@@ -111,9 +127,9 @@ def test_cancelled_between_two_attempts(site: Site, tmp_path: Path, when: str) -
 
 def test_no_attempt_begins_after_the_end_of_the_pilot(site: Site, tmp_path: Path) -> None:
     waiting, late = failed(tmp_path), failed(tmp_path)
-    site.attempts.put([waiting])
+    site.put([waiting])
     site.attempts.stop('pilot has ended')
-    site.attempts.put([late])
+    site.put([late])
     assert (waiting.target_state, late.target_state) == (states.CANCELED, states.FAILED)
     assert (site.refused, site.ended) == ([waiting], [late])
 
@@ -123,7 +139,7 @@ def test_a_failure_just_before_the_end_of_the_pilot(site: Site, tmp_path: Path, 
                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be a part of that end, and is no failed attempt then."""
     task = failed(tmp_path)
-    site.attempts.put([task])
+    site.put([task])
     now = time.monotonic() + ago
     monkeypatch.setattr('rp_agent.pipeline.attempts.time.monotonic', lambda: now)
     site.attempts.stop('pilot has ended')
@@ -143,7 +159,7 @@ def test_lost_attempts_do_not_count(site: Site, tmp_path: Path) -> None:
     assert (site.again, task.description['priority']) == ([task], 0)
     assert [(entry['attempt'], entry['lost']) for entry in task.extra[HISTORY]] == [(1, 'end'), (2, 'death')]
     task.fail('RuntimeError', 'again', 'exit')
-    site.attempts.put([task])
+    site.put([task])
     assert site.told[-1]['waits_for'].startswith('attempt 2 of 2, after ')
 
 
@@ -153,7 +169,7 @@ def test_states_of_further_attempts_are_not_reported(site: Site, tmp_path: Path)
     assert site.attempts.visible(both, states.AGENT_SCHEDULING) == both
     assert site.attempts.visible(both, states.AGENT_EXECUTING) == both
     assert site.attempts.visible(both, states.AGENT_STAGING_OUTPUT_PENDING) == [other]
-    site.attempts.put([task])
+    site.put([task])
     for state in (states.AGENT_SCHEDULING, states.AGENT_EXECUTING_PENDING, states.AGENT_EXECUTING):
         assert site.attempts.visible(both, state) == [other]
     assert site.told[-1] == {'waits_for': '', 'history': task.extra[HISTORY]}
@@ -165,7 +181,7 @@ def test_attempts_on_earlier_pilots_count_and_are_reported(site: Site, tmp_path:
     task.extra[HISTORY] = [{'attempt': 1, 'kind': 'exit', 'reason': 'exit code: 3', 'pilot': 'pilot.0'}]
     assert site.attempts.visible([task], states.AGENT_EXECUTING) == [task]
     assert site.told == [{'waits_for': '', 'history': task.extra[HISTORY]}]
-    site.attempts.put([task])
+    site.put([task])
     assert site.ended == [task]
 
 
@@ -173,14 +189,14 @@ def test_attempts_on_earlier_pilots_count_and_are_reported(site: Site, tmp_path:
                                  {'retry_with': [3]}, {'retries': 2**63}, {'expect': [None]}, {'expect': 5}])
 def test_values_that_no_client_sends_fail_their_task(site: Site, tmp_path: Path, odd: dict[str, Any]) -> None:
     bad, good = AgentTask('bad', {'retries': 1, **odd}, 'pilot', ''), AgentTask('good', {}, 'pilot', '')
-    assert site.attempts.checked([bad, good]) == [good]
+    assert site.attempts.entered([bad, good]) == [good]
     assert site.refused == [bad]
     assert bad.target_state == states.FAILED
 
 
 def test_a_change_that_is_not_possible_fails_the_task(site: Site, tmp_path: Path) -> None:
     task = failed(tmp_path, retry_with={'timeout': '*2'}, timeout='long')
-    site.attempts.put([task])
+    site.put([task])
     site.pass_time()
     site.do_work()
     assert (site.again, site.ended, task.target_state) == ([], [task], states.FAILED)

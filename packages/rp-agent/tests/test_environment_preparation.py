@@ -11,14 +11,15 @@ import pytest
 from environment_support import Pilot
 
 from rp_agent.calls import Call, Calls
+from rp_agent.components.stage import Flow, Owner
 from rp_agent.environments.preparation import Preparation
-from rp_agent.prerequisites.gate import Gate, GatePorts
+from rp_agent.prerequisites.gate import Gate
 from rp_agent.task import AgentTask
 from rp_api.loop.event_loop import Loop
 from rp_profiling.write.tracer import Tracer
 
 
-class Around(Pilot):
+class Around(Pilot, Flow):
     """A preparation with a gate, the tasks that came out of it, and answers to calls by uid."""
 
     def __init__(self, base: Path) -> None:
@@ -29,16 +30,19 @@ class Around(Pilot):
         self.failed: dict[str, str | None] = {}
         self.notices: list[str] = []
         self.answers: dict[str, Any] = {}
-        self.gate = Gate('gate', Tracer(None, 'gate'), GatePorts(
-            lambda tasks: self.failed.update((task.uid, task.exception) for task in tasks), lambda tasks, text: None))
-        self.gate.output = self.out.extend
-        self.gate.advanced = lambda tasks, state: None
+        self.gate = Gate('gate', Tracer(None, 'gate'), self, Owner())
         names = ('session', 'resource', 'client_sandbox', 'resource_sandbox', 'session_sandbox', 'registry_address')
         config = {**dict.fromkeys(names, str(base)), 'pilot': 'pilot.0000', 'pilot_sandbox': str(self.sandbox),
                   'cpus': (), 'gpu_ids': (), 'profile': False, 'platform': {}, 'environment': dict(os.environ)}
         self.preparation = Preparation(config, self.loop, self.gate, self.notices.append)
         self.calls = Calls()
         self.calls.register('prepare_env', self.preparation.answer)
+
+    def schedule(self, tasks: list[AgentTask]) -> None:
+        self.out += tasks
+
+    def leave(self, tasks: list[AgentTask]) -> None:
+        self.failed.update((task.uid, task.exception) for task in tasks)
 
     def call(self, uid: str, *args: Any, **kwargs: Any) -> None:
         self.calls.call(uid, 'prepare_env', args, kwargs, self._answered)

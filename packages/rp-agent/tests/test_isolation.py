@@ -13,8 +13,8 @@ from pipeline_support import Agent
 from rp_agent.components.isolation import Isolation, unless
 from rp_agent.executor.popen.component import Executor
 from rp_agent.executor.shell.component import ShellExecutor
-from rp_agent.pipeline import pipeline as the_pipeline
 from rp_agent.pipeline import retry
+from rp_agent.pipeline import stages as the_stages
 from rp_agent.pipeline.attempts import Attempts
 from rp_agent.prerequisites.gate import Gate
 from rp_agent.scheduler.component import Scheduler
@@ -93,14 +93,14 @@ SHELL = {'agent_spawner': 'SHELL'}
 
 STEPS: list[tuple[Any, str, dict[str, Any], dict[str, Any]]] = [
     (StagerInput, 'put', PLAIN, {}), (StagerInput, 'advance', PLAIN, {}), (StagerInput, 'forward', PLAIN, {}),
-    (retry, 'concerns_attempts', PLAIN, {}), (the_pipeline, 'divided', PLAIN, {}),
-    (the_pipeline, 'has_needs', PLAIN, {}),
+    (retry, 'concerns_attempts', PLAIN, {}), (the_stages, 'concerns_raptor', PLAIN, {}),
+    (the_stages, 'has_needs', PLAIN, {}),
     (Gate, 'put', SERVED, {}), (Gate, '_missing', SERVED, {}), (Gate, '_set_variables', SERVED, {}),
     (Scheduler, 'put', PLAIN, {}), (Continuous, 'admit', PLAIN, {}), (Continuous, 'request', PLAIN, {}),
     (Continuous, 'place', PLAIN, {}),
     (Executor, 'put', PLAIN, {}), (Executor, '_begin', PLAIN, {}), (Executor, '_judge', PLAIN, {}),
     (ShellExecutor, 'put', PLAIN, SHELL), (ShellExecutor, '_begin', PLAIN, SHELL),
-    (Attempts, 'checked', AGAIN, {}), (Attempts, '_keeps', AGAIN, {}),
+    (Attempts, 'entered', AGAIN, {}), (Attempts, '_keeps', AGAIN, {}),
     (StagerOutput, 'put', PLAIN, {}), (StagerOutput, '_wants_work', PLAIN, {}), (StagerOutput, '_collect', PLAIN, {})]
 
 

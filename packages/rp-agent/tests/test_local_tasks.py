@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from rp_agent.calls import Call, Calls
-from rp_agent.local_tasks import LocalPorts, LocalTasks
+from rp_agent.components.stage import Owner
+from rp_agent.local_tasks import LocalTasks
 from rp_agent.task import AgentTask
 from rp_api import states
 
 TRUE = {'executable': '/bin/true'}
 
 
-class Agent:
+class Agent(Owner):
     """The calls on local tasks, and the tasks that run."""
 
     def __init__(self) -> None:
@@ -26,15 +27,22 @@ class Agent:
         self.answers: dict[str, tuple[Any, str | None]] = {}
         self.calls = Calls()
         self._number = 0
-        LocalTasks('pilot.0000', LocalPorts(
-            self._run, self.running.get, self.seen.__contains__, self.cancelled.extend,
-            self._finish)).register(self.calls)
+        LocalTasks('pilot.0000', self).register(self.calls)
 
-    def _finish(self, state: str, reason: str, *, by_user: bool = False) -> None:
+    def find(self, uid: str) -> AgentTask | None:
+        return self.running.get(uid)
+
+    def has_seen(self, uid: str) -> bool:
+        return uid in self.seen
+
+    def cancel_tasks(self, uids: Sequence[str]) -> None:
+        self.cancelled += uids
+
+    def finish(self, state: str, reason: str, *, by_user: bool = False) -> None:
         assert by_user
         self.ended.append((state, reason))
 
-    def _run(self, descriptions: list[dict[str, Any]], ended: Callable[[AgentTask], object]) -> None:
+    def run_own(self, descriptions: list[dict[str, Any]], ended: Callable[[AgentTask], object]) -> None:
         for description in descriptions:
             uid = description.pop('uid')
             self.seen.add(uid)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from rp_agent.prerequisites.gate import Gate, GatePorts
+from rp_agent.components.stage import Flow, Owner
+from rp_agent.prerequisites.gate import Gate
 from rp_agent.prerequisites.needs import ENVIRONMENT, PILOT, SERVICE, Need, has_needs
 from rp_agent.task import VARIABLES, AgentTask
 from rp_api import states
@@ -16,25 +18,26 @@ NUMPY = Need(ENVIRONMENT, 'numpy')
 REDIS = Need(SERVICE, 'redis')
 
 
-class Around:
+class Around(Flow, Owner):
     """A gate, the tasks that came out of it, and the texts that its tasks were reported with."""
 
     def __init__(self) -> None:
         self.out: list[str] = []
         self.failed: dict[str, tuple[str | None, str | None]] = {}
         self.texts: dict[str, list[str]] = {}
-        self.gate = Gate('gate', Tracer(None, 'gate'), GatePorts(self._failed, self._waits))
-        self.gate.output = lambda tasks: self.out.extend(task.uid for task in tasks)
-        self.gate.advanced = lambda tasks, state: None
+        self.gate = Gate('gate', Tracer(None, 'gate'), self, self)
 
-    def _failed(self, tasks: list[AgentTask]) -> None:
+    def schedule(self, tasks: list[AgentTask]) -> None:
+        self.out += [task.uid for task in tasks]
+
+    def leave(self, tasks: list[AgentTask]) -> None:
         self.failed.update((task.uid, (task.target_state, task.exception)) for task in tasks)
 
-    def _waits(self, tasks: Any, text: str) -> None:
+    def waits(self, tasks: Sequence[AgentTask], text: str, state: str = states.AGENT_SCHEDULING) -> None:
         for task in tasks:
             self.texts.setdefault(task.uid, []).append(text)
 
-    def put(self, uid: str, **description: Any) -> AgentTask:
+    def add(self, uid: str, **description: Any) -> AgentTask:
         task = AgentTask(uid, {'executable': '/bin/true', **description}, 'pilot.0000', '/nowhere')
         self.gate.put([task])
         return task
@@ -54,7 +57,7 @@ def test_only_environments_and_services_are_needs() -> None:
 def test_a_task_waits_for_everything_that_it_needs_and_says_for_what() -> None:
     around = Around()
     around.gate.expect(NUMPY, 'is being built')
-    task = around.put('t', named_env='numpy', services=['redis'])
+    task = around.add('t', named_env='numpy', services=['redis'])
     assert (around.out, task.state, around.gate.held_back) == ([], states.AGENT_SCHEDULING, 1)
     around.gate.provide(NUMPY)
     assert around.out == []
@@ -68,7 +71,7 @@ def test_a_task_waits_for_everything_that_it_needs_and_says_for_what() -> None:
 def test_what_is_there_already_is_not_waited_for() -> None:
     around = Around()
     around.gate.provide(NUMPY)
-    around.put('t', named_env='numpy')
+    around.add('t', named_env='numpy')
     assert (around.out, around.texts) == (['t'], {})
 
 
@@ -76,7 +79,7 @@ def test_a_need_that_is_withdrawn_is_waited_for_again() -> None:
     around = Around()
     around.gate.provide(REDIS)
     around.gate.withdraw(REDIS, 'is started again')
-    around.put('t', services=['redis'])
+    around.add('t', services=['redis'])
     assert (around.out, around.texts) == ([], {'t': ['service redis (is started again)']})
     around.gate.provide(REDIS)
     assert around.out == ['t']
@@ -84,14 +87,14 @@ def test_a_need_that_is_withdrawn_is_waited_for_again() -> None:
 
 def test_tasks_fail_with_a_need_and_later_ones_too_until_it_is_provided() -> None:
     around = Around()
-    early = around.put('early', named_env='numpy')
-    around.put('other', named_env='scipy')
+    early = around.add('early', named_env='numpy')
+    around.add('other', named_env='scipy')
     around.gate.fail(NUMPY, 'no compiler', 'gcc: not found')
-    around.put('late', named_env='numpy')
+    around.add('late', named_env='numpy')
     assert around.failed == dict.fromkeys(['early', 'late'], (states.FAILED, 'no compiler'))
     assert early.exception_detail == 'gcc: not found'
     around.gate.provide(NUMPY)
-    around.put('again', named_env='numpy')
+    around.add('again', named_env='numpy')
     assert (around.out, around.gate.held_back) == (['again'], 1)
 
 
@@ -99,13 +102,12 @@ def test_a_common_need_holds_those_tasks_that_it_concerns() -> None:
     around = Around()
     services = Need(PILOT, 'services')
     around.gate.require(services, lambda task: task.uid != 'service')
-    held = around.gate.is_open
-    around.put('t')
-    around.put('service')
-    assert not held
+    plain = AgentTask('t', {'executable': '/bin/true'}, 'pilot.0000', '/nowhere')
+    assert around.gate.admitted([plain]) == []
+    around.add('service')
     assert (around.out, around.texts) == (['service'], {'t': ['pilot services']})
     around.gate.provide(services)
-    assert around.gate.is_open
+    assert around.gate.admitted([plain]) == [plain]
     assert around.out == ['service', 't']
 
 
@@ -113,7 +115,7 @@ def test_a_common_need_that_fails_fails_the_tasks_that_wait() -> None:
     around = Around()
     services = Need(PILOT, 'services')
     around.gate.require(services, lambda task: True)
-    around.put('t')
+    around.add('t')
     around.gate.fail(services, 'redis has failed', '')
     assert around.failed == {'t': (states.FAILED, 'redis has failed')}
 
@@ -122,8 +124,8 @@ def test_a_common_need_that_fails_fails_the_tasks_that_wait() -> None:
     {'named_env': 5}, {'named_env': ['a']}, {'services': 'redis'}, {'services': [5]}, {'services': {'a': 1}}])
 def test_needs_that_are_no_names_fail_their_task_alone(description: dict[str, Any]) -> None:
     around = Around()
-    around.put('good', named_env='numpy')
-    assert has_needs(around.put('bad', **description))
+    around.add('good', named_env='numpy')
+    assert has_needs(around.add('bad', **description))
     state, reason = around.failed['bad']
     assert state == states.FAILED
     assert 'must be' in str(reason)
@@ -134,10 +136,10 @@ def test_needs_that_are_no_names_fail_their_task_alone(description: dict[str, An
 def test_waiting_tasks_are_cancelled() -> None:
     around = Around()
     for uid in 'abc':
-        around.put(uid, named_env='numpy')
+        around.add(uid, named_env='numpy')
     around.gate.cancel(['a', 'unknown'])
     assert around.failed == {'a': (states.CANCELED, 'cancelled while it waited for its prerequisites')}
-    around.gate.cancel_all('the pilot has ended')
+    around.gate.stop('the pilot has ended')
     assert around.failed['c'] == (states.CANCELED, 'the pilot has ended')
     around.gate.provide(NUMPY)
     assert (around.out, around.gate.held_back) == ([], 0)
@@ -146,7 +148,7 @@ def test_waiting_tasks_are_cancelled() -> None:
 def test_tasks_that_have_left_are_checked_again() -> None:
     around = Around()
     around.gate.provide(REDIS, lambda task: {'RP_INFO_REDIS': 'first'})
-    task = around.put('t', services=['redis'])
+    task = around.add('t', services=['redis'])
     around.gate.withdraw(REDIS)
     assert not around.gate.recheck(task)
     around.gate.provide(REDIS, lambda task: {'RP_INFO_REDIS': 'second'})
@@ -158,5 +160,5 @@ def test_a_need_that_has_failed_is_waited_for_again_when_it_is_withdrawn() -> No
     around = Around()
     around.gate.fail(REDIS, 'gone', 'for good')
     around.gate.withdraw(REDIS, 'is starting')
-    around.put('t', services=['redis'])
+    around.add('t', services=['redis'])
     assert (around.out, around.failed, around.texts) == ([], {}, {'t': ['service redis (is starting)']})

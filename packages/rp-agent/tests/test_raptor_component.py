@@ -35,13 +35,13 @@ def agent() -> RaptorPorts:
 # tasks go to masters
 
 def test_tasks_wait_for_their_master_and_for_being_asked_for(agent: RaptorPorts) -> None:
-    agent.put(*tasks(3))
+    agent.take(*tasks(3))
     agent.start()
     assert agent.given() == []
     agent.say('raptor.0', 'credit', 2)
     assert agent.given() == ['task.0', 'task.1']
     agent.say('raptor.0', 'credit', 5)
-    agent.put(a_task('task.9'))
+    agent.take(a_task('task.9'))
     assert agent.given() == ['task.0', 'task.1', 'task.2', 'task.9']
     assert agent.states['task.0'] == [states.AGENT_SCHEDULING, states.AGENT_EXECUTING_PENDING]
 
@@ -49,8 +49,8 @@ def test_tasks_wait_for_their_master_and_for_being_asked_for(agent: RaptorPorts)
 @pytest.mark.parametrize('master', ['raptor.0', '*'])
 def test_tasks_of_higher_priority_go_first(agent: RaptorPorts, master: str) -> None:
     agent.start()
-    agent.put(*[a_task(f'task.{number}', raptor_id=master, priority=number % 3 - 1) for number in range(6)])
-    agent.put(a_task('task.late', raptor_id=master, priority=1), a_task('task.plain', raptor_id=master))
+    agent.take(*[a_task(f'task.{number}', raptor_id=master, priority=number % 3 - 1) for number in range(6)])
+    agent.take(a_task('task.late', raptor_id=master, priority=1), a_task('task.plain', raptor_id=master))
     agent.raptor.cancel(['task.4'])
     agent.say('raptor.0', 'credit', 4)
     assert agent.given() == ['task.2', 'task.5', 'task.late', 'task.1']
@@ -60,9 +60,9 @@ def test_tasks_of_higher_priority_go_first(agent: RaptorPorts, master: str) -> N
 
 def test_what_a_master_gets_of_a_task(agent: RaptorPorts) -> None:
     agent.start(credit=1)
-    agent.put(a_task(args=[1]))
+    agent.take(a_task(args=[1]))
     agent.say('raptor.0', 'credit', 2)
-    agent.put(a_task('task.1'), a_task('task.2', args=[2]))
+    agent.take(a_task('task.1'), a_task('task.2', args=[2]))
     alone, two = agent.messages('tasks')
     like = {'mode': c.TASK_FUNCTION, 'function': 'f', 'raptor_id': 'raptor.0'}
     assert codec.unpack_bulk(alone[0], alone[3]) == [like | {'args': [1]}]
@@ -77,7 +77,7 @@ def test_calls_that_share_a_description(agent: RaptorPorts) -> None:
     calls = [AgentTask(f'task.{number}', shared, PILOT, f'/pilot/task.{number}') for number in range(5)]
     calls[1].cancelled = True
     agent.start(credit=9)
-    agent.put(calls[0], a_task('task.x', raptor_id='unknown'), a_worker(raptor_id='unknown'), *calls[1:])
+    agent.take(calls[0], a_task('task.x', raptor_id='unknown'), a_worker(raptor_id='unknown'), *calls[1:])
     message, = agent.messages('tasks')
     assert message[0] == codec.pack(dict(shared))
     assert message[1] == ['task.0', 'task.2', 'task.3', 'task.4']
@@ -95,10 +95,10 @@ def test_tasks_are_divided_by_their_descriptions() -> None:
 
 def test_bulks_are_bounded(agent: RaptorPorts) -> None:
     agent.start(credit=10 * BULK)
-    agent.put(*tasks(BULK + 1))
+    agent.take(*tasks(BULK + 1))
     assert [len(uids) for _, uids, *_ in agent.messages('tasks')] == [BULK, 1]
     agent.sent.clear()
-    agent.put(*[a_task(f'large.{number}', function='f' * (3 << 20)) for number in range(4)])
+    agent.take(*[a_task(f'large.{number}', function='f' * (3 << 20)) for number in range(4)])
     assert [len(uids) for _, uids, *_ in agent.messages('tasks')] == [2, 2]
 
 
@@ -112,26 +112,26 @@ def test_message_that_is_too_large_is_sent_in_parts(agent: RaptorPorts, monkeypa
 
     monkeypatch.setattr(agent, 'send', small_only)
     agent.start(credit=9)
-    agent.put(*tasks(7))
+    agent.take(*tasks(7))
     assert agent.given() == [f'task.{number}' for number in range(7)]
 
 
 def test_tasks_for_any_master_are_shared_by_those_who_ask(agent: RaptorPorts) -> None:
     for number in range(3):
         agent.start(f'raptor.{number}')
-    agent.put(*tasks(20, raptor_id='*'))
+    agent.take(*tasks(20, raptor_id='*'))
     agent.say('raptor.1', 'credit', 2)
     assert agent.given() == ['task.0', 'task.1']
     agent.say('raptor.0', 'credit', 100)
     assert len(agent.given('raptor.0')) == 18
     for number in range(3):
         agent.say(f'raptor.{number}', 'credit', 100)
-    agent.put(*[a_task(f'more.{number}', raptor_id='*') for number in range(30)])
+    agent.take(*[a_task(f'more.{number}', raptor_id='*') for number in range(30)])
     assert [len(agent.given(f'raptor.{number}')) for number in range(3)] == [18, 16, 16]
 
 
 def test_tasks_for_any_master_are_shared_by_ranks(agent: RaptorPorts) -> None:
-    agent.put(*tasks(40, raptor_id='*'))
+    agent.take(*tasks(40, raptor_id='*'))
     for number, ranks in enumerate((3, 1, 0)):
         agent.start(f'raptor.{number}')
         agent.say(f'raptor.{number}', 'ranks', ranks)
@@ -146,7 +146,7 @@ def test_tasks_for_any_master_are_shared_by_ranks(agent: RaptorPorts) -> None:
 def test_tasks_that_have_not_started_go_to_another_master(agent: RaptorPorts) -> None:
     agent.start('raptor.0', credit=100)
     agent.say('raptor.0', 'ranks', 1)
-    agent.put(*tasks(9, raptor_id='*'))
+    agent.take(*tasks(9, raptor_id='*'))
     agent.say('raptor.0', 'states', states.AGENT_EXECUTING, ['task.0', 'task.8'])
     agent.start('raptor.1')
     agent.say('raptor.1', 'ranks', 2)
@@ -173,18 +173,18 @@ def test_tasks_that_have_not_started_go_to_another_master(agent: RaptorPorts) ->
 
 def test_named_tasks_come_before_those_for_any(agent: RaptorPorts) -> None:
     agent.start()
-    agent.put(a_task('any', raptor_id='*'), a_task('mine'))
+    agent.take(a_task('any', raptor_id='*'), a_task('mine'))
     agent.say('raptor.0', 'credit', 1)
     assert agent.given() == ['mine']
 
 
 def test_masters_and_workers_are_scheduled_when_it_is_time(agent: RaptorPorts) -> None:
     early, master, late = a_worker('worker.0'), a_master(), a_worker('worker.1')
-    agent.put(early)
-    agent.put(master)
+    agent.take(early)
+    agent.take(master)
     assert agent.scheduled == [master]
     agent.say('raptor.0', 'hello', 'raptor.0', 7, ACCESS)
-    agent.put(late)
+    agent.take(late)
     assert agent.scheduled == [master, early, late]
     assert agent.up == {'raptor.0': ACCESS}
     assert agent.messages('welcome') == [[{'nodes': 1}]]
@@ -192,7 +192,7 @@ def test_masters_and_workers_are_scheduled_when_it_is_time(agent: RaptorPorts) -
 
 def test_executing_is_said_of_a_master_when_it_is_up(agent: RaptorPorts) -> None:
     master, other = a_master(), a_task('other')
-    agent.put(master)
+    agent.take(master)
     assert agent.raptor.visible([master, other], states.AGENT_EXECUTING) == [other]
     assert agent.raptor.visible([master, other], states.AGENT_STAGING_OUTPUT) == [master, other]
     agent.say('raptor.0', 'hello', 'raptor.0', 7, ACCESS)
@@ -203,7 +203,7 @@ def test_executing_is_said_of_a_master_when_it_is_up(agent: RaptorPorts) -> None
 
 def test_results_let_tasks_go_on(agent: RaptorPorts) -> None:
     agent.start(credit=9)
-    agent.put(*tasks(4))
+    agent.take(*tasks(4))
     agent.say('raptor.0', 'states', states.AGENT_EXECUTING, ['task.0', 'task.7'])
     agent.say('raptor.0', 'results', ['task.0', 'task.1', 'task.2', 'task.7', 'task.0'], [
         {'exit_code': 0, 'return_value': {'x': [1]}, 'stdout': 'out'},
@@ -219,7 +219,7 @@ def test_results_let_tasks_go_on(agent: RaptorPorts) -> None:
 
 def test_what_was_not_executed_leaves_at_once(agent: RaptorPorts) -> None:
     agent.start(credit=9)
-    agent.put(*tasks(2))
+    agent.take(*tasks(2))
     agent.say('raptor.0', 'states', states.AGENT_EXECUTING, ['task.1'])
     agent.say('raptor.0', 'results', ['task.0', 'task.1'], [{'target_state': states.CANCELED}] * 2)
     assert agent.ended() == {'task.0': (states.CANCELED, None)}
@@ -229,7 +229,7 @@ def test_what_was_not_executed_leaves_at_once(agent: RaptorPorts) -> None:
 def test_results_that_are_packed_are_passed_on(agent: RaptorPorts) -> None:
     """Nobody opens them here; where others have a say in a result, it is the same as if it had come open."""
     agent.start(credit=1)
-    agent.put(a_task('task.0'))
+    agent.take(a_task('task.0'))
     packed = codec.pack({'exit_code': 0, 'return_value': 3})
     agent.say('raptor.0', 'results', ['task.0'], [packed])
     task, = agent.staged
@@ -245,7 +245,7 @@ def test_results_that_are_packed_are_passed_on(agent: RaptorPorts) -> None:
      (2, ['a', '[... CONTENT SHORTENED ...]\n' + 'b' * 1024], "RuntimeError('task failed')"))])
 def test_odd_results_do_no_harm(agent: RaptorPorts, result: dict[str, object], expected: tuple[object, ...]) -> None:
     agent.start(credit=1)
-    agent.put(a_task())
+    agent.take(a_task())
     agent.say('raptor.0', 'results', ['task.0'], [result])
     task, = agent.staged + agent.gone
     assert (task.exit_code, task.stdout, task.exception) == expected
@@ -257,7 +257,7 @@ def test_odd_results_do_no_harm(agent: RaptorPorts, result: dict[str, object], e
 def test_result_that_cannot_be_read_fails_its_task(agent: RaptorPorts, result: dict[str, object]) -> None:
     """The others of the same message have theirs."""
     agent.start(credit=3)
-    agent.put(*tasks(3))
+    agent.take(*tasks(3))
     fine = {'return_value': 1}
     agent.say('raptor.0', 'results', ['task.0', 'task.1', 'task.2'], [fine, result, fine])
     found = {task.uid: task for task in agent.staged + agent.gone}
@@ -269,7 +269,7 @@ def test_result_that_cannot_be_read_fails_its_task(agent: RaptorPorts, result: d
 def test_task_that_cannot_be_sent_fails_alone(agent: RaptorPorts) -> None:
     """It may be nested too deeply."""
     agent.start(credit=3)
-    agent.put(a_task('task.0'), a_task('task.1', args=nested(3000)), a_task('task.2'))
+    agent.take(a_task('task.0'), a_task('task.1', args=nested(3000)), a_task('task.2'))
     assert agent.given() == ['task.0', 'task.2']
     (task,) = agent.gone
     assert (task.uid, task.target_state) == ('task.1', states.FAILED)
@@ -279,7 +279,7 @@ def test_task_that_cannot_be_sent_fails_alone(agent: RaptorPorts) -> None:
 def test_strangers_are_not_listened_to(agent: RaptorPorts) -> None:
     agent.say('raptor.0', 'hello', 'raptor.0', 7, ACCESS)
     agent.say('raptor.0', 'credit', 5)
-    agent.put(a_master())
+    agent.take(a_master())
     agent.say('raptor.0', 'hello', 'raptor.0', 7, {'address': 'x'})
     assert len(agent.refused) == 3
     assert not agent.up
@@ -288,15 +288,15 @@ def test_strangers_are_not_listened_to(agent: RaptorPorts) -> None:
 def test_master_that_is_connected_again_is_the_same(agent: RaptorPorts) -> None:
     agent.start(credit=2)
     agent.raptor.receive(b'new', 'hello', ['raptor.0', 7, ACCESS])
-    agent.put(*tasks(2))
+    agent.take(*tasks(2))
     assert {master for master, operation, *_ in agent.sent if operation == 'tasks'} == {b'new'}
 
 
 def test_questions_are_asked_and_answered_once(agent: RaptorPorts) -> None:
     ask = {'mode': RPC, 'method': 'stop', 'args': [1], 'kwargs': {'x': 2}}
-    agent.put(a_task('rpc.0', **ask))
+    agent.take(a_task('rpc.0', **ask))
     agent.start()
-    agent.put(a_task('rpc.1', **ask))
+    agent.take(a_task('rpc.1', **ask))
     assert agent.messages('rpc') == [[1, 'stop', [1], {'x': 2}], [2, 'stop', [1], {'x': 2}]]
     agent.say('raptor.0', 'rpc_result', 1, True, 'value')
     agent.say('raptor.0', 'rpc_result', 2, False, 'unknown command')
@@ -313,7 +313,7 @@ def test_worker_of_the_masters_own(agent: RaptorPorts) -> None:
     worker, = agent.made
     assert worker.description['arguments'] == ['', 'C', 'raptor.0']
     assert worker.description['sandbox'] == '/pilot/raptor.0'
-    agent.put(worker)
+    agent.take(worker)
     assert agent.scheduled[-1] is worker
     assert worker.beside is agent.scheduled[0], 'the master, whose resources are not free before'
     assert agent.raptor.visible([worker], states.AGENT_SCHEDULING) == []
@@ -342,7 +342,7 @@ def test_bad_submissions_fail(agent: RaptorPorts, description: dict[str, object]
 def test_executable_passes_its_master_twice(agent: RaptorPorts) -> None:
     task = a_task(mode=c.TASK_EXECUTABLE, executable='/bin/x')
     agent.start(credit=1)
-    agent.put(task)
+    agent.take(task)
     assert agent.given() == ['task.0']
     agent.say('raptor.0', 'submit', [{'uid': 'task.0', 'executable': '/bin/y', 'raptor_id': ''}])
     assert agent.scheduled[-1] is task
@@ -360,7 +360,7 @@ def test_executable_passes_its_master_twice(agent: RaptorPorts) -> None:
 def test_executable_outlives_its_master(agent: RaptorPorts) -> None:
     task = a_task(mode=c.TASK_EXECUTABLE, executable='/bin/x')
     master = agent.start(credit=1)
-    agent.put(task)
+    agent.take(task)
     agent.say('raptor.0', 'submit', [{'uid': 'task.0', 'executable': '/bin/y'}])
     agent.end(master)
     agent.pass_time()
@@ -373,12 +373,12 @@ def test_executable_outlives_its_master(agent: RaptorPorts) -> None:
 
 def test_end_of_a_master_ends_its_tasks(agent: RaptorPorts) -> None:
     master = agent.start(credit=2)
-    agent.put(*tasks(2), a_task('waits', function='g'), a_task('rpc.0', mode=RPC, method='x'))
+    agent.take(*tasks(2), a_task('waits', function='g'), a_task('rpc.0', mode=RPC, method='x'))
     agent.end(master)
     assert agent.ended().keys() == {'raptor.0'}
     agent.say('raptor.0', 'results', ['task.0'], [{}])   # it was still on its way
     agent.pass_time()
-    agent.put(a_task('late'), a_worker())
+    agent.take(a_task('late'), a_worker())
     assert agent.ended() == {'raptor.0': (states.DONE, None)} | dict.fromkeys(
         ['task.1', 'waits', 'rpc.0', 'late', 'worker.0'], (states.FAILED, LOST))
     assert [task.uid for task in agent.staged] == ['task.0']
@@ -388,7 +388,7 @@ def test_end_of_a_master_ends_its_tasks(agent: RaptorPorts) -> None:
 def test_master_that_has_said_goodbye_is_not_waited_for(agent: RaptorPorts) -> None:
     master = agent.start(credit=2)
     agent.say('raptor.0', 'bye')
-    agent.put(a_task())
+    agent.take(a_task())
     assert agent.given() == []
     agent.end(master)
     assert agent.ended()['task.0'] == (states.FAILED, LOST)
@@ -400,7 +400,7 @@ def test_master_that_has_said_goodbye_is_not_waited_for(agent: RaptorPorts) -> N
     ({'target_state': states.CANCELED, 'exception': 'why'}, 'it was cancelled (why)')])
 def test_master_that_has_never_come_up(agent: RaptorPorts, values: dict[str, object], how: str) -> None:
     master, worker = a_master(), a_worker()
-    agent.put(a_task(), worker)
+    agent.take(a_task(), worker)
     agent.end(master, **values)   # its input could not be staged, perhaps
     assert agent.ended()['task.0'][1] == f'raptor.0 has ended before it ran the task: {how}'
     assert agent.ended()['worker.0'][0] == states.FAILED
@@ -410,7 +410,7 @@ def test_master_that_has_never_come_up(agent: RaptorPorts, values: dict[str, obj
 def test_tasks_for_any_master_are_given_again_once(agent: RaptorPorts) -> None:
     masters = [agent.start(f'raptor.{number}') for number in range(3)]
     for number in range(3):
-        agent.put(*tasks(2, raptor_id='*') if number == 0 else [])
+        agent.take(*tasks(2, raptor_id='*') if number == 0 else [])
         agent.say(f'raptor.{number}', 'credit', 9)
         agent.end(masters[number])
         agent.pass_time()
@@ -420,20 +420,20 @@ def test_tasks_for_any_master_are_given_again_once(agent: RaptorPorts) -> None:
 
 def test_tasks_for_any_master_fail_when_none_is_left(agent: RaptorPorts) -> None:
     first, second = agent.start('raptor.0'), a_master('raptor.1')
-    agent.put(a_task(raptor_id='*'))
-    agent.put(second)
+    agent.take(a_task(raptor_id='*'))
+    agent.take(second)
     agent.end(first)
     agent.pass_time()
     assert agent.ended().keys() == {'raptor.0'}
     agent.end(second)
-    agent.put(a_task('late', raptor_id='*'))
+    agent.take(a_task('late', raptor_id='*'))
     expected = f'no RAPTOR master of pilot.0000 is left: raptor.0: {HOW}; raptor.1: {HOW}'
     assert agent.ended()['task.0'] == agent.ended()['late'] == (states.FAILED, expected)
 
 
 def test_workers_that_outlive_their_master_are_ended(agent: RaptorPorts) -> None:
     master = agent.start()
-    agent.put(a_worker('worker.0'), a_worker('worker.1'))
+    agent.take(a_worker('worker.0'), a_worker('worker.1'))
     agent.say('raptor.0', 'submit', [{'uid': 'x.0', 'executable': '/bin/true'}])
     agent.end(master)
     agent.pass_time()
@@ -443,10 +443,10 @@ def test_workers_that_outlive_their_master_are_ended(agent: RaptorPorts) -> None
 
 
 def test_cancel(agent: RaptorPorts) -> None:
-    agent.put(a_worker())
+    agent.take(a_worker())
     agent.raptor.cancel(['worker.0'])
     agent.start(credit=1)
-    agent.put(*tasks(2), a_task('any', raptor_id='*'))
+    agent.take(*tasks(2), a_task('any', raptor_id='*'))
     agent.raptor.cancel(['task.0', 'task.1', 'any', 'unknown'])
     agent.raptor.check()
     reason = 'cancelled while it waited for its RAPTOR master'
@@ -454,13 +454,13 @@ def test_cancel(agent: RaptorPorts) -> None:
     assert agent.messages('cancel') == [[['task.0']]]
     cancelled = a_task('task.3')
     cancelled.cancelled = True
-    agent.put(cancelled)
+    agent.take(cancelled)
     assert agent.ended()['task.3'] == (states.CANCELED, reason)
 
 
 def test_master_has_its_own_tasks_cancelled(agent: RaptorPorts) -> None:
     agent.start(credit=1)
-    agent.put(a_task(mode=c.TASK_EXECUTABLE, executable='/bin/x'))
+    agent.take(a_task(mode=c.TASK_EXECUTABLE, executable='/bin/x'))
     agent.say('raptor.0', 'submit', [{'uid': uid, 'executable': '/bin/y'} for uid in ('task.0', 'x.0')])
     agent.say('raptor.0', 'cancel', ['x.0', 'task.0', 'task.9'])
     assert agent.cancelled == ['x.0', 'task.0']
@@ -469,10 +469,10 @@ def test_master_has_its_own_tasks_cancelled(agent: RaptorPorts) -> None:
 def test_stop(agent: RaptorPorts) -> None:
     master = agent.start(credit=2)
     executable = a_task('exe', mode=c.TASK_EXECUTABLE, executable='/bin/x')
-    agent.put(executable, *tasks(3), a_worker('w', raptor_id='raptor.7'), a_task('any', raptor_id='*'))
+    agent.take(executable, *tasks(3), a_worker('w', raptor_id='raptor.7'), a_task('any', raptor_id='*'))
     agent.say('raptor.0', 'submit', [{'uid': 'exe', 'executable': '/bin/y'}])
     agent.raptor.stop('the pilot ends')
-    agent.put(a_task('late'))
+    agent.take(a_task('late'))
     assert agent.messages('stop') == [['the pilot ends']]
     agent.say('raptor.0', 'results', ['task.0'], [{}])
     agent.end(executable, target_state=states.CANCELED, exception='the pilot ends')
@@ -485,7 +485,7 @@ def test_stop(agent: RaptorPorts) -> None:
 
 def test_what_may_wait_for_others_is_held_back(agent: RaptorPorts, monkeypatch: pytest.MonkeyPatch) -> None:
     """The agent must not stop to ask for tasks when it has only such ones: a master or a worker may be next."""
-    agent.put(*tasks(3), a_task('any', raptor_id='*'))
+    agent.take(*tasks(3), a_task('any', raptor_id='*'))
     assert agent.raptor.held_back == 4
     agent.start(credit=1)
     assert agent.raptor.held_back == 0
@@ -503,7 +503,7 @@ def test_masters_and_workers_without_a_place_are_reported(agent: RaptorPorts) ->
     master.slots = [{'node_index': 0}]
     placed, cancelled, early = a_worker('worker.0'), a_worker('gone'), a_worker('needs.environment')
     waiting, other = a_worker('worker.1', ranks=3, gpus_per_rank=0.5), a_master('raptor.1')
-    agent.put(placed, waiting, cancelled, early, other)
+    agent.take(placed, waiting, cancelled, early, other)
     placed.slots = [{'node_index': 0}]
     cancelled.target_state = states.CANCELED
     for task in (placed, waiting, cancelled, other):
@@ -520,7 +520,7 @@ def test_masters_and_workers_without_a_place_are_reported(agent: RaptorPorts) ->
 def test_a_worker_that_the_application_does_not_know_is_reported_with_its_master(agent: RaptorPorts) -> None:
     agent.start()
     agent.say('raptor.0', 'submit', [{'uid': 'own', 'mode': c.RAPTOR_WORKER, 'raptor_id': 'raptor.0'}])
-    agent.put(*agent.made)
+    agent.take(*agent.made)
     agent.made[0].ticket = 5
     agent.pass_time()
     (uid, text, state), = agent.waiting

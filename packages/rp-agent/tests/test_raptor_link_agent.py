@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import zmq
 from pipeline_support import ALL, LAYOUTS, Agent
 
 from rp_agent.raptor import link
+from rp_agent.raptor.component import Raptor
 from rp_agent.raptor.start import find_program
 from rp_agent.task import AgentTask, Description
 from rp_api import constants as c
@@ -38,7 +38,7 @@ class ScriptedMaster:
         self.task = agent.task('raptor.0', mode=c.RAPTOR_MASTER, executable='/bin/sleep', arguments=['100'])
 
     def start(self) -> None:
-        """Connect as soon as the agent lets masters in."""
+        """Connect as soon as the input of the master is staged."""
         self._agent.pipeline.put([self.task])
         self._agent.loop.call_soon(self._connect)
 
@@ -51,7 +51,8 @@ class ScriptedMaster:
             self.connection.close(0)
 
     def _connect(self) -> None:
-        if not os.path.exists(link_file(str(self._agent.base))):   # an input stager may be another process
+        staged = states.TASK.value(self.task.state) >= states.TASK.value(states.AGENT_SCHEDULING_PENDING)
+        if not staged:   # an input stager may be another process
             self._agent.loop.call_later(0.01, self._connect)
             return
         access = Access.load(link_file(str(self._agent.base)))
@@ -107,7 +108,8 @@ def test_way_of_functions(agent: Agent, master: ScriptedMaster) -> None:
         task.uid: (states.DONE, {'uid': task.uid}, 'out') for task in tasks}
     assert all(agent.states[task.uid] == ALL for task in tasks)
     assert states.AGENT_EXECUTING_PENDING in agent.states['raptor.0']
-    agent.pipeline._raptor.check()   # type: ignore[union-attr]
+    raptor, = [stage for stage in agent.pipeline.stages.present if isinstance(stage, Raptor)]
+    raptor.check()
 
 
 def test_keys_are_the_owners_alone_and_go_with_the_agent(agent: Agent, master: ScriptedMaster) -> None:

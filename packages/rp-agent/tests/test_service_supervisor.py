@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rp_agent.prerequisites.gate import Gate, GatePorts
-from rp_agent.services.supervisor import PORT, ServicePorts, Supervisor
+from rp_agent.components.stage import Flow, Owner
+from rp_agent.prerequisites.gate import Gate
+from rp_agent.services.supervisor import PORT, Supervisor
 from rp_agent.task import VARIABLES, AgentTask
 from rp_api import states
 from rp_api.constants import AGENT_SERVICE, TASK_SERVICE
@@ -19,7 +20,7 @@ from rp_profiling.write.tracer import Tracer
 RESTART = {'attempts': 1, 'delay': 0.0, 'factor': 1.0, 'limit': 30.0}
 
 
-class Around:
+class Around(Flow, Owner):
     """A supervisor with a gate, and all that it has done to tasks and to the pilot."""
 
     def __init__(self, sandbox: Path) -> None:
@@ -29,20 +30,33 @@ class Around:
         self.reports: list[dict[str, Any]] = []
         self.started: list[AgentTask] = []
         self.failed: dict[str, str | None] = {}
-        self.gate = Gate('gate', Tracer(None, 'gate'), GatePorts(self._failed, lambda tasks, text: None))
-        self.gate.output = self.started.extend
-        self.gate.advanced = lambda tasks, state: None
-        self.supervisor = Supervisor(self.loop, ServicePorts(
-            self.gate, lambda task: self.note('end', task), lambda task: self.note('again', task),
-            lambda task: self.note('leave', task), lambda task, info: self.reports.append(info),
-            lambda state, reason: self.done.append(f'{state}: {reason}'), lambda: self.done.append('endpoint'),
-            lambda: '127.0.0.1'))
+        self.gate = Gate('gate', Tracer(None, 'gate'), self, self)
+        self.supervisor = Supervisor(self.loop, self.gate, self, self, lambda: self.done.append('endpoint'),
+                                     lambda: '127.0.0.1')
+
+    def schedule(self, tasks: list[AgentTask]) -> None:
+        self.started += tasks
+
+    def end_runs(self, tasks: Sequence[AgentTask]) -> None:
+        self.note('end', *tasks)
+
+    def start_again(self, task: AgentTask) -> None:
+        self.note('again', task)
+
+    def stage_output(self, tasks: list[AgentTask]) -> None:
+        self.note('leave', *tasks)
+
+    def report(self, task: AgentTask, info: dict[str, Any]) -> None:
+        self.reports.append(info)
+
+    def finish(self, state: str, reason: str, *, by_user: bool = False) -> None:
+        self.done.append(f'{state}: {reason}')
 
     def note(self, what: str, task: AgentTask) -> None:
         self.done.append(f'{what} {task.uid}')
         self.loop.stop()
 
-    def _failed(self, tasks: list[AgentTask]) -> None:
+    def leave(self, tasks: list[AgentTask]) -> None:
         self.failed.update((task.uid, task.exception) for task in tasks)
 
     def add(self, uid: str, mode: str = TASK_SERVICE, **service: Any) -> AgentTask:
@@ -71,10 +85,7 @@ class Around:
         task.target_state = states.FAILED if code != 0 else states.DONE
         if code is None:
             task.exception_detail = 'node n1 is lost'
-        kept = self.supervisor.comes_back(task)
-        if not kept:
-            self.supervisor.left(task)
-        return kept
+        return not self.supervisor.left(self.supervisor.executed([task]))
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ def agent(tmp_path: Path) -> Iterator[Callable[..., Agent]]:
 
 def run(made: Agent, *tasks: AgentTask, clones: int) -> list[AgentTask]:
     """The tasks, when they are out and so many clones were dropped."""
-    inside = made.pipeline._task_copies
+    inside = made.pipeline._copies
     drop = inside.drop
 
     def dropping(entering: list[AgentTask]) -> list[AgentTask]:

@@ -18,12 +18,13 @@ from rp_agent.calls import Call, Calls, answer_task
 from rp_agent.components import layout
 from rp_agent.components.build import HOST_CLOCK, base_environment, make_tracer
 from rp_agent.components.isolation import unless
+from rp_agent.components.stage import Owner
 from rp_agent.executor.launching.text_notices import TextNotices
-from rp_agent.features import FeaturePorts, Features
+from rp_agent.features import Features
 from rp_agent.launch_method.base import Setting
 from rp_agent.lifetime import Lifetime
 from rp_agent.pipeline.job_end import PilotEnd
-from rp_agent.pipeline.pipeline import AgentPorts, Pipeline
+from rp_agent.pipeline.pipeline import Pipeline
 from rp_agent.pipeline.progress import Progress
 from rp_agent.pipeline.runs import Runs
 from rp_agent.raptor.task_kind import is_call
@@ -65,7 +66,7 @@ _STARTS = states.TASK.value(states.AGENT_EXECUTING_PENDING)
 """Value of the state from which a task may have started."""
 
 
-class Agent:
+class Agent(Owner):
     """An agent: the connection to its coordinator, its pipeline of components, and the end of its pilot."""
 
     def __init__(self, config: Mapping[str, Any], loop: Loop) -> None:
@@ -101,28 +102,20 @@ class Agent:
         config = {**config, 'channels': self._channels.variables if self._channels else config.get('channels', {}),
                   'cpus': self._allocation.cpus, 'gpu_ids': self._allocation.gpu_ids,
                   'setting': asdict(Setting.of(self._allocation, config['platform'])), 'here': self._allocation.here}
-        self._pipeline = Pipeline(config, loop, self._allocation, self._helpers.run, AgentPorts(
-            left=self._left, broken=self._broken, advanced=self._advanced, master_up=self._master_is_up,
-            moment=self._tracer.relate, nodes_lost=self._nodes_lost, knows=self._knows,
-            trace_part=self._trace_part, waits=self._waits, report=self._report_attempt,
-            awaited=lambda: bool(self._gate), left_s=lambda: self._lifetime.left,
-            signalled=self._signalled))
-        self._progress = Progress(loop, self._tasks, self._pipeline.brings, self._progress_changed)
+        self._pipeline = Pipeline(config, loop, self._allocation, self._helpers.run, self)
+        self._progress = Progress(loop, self._tasks, lambda: self._pipeline.expects, self._progress_changed)
         self._link = CoordinatorLink(config, loop, self._unfinished, self.finish, self._tracer)
         self._connection = self._link.connection
         self._reporter = self._link.reporter
-        self._text_notices = TextNotices(partial(base_environment, config), self._notice)
+        self._text_notices = TextNotices(partial(base_environment, config), self.notice)
         self._intake = Intake(self._connection.hold, self._allocation.cores)
         self._calls = Calls()
         self._description: tuple[dict[str, Any], dict[str, Any]] = {}, {}   # the last one as it came, and for its tasks
         self._unknown: list[str] = []   # its attributes that this version does not have
         self._gate: DependencyGate | None = None   # made for the first task with dependencies
         self._own: dict[str, Callable[[AgentTask], object]] = {}   # tasks that only a part of the agent knows
-        self._features = Features(FeaturePorts(
-            config, loop, self._helpers.run, self._allocation, self._calls, self._pipeline,
-            self._report, self.finish, self._notice, self._run_own, self._tasks.get, self._intake.has_seen,
-            self._cancel))
-        self._endpoint = self._features.endpoint().address if config.get('enable_ep') else ''
+        self._features = Features(config, loop, self._helpers.run, self._allocation, self._calls, self._pipeline, self)
+        self._endpoint = self._features.endpoint.address if config.get('enable_ep') else ''
         self._connect()
         self._features.start()
         if self._runs is not None and self._runs.earlier is not None:
@@ -134,7 +127,7 @@ class Agent:
             return None
         from rp_agent.app_comm.channels import Channels  # few pilots have channels
 
-        return Channels(config, self._loop, self._allocation, self._broken)
+        return Channels(config, self._loop, self._allocation, self.broken)
 
     def _connect(self) -> None:
         self._connection.on_tasks = self._on_tasks
@@ -207,7 +200,7 @@ class Agent:
             self._runs.note_end()
         self.finish(state, reason)
 
-    def _signalled(self, number: int) -> None:
+    def signalled(self, number: int) -> None:
         """Handle a signal that sub-agents of the job have got."""
         if number == signal.SIGTERM:
             self.told_to_end()
@@ -258,13 +251,13 @@ class Agent:
             self._link.report_active(self._resources())
         self._link.left()
 
-    def _notice(self, sentence: str) -> None:
+    def notice(self, sentence: str) -> None:
         """Tell the application a sentence about the pilot."""
         self._notices.append(sentence)
         if self._ending is None:
             self._link.report_active(self._resources())
 
-    def _nodes_lost(self, positions: Sequence[int], reason: str) -> None:
+    def nodes_lost(self, positions: Sequence[int], reason: str) -> None:
         """Report lost nodes; the pipeline handles their tasks."""
         self._lost_nodes.update(positions)
         names = [self._allocation.names[position] for position in positions]
@@ -272,9 +265,9 @@ class Agent:
         _log.error('%s', told)
         for name in names:
             self._tracer.record('node_lost', self.pilot, msg=name)
-        self._notice(told)
+        self.notice(told)
 
-    def _trace_part(self, event: str, name: str) -> None:
+    def trace_part(self, event: str, name: str) -> None:
         """Trace an event of a sub-agent, of a component in another process, or of the bridge to it."""
         uid, msg = (self.pilot, name) if event == 'sub_agent_stop' else (name, '')
         self._tracer.record(event, uid, msg=msg)
@@ -313,7 +306,7 @@ class Agent:
                 task for task in tasks if task.description['mode'] in _SERVICES and task.target_state is None])
         odd = [task for task in tasks if task.target_state is not None]
         if odd:
-            self._left(odd)
+            self.left(odd)
             tasks = [task for task in tasks if task.uid in self._tasks]
         if PILOT_RPC in modes:
             for task in tasks:
@@ -334,8 +327,24 @@ class Agent:
                 self._take, self._doomed, self._loop.call_soon), self._tracer)
         return self._gate
 
-    def _knows(self, uid: str) -> bool:
-        """Return whether the agent has a task of that uid."""
+    def find(self, uid: str) -> AgentTask | None:
+        return self._tasks.get(uid)
+
+    def has_seen(self, uid: str) -> bool:
+        return self._intake.has_seen(uid)
+
+    def moment(self, message: str, when: int, name: str) -> None:
+        self._tracer.relate(message, when, name)
+
+    @property
+    def awaited(self) -> bool:
+        return bool(self._gate)
+
+    @property
+    def left_s(self) -> float:
+        return self._lifetime.left
+
+    def knows(self, uid: str) -> bool:
         return uid in self._tasks or (self._gate is not None and uid in self._gate)
 
     def _other_sandbox(self, pilot: str) -> str:
@@ -352,7 +361,7 @@ class Agent:
             task.error = {'kind': DEPENDENCY}
             self._refuse([task], reason)
 
-    def _refuse(self, tasks: Sequence[AgentTask], reason: str) -> None:
+    def _refuse(self, tasks: list[AgentTask], reason: str) -> None:
         """End tasks that have not entered the pipeline as CANCELED."""
         self._tasks.update((task.uid, task) for task in tasks)
         self._pipeline.refuse(tasks, reason)
@@ -368,13 +377,13 @@ class Agent:
         """Answer a call of the application."""
         def answered(call: Call, value: Any, reason: str | None, detail: str) -> None:
             answer_task(task, value, reason, detail)
-            self._left([task])
+            self.left([task])
 
         description = task.description
         self._calls.call(task.uid, description['method'], description['args'], description['kwargs'], answered,
                          description['name'])
 
-    def _run_own(self, descriptions: list[dict[str, Any]], ended: Callable[[AgentTask], object]) -> None:
+    def run_own(self, descriptions: list[dict[str, Any]], ended: Callable[[AgentTask], object]) -> None:
         """Run tasks that the coordinator does not know; `ended` gets each at its end."""
         self._own.update((description['uid'], ended) for description in descriptions)
         self._on_tasks([_new_task(description) for description in descriptions])
@@ -416,7 +425,7 @@ class Agent:
         name = command.get('cmd')
         self._tracer.record('cmd', self.pilot, msg=f'{name} : {len(command.get("uids", ()))}')
         if name == 'cancel_tasks':
-            self._cancel(command['uids'])
+            self.cancel_tasks(command['uids'])
         elif name == 'call':   # commands overtake tasks, whose delivery may be suspended
             self._overtakes(command['task'])
         elif name == 'history':
@@ -448,7 +457,7 @@ class Agent:
         if self._runs is None or self._runs.earlier is None:
             self._on_tasks([_new_task(call)])
 
-    def _cancel(self, uids: Sequence[str]) -> None:
+    def cancel_tasks(self, uids: Sequence[str]) -> None:
         self._intake.cancel(uids)
         if self._ending is not None:
             self._ending.cancelled.update(uids)
@@ -477,7 +486,7 @@ class Agent:
 
     # events of the components
 
-    def _advanced(self, tasks: Sequence[AgentTask], state: str) -> None:
+    def advanced(self, tasks: Sequence[AgentTask], state: str) -> None:
         if self._own:
             tasks = [task for task in tasks if task.uid not in self._own]
         if self._runs is not None and state == states.AGENT_EXECUTING_PENDING:
@@ -487,28 +496,28 @@ class Agent:
         if self._intake.holding:   # tasks that wait for other tasks do not count towards the limit of the intake
             self._count()
 
-    def _master_is_up(self, task: AgentTask, access: dict[str, str]) -> None:
+    def master_up(self, task: AgentTask, access: Mapping[str, str]) -> None:
         self._reporter.changed([task], states.AGENT_EXECUTING, {'raptor': access, 'waits_for': ''})
 
-    def _report(self, task: AgentTask, info: dict[str, Any]) -> None:
+    def report(self, task: AgentTask, info: dict[str, Any]) -> None:
         """Report new information on a task that executes."""
         self._progress.note()
         self._reporter.changed([task], states.AGENT_EXECUTING, info)
 
-    def _report_attempt(self, task: AgentTask, info: dict[str, Any]) -> None:
+    def report_attempt(self, task: AgentTask, info: dict[str, Any]) -> None:
         """Report the attempts of a task, unless the coordinator does not know it; the next one may start at once."""
-        if task.uid not in self._own:
-            self._report(task, info)
+        if task.uid in self._tasks and task.uid not in self._own:   # else a RAPTOR master has submitted it
+            self.report(task, info)
             if info['waits_for']:
                 self._reporter.note([Update(task.uid, states.AGENT_EXECUTING, {'history': info['history']})])
 
-    def _waits(self, tasks: Sequence[AgentTask], text: str, state: str = states.AGENT_SCHEDULING) -> None:
+    def waits(self, tasks: Sequence[AgentTask], text: str, state: str = states.AGENT_SCHEDULING) -> None:
         """Report what tasks in that state wait for; nothing if the text is empty."""
         _log.info('%s: waiting for %s', ', '.join([task.uid for task in tasks]), text or 'resources')
         self._reporter.changed(tasks, state, {'waits_for': text})
         self._progress.note()
 
-    def _left(self, tasks: Sequence[AgentTask]) -> None:
+    def left(self, tasks: Sequence[AgentTask]) -> None:
         """Report tasks that have left the last component."""
         self._progress.note()
         for task in tasks:
@@ -585,7 +594,7 @@ class Agent:
         waiting = self._gate.descriptions() if self._gate is not None else ()
         return any(description.get('mode') not in SERVICE_MODES for description in waiting)
 
-    def _broken(self, reason: str) -> None:
+    def broken(self, reason: str) -> None:
         """End the pilot after the loss of a component that tasks need."""
         _log.error('the pilot %s', reason)
         self.finish(states.FAILED, reason)

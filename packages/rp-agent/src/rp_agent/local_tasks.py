@@ -5,11 +5,12 @@ The agent runs them, and the application does not know them. Their results are k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 from rp_agent.calls import Call, Calls
+from rp_agent.components.stage import Owner
 from rp_agent.task import AgentTask
 from rp_api import constants as c
 from rp_api import states
@@ -23,27 +24,12 @@ _RAPTOR = (c.RAPTOR_MASTER, c.RAPTOR_WORKER)
 _SERVICES = (c.TASK_SERVICE, c.AGENT_SERVICE)
 
 
-class LocalPorts(NamedTuple):
-    """The agent, as local tasks use it."""
-
-    run: Callable[[list[dict[str, Any]], Callable[[AgentTask], object]], None]
-    """Takes descriptions, each with its uid, and a function that gets each task at its end."""
-    find: Callable[[str], AgentTask | None]
-    """Returns the task of that uid that the agent has now."""
-    has_seen: Callable[[str], bool]
-    """Returns whether the agent has or had a task of that uid."""
-    cancel: Callable[[list[str]], None]
-    """Cancels the tasks of these uids."""
-    finish: Callable[..., None]
-    """Ends the pilot in a state, for a reason."""
-
-
 class LocalTasks:
     """The tasks that were submitted at the endpoint of the pilot `pilot`, and the calls on them."""
 
-    def __init__(self, pilot: str, ports: LocalPorts) -> None:
+    def __init__(self, pilot: str, agent: Owner) -> None:
         self._pilot = pilot
-        self._ports = ports
+        self._agent = agent
         self._numbers = count()
         self._results: dict[str, dict[str, Any] | None] = {}   # None until the task has ended
         self._waits: dict[str, tuple[Call, list[str], set[str]]] = {}   # by call: all tasks, and those that run
@@ -58,11 +44,11 @@ class LocalTasks:
         given = _argument(call, 'descriptions')
         prepared = [self._prepared(each) for each in (given if isinstance(given, list) else [given])]
         uids = [description['uid'] for description in prepared]
-        taken = {uid for uid in uids if self._ports.has_seen(uid) or uids.count(uid) > 1}
+        taken = {uid for uid in uids if self._agent.has_seen(uid) or uids.count(uid) > 1}
         if taken:
             raise DescriptionError(f'task uid {min(taken)!r} is in use already')
         self._results.update(dict.fromkeys(uids))
-        self._ports.run(prepared, self._ended)
+        self._agent.run_own(prepared, self._ended)
         call.done(uids)
 
     def get_tasks(self, call: Call) -> None:
@@ -80,10 +66,10 @@ class LocalTasks:
     def cancel_tasks(self, call: Call) -> None:
         """Cancel tasks of the pilot: `cancel_tasks(uids)`, also those of the application."""
         uids = _listed(_argument(call, 'uids'))
-        unknown = [uid for uid in uids if not self._ports.has_seen(uid)]
+        unknown = [uid for uid in uids if not self._agent.has_seen(uid)]
         if unknown:
             raise ValueError(f'{self._pilot} has no task {", ".join(unknown)}')
-        self._ports.cancel(uids)
+        self._agent.cancel_tasks(uids)
         call.done()
 
     def cancel_pilots(self, call: Call) -> None:
@@ -92,7 +78,7 @@ class LocalTasks:
         if others:
             raise ValueError(f'{", ".join(sorted(others))} cannot be cancelled here, only {self._pilot}')
         call.done()
-        self._ports.finish(states.CANCELED, 'was cancelled by a call to its endpoint', by_user=True)
+        self._agent.finish(states.CANCELED, 'was cancelled by a call to its endpoint', by_user=True)
 
     def _prepared(self, data: Any) -> dict[str, Any]:
         """Return a verified description with its uid; raise ValueError if it cannot be run here."""
@@ -120,7 +106,7 @@ class LocalTasks:
     def _fresh_uid(self) -> str:
         while True:
             uid = f'{self._pilot}.task.{next(self._numbers):06d}'
-            if not self._ports.has_seen(uid):
+            if not self._agent.has_seen(uid):
                 return uid
 
     def _uids(self, wanted: Any) -> list[str]:
@@ -131,7 +117,7 @@ class LocalTasks:
         return uids
 
     def _known(self, uid: str) -> dict[str, Any]:
-        result, task = self._results[uid], self._ports.find(uid)
+        result, task = self._results[uid], self._agent.find(uid)
         return {'uid': uid, 'state': task.state if task else states.AGENT_SCHEDULING} if result is None else result
 
     def _ended(self, task: AgentTask) -> None:

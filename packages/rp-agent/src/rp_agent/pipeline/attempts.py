@@ -15,12 +15,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from rp_agent.components.isolation import unless
 from rp_agent.components.killed import FAILURE_HOLD_S
+from rp_agent.components.stage import Flow, Owner, Stage, Tasks
 from rp_agent.pipeline.retry import STARTED, attempt_record, concerns_attempts, history_of, reset, used
-from rp_agent.task import EXITED, HISTORY, UNSTARTED, AgentTask, Description
+from rp_agent.pipeline.task_copies import TaskCopy
+from rp_agent.task import EXITED, HISTORY, UNSTARTED, AgentTask, Description, differing
 from rp_api import states
 from rp_api.failures.kinds import OUTPUT, TIMEOUT
 from rp_api.failures.losses import DEATH, LOST
@@ -52,19 +54,6 @@ _CHECK = 'out=$(eval "$1" 2>&1); printf "%s\\n%s" "$?" "$out"'
 """A shell that tells the exit code of a command: the agent's executors may collect its process first."""
 
 
-class AttemptPorts(NamedTuple):
-    """Callbacks to the pipeline."""
-
-    end: Callable[[list[AgentTask]], object]
-    """Takes tasks that run no more."""
-    refuse: Callable[[list[AgentTask]], object]
-    """Takes tasks that leave without output: whose attributes are not valid, or at the end of the pilot."""
-    again: Callable[[AgentTask], object]
-    """Runs a task again, which has no resources."""
-    report: Callable[[AgentTask, dict[str, Any]], object]
-    """Reports new information on a task in AGENT_EXECUTING."""
-
-
 class _Pause:
     """A task between two attempts, or one whose last attempt is examined.
 
@@ -79,16 +68,19 @@ class _Pause:
         self.since: float | None = None
 
 
-class Attempts:
+class Attempts(Stage):
     """The tasks of a pipeline that may run again; `limits` is what a node has, by the attributes of descriptions."""
 
-    def __init__(self, loop: Loop, offload: Offload, tracer: Tracer, limits: Mapping[str, float],
-                 ports: AttemptPorts) -> None:
+    order = 4
+
+    def __init__(self, loop: Loop, offload: Offload, tracer: Tracer, limits: Mapping[str, float], flow: Flow,
+                 owner: Owner) -> None:
         self._loop = loop
         self._tracer = tracer
         self._offload = offload
         self._limits = limits
-        self._ports = ports
+        self._flow = flow
+        self._owner = owner
         self._pauses: dict[str, _Pause] = {}
         self._stopped = False
 
@@ -110,13 +102,13 @@ class Attempts:
             task.extra[_EXECUTED] = True
             task.extra[STARTED] = time.time()
             if HISTORY in task.extra:
-                self._ports.report(task, {'waits_for': '', 'history': task.extra[HISTORY]})
+                self._owner.report_attempt(task, {'waits_for': '', 'history': task.extra[HISTORY]})
         if state == states.AGENT_STAGING_OUTPUT_PENDING:   # it may run again
             return False
         return not again or states.TASK.value(state) > _EXECUTING
 
-    def checked(self, tasks: Iterable[AgentTask]) -> list[AgentTask]:
-        """Return new tasks whose attributes can be read; the others fail, and leave by `refuse`."""
+    def entered(self, tasks: Tasks) -> Tasks:
+        """Return new tasks whose attributes can be read; the others fail."""
         good, bad = [], []
         for task in tasks:
             try:
@@ -128,17 +120,19 @@ class Attempts:
                 task.broke(error, 'taking its retries')
                 bad.append(task)
         if bad:
-            self._ports.refuse(bad)
+            self._flow.leave(bad)
         return good
 
-    def put(self, tasks: Iterable[AgentTask]) -> None:
-        """Take tasks that have run; each leaves by `end` or, for its next attempt, by `again`."""
-        ended = unless(tasks, self._keeps, 'deciding on its next attempt')
-        if ended:
-            self._ports.end(ended)
+    def concluded(self, tasks: Tasks) -> Tasks:
+        """Return the tasks that are neither examined nor run again."""
+        if not any(map(concerns_attempts, differing(tasks))):
+            return tasks
+        return unless(tasks, self._keeps, 'deciding on its next attempt')
 
     def _keeps(self, task: AgentTask) -> bool:
         """Return whether a task that has run stays here: to be examined, or for its next attempt."""
+        if not concerns_attempts(task) or isinstance(task, TaskCopy):
+            return False
         done = task.target_state == states.DONE
         rules = RetryRules(task.description)
         over = task.cancelled or self._stopped or (not done and used(task) >= rules.most)
@@ -159,7 +153,7 @@ class Attempts:
 
     def cancel(self, uids: Iterable[str], reason: str = 'cancelled before its next attempt') -> None:
         """End those of these tasks that wait here."""
-        self._leave(uids, reason, self._ports.end)
+        self._leave(uids, reason, self._flow.stage_output)
 
     def _leave(self, uids: Iterable[str], reason: str, leave: Callable[[list[AgentTask]], object]) -> None:
         pauses = [self._pauses.pop(uid) for uid in uids if uid in self._pauses]
@@ -188,7 +182,7 @@ class Attempts:
                     pause.task.extra[HISTORY] = history_of(pause.task)[:-1]
             else:
                 pause.task.extra[UNSTARTED] = True
-        self._leave(list(self._pauses), reason, self._ports.refuse)
+        self._leave(list(self._pauses), reason, self._flow.leave)
 
     # the last attempt
 
@@ -207,12 +201,12 @@ class Attempts:
         if task.target_state != states.DONE and used(task) < rules.most and self._is_covered(task, rules, stderr):
             self._pause(task, rules)
         else:
-            self._ports.end([task])
+            self._flow.stage_output([task])
 
     def _broke(self, pause: _Pause, error: BaseException) -> None:
         if self._pauses.pop(pause.task.uid, None) is not None:
             pause.task.broke(error, 'looking at its output')
-            self._ports.end([pause.task])
+            self._flow.stage_output([pause.task])
 
     @staticmethod
     def _is_covered(task: AgentTask, rules: RetryRules, stderr: str) -> bool:
@@ -234,7 +228,7 @@ class Attempts:
             seconds = rules.delay(failed) * random.uniform(1 - JITTER, 1 + JITTER)
         self._tracer.record('task_retry', task.uid, msg=f'{number} {entry["kind"]}')
         which = 'another attempt' if lost else f'attempt {failed + 1} of {rules.most}'
-        self._ports.report(task, {'waits_for': f'{which}, after {seconds:.3g} s: {entry["reason"]}',
+        self._owner.report_attempt(task, {'waits_for': f'{which}, after {seconds:.3g} s: {entry["reason"]}',
                                   'history': task.extra[HISTORY]})
         pause = self._pauses[task.uid] = _Pause(task)
         pause.since = time.monotonic()
@@ -253,13 +247,13 @@ class Attempts:
         except Exception as error:   # as when a text is to be doubled
             task.clear()
             task.broke(error, 'changing its description')
-            self._ports.end([task])
+            self._flow.stage_output([task])
             return
         if changes:   # a copy, as calls share their descriptions
             task.description = Description({**task.description, **changes})
         task.clear()
         reset(task)
-        self._ports.again(task)
+        self._flow.attempt(task)
 
 
 def examine(task: AgentTask) -> tuple[str, str]:

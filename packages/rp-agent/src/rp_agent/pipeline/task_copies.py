@@ -17,6 +17,7 @@ from math import prod
 from typing import Any
 
 from rp_agent.components.names import EXECUTING, SCHEDULING, STAGING_INPUT, STAGING_OUTPUT
+from rp_agent.components.stage import Stage
 from rp_agent.raptor.task_kind import concerns_raptor
 from rp_agent.task import AgentTask
 from rp_api.platforms.agent_config import CLONING, clone_numbers
@@ -54,7 +55,7 @@ class TaskCopy(AgentTask):
         self.owns = of.placement is None
 
 
-class TaskCopies:
+class TaskCopies(Stage):
     """The clones that the agent's configuration asks for: makes and removes them.
 
     Without profiling there are no clones. `release(tasks)` frees the slots of removed clones.
@@ -63,6 +64,7 @@ class TaskCopies:
     def __init__(self, settings: Mapping[str, Any], tracer: Tracer, release: Put) -> None:
         wanted = plan(settings)
         self._plan = wanted if tracer.enabled else {}
+        self.active = bool(self._plan)
         self._record = tracer.record_bulk
         self._release = release
         if wanted and not self._plan:
@@ -90,9 +92,9 @@ class TaskCopies:
             self._release(placed)
         return [task for task in tasks if not isinstance(task, TaskCopy)]
 
-    def visible(self, tasks: Sequence[AgentTask]) -> Sequence[AgentTask]:
+    def visible(self, tasks: Sequence[AgentTask], state: str) -> Sequence[AgentTask]:
         """Return the tasks without clones."""
-        return [task for task in tasks if not isinstance(task, TaskCopy)] if self._plan else tasks
+        return [task for task in tasks if not isinstance(task, TaskCopy)]
 
     def with_slots(self, tasks: list[AgentTask]) -> list[AgentTask]:
         """Return the tasks whose slots are to be freed now."""
@@ -105,7 +107,7 @@ class TaskCopies:
         return found
 
     def _among(self, tasks: Iterable[AgentTask]) -> list[TaskCopy]:
-        return [task for task in tasks if isinstance(task, TaskCopy)] if self._plan else []
+        return [task for task in tasks if isinstance(task, TaskCopy)] if self.active else []
 
     def _enter(self, component: str, tasks: list[AgentTask]) -> list[AgentTask]:
         """Return the tasks with their clones, which precede them."""

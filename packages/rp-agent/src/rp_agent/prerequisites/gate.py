@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
-from rp_agent.prerequisites.needs import ENVIRONMENT, Need, needs_of
+from rp_agent.components.stage import Flow, Owner, Stage, Tasks
+from rp_agent.prerequisites.needs import ENVIRONMENT, Need, has_needs, needs_of
 from rp_agent.task import VARIABLES, AgentTask
 from rp_api import states
 from rp_api.component import Component
@@ -20,37 +21,30 @@ Raises DescriptionError if the task cannot run with what is provided.
 """
 
 
-class GatePorts(NamedTuple):
-    """Callbacks of the gate."""
-
-    failed: Callable[[list[AgentTask]], None]
-    """Takes tasks that will never get what they need, and tasks that were cancelled while they waited."""
-    waits: Callable[[Sequence[AgentTask], str], None]
-    """Called with tasks that begin to wait, or wait for something else, and its description; empty if they go on."""
-
-
+@dataclass(slots=True)
 class _Provided:
     """The state of one need: provided with its variables, failed with a reason, or neither."""
 
-    __slots__ = ('detail', 'ready', 'reason', 'text', 'variables')
-
-    def __init__(self) -> None:
-        self.ready = False
-        self.variables: Variables | None = None
-        self.reason = ''
-        self.detail = ''
-        self.text = ''
+    ready: bool = False
+    variables: Variables | None = None
+    reason: str = ''
+    detail: str = ''
+    text: str = ''
 
 
-class Gate(Component):
-    """Holds tasks until their needs are provided; its `output` is the scheduler.
+class Gate(Component, Stage):
+    """Holds tasks until their needs are provided.
 
     A need may be provided, withdrawn, or fail, at any time: before tasks wait for it, meanwhile, and afterwards.
     """
 
-    def __init__(self, uid: str, tracer: Tracer, ports: GatePorts) -> None:
+    order = 5
+
+    def __init__(self, uid: str, tracer: Tracer, flow: Flow, owner: Owner) -> None:
         super().__init__(uid, tracer)
-        self._ports = ports
+        self.advanced = flow.advanced
+        self._flow = flow
+        self._owner = owner
         self._provided: dict[Need, _Provided] = {}
         self._common: dict[Need, Callable[[AgentTask], bool]] = {}
         self._waiting: dict[str, AgentTask] = {}
@@ -66,17 +60,20 @@ class Gate(Component):
         return len(self._waiting)
 
     @property
-    def is_open(self) -> bool:
-        """True if only tasks with needs of their own have to pass the gate."""
-        return not self._common
-
-    @property
     def expects(self) -> bool:
         """True if an environment is being built."""
         return any(need.kind == ENVIRONMENT and known.text and not known.ready and not known.reason
                    for need, known in self._provided.items())
 
     # tasks
+
+    def admitted(self, tasks: Tasks) -> Tasks:
+        """Take tasks that have needs, or all while there is a common one; return the others."""
+        needy = tasks if self._common else [task for task in tasks if has_needs(task)]
+        if needy:
+            tasks = [] if len(needy) == len(tasks) else [task for task in tasks if not has_needs(task)]
+            self.put(needy)
+        return tasks
 
     def put(self, tasks: list[AgentTask]) -> None:
         """Take tasks in AGENT_SCHEDULING_PENDING; those that need nothing more go on at once."""
@@ -109,7 +106,7 @@ class Gate(Component):
         self._waiting.pop(task.uid, None)
         self._reported.pop(task.uid, None)
 
-    def cancel_all(self, reason: str) -> None:
+    def stop(self, reason: str) -> None:
         """Cancel all waiting tasks."""
         self._give_up(list(self._waiting.values()), reason)
 
@@ -161,7 +158,7 @@ class Gate(Component):
                 task.fail(sentence(error), f'{task.uid} cannot wait for its prerequisites', DESCRIPTION)
                 bad.append(task)
         if bad:
-            self._ports.failed(bad)
+            self._flow.leave(bad)
         return [task for task in tasks if task not in bad] if bad else tasks
 
     def _of(self, need: Need) -> _Provided:
@@ -200,11 +197,11 @@ class Gate(Component):
             self._waiting.pop(task.uid, None)
             self._reported.pop(task.uid, None)
         if waited:
-            self._ports.waits(waited, '')
+            self._owner.waits(waited, '')
         if ready:
-            self.output(ready)
+            self._flow.schedule(ready)
         if failed:
-            self._ports.failed(failed)
+            self._flow.leave(failed)
 
     def _can_go(self, task: AgentTask) -> bool:
         try:
@@ -236,7 +233,7 @@ class Gate(Component):
                 self._reported[task.uid] = told
                 by_text.setdefault(told, []).append(task)
         for told, group in by_text.items():
-            self._ports.waits(group, told)
+            self._owner.waits(group, told)
 
     def _give_up(self, tasks: list[AgentTask], reason: str) -> None:
         for task in tasks:

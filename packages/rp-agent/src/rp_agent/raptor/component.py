@@ -16,12 +16,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rp_agent.components.isolation import unless
+from rp_agent.components.stage import Flow, Owner, Stage, Tasks
 from rp_agent.raptor import start
 from rp_agent.raptor.master import Master, how_it_ended
 from rp_agent.raptor.master_registry import MasterRegistry, fail
 from rp_agent.raptor.ports import RaptorPorts
 from rp_agent.raptor.results import apply, has_run
 from rp_agent.raptor.submissions import Submissions, with_told
+from rp_agent.raptor.task_kind import divided
 from rp_agent.raptor.waits import Waits
 from rp_agent.task import AgentTask, Description
 from rp_api import states
@@ -49,22 +52,28 @@ GRACE = 10.0
 _GIVEN_AGAIN = 'raptor.given_again'
 
 
-class Raptor(Component):
-    """The RAPTOR component; its `output` is the scheduler, and masters receive `info` as `welcome`.
+class Raptor(Component, Stage):
+    """The RAPTOR component; masters receive `info` as `welcome`.
 
     It takes tasks in AGENT_SCHEDULING_PENDING.
     """
 
-    def __init__(self, uid: str, tracer: Tracer, ports: RaptorPorts, info: dict[str, Any]) -> None:
+    order = 3
+
+    def __init__(self, uid: str, tracer: Tracer, ports: RaptorPorts, flow: Flow, owner: Owner,
+                 info: dict[str, Any]) -> None:
         super().__init__(uid, tracer)
+        self.advanced = flow.advanced
         self._ports = ports
+        self._flow = flow
+        self._owner = owner
         self._info = info
         self._registry = MasterRegistry()
-        self._submissions = Submissions(ports)
+        self._submissions = Submissions(ports, flow)
         self._addresses: dict[bytes, Master] = {}
         self._tasks: dict[str, AgentTask] = {}
         """The tasks of the masters themselves."""
-        self._waits = Waits(ports, self._registry, self._tasks, self._submissions.own)
+        self._waits = Waits(ports, owner, self._registry, self._tasks, self._submissions.own)
         self._last_request = 0
         self._asked: dict[int, AgentTask] = {}
         self._stopped: str | None = None
@@ -80,7 +89,14 @@ class Raptor(Component):
 
     # tasks for masters
 
-    def put(self, tasks: list[AgentTask]) -> None:
+    def staged(self, tasks: Tasks) -> Tasks:
+        """Take the tasks that concern RAPTOR; return the others."""
+        theirs, others = divided(tasks)
+        if theirs:
+            self.put(theirs)
+        return others
+
+    def put(self, tasks: Tasks) -> None:
         """Take masters, workers, and tasks for masters."""
         if self._stopped is not None:
             self._refuse(tasks, self._stopped)
@@ -116,7 +132,7 @@ class Raptor(Component):
     def _schedule(self, tasks: list[AgentTask]) -> None:
         """Pass masters and workers to the scheduler."""
         if tasks:
-            self.output(tasks)
+            self._flow.admit(tasks)
             self._waits.watch(tasks)
 
     def _can_start(self, task: AgentTask) -> bool:
@@ -127,7 +143,7 @@ class Raptor(Component):
             if not isinstance(error, ValueError):
                 task.broke(error, 'starting')
             task.fail(str(error), f'{task.uid} cannot be started: {error}', LAUNCH)
-            self._ports.leave([task])
+            self._flow.leave([task])
             return False
         if task.description['mode'] == RAPTOR_WORKER:
             master = self._registry.of(task)
@@ -141,7 +157,7 @@ class Raptor(Component):
         for task in tasks:
             self._registry.end(task)
         if tasks:
-            self._ports.leave(tasks)
+            self._flow.leave(tasks)
 
     def _serve(self) -> None:
         """Send masters the tasks that they have asked for."""
@@ -171,7 +187,7 @@ class Raptor(Component):
         del master.held[task.uid]
         master.credit += 1
         task.fail(sentence(error), f'{task.uid} cannot be sent to {master.uid}', DESCRIPTION)
-        self._ports.leave([task])
+        self._flow.leave([task])
 
     def _ask(self, master: Master) -> None:
         """Send a master the requests that were not sent yet."""
@@ -219,7 +235,7 @@ class Raptor(Component):
         master.listens = checked.address
         master.up = True
         master.last_result = time.monotonic()
-        self._ports.master_is_up(task, checked.as_dict())
+        self._owner.master_up(task, checked.as_dict())
         workers = list(master.waiting.values())
         master.waiting.clear()
         self._schedule([worker for worker in workers if self._can_start(worker)])
@@ -269,19 +285,19 @@ class Raptor(Component):
         executed = [task for task in tasks if task.packed is not None or has_run(task)]
         if executed:
             self.advance(executed, states.AGENT_STAGING_OUTPUT_PENDING)
-            self._ports.stage_output(executed)
+            self._flow.conclude(executed)
         if len(executed) < len(tasks):
-            self._ports.leave([task for task in tasks if not has_run(task)])
+            self._flow.leave([task for task in tasks if not has_run(task)])
 
     def _on_submit(self, master: Master, descriptions: list[dict[str, Any]]) -> None:
         task = self._tasks.get(master.uid)
         if task is not None:   # else it has ended
             back = self._submissions.take(master, descriptions, task.sandbox)
             if back:
-                self.output(back)
+                self._flow.admit(back)
 
     def _on_cancel(self, master: Master, uids: list[str]) -> None:
-        self._ports.cancel(self._submissions.of(master, uids))
+        self._flow.cancel(self._submissions.of(master, uids))
 
     def _on_rpc_result(self, master: Master, number: int, good: bool, value: Any) -> None:
         task = self._asked.pop(number, None)
@@ -309,8 +325,12 @@ class Raptor(Component):
             return tasks
         return [task for task in tasks if task.uid not in self._tasks or self._registry.known(task.uid).up]
 
-    def comes_back(self, task: AgentTask) -> bool:
-        """Handle the end of a task's execution; return whether the task waits for the result that its master sends."""
+    def freed(self, tasks: Tasks) -> Tasks:
+        """Handle the end of tasks' execution; return those that do not wait for the result that their master sends."""
+        # tasks that masters have run (`packed`) come from here
+        return unless(tasks, lambda task: task.packed is None and self._comes_back(task), 'ending its run')
+
+    def _comes_back(self, task: AgentTask) -> bool:
         mode = task.description['mode']
         if mode == RAPTOR_MASTER:
             self._ended(task)
@@ -333,18 +353,9 @@ class Raptor(Component):
         if part.worker.uid in master.workers:
             self._submissions.part_ended(master, part)
 
-    @property
-    def has_own(self) -> bool:
-        """True if tasks that masters have submitted are in the pipeline."""
-        return bool(self._submissions.own)
-
-    def is_own(self, task: AgentTask) -> bool:
-        """Return whether a master submitted a task."""
-        return task.uid in self._submissions.own
-
-    def was_own(self, task: AgentTask) -> bool:
-        """Handle a task that leaves; return whether a master submitted it, which alone receives its result."""
-        return self._submissions.left(task)
+    def left(self, tasks: Tasks) -> Tasks:
+        """Return the tasks that no master has submitted, which alone receives their results."""
+        return unless(tasks, self._submissions.left, 'leaving') if self._submissions.own else tasks
 
     # end of a master
 
@@ -383,7 +394,7 @@ class Raptor(Component):
                 fail(task, master)
                 failed.append(task)
         if failed:
-            self._ports.leave(failed)
+            self._flow.leave(failed)
         self._end(self._registry.given_up(master))
         self._registry.wait_again(again)
         self._serve()
@@ -404,7 +415,7 @@ class Raptor(Component):
         left = {**master.workers, **master.own}
         if left and self._stopped is None:
             _log.warning('%s is cancelled: %s has ended', ', '.join(left), master.uid)
-            self._ports.cancel(list(left.values()))
+            self._flow.cancel(list(left.values()))
 
     # end of tasks
 
@@ -439,7 +450,16 @@ class Raptor(Component):
         for task in tasks:
             task.cancel(reason)
         if tasks:
-            self._ports.leave(tasks)
+            self._flow.leave(tasks)
+
+    def end(self) -> None:
+        """Close the link to masters."""
+        self._ports.close()
+
+    def close(self) -> None:
+        """Close the trace and the link."""
+        super().close()
+        self._ports.close()
 
     @property
     def held_back(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rp_agent.components.stage import Flow
 from rp_agent.raptor.master import Master
 from rp_agent.raptor.ports import RaptorPorts
 from rp_agent.raptor.results import result_of
@@ -24,8 +25,9 @@ _TOLD = 'raptor.told'
 class Submissions:
     """The tasks that masters have submitted and that have not ended."""
 
-    def __init__(self, ports: RaptorPorts) -> None:
+    def __init__(self, ports: RaptorPorts, flow: Flow) -> None:
         self._ports = ports
+        self._flow = flow
         self.running: dict[str, Master] = {}
         """The masters of returned tasks that have not been executed yet, by uid of the task."""
         self.own: dict[str, Master] = {}
@@ -48,7 +50,7 @@ class Submissions:
             else:
                 self._refuse(master, uid, f'{uid} is the uid of another task')
         if new:
-            self._ports.enter(new)
+            self._flow.put(new)
         return back
 
     def of(self, master: Master, uids: list[str]) -> list[AgentTask]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from rp_agent.components.stage import Owner
 from rp_agent.raptor.master import Master
 from rp_agent.raptor.master_registry import MasterRegistry
 from rp_agent.raptor.ports import RaptorPorts
@@ -22,9 +23,10 @@ class Waits:
     `tasks` are those of the masters by uid, `own` the masters of tasks that the application does not know.
     """
 
-    def __init__(self, ports: RaptorPorts, registry: MasterRegistry, tasks: Mapping[str, AgentTask],
+    def __init__(self, ports: RaptorPorts, owner: Owner, registry: MasterRegistry, tasks: Mapping[str, AgentTask],
                  own: Mapping[str, Master]) -> None:
         self._ports = ports
+        self._owner = owner
         self._registry = registry
         self._tasks = tasks
         self._own = own
@@ -46,7 +48,7 @@ class Waits:
         """Report what a master that is up waits for; empty for nothing."""
         task = self._tasks.get(master.uid)
         if task is not None and master.up:
-            self._ports.waits([task], text, states.AGENT_EXECUTING)
+            self._owner.waits([task], text, states.AGENT_EXECUTING)
 
     def _look(self, tasks: Sequence[AgentTask]) -> None:
         for task in tasks:
@@ -62,7 +64,7 @@ class Waits:
             self._reported.add(task.uid)
             self.master_waits(self._own[task.uid], f'its worker {task.uid} waits for {text}')
         else:
-            self._ports.waits([task], text, states.AGENT_SCHEDULING)
+            self._owner.waits([task], text, states.AGENT_SCHEDULING)
 
     def _kept(self) -> str:
         """Return which masters and workers keep resources until they end."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 from rp_agent import network, sandbox
 from rp_agent.bootstrap.environment import additions
 from rp_agent.components.build import make_tracer
+from rp_agent.components.stage import Flow, Owner
 from rp_agent.nodes.child import address_beside
 from rp_agent.raptor.component import Raptor
 from rp_agent.raptor.link import MasterLink, remove_leftovers
@@ -20,38 +21,17 @@ from rp_api.raptor_link import link_file
 UID = 'agent_raptor.0000'
 
 
-class PipelinePorts(NamedTuple):
-    """Callbacks of the wiring to the pipeline; see `RaptorPorts`."""
-
-    enter: Callable[[list[AgentTask]], None]
-    stage_output: Callable[[list[AgentTask]], None]
-    leave: Callable[[list[AgentTask]], None]
-    cancel: Callable[[Sequence[AgentTask]], None]
-    schedule: Callable[[list[AgentTask]], None]
-    advanced: Callable[[Sequence[AgentTask], str], None]
-    knows: Callable[[str], bool]
-    master_is_up: Callable[[AgentTask, dict[str, str]], None]
-    waits: Callable[[Sequence[AgentTask], str, str], None]
-
-
 class Wiring:
     """The implementation of `ports.RaptorPorts`, which owns the component and the link to masters."""
 
-    def __init__(self, config: Mapping[str, Any], loop: Loop, allocation: Allocation, ports: PipelinePorts) -> None:
+    def __init__(self, config: Mapping[str, Any], loop: Loop, allocation: Allocation, flow: Flow,
+                 owner: Owner) -> None:
         self._config = config
-        self._knows = ports.knows
+        self._knows = owner.knows
         self.environment: Mapping[str, str] = additions(config.get('environment'), os.environ)
         self.call_later = loop.call_later
-        self.enter = ports.enter
-        self.stage_output = ports.stage_output
-        self.leave = ports.leave
-        self.cancel = ports.cancel
-        self.master_is_up = ports.master_is_up
-        self.waits = ports.waits
-        self.raptor = Raptor(UID, make_tracer(config, UID), self, {
+        self.raptor = Raptor(UID, make_tracer(config, UID), self, flow, owner, {
             'nodes': len(set(allocation.names)), 'session': config['session'], 'pilot': config['pilot']})
-        self.raptor.output = ports.schedule
-        self.raptor.advanced = ports.advanced
         others = allocation.elsewhere
         address = (network.listen_address(config['platform'], allocation.names[others[-1]]) if others else
                    address_beside(config['registry_address']))
@@ -72,5 +52,5 @@ class Wiring:
         remove_leftovers(sandbox.of_pilot(self._config), master, address)
 
     def close(self) -> None:
-        """Close the link to masters; may be called again."""
+        """Close the link."""
         self._link.close()

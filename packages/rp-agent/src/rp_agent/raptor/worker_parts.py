@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from rp_agent.components.stage import Flow, Stage, Tasks
 from rp_agent.stager.output import tail
 from rp_agent.task import JOB_SLOTS, PART, AgentTask
 from rp_api import states
@@ -62,21 +63,22 @@ class WorkerPart(AgentTask):
         self.state = worker.state
 
 
-Ended = Callable[[WorkerPart], object]
-
 _DECISIVE = (states.DONE, states.CANCELED, states.FAILED)
 """The first of these that a part has is that of the worker."""
 
 
-class WorkerParts:
+class WorkerParts(Stage):
     """The parts of all workers that span nodes; `ended(part)` is called with each that ends before its worker does."""
 
-    def __init__(self, ended: Ended) -> None:
+    order = 2
+
+    def __init__(self, ended: Callable[[WorkerPart], object], flow: Flow) -> None:
         self._ended = ended
+        self._flow = flow
         self._running: dict[str, dict[str, WorkerPart]] = {}
         self._done: dict[str, list[WorkerPart]] = {}
 
-    def divide(self, tasks: list[AgentTask]) -> list[AgentTask]:
+    def placed(self, tasks: Tasks) -> Tasks:
         """Return the tasks with parts in place of the workers that the scheduler has placed on several nodes."""
         spread = [task for task in tasks
                   if task.description['mode'] == RAPTOR_WORKER and task.placement is not None
@@ -91,11 +93,13 @@ class WorkerParts:
             found += parts
         return found
 
-    def uids(self, uids: Iterable[str]) -> list[str]:
-        """Return the uids with those of parts in place of their workers'."""
-        return [each for uid in uids for each in self._running.get(uid, (uid,))]
+    def cancel(self, uids: Iterable[str]) -> None:
+        """Cancel the parts of those of these tasks that are workers."""
+        parts = [part for uid in uids for part in self._running.get(uid, {}).values()]
+        if parts:
+            self._flow.end_runs(parts)
 
-    def advanced(self, tasks: Sequence[AgentTask], state: str) -> Sequence[AgentTask]:
+    def visible(self, tasks: Sequence[AgentTask], state: str) -> Sequence[AgentTask]:
         """Return the tasks that have reached a state, with workers in place of their parts."""
         if not any(isinstance(task, WorkerPart) for task in tasks):
             return tasks
@@ -108,7 +112,7 @@ class WorkerParts:
                 found.append(task.worker)
         return found
 
-    def joined(self, tasks: list[AgentTask]) -> list[AgentTask]:
+    def returned(self, tasks: Tasks) -> Tasks:
         """Return the executed tasks with workers, of which all parts have ended, in place of parts."""
         if not any(isinstance(task, WorkerPart) for task in tasks):
             return tasks

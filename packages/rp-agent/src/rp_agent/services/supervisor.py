@@ -14,10 +14,12 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from rp_agent.components.isolation import unless
+from rp_agent.components.stage import Flow, Owner, Stage, Tasks
 from rp_agent.prerequisites.gate import Gate
-from rp_agent.prerequisites.needs import PILOT, SERVICE, Need
+from rp_agent.prerequisites.needs import PILOT, SERVICE, Need, has_needs
 from rp_agent.services.instance import ServiceTask, free_port
 from rp_agent.services.probes import can_repeat, put_aside, signs
 from rp_agent.services.registry import Registry, ServiceInstance, variable
@@ -44,32 +46,24 @@ _URGENT = (1 << 31) - 1
 """The priority of a service that is started again: it comes before the tasks that use it."""
 
 
-class ServicePorts(NamedTuple):
-    """Callbacks of the supervisor to the pipeline and the agent."""
+class Supervisor(Stage):
+    """The service tasks of a pilot, and the registry of their instances.
 
-    gate: Gate
-    end: Callable[[AgentTask], None]
-    """Ends the run of a task; the task then comes back."""
-    again: Callable[[AgentTask], None]
-    """Runs a task again that came back."""
-    stage_output: Callable[[AgentTask], None]
-    """Takes a task that came back and does not run again."""
-    report: Callable[[AgentTask, dict[str, Any]], None]
-    """Sends information on a task to the application."""
-    finish: Callable[[str, str], None]
-    """Ends the pilot in a state, for a reason."""
-    open_endpoint: Callable[[], object]
-    """Opens the endpoint at which services report that they are ready."""
-    address: Callable[[], str]
-    """Returns the IP address of this host that routers listen at."""
+    `open_endpoint` opens the endpoint at which services report that they are ready, `address` returns the IP address of
+    this host that routers listen at.
+    """
 
+    order = 1
 
-class Supervisor:
-    """The service tasks of a pilot, and the registry of their instances."""
-
-    def __init__(self, loop: Loop, ports: ServicePorts) -> None:
+    def __init__(self, loop: Loop, gate: Gate, flow: Flow, owner: Owner, open_endpoint: Callable[[], object],
+                 address: Callable[[], str]) -> None:
         self._loop = loop
-        self._ports = ports
+        self._gate = gate
+        self._flow = flow
+        self._owner = owner
+        self._open_endpoint = open_endpoint
+        self._address = address
+        self._late: list[Tasks] = []   # placed, while their services have ended
         self._helpers = Helpers(loop)   # of its own: a look may wait for a host that does not answer
         self._tasks: dict[str, ServiceTask] = {}
         self._of_pilot: frozenset[str] = frozenset()
@@ -89,24 +83,24 @@ class Supervisor:
                 TaskDescription(task.description).check()
                 service = ServiceTask(task)
                 if service.may_signal:
-                    self._ports.open_endpoint()
+                    self._open_endpoint()
             except Exception as error:   # whatever a client has sent concerns this task alone
                 task.fail(sentence(error), f'{task.uid} is no valid service', DESCRIPTION)
                 continue
             self._tasks[task.uid] = service
             for name in service.names:
                 if not self.registry.healthy(name):
-                    self._ports.gate.withdraw(Need(SERVICE, name), 'is starting')
+                    self._gate.withdraw(Need(SERVICE, name), 'is starting')
 
     def of_pilot(self, uids: Iterable[str]) -> None:
         """Hold all other tasks until these services are ready; if one of them ends, so does the pilot."""
         self._of_pilot = own = frozenset(uids)
         self._awaited = set(own)
-        self._ports.gate.require(OF_PILOT, lambda task: task.uid not in own)
-        self._ports.gate.expect(OF_PILOT, 'are starting')
+        self._gate.require(OF_PILOT, lambda task: task.uid not in own)
+        self._gate.expect(OF_PILOT, 'are starting')
 
     @property
-    def starts(self) -> bool:
+    def expects(self) -> bool:
         """True if a service runs that is not ready yet, or one is started again after a pause."""
         return any(service.pause is not None or (service.watch is not None and service.ready_since is None)
                    for service in self._tasks.values())
@@ -145,7 +139,23 @@ class Supervisor:
         found = [(task, self._tasks.get(task.uid)) for task in tasks]
         return [task for task, service in found if service is None or self._follow(service, state)]
 
-    def comes_back(self, task: AgentTask) -> bool:
+    def placed(self, tasks: Tasks) -> Tasks:
+        """Put tasks back to the gate whose services have ended since they left it; return the others."""
+        late = [task for task in tasks if has_needs(task) and not self._gate.recheck(task)]
+        if not late:
+            return tasks
+        self._late.append(late)
+        if len(self._late) == 1:   # the next tasks get their places, and may come here within this call
+            while self._late:
+                self._flow.place_again(self._late[0])
+                del self._late[0]
+        return [task for task in tasks if task not in late]
+
+    def executed(self, tasks: Tasks) -> Tasks:
+        """Return the tasks that do not start again; the others keep their place, which users would take otherwise."""
+        return unless(tasks, self._comes_back, 'ending its run')
+
+    def _comes_back(self, task: AgentTask) -> bool:
         """Handle the end of a run; return whether the supervisor keeps the task, to run it again."""
         service = self._tasks.get(task.uid)
         if service is None:
@@ -163,8 +173,11 @@ class Supervisor:
         self._pause(service, end, delay)
         return True
 
-    def left(self, task: AgentTask) -> None:
-        """Handle the end of a task that leaves the pipeline."""
+    def left(self, tasks: Tasks) -> Tasks:
+        """Handle the end of services."""
+        return unless(tasks, self._leave, 'leaving')
+
+    def _leave(self, task: AgentTask) -> None:
         service = self._tasks.pop(task.uid, None)
         if service is not None:
             self._unwatch(service)
@@ -218,7 +231,7 @@ class Supervisor:
         if self._routers is None:
             from rp_agent.services.router import Routers
 
-            self._routers = Routers(self._loop, self.registry, self._helpers.run, self._ports.address(),
+            self._routers = Routers(self._loop, self.registry, self._helpers.run, self._address(),
                                     self._router_failed)
         try:
             address = self._routers.open(service.name, retry_unsafe=settings['retry_unsafe'])
@@ -251,7 +264,7 @@ class Supervisor:
         if uid in self._awaited:
             self._awaited.remove(uid)
             if not self._awaited:
-                self._ports.gate.provide(OF_PILOT)
+                self._gate.provide(OF_PILOT)
 
     def _is_ready(self, uid: str) -> bool:
         instance = self.registry.instance(uid)
@@ -261,7 +274,7 @@ class Supervisor:
         _log.warning('%s is ended: %s', service.uid, reason)
         service.given_up = reason
         self.registry.withdraw(service.uid)
-        self._ports.end(service.task)
+        self._flow.end_runs([service.task])
 
     def _unwatch(self, service: ServiceTask) -> None:
         """End the watch over a run that has ended, and withdraw the instance."""
@@ -280,7 +293,7 @@ class Supervisor:
         self._tell(service, None, text)
         for name in service.names:
             if not self.registry.healthy(name):
-                self._ports.gate.withdraw(Need(SERVICE, name), 'is started again')
+                self._gate.withdraw(Need(SERVICE, name), 'is started again')
         service.pause = self._loop.call_later(delay, self._prepare, service)
 
     def _prepare(self, service: ServiceTask) -> None:
@@ -293,13 +306,13 @@ class Supervisor:
             service.pause = service.ready_since = None
             service.given_up = ''
             service.task.description['priority'] = _URGENT
-            self._ports.again(service.task)
+            self._flow.start_again(service.task)
 
     def _cannot_start(self, service: ServiceTask, error: BaseException) -> None:
         if service.pause is not None:
             service.pause = None
             self._conclude(service, f'it cannot be started again: {sentence(error)}')
-            self._ports.stage_output(service.task)
+            self._stage_output(service.task)
 
     def _end_pause(self, service: ServiceTask, reason: str) -> None:
         if service.pause is not None:
@@ -307,9 +320,14 @@ class Supervisor:
             service.pause = None
             service.task.target_state = states.CANCELED
             service.task.exception = reason
-            self._ports.stage_output(service.task)
+            self._stage_output(service.task)
 
     # the end of a service
+
+    def _stage_output(self, task: AgentTask) -> None:
+        """Pass on a task that came back and does not run again."""
+        self._flow.release([task])
+        self._flow.stage_output([task])
 
     def _conclude(self, service: ServiceTask, end: str) -> None:
         """Set the outcome of a service that is not started again."""
@@ -330,12 +348,12 @@ class Supervisor:
             self.registry.set_endpoint(service.name, '')
         for name in service.names:
             if not any(name in each.names for each in self._tasks.values()) and not self.registry.healthy(name):
-                self._ports.gate.fail(Need(SERVICE, name), reason, detail)
+                self._gate.fail(Need(SERVICE, name), reason, detail)
         if task.target_state == states.DONE:
             self._started(service.uid)
         elif service.uid in self._of_pilot and not self._stopping:
             _log.error('%s: %s', service.uid, detail)
-            self._ports.finish(states.FAILED, f'has lost its service {service.uid}: {reason}')
+            self._owner.finish(states.FAILED, f'has lost its service {service.uid}: {reason}')
 
     # users
 
@@ -357,7 +375,7 @@ class Supervisor:
         """Report the information on a service to the application, unless it is one of the pilot itself."""
         service.told = info
         if service.uid not in self._of_pilot:
-            self._ports.report(service.task, {'info': info, 'waits_for': waits_for})
+            self._owner.report(service.task, {'info': info, 'waits_for': waits_for})
 
     def _has(self, name: str, services: Sequence[ServiceTask]) -> bool:
         """Return whether users of a service can be served: it has an instance, and its router if it has one."""
@@ -377,6 +395,6 @@ class Supervisor:
             return {key: info(task.extra.get(VARIABLES, {}).get(key)) or ''}
 
         if ready:
-            self._ports.gate.provide(Need(SERVICE, name), variables)
+            self._gate.provide(Need(SERVICE, name), variables)
         else:
-            self._ports.gate.withdraw(Need(SERVICE, name), 'is not ready')
+            self._gate.withdraw(Need(SERVICE, name), 'is not ready')
