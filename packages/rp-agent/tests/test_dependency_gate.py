@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from rp_agent.dependencies import gate
-from rp_agent.dependencies.gate import DependencyGate, DependencyPorts, elsewhere
+from rp_agent.dependencies.gate import DependencyGate, elsewhere
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.coordination.contract import NewTask, Update
@@ -22,13 +22,31 @@ class Site:
         self.there: set[str] = set()
         self.done: set[str] = set()
         self.asked: list[str] = []
-        self.released: list[NewTask] = []
-        self.doomed: list[tuple[NewTask, str]] = []
+        self.ready: list[NewTask] = []
+        self.hopeless: list[tuple[NewTask, str]] = []
         self.later: list[Callable[[], object]] = []
-        self.gate = DependencyGate(DependencyPorts(
-            self.there.__contains__, self.done.__contains__, self.asked.extend,
-            lambda pilot: '' if pilot in ('', 'here') else f'/session/{pilot}', self.released.extend,
-            self.doomed.extend, self.later.append), Tracer(None, ''))
+        self.gate = DependencyGate(self, self, Tracer(None, ''))   # type: ignore[arg-type]
+
+    def call_soon(self, callback: Callable[[], object]) -> None:
+        self.later.append(callback)
+
+    def has(self, uid: str) -> bool:
+        return uid in self.there
+
+    def is_done(self, uid: str) -> bool:
+        return uid in self.done
+
+    def follow(self, uids: Sequence[str]) -> None:
+        self.asked += uids
+
+    def other_sandbox(self, pilot: str) -> str:
+        return '' if pilot in ('', 'here') else f'/session/{pilot}'
+
+    def released(self, new: list[NewTask]) -> None:
+        self.ready += new
+
+    def doomed(self, tasks: list[tuple[NewTask, str]]) -> None:
+        self.hopeless += tasks
 
     def put(self, *tasks: dict[str, Any]) -> None:
         self.gate.put([(task.pop('uid'), task) for task in map(dict, tasks)])
@@ -48,7 +66,7 @@ def test_descriptions_come_out_as_they_went_in_without_after() -> None:
     site.ended('a', states.DONE)
     assert 'b' in site.gate   # until the next turn
     site.later[0]()
-    assert site.released == [('b', description)]
+    assert site.ready == [('b', description)]
     assert (len(site.gate), site.asked) == (0, [])
 
 
@@ -60,7 +78,7 @@ def test_tasks_that_the_agent_does_not_know_are_followed_once() -> None:
     site.gate.followed([Update('far', states.DONE, {'pilot': 'there'})])
     site.gate.followed([Update('far', states.FAILED, {})])   # the second end of a task does not count
     site.later[0]()
-    assert ([uid for uid, _ in site.released], site.doomed) == (['x'], [])
+    assert ([uid for uid, _ in site.ready], site.hopeless) == (['x'], [])
 
 
 def test_a_task_that_moves_is_followed_if_others_wait_for_it() -> None:
@@ -79,7 +97,7 @@ def test_a_task_can_be_taken_out_until_it_is_passed_on() -> None:
     site.ended('a', states.DONE)
     assert [uid for uid, _ in site.gate.take(['y'])] == ['y']
     site.later[0]()
-    assert (site.released, len(site.gate)) == ([], 1)
+    assert (site.ready, len(site.gate)) == ([], 1)
     assert [uid for uid, _ in site.gate.take_all()] == ['z']
 
 
@@ -90,12 +108,12 @@ def test_a_task_waits_for_one_that_is_about_to_be_passed_on() -> None:
     site.put({'uid': 'v', 'after': {'a': 'failed'}})
     site.put({'uid': 'y', 'after': ['x']}, {'uid': 'w', 'after': ['v']})
     site.later[0]()
-    assert ([uid for uid, _ in site.released], [uid for (uid, _), _ in site.doomed]) == (['x'], ['v'])
+    assert ([uid for uid, _ in site.ready], [uid for (uid, _), _ in site.hopeless]) == (['x'], ['v'])
     assert (len(site.gate), site.asked) == (2, [])
     site.ended('x', states.DONE)
     site.ended('v', states.CANCELED)
     site.later[-1]()
-    assert ([uid for uid, _ in site.released], [uid for (uid, _), _ in site.doomed]) == (['x', 'y'], ['v', 'w'])
+    assert ([uid for uid, _ in site.ready], [uid for (uid, _), _ in site.hopeless]) == (['x', 'y'], ['v', 'w'])
 
 
 def test_reasons_and_bad_conditions() -> None:
@@ -105,8 +123,8 @@ def test_reasons_and_bad_conditions() -> None:
              {'uid': 'w', 'after': {'a': 'soon'}})
     site.ended('a', states.FAILED)
     site.later[0]()
-    assert [uid for uid, _ in site.released] == ['y']
-    reasons = {uid: reason for (uid, _), reason in site.doomed}
+    assert [uid for uid, _ in site.ready] == ['y']
+    reasons = {uid: reason for (uid, _), reason in site.hopeless}
     assert reasons['x'] == 'x was not run: it is after a, which is FAILED'
     assert reasons['z'].startswith('z was not run: its `after` is not a list of tasks or uids')
     assert reasons['w'].startswith('w was not run: its `after` is not a list of tasks or uids')
@@ -121,7 +139,7 @@ def test_files_of_other_tasks_are_looked_for_where_these_have_run() -> None:
     site.ended('near', states.DONE)
     site.gate.followed([Update('far', states.DONE, {'pilot': 'pilot.0001'})])
     site.later[0]()
-    assert site.released[0][1]['input_staging'] == [{'source': source, 'flags': 1} for source in (
+    assert site.ready[0][1]['input_staging'] == [{'source': source, 'flags': 1} for source in (
         'pilot:///near/a/b', 'file:///session/pilot.0001/far/c', 'task:///own', 'task://sub/d', '/e')]
 
 
@@ -138,7 +156,7 @@ def test_files_of_many_other_tasks_are_looked_for_at_once(monkeypatch: pytest.Mo
     site.put({'uid': 'x', 'after': many, 'input_staging': [*staged, {'source': 'pilot:///far.1'}]})
     site.gate.followed([Update(uid, states.DONE, {'pilot': f'pilot.{uid}'}) for uid in many])
     site.later[0]()
-    assert site.released[0][1]['input_staging'] == [
+    assert site.ready[0][1]['input_staging'] == [
         *({'source': f'file:///session/pilot.{uid}/{uid}/a'} for uid in many), {'source': 'pilot:///far.1'}]
     assert len(looked) == 1
 
@@ -151,8 +169,8 @@ def test_files_of_a_task_that_did_not_run_cannot_be_had() -> None:
              {'uid': 'w', 'after': ['ran'], 'input_staging': [{'source': 'task://ran/a', 'flags': 1}]})
     site.gate.followed([Update('cached', states.DONE, {'pilot': ''}), Update('ran', states.DONE, {'pilot': 'here'})])
     site.later[0]()
-    assert {uid for uid, _ in site.released} == {'z', 'w'}
+    assert {uid for uid, _ in site.ready} == {'z', 'w'}
     reason = 'was not run: it needs files of cached, which has no sandbox, as its result is from the cache'
-    assert {uid: why for (uid, _), why in site.doomed} == {
+    assert {uid: why for (uid, _), why in site.hopeless} == {
         'x': f'x {reason}', 'y': f'y was not run: it is after x, which {reason}'}
     assert len(site.gate) == 0

@@ -37,41 +37,15 @@ class Stage:
         """True if something is on its way for which tasks may wait."""
         return False
 
-    def entered(self, tasks: Tasks) -> Tasks:
-        """Take new tasks."""
-        return tasks
-
-    def staged(self, tasks: Tasks) -> Tasks:
-        """Take tasks whose input is staged, or whose next attempt begins."""
-        return tasks
-
-    def admitted(self, tasks: Tasks) -> Tasks:
-        """Take tasks that are about to wait for resources."""
-        return tasks
-
-    def placed(self, tasks: Tasks) -> Tasks:
-        """Take tasks that have their resources."""
-        return tasks
-
-    def returned(self, tasks: Tasks) -> Tasks:
-        """Take tasks from the executors, as these had them."""
-        return tasks
-
-    def executed(self, tasks: Tasks) -> Tasks:
-        """Take tasks whose run has ended, and which still have their resources."""
-        return tasks
-
-    def freed(self, tasks: Tasks) -> Tasks:
-        """Take tasks whose run has ended, or that leave, without resources."""
-        return tasks
-
-    def concluded(self, tasks: Tasks) -> Tasks:
-        """Take tasks that have run, before their output is staged."""
-        return tasks
-
-    def left(self, tasks: Tasks) -> Tasks:
-        """Take tasks that leave; return those that are reported to the agent."""
-        return tasks
+    def entered(self, tasks: Tasks) -> Tasks: return tasks      # new ones
+    def staged(self, tasks: Tasks) -> Tasks: return tasks       # their input is staged, or their next attempt begins
+    def admitted(self, tasks: Tasks) -> Tasks: return tasks     # they are about to wait for resources
+    def placed(self, tasks: Tasks) -> Tasks: return tasks       # they have their resources
+    def returned(self, tasks: Tasks) -> Tasks: return tasks     # from the executors, as these had them
+    def executed(self, tasks: Tasks) -> Tasks: return tasks     # their run has ended, and they have resources
+    def freed(self, tasks: Tasks) -> Tasks: return tasks        # their run has ended, or they leave, without resources
+    def concluded(self, tasks: Tasks) -> Tasks: return tasks    # they have run, and their output is staged next
+    def left(self, tasks: Tasks) -> Tasks: return tasks         # they leave; those that go on are reported to the agent
 
     def visible(self, tasks: Sequence[AgentTask], state: str) -> Sequence[AgentTask]:
         """Follow tasks that have reached a state; return those of which it is reported."""
@@ -139,6 +113,7 @@ class Owner:
     # tasks that only a part of the agent knows; `ended` gets each at its end
     def run_own(self, descriptions: list[dict[str, Any]], ended: Callable[[AgentTask], object]) -> None: ...
     def cancel_tasks(self, uids: Sequence[str]) -> None: ...
+    def add_services(self, tasks: Tasks) -> None: ...   # about to enter the pipeline; those that are not valid fail
 
     def find(self, uid: str) -> AgentTask | None:
         """Return the task of that uid that the agent has now."""

@@ -6,9 +6,9 @@ followed through the coordinator. So nothing here needs the application.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 from rp_agent.dependencies.ends import End, ending
 from rp_agent.dependencies.graph import Graph, Waiting
@@ -19,6 +19,7 @@ from rp_api.coordination.outcome import PILOT
 from rp_api.description.after import after as checked
 from rp_api.description.task import AFTER, INPUT_STAGING
 from rp_api.errors import sentence
+from rp_api.loop.event_loop import Loop
 from rp_api.record import CastError
 from rp_api.staging.location import other_task
 from rp_api.wire import codec
@@ -28,30 +29,23 @@ _DONE = End(states.DONE)
 _PILOT = 'pilot:///'
 
 
-class DependencyPorts(NamedTuple):
+class Dependents(Protocol):
     """The agent, as the gate uses it."""
 
-    has: Callable[[str], bool]
-    """Returns whether the agent has a task of that uid now, besides those in the gate."""
-    is_done: Callable[[str], bool]
-    """Returns whether a task that the agent had is DONE."""
-    follow: Callable[[Sequence[str]], None]
-    """Passes the outcomes of tasks to `followed`."""
-    other_sandbox: Callable[[str], str]
-    """Returns the sandbox of another pilot with that uid; empty if it is that of this one."""
-    released: Callable[[list[NewTask]], None]
-    """Takes tasks whose conditions are met."""
-    doomed: Callable[[list[tuple[NewTask, str]]], None]
-    """Takes tasks whose conditions cannot be met any more, with the reasons."""
-    call_soon: Callable[..., object]
-    """Calls a function in the next turn of the loop: an end is reported while components work on other tasks."""
+    def has(self, uid: str) -> bool: ...       # now, besides those in the gate
+    def is_done(self, uid: str) -> bool: ...   # of a task that the agent had
+    def follow(self, uids: Sequence[str]) -> None: ...               # pass their outcomes to `followed`
+    def other_sandbox(self, pilot: str) -> str: ...                  # of another pilot; empty if it is this one
+    def released(self, new: list[NewTask]) -> None: ...              # their conditions are met
+    def doomed(self, tasks: list[tuple[NewTask, str]]) -> None: ...  # cannot be met any more, for these reasons
 
 
 class DependencyGate:
     """The tasks of an agent that wait for others."""
 
-    def __init__(self, ports: DependencyPorts, tracer: Tracer) -> None:
-        self._ports = ports
+    def __init__(self, agent: Dependents, loop: Loop, tracer: Tracer) -> None:
+        self._agent = agent
+        self._loop = loop
         self._tracer = tracer
         self._graph = Graph()
         self._unknown: list[str] = []
@@ -86,7 +80,7 @@ class DependencyGate:
         released, doomed = self._graph.add(new, self._end_of)
         unknown, self._unknown = self._unknown, []
         if unknown:
-            self._ports.follow(unknown)
+            self._agent.follow(unknown)
         self._pass_on(released, doomed)
 
     def ended(self, tasks: Sequence[AgentTask]) -> set[str]:
@@ -103,7 +97,7 @@ class DependencyGate:
         """Follow tasks that have left the agent and run elsewhere."""
         wanted = [uid for uid in uids if self._graph.dependents(uid)]
         if wanted:
-            self._ports.follow(wanted)
+            self._agent.follow(wanted)
 
     def followed(self, outcomes: Iterable[Update]) -> None:
         """Resolve the conditions on tasks whose outcomes the coordinator knows."""
@@ -114,7 +108,7 @@ class DependencyGate:
             ends.append((uid, _DONE if state == states.DONE else End(state, ending(uid, state, info))))
             if state == states.DONE and info.get(PILOT) == '':   # it did not run: its result is from the cache
                 missing += self._without_files(uid)
-            place = self._ports.other_sandbox(info.get(PILOT) or '')
+            place = self._agent.other_sandbox(info.get(PILOT) or '')
             for waiting in self._graph.dependents(uid) if place else ():
                 places.setdefault(waiting, {})[uid] = place
         for waiting, others in places.items():
@@ -145,16 +139,16 @@ class DependencyGate:
         return self.take([waiting.uid for waiting in chain(self._graph, self._released.values())])
 
     def _end_of(self, uid: str) -> End | None:
-        if uid in self._released or uid in self._doomed or self._ports.has(uid):
+        if uid in self._released or uid in self._doomed or self._agent.has(uid):
             return None
-        if self._ports.is_done(uid):
+        if self._agent.is_done(uid):
             return _DONE
         self._unknown.append(uid)
         return None
 
     def _pass_on(self, released: Iterable[Waiting], doomed: Iterable[tuple[Waiting, str]]) -> None:
         if not self._released and not self._doomed and (released or doomed):
-            self._ports.call_soon(self._leave)
+            self._loop.call_soon(self._leave)   # an end is reported while components work on other tasks
         self._released.update([(waiting.uid, waiting) for waiting in released])
         self._doomed.update((waiting.uid, (waiting, reason)) for waiting, reason in doomed)
 
@@ -162,10 +156,10 @@ class DependencyGate:
         released, self._released = self._released, {}
         doomed, self._doomed = self._doomed, {}
         if doomed:
-            self._ports.doomed([(_whole(waiting), reason) for waiting, reason in doomed.values()])
+            self._agent.doomed([(_whole(waiting), reason) for waiting, reason in doomed.values()])
         if released:
             self._tracer.record_bulk('dependency_ok', list(released))
-            self._ports.released([_whole(waiting) for waiting in released.values()])
+            self._agent.released([_whole(waiting) for waiting in released.values()])
 
 
 def _whole(waiting: Waiting) -> NewTask:

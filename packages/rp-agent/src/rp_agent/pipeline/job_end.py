@@ -103,7 +103,7 @@ class PilotEnd:
         self.by_death = by_death
         self.sentence = f'{pilot} {reason}'
         self.cancelled = set(cancelled)
-        self._again = again
+        self.again = again
 
     def settle(self, tasks: Iterable[AgentTask]) -> Ends:
         """Set the outcomes of tasks that leave the agent."""
@@ -131,8 +131,8 @@ class PilotEnd:
     def _run(self, task: AgentTask) -> TaskRun:
         started = EXITED in task.extra or states.TASK.value(task.state) >= _STARTS
         return TaskRun(task.target_state, started and UNSTARTED not in task.extra,
-                   restarts(task) or (self._again and task.description['mode'] in (TASK_SERVICE, AGENT_SERVICE)),
-                   self._again or not task.description['pilot'], task.uid in self.cancelled)
+                   restarts(task) or (self.again and task.description['mode'] in (TASK_SERVICE, AGENT_SERVICE)),
+                   self.again or not task.description['pilot'], task.uid in self.cancelled)
 
     def _lose(self, task: AgentTask) -> bool:
         """Record the lost attempt; return False if the task is suspected of being the cause, and has failed."""

@@ -128,8 +128,8 @@ class Pipeline(Flow):
         for task in tasks:
             task.target_state = states.CANCELED
             task.exception = reason
-        self.stages.require(tasks)   # a RAPTOR master may be among them, for which others wait
         if tasks:
+            self.stages.require(tasks)   # a RAPTOR master may be among them, for which others wait
             self._in_hand += len(tasks)
             self.leave(tasks)
 

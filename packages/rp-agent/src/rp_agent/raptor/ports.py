@@ -14,23 +14,12 @@ class RaptorPorts(Protocol):
     environment: Mapping[str, str]
     """Variables of the agent's environment that differ from, or are missing in, that of tasks."""
 
-    def send(self, master: bytes, *message: Any) -> None:
-        """Send a message to a master; raise ValueError if it is too large."""
-
-    def forget(self, master: bytes) -> None:
-        """Discard the unacknowledged messages for a master that has ended."""
-
-    def refuse(self, why: object) -> None:
-        """Count a dropped message."""
-
-    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> object:
-        """Call back after `delay` seconds."""
+    def send(self, master: bytes, *message: Any) -> None: ...   # raise ValueError if it is too large
+    def forget(self, master: bytes) -> None: ...   # its unacknowledged messages: it has ended
+    def refuse(self, why: object) -> None: ...     # count a dropped message
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> object: ...
+    def remove_leftovers(self, master: str, address: str) -> None: ...   # of one that listened at that address
+    def close(self) -> None: ...                   # the link; may be called again
 
     def make(self, uid: str, description: dict[str, Any]) -> AgentTask | None:
         """Return a new task of this pilot; None if there is one of that uid."""
-
-    def remove_leftovers(self, master: str, address: str) -> None:
-        """Remove the files of a master that listened at that address."""
-
-    def close(self) -> None:
-        """Close the link to masters; may be called again."""

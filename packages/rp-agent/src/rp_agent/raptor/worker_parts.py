@@ -160,10 +160,7 @@ def _conclude(worker: AgentTask, parts: list[WorkerPart]) -> None:
     by_state = {state: [part for part in parts if part.target_state == state] for state in _DECISIVE}
     done = by_state[states.DONE]
     decisive = next(filter(None, by_state.values()), parts)[0]
-    worker.state = decisive.state
-    worker.exit_code = decisive.exit_code
-    worker.target_state = decisive.target_state
-    worker.exception, worker.exception_detail = decisive.exception, decisive.exception_detail
-    worker.error = decisive.error
+    for name in ('state', 'exit_code', 'target_state', 'exception', 'exception_detail', 'error'):
+        setattr(worker, name, getattr(decisive, name))
     if decisive.number and not done:
         worker.stderr = tail(os.path.join(decisive.sandbox, decisive.description['stderr']))
