@@ -190,7 +190,6 @@ class Agent(Owner):
         self._pipeline.forward_signal(number)
 
     def close(self) -> None:
-        """Release all resources of the agent."""
         self._helpers.close(0)
         self._features.close()
         self._link.close()
@@ -258,7 +257,7 @@ class Agent(Owner):
         self._arrivals.put_own(descriptions, ended)
 
     def add_services(self, tasks: list[AgentTask]) -> None:
-        self._features.add_services(tasks)
+        self._features.services.add(tasks)
 
     # messages of the coordinator
 

@@ -6,15 +6,14 @@ are imported here in functions, so that agents without it do not load them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from rp_agent.calls import Call, Calls
 from rp_agent.components.stage import Owner
 from rp_agent.pipeline.pipeline import Pipeline
 from rp_agent.resource_manager.base import Allocation
-from rp_agent.task import AgentTask
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.offload import Offload
 
@@ -24,16 +23,6 @@ if TYPE_CHECKING:
     from rp_agent.environments.preparation import OnNodes, Preparation
     from rp_agent.environments.published import Built
     from rp_agent.services.supervisor import Supervisor
-
-
-class Feature(Protocol):
-    """An optional part of the agent."""
-
-    def stop(self, reason: str) -> None:
-        """End all work, as the pilot ends."""
-
-    def close(self) -> None:
-        """Release all resources."""
 
 
 class Features:
@@ -48,7 +37,7 @@ class Features:
         self._calls = calls
         self._pipeline = pipeline
         self._agent = agent
-        self._parts: list[Feature] = []
+        self._parts: list[Endpoint | Preparation | OnNodes] = []
 
     def start(self) -> None:
         """Make the parts that the pilot's description asks for."""
@@ -62,12 +51,8 @@ class Features:
             self._environments.prepare_all(config['prepare_env'])
         services = config.get('services')
         if services:
-            self._services.of_pilot([service['uid'] for service in services])
+            self.services.of_pilot([service['uid'] for service in services])
             self._agent.run_own([dict(service) for service in services], lambda task: None)
-
-    def add_services(self, tasks: Sequence[AgentTask]) -> None:
-        """Take charge of service tasks that are about to enter the pipeline; those that are not valid fail."""
-        self._services.add(tasks)
 
     @cached_property
     def endpoint(self) -> Endpoint:
@@ -123,7 +108,7 @@ class Features:
         return made
 
     @cached_property
-    def _services(self) -> Supervisor:
+    def services(self) -> Supervisor:
         """The supervisor of service tasks, which the first use adds to the pipeline."""
         from rp_agent.services.supervisor import Supervisor
 
@@ -141,10 +126,10 @@ class Features:
 
     def _register_service(self, call: Call) -> None:
         """Register a service outside of the pilot: its uid, and the information for the tasks that use it."""
-        self._services.register(*call.args, **call.kwargs)
+        self.services.register(*call.args, **call.kwargs)
         call.done()
 
     def _service_signal(self, call: Call) -> None:
         """Take the report of a service that it is ready: its uid, its information, and its name if it is new."""
-        self._services.signal(*call.args, **call.kwargs)
+        self.services.signal(*call.args, **call.kwargs)
         call.done()

@@ -1,4 +1,5 @@
 """The components of an agent: their names, number and placement (`layout`), and construction (`build`).
 
-Imported by `nodes` and `pipeline`, which both construct components.
+`stage` has the interface of the optional stages between them. Imported by `nodes` and `pipeline`, which both construct
+components.
 """

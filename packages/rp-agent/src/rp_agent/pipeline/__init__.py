@@ -1,4 +1,5 @@
 """The pipeline of an agent connects its components: input stagers, scheduler, executors and output stagers.
 
-`retry` decides which tasks of a lost node run again. The package may import all components.
+Tasks come by `arrivals`. Optional `stages` take them out on their way. Some go back by `returns`, or run again
+(`retry`). The package may import all components.
 """

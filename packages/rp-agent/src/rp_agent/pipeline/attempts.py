@@ -14,6 +14,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -54,18 +55,16 @@ _CHECK = 'out=$(eval "$1" 2>&1); printf "%s\\n%s" "$?" "$out"'
 """A shell that tells the exit code of a command: the agent's executors may collect its process first."""
 
 
+@dataclass(slots=True)
 class _Pause:
     """A task between two attempts, or one whose last attempt is examined.
 
     In a pause, `timer` runs, and `since` is the time of its begin.
     """
 
-    __slots__ = ('since', 'task', 'timer')
-
-    def __init__(self, task: AgentTask) -> None:
-        self.task = task
-        self.timer: Timer | None = None
-        self.since: float | None = None
+    task: AgentTask
+    timer: Timer | None = None
+    since: float | None = None
 
 
 class Attempts(Stage):

@@ -24,6 +24,7 @@ from rp_agent.pipeline.losses import Losses
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.stager.input import StagerInput
 from rp_agent.task import AgentTask
+from rp_api.component import Component
 from rp_api.errors import PlatformError
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.offload import Offload
@@ -50,7 +51,8 @@ class Instances:
         self._ports = {**ports, EXECUTING: ports[EXECUTING]._replace(sweep_elsewhere=self.sweep,
                                                                      signalled=self._signalled)}
         self._told_to_end: set[str] = set()   # executors in sub-agents that got SIGTERM
-        self._local: list[Worker] = []
+        self.local: list[Component | AnyExecutor] = []
+        """The instances in this process."""
         self.sub_agents: SubAgents | None = None
         remotes = self._start(plan, loop, allocation)
         self.pools = {component: self._pool(plan.of(component), remotes)
@@ -75,16 +77,6 @@ class Instances:
             remote = self.executors.on_node(position)
             if isinstance(remote, Remote):
                 remote.sweep([uid])
-
-    def flush_traces(self) -> None:
-        """Write the traces of all instances in this process to their files."""
-        for component in self._local:
-            component.tracer.flush()
-
-    def close(self) -> None:
-        """Close all instances in this process."""
-        for component in self._local:
-            component.close()
 
     # construction
 
@@ -116,7 +108,7 @@ class Instances:
     def _make(self, instance: ComponentInstance) -> Worker:
         """Construct an instance in this process."""
         made = self._builder.make(instance.component, instance.uid, self._ports[instance.component])
-        self._local.append(made)
+        self.local.append(made)
         return made
 
     # events

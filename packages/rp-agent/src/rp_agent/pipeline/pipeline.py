@@ -18,7 +18,8 @@ from rp_agent.components.isolation import Isolation, step, unless
 from rp_agent.components.killed import HeldBack, is_killed
 from rp_agent.components.names import EXECUTING, SCHEDULING, STAGING_INPUT, STAGING_OUTPUT
 from rp_agent.components.pool import all_of
-from rp_agent.components.stage import Flow, Owner, Tasks
+from rp_agent.components.stage import Flow, Owner, Stage, Tasks
+from rp_agent.executor.registry import AnyExecutor
 from rp_agent.lifetime import in_batch
 from rp_agent.nodes.sub_agents import SubAgents
 from rp_agent.pipeline import retry
@@ -33,6 +34,7 @@ from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler.component import Scheduler
 from rp_agent.task import AgentTask
 from rp_api import states
+from rp_api.component import Component
 from rp_api.failures.kinds import EXIT, NODE, SIGNAL
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.offload import Offload
@@ -166,18 +168,20 @@ class Pipeline(Flow):
 
     def flush_traces(self) -> None:
         """Write the traces of all components in this process to their files."""
-        self._scheduler.tracer.flush()
-        self._instances.flush_traces()
-        self.stages.flush_traces()
+        for part in self._parts():
+            if isinstance(part, Component) or not isinstance(part, Stage):
+                part.tracer.flush()
 
     def close(self) -> None:
         """Close all components."""
-        self._scheduler.close()
-        self._instances.close()
-        for stage in self.stages.present:
-            stage.close()
+        for part in self._parts():
+            part.close()
         if self.sub_agents:
             self.sub_agents.close()
+
+    def _parts(self) -> list[Component | AnyExecutor | Stage]:
+        """Return all components in this process, and the optional stages."""
+        return [self._scheduler, *self._instances.local, *self.stages.present]
 
     def _load(self) -> int:
         """Return the number of tasks that may delay the ends of others."""

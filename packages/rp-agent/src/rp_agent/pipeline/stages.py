@@ -15,7 +15,6 @@ from rp_agent.prerequisites.needs import has_needs
 from rp_agent.raptor.task_kind import concerns_raptor
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.task import differing
-from rp_api.component import Component
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.offload import Offload
 from rp_profiling.write.tracer import Tracer
@@ -86,9 +85,3 @@ class Stages:
         self.add(raptor)
         if self._allocation.elsewhere:   # else one manager starts all ranks of a worker
             self.add(WorkerParts(raptor.part_ended, self._flow))
-
-    def flush_traces(self) -> None:
-        """Write the traces of all stages to their files."""
-        for stage in self.present:
-            if isinstance(stage, Component):
-                stage.tracer.flush()
