@@ -50,6 +50,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
     'rp_client': (
         {'component', 'ids', 'settings', 'old_names', 'common_description', 'engine', 'bootstrap'},
         {'completion', 'launcher', 'traces'},
+        {'core'},
         {'task', 'pilot', 'partition', 'raptor', 'platform_check', 'report'},
         {'sweep'},
         {'stager', 'scheduler'},
@@ -90,7 +91,8 @@ ORDER: dict[str, tuple[set[str], ...]] = {
 }
 
 INTERFACE = {f'rp_client.{name}' for name in (
-    'session', 'pilot_manager', 'task_manager', 'pilot', 'task', 'partition', 'sweep', 'completion.task_future')}
+    'session', 'pilot_manager', 'task_manager', 'pilot', 'task', 'partition', 'sweep', 'raptor',
+    'completion.task_future')}
 """Modules of the classes that applications hold, which refer to each other in their types."""
 
 MOST_MODULES = 20

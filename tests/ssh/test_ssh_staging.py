@@ -27,7 +27,7 @@ def test_files_there_and_back(managers: Managers, base: Path) -> None:
     for name in ('of the pilot', 'a', 'b1', 'b2', 'c'):
         (base / name).write_text(f'{name}\n')
     pilot = managers.active(input_staging=['of the pilot'])
-    assert not pilot._directories.here
+    assert not pilot._record.directories.here
     assert sandbox(pilot).stat().st_mode & 0o777 == 0o700
     (task,) = managers.tmgr.submit_tasks([rp.TaskDescription({
         'executable': '/bin/sh', 'arguments': ['-c', 'cat a d/b* c "../of the pilot" >out; mkdir e; echo 1 >e/1'],
@@ -40,7 +40,7 @@ def test_files_there_and_back(managers: Managers, base: Path) -> None:
     assert (base / 'found' / 'b1').exists()
     assert (base / 'sent' / 'b2').read_text() == 'b2\n'
     assert pilot.stage_in({'source': 'a', 'target': 'pilot:///x/y', 'flags': rp.CREATE_PARENTS}) == [
-        f'{pilot._directories.pilot}/x/y']
+        f'{pilot._record.directories.pilot}/x/y']
     pilot.stage_out('x > back')
     assert (base / 'back' / 'y').read_text() == 'a\n'
     assert not list(Path(tempfile.gettempdir()).glob('rp.stage.*'))
@@ -53,7 +53,7 @@ def test_files_that_are_not_there(managers: Managers, base: Path) -> None:
     managers.tmgr.wait_tasks(timeout=40)
     assert {task.state for task in tasks} == {rp.FAILED}
     assert f'failed on {base}/none: No such file' in str(tasks[0].exception)
-    assert f'failed on {pilot._directories.pilot}/{tasks[1].uid}/none: No such file' in str(tasks[1].exception)
+    assert f'failed on {pilot._record.directories.pilot}/{tasks[1].uid}/none: No such file' in str(tasks[1].exception)
     with pytest.raises(StagingError, match='none: No such file'):
         pilot.stage_out('none')
 
@@ -63,12 +63,12 @@ def test_output_of_tasks_on_another_host(managers: Managers) -> None:
     pilot = managers.active()
     (task,) = managers.tmgr.submit_tasks([rp.TaskDescription({
         'executable': '/bin/sh', 'arguments': ['-c', 'seq 5000; seq 3 >&2; exit 1'],
-        'stderr': f'{pilot._directories.pilot}/errors [1]'})])
+        'stderr': f'{pilot._record.directories.pilot}/errors [1]'})])
     managers.tmgr.wait_tasks(timeout=40)
     assert task.read_stdout() == ''.join(f'{number}\n' for number in range(1, 5001))
     assert task.read_stderr() == '1\n2\n3\n'
     assert task.error is not None
-    assert task.error.path == f'{pilot._directories.pilot}/errors [1]'
+    assert task.error.path == f'{pilot._record.directories.pilot}/errors [1]'
     with task.open_stdout() as file:
         assert file.readline() == b'1\n'
         assert not list(Path(tempfile.gettempdir()).glob('rp.stage.*'))

@@ -119,7 +119,7 @@ def test_session_cfg(base: Path) -> None:
     ({'proxy_url': 'there'}, ValueError, 'proxy_url must start with tcp://'),
     ({'dburl': 'mongodb://there', 'proxy_url': 'tcp://there:1'}, ValueError, 'one of them'),
     ({'cfg': {'heartbeat': 7}}, TypeError, 'heartbeat'), ({'cfg': {'heartbeat': {'lease': 7}}}, ValueError, "'lease'"),
-    ({'cfg': {'heartbeat': {'timeout': 0}}}, ValueError, 'positive'),
+    ({'cfg': {'heartbeat': {'timeout': 0}}}, ValueError, 'above 0'),
     ({'cfg': {'hub': {'listen': 'tcp://*:7'}}}, ValueError, 'listen'),
     ({'cfg': {'hub': {'listen': 'ipc:///x'}}}, ValueError, 'listen'),
     ({'cfg': {'hub': {'port': 7}}}, ValueError, "'port'.*listen, address"),

@@ -15,6 +15,8 @@ from rp_api.loop.offload import Done, Failed, Work
 from rp_api.staging import expand
 from rp_api.wire import codec
 from rp_client.common_description import CommonDescription
+from rp_client.core.pilot import PilotRecord
+from rp_client.core.task import TaskRecord
 from rp_client.launcher.sandbox import PilotSandboxes
 from rp_client.pilot import Pilot
 from rp_client.pilot_manager import PilotManager
@@ -253,22 +255,26 @@ class Engine:
 
 
 def a_pilot(uid: str = 'pilot.0000', base: Path | str = '/base', manager: Manager | None = None,
-            **description: Any) -> Pilot:
+            **description: Any) -> PilotRecord:
     """A new pilot, whose directories are below `base`."""
     description = {'resource': 'local.exact', 'cores': 1, 'uid': uid} | description
     sandboxes = PilotSandboxes(f'{base}/client', f'{base}/resource', f'{base}/resource/session',
                                f'{base}/resource/session/{uid}')
-    return Pilot(cast(PilotManager, manager or Manager()), uid, PilotDescription(description), sandboxes)
+    record = PilotRecord('pmgr.0000', uid, PilotDescription(description), sandboxes)
+    Pilot(cast(PilotManager, manager or Manager()), record)
+    return record
 
 
-def a_task(uid: str = 'task.000000', manager: Manager | None = None, **description: Any) -> Task:
+def a_task(uid: str = 'task.000000', manager: Manager | None = None, **description: Any) -> TaskRecord:
     """A new task."""
     for name in ('input_staging', 'output_staging'):
         if name in description:
             description[name] = expand(description[name])
     sparse = TaskDescription({'executable': '/bin/true'} | description).sparse()
     shared = common(sparse)
-    return KINDS.get(shared.mode, Task)(cast(TaskManager, manager or Manager()), uid, shared)
+    record = TaskRecord(uid, shared)
+    record.handle = KINDS.get(shared.mode, Task)(cast(TaskManager, manager or Manager()), record)
+    return record
 
 
 def common(sparse: Mapping[str, Any]) -> CommonDescription:

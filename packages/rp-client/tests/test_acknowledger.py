@@ -141,7 +141,7 @@ def test_a_callback_that_fails_was_told(site: Site) -> None:
 def test_nothing_is_acknowledged_while_states_of_a_former_application_wait_for_a_callback(site: Site) -> None:
     a, b = a_task('a'), a_task('b')
     for task in (a, b):
-        task._state = states.DONE
+        task.state = states.DONE
         site.trackers['one'].restored(task, states.NEW)
     registry = site.registries['one']
     site.trackers['one'].release(registry.add(nothing, 'TASK_STATE', uid='a'), a)

@@ -15,7 +15,7 @@ from rp_api.wire import codec
 from rp_client.cache.claims import Claims
 from rp_client.cache.store import ResultStore
 from rp_client.cache.tasks import Hit, TaskCache
-from rp_client.task import Task
+from rp_client.core.task import TaskRecord
 
 
 class Lookups(TaskCache):
@@ -29,7 +29,7 @@ class Lookups(TaskCache):
         super().__init__(str(base), str(base), cast(Helpers, self.later), lambda: self.store, tuple,
                          lambda: self.claims)
         self.found: list[Hit] = []
-        self.others: list[Task] = []
+        self.others: list[TaskRecord] = []
         self.hit = self.found.extend
         self.missed = self.others.extend
 
@@ -42,7 +42,7 @@ def lookups(tmp_path: Path) -> Iterator[Lookups]:
     made.store.close()
 
 
-def looked_up(lookups: Lookups, *tasks: Task) -> list[list[str]]:
+def looked_up(lookups: Lookups, *tasks: TaskRecord) -> list[list[str]]:
     """The uids of tasks that have to run, and of those with a result, once these were looked up."""
     lookups.look_up(list(tasks))
     lookups.later.work()
@@ -56,12 +56,12 @@ def last(lookups: Lookups) -> list[list[str]]:
     return found
 
 
-def end(lookups: Lookups, task: Task, state: str) -> list[list[str]]:
-    task._bind(a_pilot(base=lookups.base))
-    assert task._pilot
-    Path(task._pilot._directories.pilot).mkdir(parents=True, exist_ok=True)
-    task._state = state
-    task._known = codec.pack({'exit_code': 0, 'stdout': 'x', 'stderr': ''}) if state == states.DONE else None
+def end(lookups: Lookups, task: TaskRecord, state: str) -> list[list[str]]:
+    task.pilot = a_pilot(base=lookups.base)
+    assert task.pilot
+    Path(task.pilot.directories.pilot).mkdir(parents=True, exist_ok=True)
+    task.state = state
+    task.known = codec.pack({'exit_code': 0, 'stdout': 'x', 'stderr': ''}) if state == states.DONE else None
     lookups.ended([task], state)
     lookups.later.work()
     return last(lookups)

@@ -16,13 +16,14 @@ from rp_client.cache.digest import DigestError
 from rp_client.cache.identity import call_identity, identity
 from rp_client.cache.notes import Identity
 from rp_client.cache.surroundings import Surroundings, unlike
-from rp_client.pilot import Pilot
-from rp_client.task import Task
+from rp_client.core.pilot import PilotRecord
+from rp_client.core.task import TaskRecord
 
 
-def of(base: Path, *, pilots: Iterable[Pilot] = (), raptors: Iterable[Task] = (), **description: Any) -> Identity:
+def of(base: Path, *, pilots: Iterable[PilotRecord] = (), raptors: Iterable[TaskRecord] = (),
+       **description: Any) -> Identity:
     task = a_task(cache=True, **description)
-    return identity(task._sparse(), str(base), Surroundings(pilots, raptors))
+    return identity(task.sparse(), str(base), Surroundings(pilots, raptors))
 
 
 def value(base: Path, **description: Any) -> bytes:
@@ -114,13 +115,13 @@ def test_images_count_by_their_content(tmp_path: Path) -> None:
 
 # named environments
 
-def prepared(base: Path, uid: str = 'pilot.0000', **spec: Any) -> Pilot:
+def prepared(base: Path, uid: str = 'pilot.0000', **spec: Any) -> PilotRecord:
     return a_pilot(uid, base, prepare_env={'mine': spec})
 
 
-def environment(pilot: Pilot, packages: Path | None, **spec: Any) -> None:
+def environment(pilot: PilotRecord, packages: Path | None, **spec: Any) -> None:
     """Write what the agent of a pilot writes when an environment exists."""
-    record = Path(pilot._directories.pilot, 'env', 'rp_named_env.mine.json')
+    record = Path(pilot.directories.pilot, 'env', 'rp_named_env.mine.json')
     record.parent.mkdir(parents=True, exist_ok=True)
     known = {'type': 'venv', 'version': '', 'path': '', 'setup': [], 'pre_exec': [], 'keep': False, 'pack': False,
              'container': {}}
@@ -177,15 +178,15 @@ def test_environments_that_cannot_be_judged_are_refused(tmp_path: Path) -> None:
 
 # masters and workers
 
-def method(base: Path, *raptors: Task) -> bytes:
+def method(base: Path, *raptors: TaskRecord) -> bytes:
     return value(base, mode=c.TASK_METHOD, method='run', raptor_id='raptor.0000', executable='', raptors=raptors)
 
 
-def master(**description: Any) -> Task:
+def master(**description: Any) -> TaskRecord:
     return a_task('raptor.0000', mode=c.RAPTOR_MASTER, executable='', **description)
 
 
-def worker(**description: Any) -> Task:
+def worker(**description: Any) -> TaskRecord:
     return a_task('raptor.0000.0000', mode=c.RAPTOR_WORKER, executable='', raptor_id='raptor.0000', **description)
 
 
@@ -248,6 +249,6 @@ def test_identities_notice_what_is_written_meanwhile(tmp_path: Path) -> None:
 
 def test_a_key_stands_for_all_that(tmp_path: Path) -> None:
     task = a_task(cache='key', executable='nothing', sandbox='mine', named_env='mine')
-    found = identity(task._sparse(), str(tmp_path), Surroundings((), ()))
+    found = identity(task.sparse(), str(tmp_path), Surroundings((), ()))
     assert (found.by_key, found.changed, dict(found.parts)) == (True, '', {})
     assert call_identity(len, (), {}, None, 'key').value != found.value

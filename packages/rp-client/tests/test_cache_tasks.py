@@ -22,9 +22,9 @@ from rp_api.staging.location import Sandboxes
 from rp_client.cache.claims import Claims
 from rp_client.cache.store import CachedResult, ResultStore
 from rp_client.cache.tasks import Hit, TaskCache
+from rp_client.core.task import TaskRecord
 from rp_client.engine.tracker import Change
 from rp_client.launcher.sandbox import Sandbox
-from rp_client.task import Task
 
 
 class Lookups(TaskCache):
@@ -37,7 +37,7 @@ class Lookups(TaskCache):
         super().__init__(str(base), str(base), cast(Helpers, self.later), lambda: self.store, tuple,
                          lambda: self.claims)
         self.found: list[Hit] = []
-        self.others: list[Task] = []
+        self.others: list[TaskRecord] = []
         self.hit = self.found.extend
         self.missed = self.others.extend
 
@@ -63,7 +63,7 @@ def test_result_that_has_no_place_does_not_fail_its_task(lookups: Lookups, caplo
     assert lookups.store.results() == []
 
 
-def stored(lookups: Lookups, task: Task) -> bool:
+def stored(lookups: Lookups, task: TaskRecord) -> bool:
     """Return whether the result of a task that is DONE is stored."""
     before = len(lookups.store.results())
     lookups.ended([task], states.DONE)
@@ -71,11 +71,12 @@ def stored(lookups: Lookups, task: Task) -> bool:
     return len(lookups.store.results()) > before
 
 
-def looked_up(lookups: Lookups, base: Path, **description: Any) -> Task:
+def looked_up(lookups: Lookups, base: Path, **description: Any) -> TaskRecord:
     """Return a task on a pilot of this host, which was looked up."""
     task = a_task(cache=True, **description)
-    task._bind(a_pilot(base=base))
-    Path(task._pilot._directories.pilot).mkdir(parents=True, exist_ok=True)   # type: ignore[union-attr]
+    task.pilot = a_pilot(base=base)
+    assert task.pilot is not None
+    Path(task.pilot.directories.pilot).mkdir(parents=True, exist_ok=True)
     lookups.look_up([task])
     lookups.later.work()
     return task
@@ -128,8 +129,8 @@ def test_results_of_another_host_are_not_stored(
         task = looked_up(lookups, tmp_path)
         task = a_task(cache=key)
         pilot = a_pilot(base=tmp_path)
-        pilot._directories = replace(pilot._directories, here=False)
-        task._bind(pilot)
+        pilot.directories = replace(pilot.directories, here=False)
+        task.pilot = pilot
         lookups.look_up([task])
         lookups.later.work()
         assert stored(lookups, task) == expected

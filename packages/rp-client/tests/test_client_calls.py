@@ -15,10 +15,10 @@ from rp_api.batch import Batch
 from rp_api.coordination.contract import KnownTask, Update
 from rp_api.loop.event_loop import Loop
 from rp_api.task_modes import OWNER
+from rp_client.core.pilot import PilotRecord
 from rp_client.engine.engine import Engine
 from rp_client.flow.calls import PilotCalls
 from rp_client.flow.uids import Uids
-from rp_client.pilot import Pilot
 
 ECHO = {'mode': 'pilot.rpc', 'method': 'echo', 'args': [], 'kwargs': {}}
 
@@ -79,7 +79,7 @@ def session() -> Iterator[Session]:
     made.end()
 
 
-def ask(session: Session, *places: Pilot, timeout: float | None = 10.0, **attributes: Any) -> Any:
+def ask(session: Session, *places: PilotRecord, timeout: float | None = 10.0, **attributes: Any) -> Any:
     return session.calls.call(places or [a_pilot()], 'pilot.0000', ECHO | attributes, timeout)
 
 
@@ -124,8 +124,8 @@ def test_deadline_cancels_the_call(session: Session) -> None:
 
 def test_call_to_a_pilot_that_has_ended(session: Session) -> None:
     pilot = a_pilot()
-    pilot._state = states.FAILED
-    pilot._learn({'exception': 'killed'})
+    pilot.state = states.FAILED
+    pilot.learn({'exception': 'killed'})
     with pytest.raises(RuntimeError, match=r'echo of pilot\.0000 failed: pilot\.0000 is FAILED: killed'):
         ask(session, pilot, timeout=None)
     assert session.tasks == []
@@ -141,7 +141,7 @@ def test_end_of_the_pilot_ends_its_calls(session: Session, room: bool) -> None:
         else:
             while not session.calls._unsent:
                 session.do(lambda: None)
-        pilot._state = states.CANCELED
+        pilot.state = states.CANCELED
         session.do(session.calls.pilot_ended, pilot, [])
         with pytest.raises(RuntimeError, match=r'pilot\.0000 is CANCELED'):
             call.result(10)
@@ -208,7 +208,7 @@ def test_end_of_the_session_ends_all_calls(session: Session) -> None:
 
 def test_calls_of_an_earlier_application_are_forgotten(session: Session) -> None:
     pilot, dead = a_pilot(), a_pilot('pilot.0001')
-    dead._state = states.FAILED
+    dead.state = states.FAILED
     known = [KnownTask(f'call.{number}', OWNER, place, 1, {}, state, None, states.NEW) for number, place, state in (
         (0, 'pilot.0000', states.DONE), (1, 'pilot.0000', states.AGENT_EXECUTING),
         (2, 'pilot.0001', states.AGENT_EXECUTING))]

@@ -15,10 +15,10 @@ from client_support import Events, Later, Manager, a_pilot, a_task
 from rp_api import states
 from rp_api.constants import COPY, NON_FATAL, TARBALL, TRANSFER
 from rp_api.errors import DescriptionError, StagingError
+from rp_client.core.task import TaskRecord
 from rp_client.stager.input import TaskStagingInput
 from rp_client.stager.output import Finished, TaskStagingOutput
 from rp_client.stager.pilot import stage
-from rp_client.task import Task
 
 
 class Site:
@@ -26,13 +26,13 @@ class Site:
 
     def __init__(self, base: Path) -> None:
         self.pilot = a_pilot(base=base)
-        self.client = Path(self.pilot._directories.client)
+        self.client = Path(self.pilot.directories.client)
         self.client.mkdir()
-        Path(self.pilot._directories.pilot).mkdir(parents=True)
+        Path(self.pilot.directories.pilot).mkdir(parents=True)
         self.events = Events()
         self.later = Later()
         self.out: list[Any] = []
-        self.failed: list[tuple[Task, str, dict[str, Any]]] = []
+        self.failed: list[tuple[TaskRecord, str, dict[str, Any]]] = []
         self.delayed: list[str] = []
         self.states: list[tuple[str, list[str]]] = []
 
@@ -45,11 +45,11 @@ class Site:
     def output(self) -> TaskStagingOutput:
         return self._wired(TaskStagingOutput('0000', self.events, self.later))   # type: ignore[no-any-return]
 
-    def task(self, uid: str = 'task.000000', **description: Any) -> Task:
+    def task(self, uid: str = 'task.000000', **description: Any) -> TaskRecord:
         """A task that is bound to the pilot."""
         task = a_task(uid, Manager(), **description)
-        task._bind(self.pilot)
-        task._state = states.TMGR_STAGING_INPUT_PENDING
+        task.pilot = self.pilot
+        task.state = states.TMGR_STAGING_INPUT_PENDING
         return task
 
     def ended(self, uid: str = 'task.000000', state: str = states.DONE, **description: Any) -> Finished:
@@ -58,7 +58,7 @@ class Site:
         self.sandbox(task).mkdir()
         return Finished(task, state)
 
-    def sandbox(self, task: Task) -> Path:
+    def sandbox(self, task: TaskRecord) -> Path:
         assert task.sandbox is not None
         return Path(task.sandbox)
 
@@ -67,9 +67,9 @@ class Site:
         component.advanced = self._advanced
         return component
 
-    def _advanced(self, tasks: Sequence[Task], state: str) -> None:
+    def _advanced(self, tasks: Sequence[TaskRecord], state: str) -> None:
         for task in tasks:
-            task._state = state
+            task.state = state
         self.states.append((state, [task.uid for task in tasks]))
 
 
@@ -83,11 +83,11 @@ def site(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
         program.write_text('#!/bin/sh\nfor last; do :; done\necho >>"$0.log"\necho Welcome!\neval "$last"\n')
         program.chmod(0o755)
         monkeypatch.setenv('PATH', f'{program.parent}{os.pathsep}{os.environ["PATH"]}')
-        found.pilot._directories = replace(found.pilot._directories, here=False, endpoint='sftp://host/')
+        found.pilot.directories = replace(found.pilot.directories, here=False, endpoint='sftp://host/')
     return found
 
 
-def stage_in(site: Site, *tasks: Task) -> None:
+def stage_in(site: Site, *tasks: TaskRecord) -> None:
     site.input().put(list(tasks))
     site.later.work()
 
@@ -118,7 +118,7 @@ def test_files_are_transferred(site: Site) -> None:
     assert site.out == [[fast]]
     site.later.work()
     assert site.out == [[fast], [slow]]
-    assert (site.sandbox(slow) / 'b').read_text() == Path(site.pilot._directories.pilot, 'c').read_text() == 'data'
+    assert (site.sandbox(slow) / 'b').read_text() == Path(site.pilot.directories.pilot, 'c').read_text() == 'data'
     assert site.events.about('slow') == ['create_sandbox_start', 'create_sandbox_stop', *(
         ['staging_in_start', 'staging_in_stop'] * 2)]
     assert slow.state == states.AGENT_STAGING_INPUT_PENDING
@@ -128,7 +128,7 @@ def test_files_are_transferred(site: Site) -> None:
 def test_sandboxes_that_others_could_change(site: Site, which: str) -> None:
     """Files go nowhere where others may have put links, or read them."""
     (site.client / 'a').write_text('data')
-    path = Path(getattr(site.pilot._directories, which))
+    path = Path(getattr(site.pilot.directories, which))
     path.chmod(0o777)
     task = site.task(input_staging=['a'])
     stage_in(site, task)
@@ -197,7 +197,7 @@ ELSEWHERE = 'the sandbox of pilot.0000 is on another host, and the client cannot
 
 def test_input_for_another_host(site: Site) -> None:
     """Nothing is made here in its place."""
-    site.pilot._directories = replace(site.pilot._directories, here=False, endpoint='')
+    site.pilot.directories = replace(site.pilot.directories, here=False, endpoint='')
     (site.client / 'a').touch()
     task = site.task(input_staging='a')
     stage_in(site, task)
@@ -206,7 +206,7 @@ def test_input_for_another_host(site: Site) -> None:
 
 
 def test_output_of_another_host(site: Site) -> None:
-    site.pilot._directories = replace(site.pilot._directories, here=False, endpoint='')
+    site.pilot.directories = replace(site.pilot.directories, here=False, endpoint='')
     finished = site.ended(output_staging='a', cleanup=True)
     (ended,) = stage_out(site, finished)
     assert ended.state == states.FAILED
@@ -229,7 +229,7 @@ def test_tasks_of_one_pilot_share_connections_but_no_faults(site: Site, tmp_path
     assert f'failed on {site.sandbox(tasks[1])}/none: No such file' in (ended[1].info or {})['exception']
     assert sorted(path.name for path in site.client.iterdir()) == ['a', 'back.0', 'back.2']
     assert not any(site.sandbox(task).exists() for task in tasks)
-    if not site.pilot._directories.here:   # in, out, and sandboxes away
+    if not site.pilot.directories.here:   # in, out, and sandboxes away
         assert (tmp_path / 'bin' / 'ssh.log').read_text().count('\n') == 3
 
 
@@ -282,7 +282,7 @@ def test_ended_while_its_files_are_moved(site: Site, source: str, cancelled: boo
     task = site.task(input_staging=source)
     stager = site.input()
     stager.put([task])
-    task._state = states.FAILED
+    task.state = states.FAILED
     if cancelled:
         stager.cancel([task.uid])
     site.later.work()
@@ -357,7 +357,7 @@ def test_cleanup_spares_the_pilot(site: Site) -> None:
     task = site.task(output_staging='r', cleanup=True, sandbox='..')
     (site.sandbox(task) / 'r').touch()
     stage_out(site, Finished(task, states.DONE, {}))
-    assert Path(site.pilot._directories.pilot).exists()
+    assert Path(site.pilot.directories.pilot).exists()
     assert (site.client / 'r').exists()
 
 
@@ -366,7 +366,7 @@ def test_cleanup_spares_the_pilot(site: Site) -> None:
 def test_files_of_a_pilot(site: Site) -> None:
     """Relative paths on the platform are the pilot's, and so are those of `task://`."""
     (site.client / 'a').write_text('data')
-    pilot = site.pilot._directories.pilot
+    pilot = site.pilot.directories.pilot
     assert stage(site.pilot, ['a', 'a > task:///b'], site.events, inwards=True) == [f'{pilot}/a', f'{pilot}/b']
     assert stage(site.pilot, 'b > back', site.events, inwards=False) == [f'{site.client}/back']
     assert (site.client / 'back').read_text() == 'data'
@@ -389,7 +389,7 @@ def test_wrong_directive_of_a_pilot(site: Site) -> None:
     (site.client / 'a').touch()
     with pytest.raises(DescriptionError, match='nowhere'):
         stage(site.pilot, ['a', 'a > nowhere:///a'], site.events, inwards=True)
-    assert not Path(site.pilot._directories.pilot, 'a').exists()
+    assert not Path(site.pilot.directories.pilot, 'a').exists()
     assert site.events.rows == []
 
 

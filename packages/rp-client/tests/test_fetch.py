@@ -10,9 +10,8 @@ import pytest
 from client_support import a_pilot
 
 from rp_api import states
+from rp_client.core.pilot import PartitionRecord, PilotRecord
 from rp_client.launcher.batch import transfer
-from rp_client.partition import Partition
-from rp_client.pilot import Pilot
 from rp_client.stager.fetch import LOGS, PROFILES, fetch
 
 TRACES = {'agent_0.prof', 'agent_executing.0000.prof.gz', 'bootstrap_0.prof', 'task.000000/task.000000.prof',
@@ -43,21 +42,21 @@ class Site:
         self.ssh.write_text(script)
         self.ssh.chmod(0o755)
 
-    def pilot(self, uid: str, endpoint: str, *names: str) -> Pilot:
+    def pilot(self, uid: str, endpoint: str, *names: str) -> PilotRecord:
         """A pilot that was launched and has these files; each holds its pilot's uid and its name."""
         pilot = a_pilot(uid, self.base)
-        pilot._launched = True
-        pilot._directories = replace(pilot._directories, here=not endpoint, endpoint=endpoint)
+        pilot.launched = True
+        pilot.directories = replace(pilot.directories, here=not endpoint, endpoint=endpoint)
         for name in names:
             self.put(pilot, name)
         return pilot
 
-    def put(self, pilot: Pilot, name: str, text: str = '') -> None:
-        path = Path(pilot._directories.pilot, name)
+    def put(self, pilot: PilotRecord, name: str, text: str = '') -> None:
+        path = Path(pilot.directories.pilot, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text or f'{pilot.uid} {name}')
 
-    def fetched(self, *pilots: Pilot, endings: tuple[str, ...] = (*PROFILES, *LOGS)) -> set[str]:
+    def fetched(self, *pilots: PilotRecord, endings: tuple[str, ...] = (*PROFILES, *LOGS)) -> set[str]:
         """What was fetched, relative to the target."""
         found = fetch(pilots, endings, self.target)
         assert len(set(found)) == len(found)
@@ -96,7 +95,7 @@ def test_traces_and_logs_of_pilots(site: Site, endpoint: str, connections: list[
 @pytest.mark.parametrize('endpoint', ['', 'sftp://far/'])
 def test_files_of_partitions(site: Site, endpoint: str) -> None:
     pilot = site.pilot('pilot.0000', endpoint)
-    pilot.partitions.append(Partition(pilot, 0))
+    pilot.partitions.append(PartitionRecord(pilot, 0))
     names = {f'{name}.{ending}' for name in ('agent_0', 'pilot.0000.0000/agent_0') for ending in ('prof', 'log')}
     for name in (*names, 'pilot.0000.0001/agent_0.log'):   # the last one is a task's, which is called so
         site.put(pilot, name)
@@ -112,7 +111,7 @@ def test_a_pilot_without_files(site: Site, endpoint: str, caplog: pytest.LogCapt
 
 def test_nobody_asks_where_nothing_was_launched(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     pilot = site.pilot('pilot.0000', 'sftp://far/')
-    pilot._launched = False
+    pilot.launched = False
     assert site.fetched(pilot) == set()
     assert site.connections == []
     assert caplog.messages == []
@@ -122,8 +121,8 @@ def test_nobody_asks_where_nothing_was_launched(site: Site, caplog: pytest.LogCa
                                               (states.FAILED, ['far'])])
 def test_a_pilot_of_a_session_that_is_taken_over(site: Site, state: str, asked: list[str]) -> None:
     pilot = a_pilot(base=site.base)
-    pilot._directories = replace(pilot._directories, here=False, endpoint='sftp://far/')
-    pilot._restore(state, None)
+    pilot.directories = replace(pilot.directories, here=False, endpoint='sftp://far/')
+    pilot.restore(state, None)
     site.fetched(pilot)
     assert site.connections == asked
 
@@ -141,7 +140,7 @@ def test_a_host_that_cannot_be_reached(site: Site, caplog: pytest.LogCaptureFixt
 
 def test_a_host_that_no_files_can_be_had_from(site: Site, caplog: pytest.LogCaptureFixture) -> None:
     pilot = site.pilot('pilot.0000', '', 'agent_0.log')
-    pilot._directories = replace(pilot._directories, here=False)
+    pilot.directories = replace(pilot.directories, here=False)
     assert site.fetched(pilot) == set()
     (message,) = caplog.messages
     assert message.startswith('traces and logs of pilot.0000 are missing: the sandbox of pilot.0000 is on another host')

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
-from client_support import Events, Manager, a_pilot, common
+from client_support import Events, a_pilot, common
 
 from rp_api import constants as c
 from rp_api import states
-from rp_client.raptor import RaptorMaster
+from rp_client.core.task import TaskRecord
+from rp_client.flow.task_flow import log_wait
 from rp_client.scheduler.component import TaskScheduling
 from rp_client.scheduler.round_robin import RoundRobin
-from rp_client.task import Task
 
 
 class Scheduling:
     """The component with two pilots to come, and what came out of it."""
 
     def __init__(self) -> None:
-        self.tasks: dict[str, Task] = {}
+        self.tasks: dict[str, TaskRecord] = {}
         self.sizes: list[int] = []
         self.component = TaskScheduling('0000', Events(), RoundRobin(), self.tasks, self.sizes.append)
         self.component.output = lambda tasks: None
         self.component.advanced = lambda tasks, state: None
         self.pilots = [a_pilot(uid=f'pilot.000{number}') for number in range(2)]
 
-    def put(self, *tasks: Task) -> None:
+    def put(self, *tasks: TaskRecord) -> None:
         self.tasks.update((task.uid, task) for task in tasks)
         self.component.put(list(tasks))
 
@@ -34,7 +35,7 @@ class Scheduling:
         self.component.add_pilots(self.pilots)
 
     def bound(self) -> dict[str, str | None]:
-        return {uid: task.pilot for uid, task in self.tasks.items()}
+        return {uid: task.place for uid, task in self.tasks.items()}
 
 
 @pytest.fixture
@@ -42,13 +43,17 @@ def scheduling() -> Scheduling:
     return Scheduling()
 
 
-def a_task(uid: str, raptor_id: str = 'raptor.0', **values: Any) -> Task:
-    return Task(Manager(), uid, common({'mode': c.TASK_EVAL, 'raptor_id': raptor_id} | values))   # type: ignore[arg-type]
+def a_task(uid: str, raptor_id: str = 'raptor.0', **values: Any) -> TaskRecord:
+    return TaskRecord(uid, common({'mode': c.TASK_EVAL, 'raptor_id': raptor_id} | values))
 
 
-def a_master(uid: str = 'raptor.0', pilot: str = '') -> RaptorMaster:
-    return RaptorMaster(Manager(), uid, common(   # type: ignore[arg-type]
-        {'mode': c.RAPTOR_MASTER, **({'pilot': pilot} if pilot else {})}))
+def a_master(uid: str = 'raptor.0', pilot: str = '') -> TaskRecord:
+    return TaskRecord(uid, common({'mode': c.RAPTOR_MASTER, **({'pilot': pilot} if pilot else {})}))
+
+
+def waits_for(master: TaskRecord) -> str:
+    """What a master waits for."""
+    return str(master.get('waits_for') or '')
 
 
 def test_tasks_follow_their_master(scheduling: Scheduling) -> None:
@@ -83,9 +88,9 @@ def test_tasks_for_any_master_are_spread_over_the_pilots_that_have_one(schedulin
     scheduling.put(*[a_task(f'a.{number}', '*') for number in range(4)])
     scheduling.put(second)
     scheduling.put(*[a_task(f'b.{number}', '*') for number in range(4)])
-    first._state = states.DONE
+    first.state = states.DONE
     scheduling.put(*[a_task(f'c.{number}', '*') for number in range(4)])
-    second._state = states.FAILED
+    second.state = states.FAILED
     scheduling.put(a_task('late', '*'))   # where its agent knows what has become of the masters
     found = scheduling.bound()
     assert [found[f'a.{number}'] for number in range(4)] == ['pilot.0000'] * 4
@@ -98,8 +103,8 @@ def test_tasks_of_a_master_that_never_had_a_pilot(scheduling: Scheduling, raptor
     master = a_master()
     scheduling.put(master, a_task('task.0', raptor_id), a_task('other', 'raptor.1'))
     assert scheduling.component.orphans() == []
-    master._state = states.CANCELED
-    master._learn({'exception': 'why'})
+    master.state = states.CANCELED
+    master.learn({'exception': 'why'})
     (task, sentence), = scheduling.component.orphans()
     assert (task.uid, sentence) == ('task.0', 'raptor.0 has ended before it ran the task: why')
     assert [task.uid for task in scheduling.component.waiting()] == ['raptor.0', 'other']
@@ -116,7 +121,7 @@ def test_tasks_that_wait_for_a_master_can_be_dropped(scheduling: Scheduling) -> 
 def test_restored_master_is_followed(scheduling: Scheduling) -> None:
     scheduling.add_pilots()
     master = a_master()
-    master._bind(scheduling.pilots[1])
+    master.pilot = scheduling.pilots[1]
     scheduling.component.know(master)
     scheduling.put(a_task('task.0'))
     assert scheduling.bound() == {'task.0': 'pilot.0001'}
@@ -127,14 +132,14 @@ def test_restored_master_is_followed(scheduling: Scheduling) -> None:
 def test_a_wait_for_a_master_that_was_not_submitted(scheduling: Scheduling, raptor_id: str, words: str) -> None:
     task, other, plain = a_task('task.0', raptor_id), a_task('task.1', raptor_id), a_task('plain', '')
     scheduling.put(plain, task, other)
-    assert scheduling.component.wait_of(task) == words
+    assert scheduling.component.wait_of(task, waits_for) == words
     assert scheduling.component.without_master([plain, task, other]) == [task]
-    task._state = states.CANCELED
+    task.state = states.CANCELED
     assert scheduling.component.without_master([plain, task, other]) == [other]
     master = a_master()
     scheduling.put(master)
     assert scheduling.component.without_master([other]) == []
-    assert scheduling.component.wait_of(other) == f'RAPTOR master raptor.0 (is {states.NEW})'
+    assert scheduling.component.wait_of(other, waits_for) == f'RAPTOR master raptor.0 (is {states.NEW})'
 
 
 def test_waits_of_masters_are_those_of_their_tasks(scheduling: Scheduling) -> None:
@@ -142,26 +147,29 @@ def test_waits_of_masters_are_those_of_their_tasks(scheduling: Scheduling) -> No
     named, any_one = a_task('task.0'), a_task('task.1', '*')
     scheduling.put(*masters, named, any_one)
     for master in masters:
-        master._state = states.AGENT_EXECUTING
-        master._learn({'waits_for': 'workers'})
-    wait = scheduling.component.wait_of
+        master.state = states.AGENT_EXECUTING
+        master.learn({'waits_for': 'workers'})
+    wait = partial(scheduling.component.wait_of, waits_for=waits_for)
     assert wait(named) == 'RAPTOR master raptor.0 (workers)'
     assert wait(any_one) == 'RAPTOR master raptor.0 (workers) or RAPTOR master raptor.1 (workers)'
-    masters[1]._learn({'waits_for': ''})
+    masters[1].learn({'waits_for': ''})
     assert (wait(named), wait(any_one)) == ('RAPTOR master raptor.0 (workers)', '')
-    masters[0]._state = states.DONE
+    masters[0].state = states.DONE
     assert wait(named) == ''
 
 
 def test_a_wait_of_a_master_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     master = a_master()
-    master._state = states.AGENT_EXECUTING
+    master.state = states.AGENT_EXECUTING
+    logged: dict[str, str] = {}
     for text in ('workers', 'workers', '', 'others'):
-        master._learn({'waits_for': text})
+        master.learn({'waits_for': text})
+        log_wait(master, logged)
     assert caplog.messages == ['raptor.0 waits for workers', 'raptor.0 waits for others']
-    assert master.waits_for == 'others'
-    master._state = states.DONE
-    master._learn({'waits_for': 'nothing'})
+    assert waits_for(master) == 'others'
+    master.state = states.DONE
+    master.learn({'waits_for': 'nothing'})
+    log_wait(master, logged)
     assert len(caplog.messages) == 2
 
 

@@ -21,6 +21,7 @@ from rp_api.failures.task_error import TaskCanceledError, TaskError, TaskTimeout
 from rp_api.values import to_plain
 from rp_client.completion.result import TaskResult
 from rp_client.completion.task_future import TaskFuture
+from rp_client.core.task import TaskRecord
 from rp_client.engine.callbacks import Dispatcher, Registry, told
 from rp_client.engine.tracker import Change, Tracker
 from rp_client.task import Task
@@ -57,17 +58,18 @@ class Manager:
     def _check_process(self) -> None:
         """No test forks."""
 
-    def _wait_for(self, tasks: list[Task], state: str | None, timeout: float | None) -> None:
+    def _wait_for(self, tasks: list[TaskRecord], state: str | None, timeout: float | None) -> None:
         self._board.wait(tasks, state, timeout)
 
     def cancel_tasks(self, uid: str) -> None:
         self.cancelled.append(uid)
 
     def make(self, uid: str = 'task.1', **description: Any) -> Task:
-        return a_task(uid, cast(Any, self), **description)
+        found: Task = a_task(uid, cast(Any, self), **description).handle
+        return found
 
     def end(self, task: Task, state: str = states.DONE, **info: Any) -> None:
-        self._tracker.apply([Change(task, state, info or None)])
+        self._tracker.apply([Change(task._record, state, info or None)])
 
     def breaks(self) -> None:
         self._board.broke(OSError('the hub is on fire'))

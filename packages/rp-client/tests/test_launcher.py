@@ -26,10 +26,10 @@ from rp_api.platforms.definition import ResourceConfig
 from rp_api.system import agent_process
 from rp_api.system.agent_process import AgentProcess
 from rp_api.system.processes import process_table, read_process, reap_left, sweep
+from rp_client.core.pilot import PilotRecord
 from rp_client.flow.launching import Launch, PilotLaunching
 from rp_client.launcher.base import Context, End, Launcher, Reports, Start
 from rp_client.launcher.local import LocalLauncher
-from rp_client.pilot import Pilot
 
 TIMEOUT = 30.0
 SESSION = f'session.of.tests.{os.getpid()}'
@@ -553,7 +553,7 @@ class Launching:
         self.launcher = Starts(near=near)
         self.reached: list[Callable[[str], object]] = []
         self.holds = False
-        self.intended: list[tuple[Mapping[Pilot, Sequence[str]], Callable[[], object]]] = []
+        self.intended: list[tuple[Mapping[PilotRecord, Sequence[str]], Callable[[], object]]] = []
         self.later = Later()
         self.events = Events()
         self.failed: list[tuple[str, str, str]] = []
@@ -563,11 +563,11 @@ class Launching:
             self.later, lambda platform, done: self.reached.append(done), self._fail, self._intend)
         self.component.advanced = self._advanced
 
-    def put(self, *pilots: Pilot) -> None:
+    def put(self, *pilots: PilotRecord) -> None:
         platform = ResourceConfig({'resource_manager': 'FORK', 'cores_per_node': 7})
         self.component.put([Launch(pilot, platform, {'components': {}}) for pilot in pilots])
 
-    def _intend(self, submissions: Mapping[Pilot, Sequence[str]], done: Callable[[], object]) -> None:
+    def _intend(self, submissions: Mapping[PilotRecord, Sequence[str]], done: Callable[[], object]) -> None:
         self.intended.append((submissions, done))
         if not self.holds:
             done()
@@ -577,12 +577,12 @@ class Launching:
         return {'session': 'session', 'profile': True, 'registry_address': 'ipc:///hub',
                 'coordination': {'endpoint': 'tcp://10.0.0.1:4242'}}
 
-    def _fail(self, pilot: Pilot, sentence: str, where: str) -> None:
+    def _fail(self, pilot: PilotRecord, sentence: str, where: str) -> None:
         self.failed.append((pilot.uid, sentence, where))
 
-    def _advanced(self, pilots: Sequence[Pilot], state: str) -> None:
+    def _advanced(self, pilots: Sequence[PilotRecord], state: str) -> None:
         for pilot in pilots:
-            pilot._state = state
+            pilot.state = state
         self.states.append((state, [pilot.uid for pilot in pilots]))
 
 
@@ -598,7 +598,7 @@ def test_pilots_are_launched(launching: Launching, tmp_path: Path) -> None:
     assert launching.states == [(states.PMGR_LAUNCHING, ['pilot.1', 'pilot.2'])]
     assert len(launching.launcher.bulks) == 1
     start = launching.launcher.starts[0]
-    assert (start.uid, start.sandbox) == ('pilot.1', Path(first._directories.pilot))
+    assert (start.uid, start.sandbox) == ('pilot.1', Path(first.directories.pilot))
     assert stat.S_IMODE(start.sandbox.stat().st_mode) == 0o700
     wanted = {'pilot': 'pilot.1', 'backup_nodes': 0, 'resource': 'local.exact', 'runtime': 5,
               'nodes': 0, 'cores': 3, 'gpus': 0, 'memory': 0, 'cleanup': True, 'output_staging': ['x'],
@@ -655,7 +655,7 @@ def test_the_submission_of_a_job_is_noted_first(far: Launching, tmp_path: Path) 
     (submissions, noted), = far.intended
     assert not far.launcher.bulks
     far.component.cancelled(pilots[2])
-    pilots[2]._state = states.CANCELED
+    pilots[2].state = states.CANCELED
     noted()
     looked_for, starts = far.launcher.bulks
     assert [(start.uid, start.earlier, start.submission) for start in looked_for] == [('pilot.2', ['a'], '')]
@@ -690,7 +690,7 @@ def test_job_of_a_cancelled_pilot(far: Launching, tmp_path: Path) -> None:
     far.put(pilot)
     far.reached[0]('')
     far.launcher.located[0][1]('/there', '')
-    pilot._state = states.CANCELED
+    pilot.state = states.CANCELED
     assert far.component.launched('pilot.1') is None
     far.component.refused('pilot.1', 'too late')
     assert far.failed == []
@@ -705,7 +705,7 @@ def test_files_come_first(launching: Launching, tmp_path: Path) -> None:
     assert [start.uid for start in launching.launcher.starts] == ['pilot.2']
     launching.later.work()
     assert [start.uid for start in launching.launcher.starts] == ['pilot.2', 'pilot.1']
-    assert Path(pilot._directories.pilot, 'b').read_text() == 'data'
+    assert Path(pilot.directories.pilot, 'b').read_text() == 'data'
     assert launching.events.about('pilot.1') == [
         *ARRIVED, *MADE, 'staging_in_start', 'staging_in_stop', 'submission_start']
 
@@ -715,7 +715,7 @@ def test_files_that_are_not_there(launching: Launching, tmp_path: Path) -> None:
     launching.put(pilot)
     launching.later.work()
     ((uid, sentence, where),) = launching.failed
-    assert (uid, where) == ('pilot.1', pilot._directories.pilot)
+    assert (uid, where) == ('pilot.1', pilot.directories.pilot)
     assert sentence.startswith('pilot.1 could not be launched: staging directive')
     assert sentence.endswith(f'{tmp_path}/client/none: No such file or directory')
     assert launching.launcher.starts == []
@@ -728,7 +728,7 @@ def test_sandboxes_are_private_whatever_the_umask(launching: Launching, tmp_path
         launching.put(pilot)
     finally:
         os.umask(before)
-    for path in (pilot._directories.session, pilot._directories.pilot):
+    for path in (pilot.directories.session, pilot.directories.pilot):
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o700
 
 
@@ -737,7 +737,7 @@ def test_sandboxes_are_private_whatever_the_umask(launching: Launching, tmp_path
 def test_sandbox_that_others_could_change(launching: Launching, tmp_path: Path, which: str, staging: list[str]) -> None:
     (tmp_path / 'client/a').touch()
     pilot = a_pilot('pilot.1', tmp_path, input_staging=staging)
-    path = Path(getattr(pilot._directories, which))
+    path = Path(getattr(pilot.directories, which))
     path.mkdir(parents=True)
     path.chmod(0o770)
     launching.put(pilot)
@@ -750,11 +750,11 @@ def test_sandbox_that_others_could_change(launching: Launching, tmp_path: Path, 
 def test_sandbox_that_others_can_read(launching: Launching, tmp_path: Path) -> None:
     """As users may want it who have results for their group."""
     pilot = a_pilot('pilot.1', tmp_path)
-    Path(pilot._directories.pilot).mkdir(parents=True, mode=0o750)
-    os.chmod(pilot._directories.pilot, 0o750)
+    Path(pilot.directories.pilot).mkdir(parents=True, mode=0o750)
+    os.chmod(pilot.directories.pilot, 0o750)
     launching.put(pilot)
     assert launching.failed == []
-    assert stat.S_IMODE(os.stat(pilot._directories.pilot).st_mode) == 0o750
+    assert stat.S_IMODE(os.stat(pilot.directories.pilot).st_mode) == 0o750
 
 
 def test_sandbox_cannot_be_made(launching: Launching, tmp_path: Path) -> None:
@@ -776,7 +776,7 @@ def test_cancelled_while_files_are_moved(launching: Launching, tmp_path: Path) -
     (tmp_path / 'client/a').touch()
     pilot = a_pilot('pilot.1', tmp_path, input_staging=['a'])
     launching.put(pilot)
-    pilot._state = states.CANCELED
+    pilot.state = states.CANCELED
     launching.later.work()
     assert (launching.launcher.starts, launching.failed) == ([], [])
     assert pilot.state == states.CANCELED

@@ -23,7 +23,7 @@ class Tasks:
     """Takes the place of a task manager: tells callbacks what the test says."""
 
     def __init__(self, count: int = 0) -> None:
-        self.tasks = [a_task(f'task.{number}') for number in range(count)]
+        self.tasks: list[Task] = [a_task(f'task.{number}').handle for number in range(count)]
         self.callbacks: list[Callable[..., None]] = []
 
     def register_callback(self, callback: Callable[..., None]) -> None:
@@ -39,7 +39,7 @@ class Tasks:
 
     def reach(self, state: str, *tasks: Task, silent: bool = False) -> None:
         for task in tasks:
-            task._state = state
+            task._record.state = state
             for callback in [] if silent else self.callbacks:
                 callback(task, state)
 
@@ -98,7 +98,7 @@ def test_tasks_of_before_do_not_count(lines: Callable[[], list[str]]) -> None:
     """A manager may be used for several sets of tasks."""
     tmgr = Tasks(3)
     old, pending, new = tmgr.tasks
-    old._state = states.DONE
+    old._record.state = states.DONE
     with shown(tmgr, 2):
         tmgr.reach(states.DONE, old, pending)
         tmgr.reach(states.FAILED, new)

@@ -9,6 +9,7 @@ import pytest
 from client_support import a_pilot, a_task
 
 from rp_api.constants import RAPTOR_MASTER
+from rp_client.core.pilot import PartitionRecord
 from rp_client.partition import Partition
 from rp_client.pilot import Pilot
 from rp_client.pilot_manager import PilotManager
@@ -29,9 +30,9 @@ PILOT = """
     remove_partition resource resource_details resource_sandbox resources rest_url rpc session session_sandbox stage_in
     stage_out state stderr stdout submit_raptors submit_tasks uid unregister_callback wait"""
 PUBLIC: dict[type, tuple[Callable[[], Any], str]] = {
-    Task: (a_task, TASK),
-    Pilot: (a_pilot, PILOT),
-    Partition: (lambda: Partition(a_pilot(), 0), PILOT + ' number'),
+    Task: (lambda: a_task().handle, TASK),
+    Pilot: (lambda: a_pilot().handle, PILOT),
+    Partition: (lambda: Partition(a_pilot().handle.pmgr, PartitionRecord(a_pilot(), 0)), PILOT + ' number'),
     Session: (lambda: Session, """
         add_resource_config as_dict attached cfg close closed dump fetch_logfiles fetch_profiles get_pilot_managers
         get_resource_config get_task_managers inject_metadata list_pilot_managers list_resources list_task_managers
@@ -58,5 +59,5 @@ def test_names_of(kind: type) -> None:
 
 
 def test_names_of_a_raptor_master() -> None:
-    master = a_task(mode=RAPTOR_MASTER)
+    master = a_task(mode=RAPTOR_MASTER).handle
     assert public(master) == sorted([*TASK.split(), 'put_object', 'rpc', 'submit_tasks', 'submit_workers'])

@@ -15,6 +15,7 @@ from rp_api.description.task import TaskDescription
 from rp_api.errors import AttributeTypeError, PilotError
 from rp_api.raptor_link import RPC
 from rp_client.common_description import listed
+from rp_client.core.task import TaskRecord
 from rp_client.raptor import KINDS, RaptorMaster, RaptorWorker, of_mode
 from rp_client.task import Task
 from rp_client.task_manager import TaskManager
@@ -36,7 +37,7 @@ class Answering(Manager):
 
 
 def a_handle(kind: type[Task], manager: Manager | None = None, uid: str = 'raptor.0000') -> Any:
-    return kind(cast(TaskManager, manager or Manager()), uid, common({'mode': c.RAPTOR_MASTER}))
+    return kind(cast(TaskManager, manager or Manager()), TaskRecord(uid, common({'mode': c.RAPTOR_MASTER})))
 
 
 def test_kinds() -> None:
@@ -47,8 +48,8 @@ def test_kinds() -> None:
 def test_access_is_known_when_the_master_is_up_and_not_shown() -> None:
     master = a_handle(RaptorMaster)
     before = master.access
-    master._learn({'raptor': ACCESS})
-    master._learn({'exit_code': 0})
+    master._record.learn({'raptor': ACCESS})
+    master._record.learn({'exit_code': 0})
     assert (before, master.access, master.exit_code) == (None, ACCESS, 0)
     assert 'hidden' not in f'{master} {master!r} {master.as_dict()}'
 
@@ -75,11 +76,11 @@ def test_question() -> None:
     master = a_handle(RaptorMaster, manager)
     with pytest.raises(RuntimeError, match='not bound to a pilot yet'):
         master.rpc('stop')
-    master._bind(a_pilot())
+    master._record.pilot = a_pilot()
     assert master.rpc('do', 1, rpc_timeout=7, fast=True) == [1, 2]
-    assert manager.calls[-1] == ([master._pilot], 'raptor.0000', {
+    assert manager.calls[-1] == ([master._record.pilot], 'raptor.0000', {
         'mode': RPC, 'raptor_id': 'raptor.0000', 'method': 'do', 'args': [1], 'kwargs': {'fast': True}}, 7)
-    master._state = states.FAILED
+    master._record.state = states.FAILED
     with pytest.raises(RuntimeError, match=r'raptor\.0000 is FAILED and answers no requests'):
         master.rpc('stop')
 

@@ -28,7 +28,7 @@ def session(tmp_path: Path) -> Path:
     directory.mkdir()
     store = Store(directory / DATABASE)
     store.set_meta([('session', directory.name)])
-    places = {uid: a_pilot(uid, tmp_path)._directories for uid in ('pilot.0000', 'pilot.0001')}
+    places = {uid: a_pilot(uid, tmp_path).directories for uid in ('pilot.0000', 'pilot.0001')}
     records = [(uid, codec.pack({'pmgr': 'pmgr.0000', 'description': {'cores': 4}, 'sandboxes': asdict(place)}))
                for uid, place in places.items()]
     store.insert_pilots('', [*records, ('pilot.0000.0000', codec.pack({WHOLE: 'pilot.0000'}))])
@@ -96,8 +96,8 @@ def test_pilots_are_reached_by_another_host(session: Path, monkeypatch: pytest.M
 
     monkeypatch.setattr(recorded, 'fetch', fetch)
     fetch_profiles(str(session), access='sftp://login/')
-    assert [(pilot._directories.here, pilot._directories.endpoint) for pilot in asked] == [(False, 'sftp://login/')] * 2
-    assert [pilot._launched for pilot in asked] == [True, False]
+    assert [(pilot.directories.here, pilot.directories.endpoint) for pilot in asked] == [(False, 'sftp://login/')] * 2
+    assert [pilot.launched for pilot in asked] == [True, False]
 
 
 def test_loggers_and_reporters_are_told(session: Path) -> None:

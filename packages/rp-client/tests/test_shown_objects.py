@@ -12,6 +12,7 @@ from test_futures import Manager
 from rp_api import states
 from rp_api.description.pilot import PilotDescription
 from rp_api.description.task import TaskDescription
+from rp_client.flow.task_store import TaskStore
 from rp_client.task_manager import TaskManager
 
 
@@ -40,7 +41,7 @@ def test_task(manager: Manager) -> None:
 
 
 def test_pilot() -> None:
-    pilot = a_pilot()
+    pilot = a_pilot().handle
     assert repr(pilot) == '<Pilot pilot.0000 NEW>'
     assert 'Pilot pilot.0000' in pilot._repr_html_()
     assert 'local.exact' in pilot._repr_html_()
@@ -65,8 +66,9 @@ def test_numbers_of_tasks_by_final_state(manager: Manager) -> None:
     manager.end(tasks[1], states.DONE)   # it was on its way
     manager.end(tasks[3], states.AGENT_EXECUTING)
     assert manager._tracker.finals == {states.DONE: 2, states.FAILED: 0, states.CANCELED: 1}
-    cast(Any, manager)._tasks = dict.fromkeys(range(5))
-    cast(Any, manager).get_sweeps = list   # it has none
+    store = TaskStore('/no/file', lambda record: pytest.fail('all have a handle'))
+    store.add([task.uid for task in tasks], [task._record for task in tasks])
+    cast(Any, manager)._tasks = store
     assert TaskManager._counts(cast(TaskManager, manager)) == '5 tasks, 2 DONE, 1 CANCELED'
     manager._tracker.forgotten([states.DONE])
     assert manager._tracker.finals[states.DONE] == 1
@@ -78,5 +80,5 @@ def test_many_corrections_at_once(manager: Manager) -> None:
 
     tasks = [manager.make(f'task.{number}') for number in range(4)]
     for state in (states.CANCELED, states.DONE, states.DONE):
-        manager._tracker.apply([Change(task, state) for task in tasks])
+        manager._tracker.apply([Change(task._record, state) for task in tasks])
     assert manager._tracker.finals == {states.DONE: 4, states.FAILED: 0, states.CANCELED: 0}

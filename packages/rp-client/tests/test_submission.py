@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from client_support import Manager
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,17 +12,16 @@ from rp_api import constants as c
 from rp_api.description.task import TaskDescription
 from rp_api.errors import DescriptionError
 from rp_api.functions import PythonTask
+from rp_client.core.task import TaskRecord
 from rp_client.flow.submission import Packing
-from rp_client.task import Task
 
 FUNCTION = PythonTask(len, ('abc',))
 
 
 def packed(packing: Packing, description: TaskDescription, uid: str = 'task.000000') -> Any:
     """What the description is taken for, or why it is refused."""
-    manager: Any = Manager()
     try:
-        found = Task(manager, uid, *packing.pack(description, uid))._sparse()
+        found = TaskRecord(uid, *packing.pack(description, uid)).sparse()
     except ValueError as error:
         return str(error)
     # a value that another one has replaced may be the default
@@ -84,8 +82,7 @@ def test_only_what_differs_is_packed_for_each() -> None:
     made = [packing.pack(TaskDescription({'executable': 'date', 'arguments': [str(number)], 'uid': f't.{number}'}), 't')
             for number in range(3)]
     assert len({id(common) for common, _ in made}) == 1
-    manager: Any = Manager()
-    assert [Task(manager, 't', common, own)._sparse() for common, own in made] == [
+    assert [TaskRecord('t', common, own).sparse() for common, own in made] == [
         {'executable': 'date', 'arguments': [str(number)]} for number in range(3)]
 
 
@@ -100,6 +97,5 @@ def test_size_is_that_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_default_replaces_what_others_have() -> None:
     packing = Packing()
     packing.pack(TaskDescription({'executable': 'a', 'ranks': 3}), 'task.1')
-    manager: Any = Manager()
-    task = Task(manager, 'task.2', *packing.pack(TaskDescription({'executable': 'a', 'ranks': 1}), 'task.2'))
-    assert task.description.ranks == 1
+    task = TaskRecord('task.2', *packing.pack(TaskDescription({'executable': 'a', 'ranks': 1}), 'task.2'))
+    assert TaskDescription(task.sparse()).ranks == 1

@@ -12,9 +12,9 @@ from client_support import Calls, Connection, a_task
 from rp_api import states
 from rp_api.coordination.contract import Mark
 from rp_api.loop.event_loop import Loop
+from rp_client.core.task import TaskRecord
 from rp_client.engine.callbacks import Dispatcher, Registry, told
 from rp_client.engine.tracker import Submission, Submissions, Tracker
-from rp_client.task import Task
 
 LONG_AGO = 0.0
 
@@ -45,7 +45,7 @@ class Site:
         registry.add(lambda *args: None, 'TASK_STATE')
         self.tracker = Tracker(states.TASK, 'TASK_STATE', registry, cast(Dispatcher, self.calls))
 
-    def submit(self, *tasks: Task) -> Submission:
+    def submit(self, *tasks: TaskRecord) -> Submission:
         submission = Submission(self.tracker, tasks)
         self.submissions.hold(submission)
         self.tracker.advance(tasks, states.TMGR_SCHEDULING_PENDING)
@@ -81,9 +81,9 @@ def test_states_are_told_after_the_return_and_not_at_once(site: Site) -> None:
     assert site.seen == []
     submission.returned = LONG_AGO
     site.timers.pass_by()
-    assert site.seen == [[task, state] for state in [*FIRST, states.TMGR_STAGING_INPUT_PENDING]]
+    assert site.seen == [[task.handle, state] for state in [*FIRST, states.TMGR_STAGING_INPUT_PENDING]]
     site.tracker.advance([task], states.TMGR_STAGING_INPUT)
-    assert site.seen[-1] == [task, states.TMGR_STAGING_INPUT]
+    assert site.seen[-1] == [task.handle, states.TMGR_STAGING_INPUT]
     assert site.timers.waiting == []
 
 
@@ -92,12 +92,12 @@ def test_other_tasks_do_not_wait(site: Site) -> None:
     old, one, two = a_task('old'), a_task('one'), a_task('two')
     first, second = site.submit(one), site.submit(two)
     site.tracker.advance([old, one, two], states.TMGR_STAGING_INPUT_PENDING)
-    assert {task for task, _ in site.seen} == {old}
+    assert {task for task, _ in site.seen} == {old.handle}
     for submission, task in ((second, two), (first, one)):
         submission.returned = LONG_AGO
         del site.calls.made[:]
         site.timers.pass_by()
-        assert site.seen == [[task, state] for state in [*FIRST, states.TMGR_STAGING_INPUT_PENDING]]
+        assert site.seen == [[task.handle, state] for state in [*FIRST, states.TMGR_STAGING_INPUT_PENDING]]
 
 
 def test_bulks_stay_bulks(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,8 @@ def test_bulks_stay_bulks(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     tasks = [a_task(uid) for uid in 'abc']
     site.submit(*tasks).returned = LONG_AGO
     site.timers.pass_by()
-    assert site.seen == [[tasks], [tasks]]
+    handles = [task.handle for task in tasks]
+    assert site.seen == [[handles], [handles]]
 
 
 def test_states_that_wait_are_not_acknowledged(site: Site) -> None:
@@ -129,7 +130,7 @@ def test_a_session_that_ends_tells_what_waits(site: Site) -> None:
     task = a_task('a')
     submission = site.submit(task)
     site.submissions.announce_all()
-    assert site.seen == [[task, state] for state in FIRST]
+    assert site.seen == [[task.handle, state] for state in FIRST]
     site.timers.pass_by()
     site.submissions.returns(submission)
     assert (len(site.seen), site.timers.waiting) == (2, [])
@@ -153,8 +154,8 @@ def test_what_else_happens_makes_the_loop_look(site: Site) -> None:
     assert site.seen == []
     first.returned = LONG_AGO
     second = site.submit(two)
-    assert site.seen == [[one, state] for state in FIRST]
+    assert site.seen == [[one.handle, state] for state in FIRST]
     second.returned = LONG_AGO
     site.submissions.look()
-    assert [task for task, _ in site.seen[2:]] == [two, two]
+    assert [task for task, _ in site.seen[2:]] == [two.handle] * 2
     assert len(site.timers.waiting) == 1

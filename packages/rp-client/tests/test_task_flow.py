@@ -21,19 +21,19 @@ from rp_client.cache.claims import Claims
 from rp_client.cache.store import ResultStore
 from rp_client.cache.tasks import TaskCache
 from rp_client.completion.task_future import TaskFuture
+from rp_client.core.pilot import PilotRecord
+from rp_client.core.sweep import ChunkRecord
+from rp_client.core.task import TaskRecord
 from rp_client.engine.callbacks import Registry, told
 from rp_client.engine.tracker import Change, Tracker
 from rp_client.flow.no_pilot import PilotWatch
 from rp_client.flow.task_flow import TaskFlow
-from rp_client.pilot import Pilot
 from rp_client.scheduler.backfilling import Backfilling
 from rp_client.scheduler.base import TaskScheduler
 from rp_client.scheduler.component import TaskScheduling
 from rp_client.scheduler.round_robin import RoundRobin
 from rp_client.stager.input import TaskStagingInput
 from rp_client.stager.output import TaskStagingOutput
-from rp_client.sweep import ChunkTask
-from rp_client.task import Task
 
 SENT = states.AGENT_STAGING_INPUT_PENDING
 LEFT = states.TMGR_STAGING_OUTPUT_PENDING
@@ -49,7 +49,7 @@ class Site:
         self.connection = self.engine.connection
         self.later = Later()
         self.events = Events()
-        self.tasks: dict[str, Task] = {}
+        self.tasks: dict[str, TaskRecord] = {}
         self.waiting: list[int] = []
         self.lookups = Later()
         registry = Registry({TASK_STATE: told('task')})
@@ -66,53 +66,53 @@ class Site:
             TaskCache(str(base), str(base), self.lookups,   # type: ignore[arg-type]
                       lambda: ResultStore(base / 'cache'), tuple, self.claims),
             PilotWatch('tmgr.0000', self.engine.loop, self.board, scheduling,   # type: ignore[arg-type]
-                       lambda uid: self.tasks[uid]._pilot is None, 60.0))
+                       lambda uid: self.tasks[uid].pilot is None, 60.0))
 
     def claims(self) -> Claims:
         if not self._claims:
             self._claims.append(self.opened.enter_context(closing(Claims(self.base))))
         return self._claims[0]
 
-    def pilot(self, uid: str = 'pilot.0000', state: str = states.PMGR_ACTIVE, *, add: bool = True) -> Pilot:
+    def pilot(self, uid: str = 'pilot.0000', state: str = states.PMGR_ACTIVE, *, add: bool = True) -> PilotRecord:
         """A pilot in that state, which tasks can be bound to."""
         pilot = a_pilot(uid, self.base)
-        pilot._state = state
+        pilot.state = state
         if add:
             self.flow.add_pilots([pilot])
         return pilot
 
-    def sized(self, uid: str, cores: int, state: str = states.PMGR_ACTIVE) -> Pilot:
+    def sized(self, uid: str, cores: int, state: str = states.PMGR_ACTIVE) -> PilotRecord:
         """A pilot of one node with so many cores."""
         pilot = self.pilot(uid, state, add=False)
         devices = [{'index': index, 'occupation': 0.0} for index in range(cores)]
-        pilot._learn({'resource_details': {'node_list': [{'cores': devices, 'gpus': [], 'mem': 0, 'lfs': 0}]}})
+        pilot.learn({'resource_details': {'node_list': [{'cores': devices, 'gpus': [], 'mem': 0, 'lfs': 0}]}})
         self.flow.add_pilots([pilot])
         return pilot
 
-    def make(self, *uids: str, **description: Any) -> list[Task]:
+    def make(self, *uids: str, **description: Any) -> list[TaskRecord]:
         tasks = [a_task(uid, Manager(), **description) for uid in uids]
         self.tasks.update((task.uid, task) for task in tasks)
         return tasks
 
-    def submit(self, *uids: str, **description: Any) -> list[Task]:
+    def submit(self, *uids: str, **description: Any) -> list[TaskRecord]:
         """Tasks that are as far as they get without their files being moved."""
         tasks = self.make(*uids, **description)
         self.flow.submit(tasks, Future())
         self.engine.loop.turn()
         return tasks
 
-    def submit_many(self, count: int) -> list[Task]:
+    def submit_many(self, count: int) -> list[TaskRecord]:
         return self.submit(*(f'task.{number:06d}' for number in range(count)))
 
-    def report(self, task: Task, state: str, **info: Any) -> None:
+    def report(self, task: TaskRecord, state: str, **info: Any) -> None:
         """Have the agent say something about a task."""
         self.flow.update([Change(task, state, info or None)])
 
-    def end(self, pilot: Pilot, state: str = states.FAILED, reason: str = 'it was hit by a truck',
+    def end(self, pilot: PilotRecord, state: str = states.FAILED, reason: str = 'it was hit by a truck',
             dead_end: str | None = None) -> None:
         """End a pilot as its manager does."""
-        pilot._state = state
-        pilot._learn({'exception': reason, 'exception_detail': 'see there'} if state == states.FAILED
+        pilot.state = state
+        pilot.learn({'exception': reason, 'exception_detail': 'see there'} if state == states.FAILED
                      else {'reason': reason})
         self.flow.pilot_ended(pilot, list(self.tasks.values()), dead_end=dead_end)
 
@@ -135,7 +135,7 @@ class Site:
         for args in calls:
             callback(*args)
 
-    def _told(self, task: Task, state: str) -> None:
+    def _told(self, task: TaskRecord, state: str) -> None:
         self.states.setdefault(task.uid, []).append(state)
 
 
@@ -152,7 +152,7 @@ def late(tmp_path: Path) -> Site:
     return Site(tmp_path, Backfilling())
 
 
-def are(tasks: Iterable[Task]) -> list[str]:
+def are(tasks: Iterable[TaskRecord]) -> list[str]:
     return [task.state for task in tasks]
 
 
@@ -162,10 +162,10 @@ def test_way_of_a_task(site: Site) -> None:
     site.pilot()
     (task,) = site.submit('task.1', arguments=['a'])
     assert site.connection.tasks == [('pilot.0000', [('task.1', {'executable': '/bin/true', 'arguments': ['a']})])]
-    assert (task.state, task.pilot) == (SENT, 'pilot.0000')
+    assert (task.state, task.handle.pilot) == (SENT, 'pilot.0000')
     site.report(task, states.AGENT_EXECUTING)
     site.report(task, LEFT, target_state=states.DONE, exit_code=0, stdout='out')
-    assert (task.state, task.exit_code, task.stdout) == (states.DONE, 0, 'out')
+    assert (task.state, task.handle.exit_code, task.handle.stdout) == (states.DONE, 0, 'out')
     assert site.states['task.1'] == [row.name for row in states.TASK_STATES][1:-2]
     assert site.updates() == [('task.1', states.DONE, None)]
 
@@ -186,7 +186,7 @@ def test_task_of_which_the_agent_has_the_last_word(site: Site) -> None:
     site.pilot()
     (task,) = site.submit('task.1')
     site.report(task, states.DONE, exit_code=0, stdout='out')
-    assert (task.state, task.exit_code, task.stdout) == (states.DONE, 0, 'out')
+    assert (task.state, task.handle.exit_code, task.handle.stdout) == (states.DONE, 0, 'out')
     assert site.states['task.1'] == [row.name for row in states.TASK_STATES][1:-2]
     assert site.updates() == []
     assert [state for event, uid, state, _ in site.events.rows if uid == 'task.1'][-2:] == [
@@ -198,7 +198,7 @@ def test_task_that_does_not_succeed(site: Site, state: str) -> None:
     site.pilot()
     (task,) = site.submit('task.1')
     site.report(task, LEFT, target_state=state, exit_code=3, exception='why')
-    assert (task.state, task.exit_code, task.exception) == (state, 3, 'why')
+    assert (task.state, task.handle.exit_code, task.handle.exception) == (state, 3, 'why')
     assert site.states['task.1'][-2:] == [states.TMGR_STAGING_OUTPUT, state]
 
 
@@ -207,7 +207,7 @@ def test_task_that_fails_before_it_runs(site: Site) -> None:
     site.pilot()
     (task,) = site.submit('task.1')
     site.report(task, states.FAILED, reached=states.AGENT_SCHEDULING, exception='too large')
-    assert (task.state, task.exception) == (states.FAILED, 'too large')
+    assert (task.state, task.handle.exception) == (states.FAILED, 'too large')
     assert site.states['task.1'][-2:] == [states.AGENT_SCHEDULING, states.FAILED]
     assert site.updates() == []
 
@@ -230,7 +230,7 @@ def test_input_that_is_not_there(site: Site) -> None:
     site.pilot()
     (task,) = site.submit('task.1', input_staging='in')
     site.later.work()
-    assert (task.state, task.exception_detail, site.sent()) == (states.FAILED, 'input staging failed', [])
+    assert (task.state, task.handle.exception_detail, site.sent()) == (states.FAILED, 'input staging failed', [])
     assert [(uid, state) for uid, state, _ in site.updates()] == [('task.1', states.FAILED)]
 
 
@@ -240,10 +240,11 @@ def test_result_that_is_not_there(site: Site) -> None:
     (task,) = site.submit('task.1', output_staging='none')
     site.report(task, LEFT, target_state=states.DONE, exit_code=0)
     site.later.work()
-    assert (task.state, task.exit_code, task.exception_detail) == (states.FAILED, 0, 'output staging failed')
+    assert (task.state, task.handle.exit_code, task.handle.exception_detail) == (
+        states.FAILED, 0, 'output staging failed')
     (update,) = site.updates()
     assert update.info is not None
-    assert (update.info['exit_code'], update.info['exception']) == (0, task.exception)
+    assert (update.info['exit_code'], update.info['exception']) == (0, task.handle.exception)
 
 
 def test_nothing_is_told_twice(site: Site) -> None:
@@ -347,11 +348,11 @@ def test_tasks_of_a_removed_pilot_that_waits_run_on_another(site: Site) -> None:
     assert site.connection.commands == []
     site.report(tasks[0], states.AGENT_SCHEDULING, returned='pilot.0000')
     site.engine.loop.turn()
-    assert [task.pilot for task in tasks] == [None, 'pilot.0000']
+    assert [task.handle.pilot for task in tasks] == [None, 'pilot.0000']
     site.pilot('pilot.0001')
-    assert [task.pilot for task in tasks] == ['pilot.0001', 'pilot.0000']
+    assert [task.handle.pilot for task in tasks] == ['pilot.0001', 'pilot.0000']
     site.flow.add_pilots([pilot])
-    assert {task.pilot for task in site.submit('task.4', 'task.5')} == {'pilot.0000', 'pilot.0001'}
+    assert {task.handle.pilot for task in site.submit('task.4', 'task.5')} == {'pilot.0000', 'pilot.0001'}
     assert len(site.sent()) == 5
 
 
@@ -364,7 +365,7 @@ def test_a_drained_pilot_that_waits_has_nothing_to_finish(site: Site) -> None:
     assert drained.done()
 
 
-def _waits(site: Site, task: Task) -> str:
+def _waits(site: Site, task: TaskRecord) -> str:
     """The error that ends a wait for a task; empty if it goes on."""
     try:
         assert not site.board.wait([task], None, 0)
@@ -378,7 +379,7 @@ def test_waits_without_a_pilot_end(site: Site, caplog: pytest.LogCaptureFixture)
     (bound,) = site.submit('task.1')
     site.end(pilot, states.DONE, 'its runtime is over')
     tasks = site.submit(*(f'task.{number}' for number in range(2, 7)))
-    future = TaskFuture(tasks[0], lambda *_: None)
+    future = TaskFuture(tasks[0].handle, lambda *_: None)
     site.board.listen(tasks[0], future)
     site.engine.loop.wait(59)
     said = ('task.2, task.3, task.4 and 2 others wait for a pilot: tmgr.0000 has none any more, pilot.0000 is DONE: '
@@ -413,7 +414,7 @@ def test_cancel_of_what_was_just_submitted(site: Site) -> None:
     tasks = site.make('task.1', 'task.2')
     site.flow.submit(tasks, Future())
     site.flow.cancel(tasks[:1])
-    assert (tasks[0].state, tasks[0].exception) == (states.CANCELED, 'cancelled before it was sent to a pilot')
+    assert (tasks[0].state, tasks[0].handle.exception) == (states.CANCELED, 'cancelled before it was sent to a pilot')
     site.engine.loop.turn()
     assert site.sent() == [('pilot.0000', ['task.2'])]
     assert site.connection.commands == []
@@ -459,7 +460,7 @@ def test_cancel_while_files_are_moved(site: Site) -> None:
     site.pilot()
     (task,) = site.submit('task.1', input_staging='in')
     site.flow.cancel([task])
-    assert (task.state, task.exception) == (states.CANCELED, 'cancelled while its input was staged')
+    assert (task.state, task.handle.exception) == (states.CANCELED, 'cancelled while its input was staged')
     site.later.work()
     assert (task.state, site.sent(), site.connection.commands) == (states.CANCELED, [], [])
 
@@ -504,11 +505,11 @@ def test_end_of_a_pilot(site: Site, pilot_state: str, task_state: str) -> None:
     site.end(pilot, pilot_state)
     assert are(mine) == [task_state, states.TMGR_STAGING_OUTPUT, task_state]
     assert set(are(theirs)) == {SENT}
-    assert mine[0].exception == 'pilot.0000 ended before the task did: it was hit by a truck'
-    assert mine[0].exception_detail == ('see there' if pilot_state == states.FAILED else None)
+    assert mine[0].handle.exception == 'pilot.0000 ended before the task did: it was hit by a truck'
+    assert mine[0].handle.exception_detail == ('see there' if pilot_state == states.FAILED else None)
     assert {(uid, state) for uid, state, _ in site.updates()} == {('task.1', task_state), ('task.5', task_state)}
     (late,) = site.submit('task.6')
-    assert late._pilot is other
+    assert late.pilot is other
 
 
 def test_end_of_a_pilot_whose_tasks_could_not_be_sent(site: Site) -> None:
@@ -517,13 +518,13 @@ def test_end_of_a_pilot_whose_tasks_could_not_be_sent(site: Site) -> None:
     tasks = site.submit_many(3)
     site.end(pilot)
     site.engine.have_room()
-    assert {task.pilot for task in tasks} == {None}   # they wait for another one
+    assert {task.handle.pilot for task in tasks} == {None}   # they wait for another one
     assert site.sent() == []
     other = site.pilot('pilot.1')
     site.engine.loop.turn()
     site.engine.have_room()
     assert site.sent() == [(other.uid, [task.uid for task in tasks])]
-    assert {task.attempts for task in tasks} == {1}
+    assert {task.handle.attempts for task in tasks} == {1}
 
 
 @pytest.mark.parametrize('exists', [True, False])
@@ -536,7 +537,7 @@ def test_end_of_a_pilot_while_files_are_moved(site: Site, exists: bool) -> None:
     site.end(pilot, states.CANCELED)
     site.later.work()
     assert task.state == states.CANCELED
-    assert 'hit by a truck' in str(task.exception)
+    assert 'hit by a truck' in str(task.handle.exception)
     assert site.sent() == []
     assert site.states['task.1'].count(states.CANCELED) == 1
 
@@ -544,9 +545,9 @@ def test_end_of_a_pilot_while_files_are_moved(site: Site, exists: bool) -> None:
 def test_end_of_a_pilot_that_said_nothing(site: Site) -> None:
     pilot = site.pilot()
     (task,) = site.submit('task.1')
-    pilot._state = states.DONE
+    pilot.state = states.DONE
     site.flow.pilot_ended(pilot, [task], dead_end=None)
-    assert task.exception == 'pilot.0000 ended before the task did: pilot.0000 is DONE'
+    assert task.handle.exception == 'pilot.0000 ended before the task did: pilot.0000 is DONE'
 
 
 def test_waiting_tasks_wait_for_the_next_pilot(site: Site) -> None:
@@ -554,7 +555,7 @@ def test_waiting_tasks_wait_for_the_next_pilot(site: Site) -> None:
     (task,) = site.submit('task.1')
     assert task.state == states.TMGR_SCHEDULING
     site.pilot('pilot.1')
-    assert (task.state, task.pilot) == (SENT, 'pilot.1')
+    assert (task.state, task.handle.pilot) == (SENT, 'pilot.1')
 
 
 def test_tasks_for_a_pilot_that_has_ended(site: Site) -> None:
@@ -565,7 +566,7 @@ def test_tasks_for_a_pilot_that_has_ended(site: Site) -> None:
     (after,) = site.submit('task.3', pilot=pilot.uid)
     assert are([before, other, after]) == [states.FAILED, states.TMGR_SCHEDULING, states.FAILED]
     for task in (before, after):
-        assert task.exception == 'pilot.0000, which the task requests, has ended: it was hit by a truck'
+        assert task.handle.exception == 'pilot.0000, which the task requests, has ended: it was hit by a truck'
     assert site.waiting[-1] == 1
 
 
@@ -574,7 +575,8 @@ def test_dead_end(site: Site) -> None:
     (waiting,) = site.submit('task.1', pilot='pilot.9')
     site.end(site.pilot(), dead_end='no pilot is left')
     (late,) = site.submit('task.2')
-    assert [(task.state, task.exception) for task in (waiting, late)] == [(states.FAILED, 'no pilot is left')] * 2
+    assert [(task.state, task.handle.exception) for task in (waiting, late)] == [
+        (states.FAILED, 'no pilot is left')] * 2
     site.flow.add_pilots([])
     (later,) = site.submit('task.3')
     assert later.state == states.FAILED
@@ -586,7 +588,7 @@ def test_dead_end(site: Site) -> None:
 def test_task_bound_to_a_pilot_that_has_just_ended(site: Site) -> None:
     site.pilot('pilot.1', states.FAILED)
     (task,) = site.submit('task.1')
-    assert (task.pilot, task.state in states.FINAL, task.attempts) == (None, False, 0)
+    assert (task.handle.pilot, task.state in states.FINAL, task.handle.attempts) == (None, False, 0)
     assert site.sent() == []
 
 
@@ -603,7 +605,7 @@ def test_end_of_all_tasks(site: Site) -> None:
     site.flow.end_all(tasks, 'the session was closed')
     site.later.work()
     assert are(tasks) == [states.DONE] + [states.CANCELED] * 3
-    assert [task.exception for task in tasks] == [None] + ['the session was closed'] * 3
+    assert [task.handle.exception for task in tasks] == [None] + ['the session was closed'] * 3
     assert site.sent() == [('pilot.0000', ['task.1', 'task.2'])]
 
 
@@ -622,7 +624,7 @@ def test_close(site: Site) -> None:
 
 # what the coordinator is asked to keep
 
-def submitted(site: Site, *uids: str, **description: Any) -> tuple[list[Task], Future[None]]:
+def submitted(site: Site, *uids: str, **description: Any) -> tuple[list[TaskRecord], Future[None]]:
     """Tasks, and what tells whether the coordinator has accepted them."""
     tasks, accepted = site.make(*uids, **description), Future[None]()
     site.flow.submit(tasks, accepted)
@@ -633,26 +635,26 @@ def submitted(site: Site, *uids: str, **description: Any) -> tuple[list[Task], F
 def test_tasks_without_a_pilot_are_kept_and_bound_later(site: Site) -> None:
     tasks = site.submit('task.1', 'task.2')
     assert site.connection.kept == ['task.1', 'task.2']
-    assert (site.sent(), [task.attempts for task in tasks]) == ([], [0, 0])
+    assert (site.sent(), [task.handle.attempts for task in tasks]) == ([], [0, 0])
     site.pilot()
     assert site.sent() == [('pilot.0000', ['task.1', 'task.2'])]
     assert len(site.connection.tasks) == 1
-    assert [task.attempts for task in tasks] == [1, 1]
+    assert [task.handle.attempts for task in tasks] == [1, 1]
 
 
 def test_tasks_that_are_bound_at_once_are_not_kept(site: Site) -> None:
     site.pilot()
     (task,) = site.submit('task.1')
-    assert (site.connection.kept, len(site.connection.tasks), task.attempts) == ([], 1, 1)
+    assert (site.connection.kept, len(site.connection.tasks), task.handle.attempts) == ([], 1, 1)
 
 
 def test_task_is_kept_while_its_files_are_moved(site: Site) -> None:
     (site.base / 'client/in').touch()
     site.pilot()
     (task,) = site.submit('task.1', input_staging='in')
-    assert (site.connection.kept, site.sent(), task.attempts) == (['task.1'], [], 0)
+    assert (site.connection.kept, site.sent(), task.handle.attempts) == (['task.1'], [], 0)
     site.later.work()
-    assert (site.sent(), task.attempts) == ([('pilot.0000', ['task.1'])], 1)
+    assert (site.sent(), task.handle.attempts) == ([('pilot.0000', ['task.1'])], 1)
 
 
 def test_task_that_is_bound_before_there_was_room(site: Site) -> None:
@@ -710,7 +712,7 @@ def test_submission_of_which_nothing_is_left(site: Site, what: str) -> None:
 
 # pilots that are drained
 
-def drain(site: Site, pilot: Pilot) -> Future[None]:
+def drain(site: Site, pilot: PilotRecord) -> Future[None]:
     drained: Future[None] = Future()
     site.flow.drain_pilots([pilot], list(site.tasks.values()), drained)
     site.engine.loop.turn()
@@ -735,8 +737,9 @@ def test_a_drained_pilot_keeps_what_has_started(tmp_path: Path, scheduler: type[
     site.engine.loop.turn()
     assert [uid for pilot, uids in site.sent() for uid in uids if pilot == 'pilot.2'] == ['task.2', 'task.3']
     site.report(first, states.AGENT_SCHEDULING, returned='pilot.1')   # again
-    assert (first.pilot, first.attempts, running.pilot, own.pilot) == ('pilot.2', 1, 'pilot.1', 'pilot.1')
-    assert (call.pilot, master.pilot, user.pilot) == ('pilot.1', 'pilot.1', 'pilot.1')
+    assert (first.handle.pilot, first.handle.attempts) == ('pilot.2', 1)
+    assert (running.handle.pilot, own.handle.pilot) == ('pilot.1', 'pilot.1')
+    assert (call.handle.pilot, master.handle.pilot, user.handle.pilot) == ('pilot.1', 'pilot.1', 'pilot.1')
     for task in (running, own, user):
         site.report(task, LEFT, target_state=states.DONE)
     assert not drained.done()
@@ -744,7 +747,7 @@ def test_a_drained_pilot_keeps_what_has_started(tmp_path: Path, scheduler: type[
     assert drained.done(), 'the master may go on'
     assert master.state not in states.FINAL
     (later,) = site.submit('task.7')
-    assert later.pilot == 'pilot.2'
+    assert later.handle.pilot == 'pilot.2'
 
 
 def test_a_drained_pilot_does_not_get_what_was_not_sent(site: Site) -> None:
@@ -760,7 +763,7 @@ def test_a_drained_pilot_does_not_get_what_was_not_sent(site: Site) -> None:
     site.later.work()
     site.engine.loop.turn()
     site.later.work()
-    assert [unsent.pilot, own.pilot, staging.pilot] == ['pilot.2', 'pilot.1', 'pilot.2']
+    assert [each.handle.pilot for each in (unsent, own, staging)] == ['pilot.2', 'pilot.1', 'pilot.2']
     assert site.sent() == [('pilot.1', ['task.2']), ('pilot.2', ['task.1']), ('pilot.2', ['task.3'])]
     assert site.connection.commands == []
     site.report(own, LEFT, target_state=states.FAILED)
@@ -771,13 +774,13 @@ def test_tasks_that_wait_for_room_on_a_drained_pilot_alone_go_there(late: Site) 
     pilot = late.sized('pilot.1', 1)
     other = late.sized('pilot.2', 1)
     tasks = late.submit('task.1', 'task.2', pilot='pilot.1')
-    assert [task.pilot for task in tasks] == ['pilot.1', None]
+    assert [task.handle.pilot for task in tasks] == ['pilot.1', None]
     drained = drain(late, pilot)
-    assert [task.pilot for task in tasks] == ['pilot.1', 'pilot.1']
+    assert [task.handle.pilot for task in tasks] == ['pilot.1', 'pilot.1']
     for task in tasks:
         late.report(task, LEFT, target_state=states.DONE)
     assert drained.done()
-    assert late.submit('task.3')[0]._pilot is other
+    assert late.submit('task.3')[0].pilot is other
 
 
 def test_end_of_a_pilot_that_is_drained(site: Site) -> None:
@@ -790,11 +793,11 @@ def test_end_of_a_pilot_that_is_drained(site: Site) -> None:
     site.report(cancelled, states.AGENT_SCHEDULING, returned='pilot.1')
     assert cancelled.state == states.CANCELED
     site.pilot('pilot.2')
-    pilot._learn({'kept': ['task.1']})
+    pilot.learn({'kept': ['task.1']})
     site.end(pilot)
     site.engine.loop.turn()
     assert drained.done()
-    assert (running.state, waiting.pilot) == (states.FAILED, 'pilot.2')
+    assert (running.state, waiting.handle.pilot) == (states.FAILED, 'pilot.2')
 
 
 def test_tasks_that_were_returned_when_the_application_left(site: Site) -> None:
@@ -803,7 +806,7 @@ def test_tasks_that_were_returned_when_the_application_left(site: Site) -> None:
     tasks = site.make('task.1', 'task.2')
     for task, info in zip(tasks, ({'returned': 'pilot.1'}, None), strict=True):
         known = KnownTask(task.uid, 'tmgr.0000', 'pilot.1', 1, {}, states.AGENT_SCHEDULING, info, states.NEW)
-        task._restore(known, pilot)
+        task.restore(known, pilot)
         site.flow.restore(task, known)
     site.pilot('pilot.2')
     site.flow.resume()
@@ -822,10 +825,10 @@ def test_restartable_tasks_go_to_another_pilot(site: Site) -> None:
     for task in tasks:
         site.report(task, states.AGENT_EXECUTING)
     site.end(first)
-    assert [task.pilot for task in tasks] == [None, 'pilot.2', None]
+    assert [task.handle.pilot for task in tasks] == [None, 'pilot.2', None]
     site.engine.loop.turn()
     assert site.sent()[-1] == ('pilot.2', ['task.1', 'task.3'])
-    assert [(task.pilot, task.attempts, task.state) for task in tasks] == [
+    assert [(task.handle.pilot, task.handle.attempts, task.state) for task in tasks] == [
         ('pilot.2', 2, states.AGENT_EXECUTING), ('pilot.2', 1, states.AGENT_EXECUTING),
         ('pilot.2', 2, states.AGENT_EXECUTING)]
     site.report(tasks[0], states.AGENT_SCHEDULING)
@@ -839,11 +842,11 @@ def test_restartable_task_has_its_last_attempt(site: Site) -> None:
     for attempt in range(1, RESTARTS + 1):
         assert task.state not in states.FINAL
         pilot = site.pilot(f'pilot.{attempt}')
-        assert (task.pilot, task.attempts) == (pilot.uid, attempt)
+        assert (task.handle.pilot, task.handle.attempts) == (pilot.uid, attempt)
         site.end(pilot)
         site.engine.loop.turn()
-    assert (task.state, task.attempts) == (states.FAILED, RESTARTS)
-    assert 'hit by a truck' in str(task.exception)
+    assert (task.state, task.handle.attempts) == (states.FAILED, RESTARTS)
+    assert 'hit by a truck' in str(task.handle.exception)
 
 
 @pytest.mark.parametrize('state', [states.CANCELED, states.DONE])
@@ -854,7 +857,8 @@ def test_restartable_task_of_a_pilot_that_did_not_fail(site: Site, state: str) -
     (task,) = site.submit('task.1', restartable=True)
     site.end(pilot, state)
     site.engine.loop.turn()
-    assert (task.state, task.pilot) == ((states.CANCELED, pilot.uid) if state == states.CANCELED else (SENT, 'pilot.1'))
+    assert (task.state, task.handle.pilot) == (
+        (states.CANCELED, pilot.uid) if state == states.CANCELED else (SENT, 'pilot.1'))
 
 
 @pytest.mark.parametrize('description', [{'restartable': True}, {'retries': 1}, {}])
@@ -870,10 +874,10 @@ def test_tasks_that_an_agent_returns_run_elsewhere(site: Site, description: dict
         site.report(waiting, states.AGENT_SCHEDULING, returned='pilot.1')
         site.engine.loop.turn()
     assert site.sent()[1:] == [('pilot.2', ['task.1']), ('pilot.2', ['task.2'])]
-    assert [(task.pilot, task.attempts, task.losses) for task in (lost, waiting)] == [
+    assert [(task.handle.pilot, task.handle.attempts, task.handle.losses) for task in (lost, waiting)] == [
         ('pilot.2', 2, 1), ('pilot.2', 1, 0)]
     assert site.connection.commands == [('pilot.2', {'cmd': 'history', 'tasks': {'task.1': [entry]}})]
-    assert site.submit('task.3')[0].pilot == 'pilot.2'   # none goes to a pilot that ends
+    assert site.submit('task.3')[0].handle.pilot == 'pilot.2'   # none goes to a pilot that ends
 
 
 def test_losses_do_not_count_for_retries(site: Site) -> None:
@@ -881,12 +885,12 @@ def test_losses_do_not_count_for_retries(site: Site) -> None:
     (task,) = site.submit('task.1', retries=1)
     for number in range(2 * RESTARTS):
         pilot = site.pilot(f'pilot.{number}')
-        assert (task.pilot, task.attempts, task.losses) == (pilot.uid, number + 1, number)
-        pilot._learn({'announced': True})
+        assert (task.handle.pilot, task.handle.attempts, task.handle.losses) == (pilot.uid, number + 1, number)
+        pilot.learn({'announced': True})
         site.end(pilot)
         site.engine.loop.turn()
-    assert {entry['lost'] for entry in task.history} == {'end'}
-    assert (task.pilot, site.flow.end_of_pilot(pilot.uid)) == (None, 'it was hit by a truck')
+    assert {entry['lost'] for entry in task.handle.history} == {'end'}
+    assert (task.handle.pilot, site.flow.end_of_pilot(pilot.uid)) == (None, 'it was hit by a truck')
     kept = site.updates()[-1]
     assert kept.info is not None
     assert (kept.uid, kept.state, len(kept.info['history'])) == ('task.1', states.AGENT_EXECUTING, 2 * RESTARTS)
@@ -898,8 +902,8 @@ def test_suspect_is_named(site: Site) -> None:
         pilot = site.pilot(f'pilot.{number}')
         site.end(pilot)
         site.engine.loop.turn()
-    assert (task.state, task.losses, task.error.kind) == (states.FAILED, RESTARTS, 'pilot')   # type: ignore[union-attr]
-    assert 'task.1 is suspected of causing the loss of its nodes or agents' in str(task.exception)
+    assert (task.state, task.handle.losses, task.handle.error.kind) == (states.FAILED, RESTARTS, 'pilot')
+    assert 'task.1 is suspected of causing the loss of its nodes or agents' in str(task.handle.exception)
 
 
 @pytest.mark.parametrize('state', [states.FAILED, states.CANCELED])
@@ -907,14 +911,15 @@ def test_a_job_that_never_ran_costs_nothing(site: Site, state: str) -> None:
     """The batch system has refused or cancelled it; if a user cancels the pilot, its tasks end with it."""
     pilot, _ = site.pilot('pilot.1', states.PMGR_ACTIVE_PENDING), site.pilot('pilot.2')
     (task,) = site.submit('task.1')
-    assert task.pilot == 'pilot.1'
-    pilot._learn({'reached': states.PMGR_LAUNCHING})
+    assert task.handle.pilot == 'pilot.1'
+    pilot.learn({'reached': states.PMGR_LAUNCHING})
     site.end(pilot, state)
     site.engine.loop.turn()
     if state == states.CANCELED:
         assert task.state == states.CANCELED
     else:
-        assert (task.pilot, task.attempts, task.losses, task.history) == ('pilot.2', 1, 0, [])
+        assert (task.handle.pilot, task.handle.attempts) == ('pilot.2', 1)
+        assert (task.handle.losses, task.handle.history) == (0, [])
 
 
 def test_restartable_task_that_has_run_is_not_restarted(site: Site) -> None:
@@ -923,7 +928,7 @@ def test_restartable_task_that_has_run_is_not_restarted(site: Site) -> None:
     (task,) = site.submit('task.1', restartable=True, output_staging='none')
     site.report(task, LEFT, target_state=states.DONE)
     site.end(pilot)
-    assert (task.state, task.pilot) == (states.TMGR_STAGING_OUTPUT, 'pilot.0000')
+    assert (task.state, task.handle.pilot) == (states.TMGR_STAGING_OUTPUT, 'pilot.0000')
 
 
 def test_restartable_task_is_staged_for_the_new_pilot(site: Site) -> None:
@@ -935,17 +940,17 @@ def test_restartable_task_is_staged_for_the_new_pilot(site: Site) -> None:
     site.pilot('pilot.2')
     site.later.work()
     site.engine.loop.turn()
-    assert (task.pilot, site.sent()) == ('pilot.2', [])
+    assert (task.handle.pilot, site.sent()) == ('pilot.2', [])
     site.later.work()
     assert site.sent() == [('pilot.2', ['task.1'])]
-    assert (task.attempts, len(site.connection.kept)) == (1, 1)
+    assert (task.handle.attempts, len(site.connection.kept)) == (1, 1)
 
 
 def test_restartable_task_bound_to_a_pilot_that_has_just_failed(site: Site) -> None:
     """The news of its end is on its way; nobody runs in circles meanwhile."""
     failed = site.pilot('pilot.1', states.FAILED)
     (task,) = site.submit('task.1', restartable=True)
-    assert task._pilot is None
+    assert task.pilot is None
     site.end(failed)
     site.pilot('pilot.2')
     assert site.sent() == [('pilot.2', ['task.1'])]
@@ -965,13 +970,13 @@ def test_restartable_task_that_waits_is_cancelled(site: Site) -> None:
 
 # tasks of a session that was taken over
 
-def restored(site: Site, uid: str, state: str, pilot: Pilot | None = None, info: dict[str, Any] | None = None,
-             **description: Any) -> Task:
+def restored(site: Site, uid: str, state: str, pilot: PilotRecord | None = None, info: dict[str, Any] | None = None,
+             **description: Any) -> TaskRecord:
     """A task as the coordinator knows it."""
     (task,) = site.make(uid, **description)
-    known = KnownTask(uid, 'tmgr.0000', pilot.uid if pilot else '', 1 if pilot else 0, task._sparse(), state, info,
+    known = KnownTask(uid, 'tmgr.0000', pilot.uid if pilot else '', 1 if pilot else 0, task.sparse(), state, info,
                       states.NEW)
-    task._restore(known, pilot)
+    task.restore(known, pilot)
     site.flow.restore(task, known)
     return task
 
@@ -994,7 +999,8 @@ def test_restored_tasks_go_on(site: Site) -> None:
         SENT, states.AGENT_EXECUTING, states.DONE, states.FAILED, states.DONE, states.CANCELED, SENT]
     assert site.sent() == [('pilot.0000', ['task.1']), ('pilot.0000', ['task.7'])]
     assert site.connection.tasks == []
-    assert (run.stdout, run.exit_code, done.exit_code, running.attempts, waiting.attempts) == ('out', 0, 0, 1, 1)
+    assert (run.handle.stdout, run.handle.exit_code, done.handle.exit_code) == ('out', 0, 0)
+    assert (running.handle.attempts, waiting.handle.attempts) == (1, 1)
     assert {(uid, state) for uid, state, _ in site.updates()} == {('task.3', states.DONE), ('task.4', states.FAILED)}
 
 
@@ -1019,7 +1025,7 @@ def test_task_whose_agent_tells_an_odd_end(site: Site, target: Any) -> None:
     site.report(odd, states.TMGR_STAGING_OUTPUT_PENDING, target_state=target)
     site.report(other, states.TMGR_STAGING_OUTPUT_PENDING, target_state=states.DONE)
     assert are([odd, other]) == [states.FAILED, states.DONE]
-    assert repr(target)[:20] in str(odd.exception)
+    assert repr(target)[:20] in str(odd.handle.exception)
 
 
 def test_forgotten_tasks_are_forgotten_by_the_coordinator(site: Site) -> None:
@@ -1059,7 +1065,7 @@ def test_cached_tasks_that_end_before_they_are_sent(site: Site) -> None:
     site.connection.free = False
     (task,) = site.submit('b', cache=True)
     site.lookups.work()
-    assert task.cached
+    assert task.handle.cached
     site.engine.have_room()
     (update,) = site.updates()
     assert update.info is not None
@@ -1070,15 +1076,15 @@ def test_cached_tasks_that_end_before_they_are_sent(site: Site) -> None:
 def test_chunks_are_opened_while_few_are_looked_up(site: Site, monkeypatch: pytest.MonkeyPatch, hit: bool) -> None:
     monkeypatch.setattr('rp_client.flow.chunk_flow.QUEUE', 2)
     store_result(site)
-    opened: list[Task] = []
+    opened: list[TaskRecord] = []
 
-    def open_chunk(_: ChunkTask) -> list[Task]:
+    def open_chunk(_: ChunkRecord) -> list[TaskRecord]:
         tasks = site.make(f'b.{len(opened)}', cache=True, arguments=[] if hit else [f'{len(opened)}'])
         opened.extend(tasks)
         return tasks
 
     site.flow.chunks.open_chunk = open_chunk
-    site.flow.chunks.add([cast(ChunkTask, SimpleNamespace(passed_on=True, _stored=True)) for _ in range(5)])
+    site.flow.chunks.add([cast(ChunkRecord, SimpleNamespace(passed_on=True, stored=True)) for _ in range(5)])
     site.engine.loop.turn()
     assert len(opened) == 2
     for _ in range(4):
@@ -1111,7 +1117,7 @@ def test_pilot_that_becomes_active_later(late: Site) -> None:
     pilot = late.sized('pilot.1', 2, states.PMGR_ACTIVE_PENDING)
     tasks = late.submit_many(3)
     assert (late.sent(), late.connection.commands) == ([], [])
-    pilot._state = states.PMGR_ACTIVE
+    pilot.state = states.PMGR_ACTIVE
     late.flow.places_changed(pilot)
     assert late.connection.commands == [('pilot.1', RETURN)]
     assert are(tasks) == [SENT] * 2 + [states.TMGR_SCHEDULING]
@@ -1123,11 +1129,11 @@ def test_tasks_that_a_pilot_has_not_started_run_elsewhere(late: Site, state: str
     tasks = late.submit_many(3)
     (own,) = late.submit('own', pilot='pilot.1')
     other = late.sized('pilot.2', 2)
-    pilot._learn({'kept': ['task.000001']})   # it may have started
+    pilot.learn({'kept': ['task.000001']})   # it may have started
     late.end(pilot, state)
     late.engine.loop.turn()
     assert are([*tasks, own]) == [SENT, states.FAILED, SENT, states.FAILED]   # no user has ended it
-    assert [task._pilot for task in (tasks[0], tasks[2])] == [other, other]
+    assert [task.pilot for task in (tasks[0], tasks[2])] == [other, other]
     assert late.sent()[-1] == ('pilot.2', ['task.000000', 'task.000002'])
 
 
@@ -1139,7 +1145,7 @@ def test_agent_that_died_may_have_started_all_that_it_got(late: Site) -> None:
     late.end(pilot)
     late.engine.loop.turn()
     assert are([*sent, *unsent]) == [states.FAILED, SENT]
-    assert unsent[0]._pilot is None
+    assert unsent[0].pilot is None
     late.connection.free = True
     late.sized('pilot.2', 1)
     assert late.sent()[-1] == ('pilot.2', ['unsent'])
@@ -1150,13 +1156,13 @@ def test_cancelled_task_does_not_run_elsewhere(late: Site) -> None:
     pilot = late.sized('pilot.1', 2)
     late.sized('pilot.2', 2)
     tasks = late.submit_many(4)
-    mine = [task for task in tasks if task._pilot is pilot]
+    mine = [task for task in tasks if task.pilot is pilot]
     late.flow.cancel(mine[:1])
-    pilot._learn({'kept': []})
+    pilot.learn({'kept': []})
     late.end(pilot, states.DONE)
     assert [mine[0].state, mine[1].state] == [states.CANCELED, SENT]
     late.engine.loop.turn()
-    assert mine[1]._pilot is None
+    assert mine[1].pilot is None
 
 
 def test_files_of_a_task_whose_pilot_ends_meanwhile(late: Site) -> None:
@@ -1166,7 +1172,7 @@ def test_files_of_a_task_whose_pilot_ends_meanwhile(late: Site) -> None:
     late.end(pilot, states.CANCELED)
     late.later.work()
     late.engine.loop.turn()
-    assert task._pilot is None
+    assert task.pilot is None
     late.sized('pilot.2', 1)
     late.later.work()
     assert late.sent()[-1] == ('pilot.2', ['task.1'])

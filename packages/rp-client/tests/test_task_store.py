@@ -16,7 +16,7 @@ from client_support import Manager, a_pilot, common
 from rp_api import states
 from rp_api.constants import RAPTOR_MASTER
 from rp_api.wire import codec
-from rp_client.common_description import CommonDescription
+from rp_client.core.task import TaskRecord
 from rp_client.flow.task_store import BLOCK, TaskStore
 from rp_client.raptor import KINDS, RaptorMaster
 from rp_client.task import Task
@@ -30,21 +30,25 @@ class Site:
     def __init__(self, path: Path) -> None:
         self.directory = path
         self.manager: Any = Manager()
-        self.store = TaskStore(str(path / 'tasks'), self.make)
+        self.store = TaskStore(str(path / 'tasks'), self.make_handle)
         self.pilot = a_pilot()
         self._fillers = 0
 
-    def make(self, uid: str, common: CommonDescription, own: bytes) -> Task:
-        return KINDS.get(common.mode, Task)(self.manager, uid, common, own)
+    def make_handle(self, task: TaskRecord) -> Task:
+        return KINDS.get(task.common.mode, Task)(self.manager, task)
+
+    def handle(self, uid: str) -> Any:
+        """What the application gets."""
+        return self.store.handle(self.store[uid])
 
     def add(self, uid: str, state: str = states.DONE, own: dict[str, Any] | None = None,
-            info: dict[str, Any] | None = None, **description: Any) -> Task:
+            info: dict[str, Any] | None = None, **description: Any) -> TaskRecord:
         """A task that has come to this state."""
-        task = self.make(uid, common({'executable': '/bin/true', **description}), codec.pack(own or {}))
-        task._bind(self.pilot)
-        task._sent(bound=True)
-        task._learn(info or {'exit_code': 0})
-        task._state = state
+        task = TaskRecord(uid, common({'executable': '/bin/true', **description}), codec.pack(own or {}))
+        task.pilot = self.pilot
+        task.sent(bound=True)
+        task.learn(info or {'exit_code': 0})
+        task.state = state
         self.store.add([uid], [task])
         if state in states.FINAL:
             self.store.settled([task])
@@ -65,66 +69,69 @@ def site(tmp_path: Path) -> Site:
 def test_a_task_is_as_it_was(site: Site) -> None:
     info = {'exit_code': 3, 'stdout': 'out\n', 'stderr': 'err\udcff', 'exception': 'no', 'slots': [SLOT]}
     task = site.add('a', states.FAILED, {'arguments': ['x'], 'metadata': {'b': [1]}}, info, name='n', restartable=True)
-    before = task.as_dict() | {'sandbox': task.sandbox, 'mode': task.mode}
-    gone = weakref.ref(task)
-    del task
+    handle = site.handle('a')
+    before = handle.as_dict() | {'sandbox': task.sandbox, 'mode': handle.mode}
+    gone = weakref.ref(handle)
+    del task, handle
     site.move_on()
     assert gone() is None
-    again = site.store['a']
-    assert again.as_dict() | {'sandbox': again.sandbox, 'mode': again.mode} == before
-    assert (again._pilot, again.attempts, again._stored, again._common.restartable) == (site.pilot, 1, True, True)
+    again, handle = site.store['a'], site.handle('a')
+    assert handle.as_dict() | {'sandbox': again.sandbox, 'mode': handle.mode} == before
+    assert (again.pilot, again.attempts, again.stored, again.common.restartable) == (site.pilot, 1, True, True)
 
 
 def test_a_master_is_one_again(site: Site) -> None:
     access = {'endpoint': 'tcp://x', 'public': 'p'}
     site.add('m', mode=RAPTOR_MASTER, info={'raptor': access})
     site.move_on()
-    master = site.store['m']
+    master = site.handle('m')
     assert isinstance(master, RaptorMaster)
     assert master.access == access
 
 
 def test_a_task_is_one_object(site: Site) -> None:
-    kept = site.add('kept')
+    site.add('kept')
+    kept = site.handle('kept')
     site.add('dropped')
     for _ in range(4):
         site.move_on()
-        assert site.store['kept'] is kept
-        again = site.store['dropped']
-        assert site.store.find('dropped') is again
+        assert site.handle('kept') is kept
+        again = site.handle('dropped')
+        assert site.handle('dropped') is again
         del again
         gc.collect()
 
 
 def test_a_task_leaves_the_memory_when_it_is_let_go(site: Site) -> None:
-    kept = [site.add(f'kept.{number:06d}') for number in range(3 * BLOCK)]
+    kept = [site.handle(site.add(f'kept.{number:06d}').uid) for number in range(3 * BLOCK)]
     site.move_on()
-    assert {site.store.look(task.uid) for task in kept} == set(kept)
+    assert all(site.store.look(task.uid) is task._record for task in kept)
     gone = list(map(weakref.ref, kept))
     kept.clear()
     for _ in range(4):
         site.move_on()
     assert not any(reference() for reference in gone)
-    assert site.store['kept.000000'].exit_code == 0
+    assert site.handle('kept.000000').exit_code == 0
 
 
 def test_a_task_that_is_asked_for_before_it_is_written_is_one_object(site: Site) -> None:
     for number in range(BLOCK // 2):   # selected, but too few for a block
         site.add(f'asked.{number:06d}')
-    asked = site.store['asked.000000']
+    asked = site.handle('asked.000000')
     site.move_on()
-    assert not isinstance(site.store.look('asked.000000'), Task)
-    assert site.store['asked.000000'] is asked
+    assert not isinstance(site.store.look('asked.000000'), TaskRecord)
+    assert site.handle('asked.000000') is asked
 
 
 def test_many_are_found_at_once(site: Site) -> None:
     kept = site.add('kept')
+    handle = site.handle('kept')
     assert site.store.find_each(['kept', 'unknown']) == [kept, None]
     site.add('dropped')
     site.move_on()
     found = site.store.find_each(['unknown', 'dropped', 'kept'])
     assert [task and task.uid for task in found] == [None, 'dropped', 'kept']
-    assert found[2] is kept
+    assert (found[2], handle._record) == (kept, kept)
 
 
 def test_the_order_is_that_of_submission(site: Site) -> None:
@@ -133,7 +140,7 @@ def test_the_order_is_that_of_submission(site: Site) -> None:
         site.add(uid)
     site.move_on()
     site.add('w', states.AGENT_SCHEDULING)
-    first._state = states.DONE
+    first.state = states.DONE
     site.store.settled([first])
     del first
     site.move_on()
@@ -149,15 +156,16 @@ def test_what_becomes_known_later(site: Site) -> None:
     site.add('a', states.CANCELED, info={'exception': 'cancelled'})
     site.move_on()
     task = site.store['a']
-    task._learn({'exit_code': 0})
-    task._state = states.DONE
+    task.learn({'exit_code': 0})
+    task.state = states.DONE
     site.store.settled([task])
     site.store.changed([task])
     assert site.store['a'] is task
+    assert site.handle('a').state == states.DONE
     del task
     site.move_on()
     again = site.store['a']
-    assert (again.state, again.exit_code, again.exception) == (states.DONE, 0, 'cancelled')
+    assert (again.state, again.get('exit_code'), again.get('exception')) == (states.DONE, 0, 'cancelled')
     assert site.store.look('a').state == states.DONE
 
 
@@ -176,7 +184,7 @@ def test_removed_tasks_are_gone(site: Site, written: bool) -> None:
         with pytest.raises(KeyError):
             site.store.look(uid)
     assert site.store.has_none({'a', 'b'})
-    assert (kept.state, kept.exit_code) == (states.DONE, 0)
+    assert (kept.state, kept.get('exit_code')) == (states.DONE, 0)
 
 
 def test_a_file_that_cannot_be_written(site: Site, monkeypatch: pytest.MonkeyPatch,
@@ -198,7 +206,7 @@ def test_a_file_that_cannot_be_written(site: Site, monkeypatch: pytest.MonkeyPat
     full = False
     site.move_on()
     assert len(site.store.in_memory()) < 2 * BLOCK
-    assert {task.exit_code for task in site.store.values()} == {0}
+    assert {task.get('exit_code') for task in site.store.values()} == {0}
 
 
 def test_nothing_is_left_of_the_file(site: Site) -> None:
@@ -228,11 +236,11 @@ def test_tasks_without_handles_cost_little_memory(site: Site, forget: bool, most
         before = tracemalloc.get_traced_memory()[0]
         for first in range(0, count, 500):
             uids = [f'{count}.{number:06d}' for number in range(first, first + 500)]
-            tasks = [site.make(uid, common({'executable': '/bin/true'}), codec.pack({})) for uid in uids]
+            tasks = [TaskRecord(uid, common({'executable': '/bin/true'}), codec.pack({})) for uid in uids]
             site.store.add(uids, tasks)
             for task in tasks:
-                task._learn({'exit_code': 0, 'slots': [SLOT]})
-                task._state = states.DONE
+                task.learn({'exit_code': 0, 'slots': [SLOT]})
+                task.state = states.DONE
             site.store.settled(tasks)
             if forget:
                 site.store.remove(uids)
@@ -241,7 +249,7 @@ def test_tasks_without_handles_cost_little_memory(site: Site, forget: bool, most
         return (tracemalloc.get_traced_memory()[0] - before) / count
 
     def tasks_in_memory() -> int:
-        return sum(isinstance(found, Task) for found in gc.get_objects())
+        return sum(isinstance(found, TaskRecord) for found in gc.get_objects())
 
     others = tasks_in_memory()   # of other tests
     tracemalloc.start()

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
+from client_support import a_task
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,17 +25,17 @@ class Thing:
 
     def __init__(self, uid: str, state: str = states.NEW) -> None:
         self.uid = uid
-        self._state = state
+        self.state = state
         self.learnt: list[tuple[str, dict[str, Any]]] = []
-        self._reached: str | None = None
-        self._callbacks = Registry({'TASK_STATE': told('task')})
+        self.reached: str | None = None
+        self.callbacks = Registry({'TASK_STATE': told('task')})
 
     @property
-    def state(self) -> str:
-        return self._state
+    def handle(self) -> Thing:
+        return self
 
-    def _learn(self, info: dict[str, Any]) -> None:
-        self.learnt.append((self._state, info))
+    def learn(self, info: dict[str, Any]) -> None:
+        self.learnt.append((self.state, info))
 
 
 class Direct(Dispatcher):
@@ -236,7 +237,7 @@ def test_callbacks_may_be_for_one_entity_and_have_data(watch: Watch) -> None:
 def test_entities_have_callbacks_of_their_own(watch: Watch) -> None:
     a, b = Thing('a'), Thing('b')
     seen: list[tuple[Any, ...]] = []
-    a._callbacks.add(lambda *args: seen.append(args), 'TASK_STATE', data=1)
+    a.callbacks.add(lambda *args: seen.append(args), 'TASK_STATE', data=1)
     watch.tracker.apply([Change(a, states.TMGR_SCHEDULING), Change(b, states.TMGR_SCHEDULING)])
     assert seen == [(a, states.TMGR_SCHEDULING_PENDING, 1), (a, states.TMGR_SCHEDULING, 1)]
 
@@ -261,7 +262,7 @@ def test_a_bulk_shows_each_state_once_whatever_happens_before_and_during_the_cal
     registry = Registry({'TASK_STATE': told('task')})
     dispatcher = Dispatcher('callbacks')
     tracker = Tracker(states.TASK, 'TASK_STATE', registry, dispatcher)
-    tasks = [Task(cast('Any', None), f't{number}', cast('Any', None)) for number in range(3)]
+    tasks = [a_task(f't{number}') for number in range(3)]
     seen: list[tuple[str, str, bool]] = []
     entered, changed = threading.Event(), threading.Event()
 
@@ -287,7 +288,7 @@ def test_a_callback_for_a_bulk_that_waits_sees_the_state_that_it_waited_for(
     monkeypatch.setenv('RADICAL_PILOT_BULK_CB', 'TRUE')
     registry = Registry({'TASK_STATE': told('task')})
     tracker = Tracker(states.TASK, 'TASK_STATE', registry, threaded)
-    task = Task(cast('Any', None), 't', cast('Any', None))
+    task = a_task('t')
     entered = threading.Event()
     seen: list[Any] = []
 
@@ -330,10 +331,10 @@ def test_callbacks_of_many_changes_keep_their_order(threaded: Dispatcher) -> Non
 def test_an_update_that_cannot_be_dealt_with_fails_one_entity(watch: Watch, error: Exception, state: str) -> None:
     """The others of the bulk go on, and the change that is given is the one that has happened."""
     class Odd(Thing):
-        def _learn(self, info: dict[str, Any]) -> None:
+        def learn(self, info: dict[str, Any]) -> None:
             if 'odd' in info:
                 raise error
-            super()._learn(info)
+            super().learn(info)
 
     first, odd, last = Odd('first'), Odd('odd'), Odd('last')
     real = watch.tracker.apply([Change(first, state, {'a': 1}), Change(odd, state, {'odd': 1}),
@@ -415,7 +416,7 @@ def test_what_is_restored_waits_for_a_callback_of_its_own() -> None:
     expected = named('a', states.AGENT_STAGING_OUTPUT_PENDING, states.DONE)
     assert restored.register(a) == expected
     seen: list[tuple[str, str]] = []
-    entry = b._callbacks.add(lambda thing, state: seen.append((thing.uid, state)), 'TASK_STATE')
+    entry = b.callbacks.add(lambda thing, state: seen.append((thing.uid, state)), 'TASK_STATE')
     restored.tracker.release_own(entry, b)
     assert seen == [('b', states.AGENT_STAGING_OUTPUT_PENDING)]
     assert restored.register() == []
@@ -429,7 +430,7 @@ def test_a_bad_end_of_what_is_restored_comes_after_what_was_reached() -> None:
             ('a', states.AGENT_SCHEDULING, states.FAILED, states.AGENT_EXECUTING),
             ('b', states.AGENT_EXECUTING, states.CANCELED, states.AGENT_SCHEDULING),
             ('c', states.AGENT_SCHEDULING, states.FAILED, None), ('d', states.CANCELED, states.DONE, None)):
-        restored.thing(uid, last_told, state)._reached = reached
+        restored.thing(uid, last_told, state).reached = reached
     assert sorted(restored.register()) == sorted([
         *named('a', states.AGENT_EXECUTING_PENDING, states.AGENT_EXECUTING), ('a', states.FAILED),
         ('b', states.CANCELED), ('c', states.FAILED), ('d', states.DONE)])

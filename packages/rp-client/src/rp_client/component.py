@@ -14,7 +14,7 @@ class ClientComponent(Component):
     def advance(self, tasks: Sequence[Any], state: str) -> None:
         """Trace the state of a bulk, and pass it on."""
         if tasks:
-            uids = [task.uid for task in tasks if getattr(task, '_traced', True)]
+            uids = [task.uid for task in tasks if getattr(task, 'traced', True)]
             self.tracer.record_bulk('advance', uids, state)
             self.advanced(tasks, state)
             if self.traces_steps:

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 from rp_api import states, units
 from rp_api.constants import PILOT_STATE
 from rp_api.description.html_table import html_table
-from rp_api.description.pilot import PilotDescription
 from rp_api.description.task import TaskDescription
 from rp_api.task_modes import PILOT_RPC
-from rp_client.engine.callbacks import SHOWN_STATES, Registry
+from rp_client.core.pilot import PilotRecord
+from rp_client.engine.callbacks import SHOWN_STATES
 from rp_client.ids import PILOT, Named, marked, uid_of
-from rp_client.launcher.sandbox import PilotSandboxes
 
 if TYPE_CHECKING:
     from rp_api.resources import NodeList
@@ -27,75 +26,44 @@ if TYPE_CHECKING:
 class Pilot:
     """A submitted pilot, made by `PilotManager.submit_pilots`; applications do not instantiate it."""
 
-    def __init__(self, pmgr: PilotManager, uid: str, description: PilotDescription, sandboxes: PilotSandboxes) -> None:
+    def __init__(self, pmgr: PilotManager, record: PilotRecord) -> None:
         self._pmgr = pmgr
-        self._uid = uid
-        self._description = description
-        self._sandboxes = sandboxes
-        self.partitions: list[Partition] = []   # all that were ever made, by number
-        self._launched = False   # True once its agent, or its job, was started
-        self._state = states.NEW
+        self._record = record
         self._tmgr: TaskManager | None = None
-        self._resource_details: dict[str, Any] | None = None
-        self._nodelist: NodeList | None = None
-        self._log: list[str] = []
-        self._endpoint = ''   # the address of its endpoint
-        self._stdout = ''
-        self._stderr = ''
-        self._exception: str | None = None
-        self._exception_detail: str | None = None
-        self._reached: str | None = None   # the last state before a bad end
-        self._kept: list[str] | None = None   # after its end: tasks that its agent did not report, but may have started
-        self._announced = False   # whether its end was announced: by a signal or the batch system, or its time was over
-        self._callbacks = Registry({PILOT_STATE: ('pilot', 'state')})
+        record.handle = self
 
     def __repr__(self) -> str:
-        return f'<Pilot {self._uid} {self._state}>'
+        return f'<Pilot {self._record.uid} {self._record.state}>'
 
     def _repr_html_(self) -> str:
         """Return a table of the main attributes, for notebooks."""
-        return html_table(f'{type(self).__name__} {self._uid}', {
-            'state': self._state, 'resource': self.resource, 'resources': self.resources,
-            'exception': self._exception, 'sandbox': self.pilot_sandbox})
+        return html_table(f'{type(self).__name__} {self._record.uid}', {
+            'state': self._record.state, 'resource': self.resource, 'resources': self.resources,
+            'exception': self._record.exception, 'sandbox': self.pilot_sandbox})
 
     def __str__(self) -> str:
-        return str([self._uid, self.resource, self._state])
+        return str([self._record.uid, self.resource, self._record.state])
 
     @property
     def uid(self) -> str:
         """The pilot's unique id."""
-        return self._uid
+        return self._record.uid
 
     @property
-    def _whole(self) -> Pilot:
-        """The pilot itself; for a partition, the pilot that it belongs to."""
-        return self
-
-    @property
-    def _divided(self) -> bool:
-        """True if the pilot has partitions, each with its own agent, instead of one agent."""
-        return bool(self._description.partitions)
-
-    @property
-    def _directories(self) -> PilotSandboxes:
-        """The pilot's directories, which its partitions share."""
-        return self._sandboxes
-
-    @_directories.setter
-    def _directories(self, sandboxes: PilotSandboxes) -> None:
-        for pilot in (self, *self.partitions):
-            pilot._sandboxes = sandboxes
+    def partitions(self) -> list[Partition]:
+        """All partitions that the pilot ever had, by number."""
+        return [partition.handle for partition in self._record.partitions]
 
     @property
     def agent_sandbox(self) -> str:
         """The directory of the agent's logs, outputs and traces."""
-        return self._directories.pilot
+        return self._record.agent_sandbox
 
     @property
     def state(self) -> str:
         """The last known state of the pilot, see `radical.pilot.states`; for callbacks of bulks, the told one."""
         shown = SHOWN_STATES.states
-        return shown.get(self, self._state) if shown else self._state
+        return shown.get(self, self._record.state) if shown else self._record.state
 
     @property
     def pmgr(self) -> PilotManager:
@@ -113,19 +81,19 @@ class Pilot:
 
         Submitting it creates a new pilot, with another uid if this pilot's uid was generated.
         """
-        description = self._description.as_dict()
+        description = self._record.description.as_dict()
         description['uid'] = marked(description['uid'] or '', PILOT) or None
         return description
 
     @property
     def resource(self) -> str:
         """The label of the pilot's platform, such as `local.localhost`."""
-        return str(self._description.resource)
+        return str(self._record.description.resource)
 
     @property
     def resources(self) -> dict[str, Any] | None:
         """The numbers of cores and GPUs, such as `{'cpu': 8, 'gpu': 2}`; None before the pilot is active."""
-        details = self._resource_details
+        details = self._record.resource_details
         return None if details is None else {'cpu': details['cores'], 'gpu': details['gpus']}
 
     @property
@@ -136,7 +104,7 @@ class Pilot:
         no tasks run; `cores` and `gpus` are totals; `cores_per_node`, `gpus_per_node`, `threads_per_core`,
         `mem_per_node` and `lfs_per_node` (both in MB) describe one node.
         """
-        return self._resource_details
+        return self._record.resource_details
 
     @property
     def nodelist(self) -> NodeList | None:
@@ -144,56 +112,56 @@ class Pilot:
 
         `find_slots` reserves slots in this object only; `TaskDescription.slots` passes them to the agent.
         """
-        if self._nodelist is None and self._resource_details is not None:
+        if self._record.nodelist is None and self._record.resource_details is not None:
             from rp_api.resources import NodeList
 
-            self._nodelist = NodeList(nodes=self._resource_details['node_list'])
-        return self._nodelist
+            self._record.nodelist = NodeList(nodes=self._record.resource_details['node_list'])
+        return self._record.nodelist
 
     @property
     def log(self) -> list[str]:
         """Notices and errors about the pilot, oldest first."""
-        return list(self._log)
+        return list(self._record.log)
 
     @property
     def stdout(self) -> str:
         """The end of the agent's standard output (at most 2048 characters); empty before it has ended."""
-        return self._stdout
+        return self._record.stdout
 
     @property
     def stderr(self) -> str:
         """The end of the agent's standard error (at most 2048 characters); empty before it has ended."""
-        return self._stderr
+        return self._record.stderr
 
     @property
     def exception(self) -> str | None:
         """The reason of a failure, in one sentence; None without a failure."""
-        return self._exception
+        return self._record.exception
 
     @property
     def exception_detail(self) -> str | None:
         """Details of a failure: the files to look at, and their last lines."""
-        return self._exception_detail
+        return self._record.exception_detail
 
     @property
     def pilot_sandbox(self) -> str:
         """The pilot's directory on the platform."""
-        return self._directories.pilot
+        return self._record.directories.pilot
 
     @property
     def session_sandbox(self) -> str:
         """The session's directory on the platform."""
-        return self._directories.session
+        return self._record.directories.session
 
     @property
     def resource_sandbox(self) -> str:
         """The directory of all sessions on the platform."""
-        return self._directories.resource
+        return self._record.directories.resource
 
     @property
     def client_sandbox(self) -> str:
         """The client's directory that relative paths refer to, fixed when the session was opened."""
-        return self._directories.client
+        return self._record.directories.client
 
     @property
     def endpoint_fs(self) -> str:
@@ -206,7 +174,7 @@ class Pilot:
                  'endpoint_fs', 'resource_sandbox', 'session_sandbox', 'pilot_sandbox', 'client_sandbox',
                  'description', 'resource_details')
         found: dict[str, Any] = {name: getattr(self, name) for name in names}
-        nodes = self._resource_details['node_list'] if self._resource_details else None
+        nodes = self._record.resource_details['node_list'] if self._record.resource_details else None
         return found | {'type': 'pilot', 'session': self.session.uid, 'pmgr': self._pmgr.uid, 'nodelist': nodes}
 
     def wait(self, state: str | Iterable[str] | None = None, timeout: units.Time | None = None) -> str:
@@ -222,12 +190,12 @@ class Pilot:
             StateError: A state is unknown.
             RuntimeError: The session was closed or has failed.
         """
-        self._pmgr.wait_pilots(self._uid, state, timeout)
-        return self._state
+        self._pmgr.wait_pilots(self._record.uid, state, timeout)
+        return self._record.state
 
     def cancel(self) -> None:
         """End the pilot and its tasks, and wait until it has ended; kill it after ten seconds."""
-        self._pmgr.cancel_pilots(self._uid)
+        self._pmgr.cancel_pilots(self._record.uid)
 
     def add_partition(self, *, nodes: int = 0, cores: int = 0, gpus: int = 0, memory: int = 0) -> Partition:
         """Create a partition from free resources of the pilot, and return it at once.
@@ -245,7 +213,9 @@ class Pilot:
             ValueError: The size is not valid.
             RuntimeError: The pilot has no partitions (`PilotDescription.partitions`), or has ended.
         """
-        return self._pmgr._partitions.add(self, {'nodes': nodes, 'cores': cores, 'gpus': gpus, 'memory': memory})
+        found: Partition = self._pmgr._add_partition(
+            self._record, {'nodes': nodes, 'cores': cores, 'gpus': gpus, 'memory': memory})
+        return found
 
     def remove_partition(self, partition: int | Partition) -> None:
         """End a partition, cancel its tasks, and wait until it has ended.
@@ -257,9 +227,10 @@ class Pilot:
             ValueError: The pilot has no such partition.
         """
         number = partition if isinstance(partition, int) else partition.number
-        if not 0 <= number < len(self.partitions) or partition not in (number, self.partitions[number]):
-            raise ValueError(f'{self._uid} has no partition {partition!r}, it has {len(self.partitions)}, from 0 on')
-        self._pmgr._partitions.remove(self.partitions[number])
+        known = self._record.partitions
+        if not 0 <= number < len(known) or partition not in (number, known[number].handle):
+            raise ValueError(f'{self.uid} has no partition {partition!r}, it has {len(known)}, from 0 on')
+        self._pmgr._partitions.remove(known[number])
 
     def register_callback(self, cb: Callable[..., Any], metric: str = PILOT_STATE, cb_data: Any = None) -> None:
         """Register a callback for the states of this pilot.
@@ -275,7 +246,7 @@ class Pilot:
             ValueError: `cb` does not take these arguments, or the metric is unknown.
         """
         self._pmgr._check_process()
-        self._pmgr._release_own(self._callbacks.add(cb, metric, cb_data), self)
+        self._pmgr._release_own(self._record.callbacks.add(cb, metric, cb_data), self._record)
 
     def unregister_callback(self, cb: Callable[..., Any] | None, metric: str = PILOT_STATE) -> None:
         """Remove a callback of this pilot.
@@ -288,7 +259,7 @@ class Pilot:
             ValueError: `cb` is not registered for this pilot.
         """
         self._pmgr._check_process()
-        self._callbacks.remove(cb, [metric])
+        self._record.callbacks.remove(cb, [metric])
 
     def rest_url(self) -> str | None:
         """Return the address of the pilot's endpoint for processes on its nodes, see `rp.PilotEndpoint`.
@@ -296,7 +267,7 @@ class Pilot:
         It is None before the pilot is active, and without `enable_ep` in its description. For a pilot with partitions,
         it is that of the first one that has not ended.
         """
-        return next((place._endpoint for place in self._live_places() if place._endpoint), None)
+        return next((place.endpoint for place in self._live_places() if place.endpoint), None)
 
     def attach_tmgr(self, tmgr: TaskManager) -> None:
         """Attach the pilot to a task manager.
@@ -308,7 +279,7 @@ class Pilot:
             RuntimeError: The pilot is attached to a task manager already.
         """
         if self._tmgr is not None:
-            raise RuntimeError(f'{self._uid} is attached to {self._tmgr.uid} already')
+            raise RuntimeError(f'{self._record.uid} is attached to {self._tmgr.uid} already')
         self._tmgr = tmgr
 
     def _detach_tmgr(self) -> None:
@@ -389,13 +360,14 @@ class Pilot:
         if master is not None:
             cmd = kwargs.pop('raptor_cmd', cmd) if cmd == 'raptor_rpc' else cmd
             return master.rpc(cmd, *args, rpc_timeout=rpc_timeout, **kwargs)
-        return self.session._calls.call(self._live_places() or [self], self._uid, {
-            'mode': PILOT_RPC, 'name': '' if address == self._uid else address, 'method': cmd,
+        return self.session._calls.call(self._live_places() or [self._record], self._record.uid, {
+            'mode': PILOT_RPC, 'name': '' if address == self._record.uid else address, 'method': cmd,
             'args': list(args), 'kwargs': kwargs}, rpc_timeout)
 
-    def _live_places(self) -> list[Pilot]:
+    def _live_places(self) -> Sequence[PilotRecord]:
         """Return the pilot itself, or those of its partitions that have not ended."""
-        return [part for part in self.partitions if part.state not in states.FINAL] if self._divided else [self]
+        record = self._record
+        return [part for part in record.partitions if part.state not in states.FINAL] if record.divided else [record]
 
     def prepare_env(self, env_name: str, env_spec: Mapping[str, Any]) -> None:
         """Prepare an environment on the pilot, and wait until it exists.
@@ -425,13 +397,13 @@ class Pilot:
 
     def _attached(self) -> TaskManager:
         if self._tmgr is None:
-            raise RuntimeError(f'{self._uid} is not attached to a task manager: call TaskManager.add_pilots first')
+            raise RuntimeError(f'{self.uid} is not attached to a task manager: call TaskManager.add_pilots first')
         return self._tmgr
 
     def _mine(self, description: Mapping[str, Any]) -> TaskDescription:
         """Return a copy of the description that requests this pilot."""
         copy = TaskDescription(description)
-        copy.pilot = self._uid
+        copy.pilot = self._record.uid
         return copy
 
     def stage_in(self, sds: Any) -> list[str]:
@@ -446,7 +418,7 @@ class Pilot:
         Raises:
             StagingError: A directive is not valid, or a transfer failed.
         """
-        return self._pmgr._stage(self, sds, inwards=True)
+        return self._pmgr._stage(self._record, sds, inwards=True)
 
     def stage_out(self, sds: Any = None) -> list[str]:
         """Transfer files from the pilot's sandbox to the client, and wait until they have arrived.
@@ -461,44 +433,4 @@ class Pilot:
         Raises:
             StagingError: A directive is not valid, or a transfer failed.
         """
-        return self._pmgr._stage(self, 'staging_output.tgz' if sds is None else sds, inwards=False)
-
-    def _restore(self, state: str, info: dict[str, Any] | None) -> None:
-        """Apply the coordinator's record of the pilot."""
-        self._state = state
-        self._launched = states.PILOT.value(state) >= states.PILOT.value(states.PMGR_ACTIVE_PENDING)
-        self._learn(info or {})
-
-    @property
-    def _never_ran(self) -> bool:
-        """True if the pilot has ended before its agent was active, so that it has run no task."""
-        return (self._state in (states.FAILED, states.CANCELED) and self._reached is not None
-                and states.PILOT.value(self._reached) < states.PILOT.value(states.PMGR_ACTIVE))
-
-    def _learn(self, info: dict[str, Any]) -> None:
-        """Apply the info of an update."""
-        self._resource_details = info.get('resource_details', self._resource_details)
-        self._stdout = info.get('stdout', self._stdout)
-        self._endpoint = info.get('endpoint', self._endpoint)
-        self._kept = info.get('kept', self._kept)
-        self._announced = info.get('announced', self._announced)
-        self._stderr = info.get('stderr', self._stderr)
-        self._exception = info.get('exception', self._exception)
-        self._exception_detail = info.get('exception_detail', self._exception_detail)
-        told = [info['hint'], *info.get('notices', ())] if info.get('hint') else info.get('notices', ())
-        self._log += [sentence for sentence in told if sentence not in self._log]   # may be resent
-        if 'resource_details' in info and self._nodelist is not None:
-            _take_down(self._nodelist, self._resource_details)
-        self._reached = info.get('reached', self._reached)
-        if 'exception' in info or 'reason' in info:
-            self._log.append(info.get('exception') or info['reason'])
-
-
-def _take_down(nodes: NodeList, details: Mapping[str, Any] | None) -> None:
-    """Mark the cores and GPUs of failed nodes as down in a node list."""
-    known = {node['index']: node for node in details['node_list']} if details else {}
-    for node in nodes.nodes:
-        for kind in ('cores', 'gpus'):
-            for device, now in zip(node[kind], known.get(node['index'], node)[kind], strict=False):
-                if now['occupation'] is None and device['occupation'] is not None:
-                    device['occupation'] = None
+        return self._pmgr._stage(self._record, 'staging_output.tgz' if sds is None else sds, inwards=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from rp_api.platforms.load import filled
 from rp_api.staging.directive import expand
 from rp_api.staging.run import check_locations
 from rp_client.common_description import counts, listed
+from rp_client.core.pilot import PilotRecord
 from rp_client.engine.callbacks import Entry, Registry, told
 from rp_client.engine.engine import engine_of
 from rp_client.engine.tracker import Tracker
@@ -31,6 +32,7 @@ from rp_client.flow.submission import agent_services
 from rp_client.ids import Uids, chosen, is_one, uid_of, uids_of
 from rp_client.launcher.launchers import agent_settings, launcher_class
 from rp_client.launcher.sandbox import PilotSandboxes, pilot_sandboxes
+from rp_client.partition import Partition
 from rp_client.pilot import Pilot
 
 if TYPE_CHECKING:
@@ -58,12 +60,12 @@ class PilotManager:
         self._engine = engine_of(session)
         self.uid = session._register_pmgr(self, _uid)
         self._rep = session._report   # clients of RADICAL-Pilot 1 switch it off
-        self._pilots: dict[str, Pilot] = {}
+        self._pilots: dict[str, PilotRecord] = {}
         self._callbacks = Registry({PILOT_STATE: told('pilot')})
         self._tracker = Tracker(states.PILOT, PILOT_STATE, self._callbacks, self._engine.dispatcher, owner=self.uid)
         self._engine.acknowledger.follow(self._tracker)
         self._board = self._tracker.board
-        self._partitions = Partitions(session, self._board, f'{self.uid}.partitions')
+        self._partitions = Partitions(session, self._board, f'{self.uid}.partitions', partial(Partition, self))
         self._closed = self._ended = False
         self._tracer = session._make_tracer(self.uid)
         self._flow = PilotFlow(self.uid, session, self._pilots, self._partitions, self._tracker, self._tracer)
@@ -118,10 +120,11 @@ class PilotManager:
         platform_of = cache(self._session.get_resource_config)   # reading it takes a while
         launches = self._register([self._prepare(description, platform_of) for description in wanted])
         pilots = [launch.pilot for launch in launches]
+        handles = [Pilot(self, pilot) for pilot in pilots]
         with suppress(TimeoutError):
             self._engine.submit(self._tracker, pilots, lambda accepted: self._flow.submit(launches, accepted),
                                 ACCEPTANCE)
-        return pilots[0] if single else pilots
+        return handles[0] if single else handles
 
     def check_uid(self, uid: str) -> bool:
         """Return whether a uid is free: no pilot or partition of the session has it.
@@ -148,8 +151,8 @@ class PilotManager:
             ValueError: A uid is unknown.
         """
         if is_one(uids):
-            return self._get(uid_of(uids))
-        return [self._get(uid) for uid in (list(self._pilots) if uids is None else uids_of(uids))]
+            return self._get(uid_of(uids)).handle
+        return [pilot.handle for pilot in self._list(uids)]
 
     def wait_pilots(self, uids: Uids = None, state: str | Iterable[str] | None = None,
                     timeout: units.Time | None = None) -> Any:
@@ -169,10 +172,10 @@ class PilotManager:
             ValueError: A uid or a state is unknown.
             RuntimeError: The session was closed or has failed.
         """
-        pilots = self.get_pilots(uids)
+        pilots = self._list(uids)
         with self._session._report.waiting('pilots') as show:
-            self._board.wait([pilots] if is_one(uids) else pilots, state, timeout, show)
-        return pilots.state if is_one(uids) else [pilot.state for pilot in pilots]
+            self._board.wait(pilots, state, timeout, show)
+        return pilots[0].state if is_one(uids) else [pilot.state for pilot in pilots]
 
     def cancel_pilots(self, uids: Uids = None, _timeout: float | None = None) -> None:
         """End pilots and their tasks, and wait until they have ended; kill them after ten seconds.
@@ -217,9 +220,9 @@ class PilotManager:
         self._check_process()
         self._release(self._tracker.release, self._callbacks.add(cb, metric, cb_data))
 
-    def _release_own(self, entry: Entry, pilot: Pilot) -> None:
+    def _release_own(self, entry: Entry, pilot: PilotRecord) -> None:
         """Pass the states that no application has seen to a new callback of one pilot or partition."""
-        tracker = self._tracker if pilot._whole is pilot else self._partitions.tracker
+        tracker = self._tracker if pilot.whole is pilot else self._partitions.tracker
         self._release(tracker.release_own, entry, pilot)
 
     def _release(self, release: Callable[..., object], *args: Any) -> None:
@@ -243,7 +246,7 @@ class PilotManager:
     def as_dict(self) -> dict[str, Any]:
         """Return the manager and its pilots as plain data."""
         return {'type': 'pmgr', 'uid': self.uid, 'cfg': {},
-                'pilots': [pilot.as_dict() for pilot in self._pilots.values()]}
+                'pilots': [pilot.handle.as_dict() for pilot in self._pilots.values()]}
 
     def dump(self, name: str | None = None) -> None:
         """Write `as_dict()` to `<uid>[.<name>].json` in the session directory.
@@ -281,7 +284,11 @@ class PilotManager:
             self._tracer.close()
             self._board.broke(CoordinationError('it was closed, and its pilots keep running'))
 
-    def _stage(self, pilot: Pilot, sds: Any, *, inwards: bool) -> list[str]:
+    def _add_partition(self, pilot: PilotRecord, size: Mapping[str, int]) -> Any:
+        """Add a partition to a pilot; see `Pilot.add_partition`."""
+        return self._partitions.add(pilot, size).handle
+
+    def _stage(self, pilot: PilotRecord, sds: Any, *, inwards: bool) -> list[str]:
         """Execute staging directives between the client and a pilot's sandbox, and return the targets."""
         from rp_client.stager.pilot import stage
 
@@ -294,15 +301,16 @@ class PilotManager:
 
     # attaching to a session: called in the loop
 
-    def _restore(self, known: KnownPilot, job: Mapping[str, Any] | None) -> Pilot:
+    def _restore(self, known: KnownPilot, job: Mapping[str, Any] | None) -> PilotRecord:
         """Restore a pilot from the coordinator's record; `job` is the note of its launch, if there was one."""
         if WHOLE in known.record:
             return self._partitions.restore(self._pilots[known.record[WHOLE]], known)
         job = dict(job or {})
-        pilot = Pilot(self, known.uid, PilotDescription(known.record['description']),
-                      PilotSandboxes(**job.get('sandboxes', known.record['sandboxes'])))
-        pilot._restore(known.state, known.info)
+        pilot = PilotRecord(self.uid, known.uid, PilotDescription(known.record['description']),
+                            PilotSandboxes(**job.get('sandboxes', known.record['sandboxes'])))
+        pilot.restore(known.state, known.info)
         self._pilots[pilot.uid] = pilot
+        Pilot(self, pilot)
         self._flow.restore(pilot, known, job)
         return pilot
 
@@ -351,7 +359,7 @@ class PilotManager:
             description.uid, *first_uids(description.uid, description.partitions))])
         launches = []
         for description, platform, settings, sandboxes in prepared:
-            pilot = Pilot(self, description.uid, description, sandboxes)
+            pilot = PilotRecord(self.uid, description.uid, description, sandboxes)
             self._pilots[pilot.uid] = pilot
             self._partitions.make_first(pilot)
             # its agent knows tasks by their uids alone
@@ -359,12 +367,12 @@ class PilotManager:
             launches.append(Launch(pilot, platform, settings))
         return launches
 
-    def _get(self, uid: str) -> Pilot:
+    def _get(self, uid: str) -> PilotRecord:
         try:
             return self._pilots[uid]
         except KeyError:
             known = ', '.join(self._pilots) or 'none'
             raise ValueError(f'pilot {uid} is not known to {self.uid}, known are: {known}') from None
 
-    def _list(self, uids: Uids) -> list[Pilot]:
-        return self.get_pilots(None if uids is None else uids_of(uids))   # type: ignore[no-any-return]
+    def _list(self, uids: Uids) -> list[PilotRecord]:
+        return [self._get(uid) for uid in (list(self._pilots) if uids is None else uids_of(uids))]

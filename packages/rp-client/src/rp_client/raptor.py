@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rp_api import constants as c
 from rp_api import states, units
@@ -13,10 +12,12 @@ from rp_api.description.task import TaskDescription
 from rp_api.distributions import require
 from rp_api.raptor_link import RPC
 from rp_client.common_description import listed
+from rp_client.core.task import TaskRecord
 from rp_client.ids import MASTER, Form, of_worker
 from rp_client.task import Task
 
-_log = logging.getLogger('radical.pilot.raptor')
+if TYPE_CHECKING:
+    from rp_client.task_manager import TaskManager
 
 Descriptions = TaskDescription | Sequence[TaskDescription]
 
@@ -31,10 +32,11 @@ class RaptorMaster(Task):
     It becomes AGENT_EXECUTING when it accepts tasks. Tasks that are submitted earlier wait.
     """
 
-    __slots__ = ('_access', '_objects')
+    __slots__ = ('_objects',)
 
-    _access: dict[str, Any] | None
-    _objects: Any
+    def __init__(self, tmgr: TaskManager, record: TaskRecord) -> None:
+        super().__init__(tmgr, record)
+        self._objects: Any = None
 
     def submit_workers(self, tds: Descriptions) -> list[RaptorWorker]:
         """Submit workers of this master.
@@ -48,7 +50,7 @@ class RaptorMaster(Task):
         """
         copies = [TaskDescription(description) for description in listed(tds, 'task')]
         for copy in copies:
-            copy['raptor_id'] = self._uid
+            copy['raptor_id'] = self._record.uid
         return self._tmgr.submit_workers(copies)
 
     def submit_tasks(self, tds: Descriptions) -> list[Task]:
@@ -61,7 +63,7 @@ class RaptorMaster(Task):
             ValueError: A description is not valid.
             RuntimeError: The task manager is closed.
         """
-        return self._tmgr._submit_for(self._uid, listed(tds, 'task'))
+        return self._tmgr._submit_for(self._record.uid, listed(tds, 'task'))
 
     def put_object(self, obj: Any) -> Any:
         """Store an object that many calls use, so that each node gets it once; wait until the master has it.
@@ -107,12 +109,12 @@ class RaptorMaster(Task):
             TimeoutError: The master has not answered in time.
         """
         self.check_process()
-        if self._pilot is None:
-            raise RuntimeError(f'{self._uid} is not bound to a pilot yet: wait until it is {states.AGENT_EXECUTING}')
-        if self._state in states.FINAL:
-            raise RuntimeError(f'{self._uid} is {self._state} and answers no requests')
-        return self.session._calls.call([self._pilot], self._uid, {
-            'mode': RPC, 'raptor_id': self._uid, 'method': cmd, 'args': list(args), 'kwargs': kwargs}, rpc_timeout)
+        if self._record.pilot is None:
+            raise RuntimeError(f'{self.uid} is not bound to a pilot yet: wait until it is {states.AGENT_EXECUTING}')
+        if self._record.state in states.FINAL:
+            raise RuntimeError(f'{self.uid} is {self.state} and answers no requests')
+        return self.session._calls.call([self._record.pilot], self.uid, {
+            'mode': RPC, 'raptor_id': self.uid, 'method': cmd, 'args': list(args), 'kwargs': kwargs}, rpc_timeout)
 
     def check_process(self) -> None:
         """Raise `CoordinationError` in a fork of the application."""
@@ -121,7 +123,8 @@ class RaptorMaster(Task):
     @property
     def access(self) -> Mapping[str, Any] | None:
         """The master's address and secret key (`rp_api.raptor_link.Access`); None before it is running."""
-        return self._access
+        found: Mapping[str, Any] | None = self._record.get('raptor')
+        return found
 
     @property
     def directory(self) -> str:
@@ -135,15 +138,6 @@ class RaptorMaster(Task):
         """Return the names of attributes, without those for other parts of the system."""
         return [name for name in super().__dir__() if name not in _FOR_RAPTOR]
 
-    def _start(self) -> None:
-        self._access = None
-        self._objects = None
-
-    def _learn(self, info: Mapping[str, Any]) -> None:
-        self._access = info.get('raptor', self._access)
-        _log_wait(self, info)
-        super()._learn(info)
-
 
 class RaptorWorker(Task):
     """A task that executes function calls for a master, made by `submit_workers`."""
@@ -153,18 +147,7 @@ class RaptorWorker(Task):
     _waits_in = (states.AGENT_SCHEDULING,)
 
     def _uid_form(self) -> Form:
-        return of_worker(self._common.raptor_id)
-
-    def _learn(self, info: Mapping[str, Any]) -> None:
-        _log_wait(self, info)
-        super()._learn(info)
-
-
-def _log_wait(task: Task, info: Mapping[str, Any]) -> None:
-    """Log that a master or worker waits for something that may never come, once for each reason."""
-    waits_for = info.get('waits_for')
-    if waits_for and task.state not in states.FINAL and waits_for != task._reported_wait:
-        _log.warning('%s waits for %s', task.uid, waits_for)
+        return of_worker(self._record.common.raptor_id)
 
 
 KINDS: dict[Any, type[Task]] = {c.RAPTOR_MASTER: RaptorMaster, c.RAPTOR_WORKER: RaptorWorker}

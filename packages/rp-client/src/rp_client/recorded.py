@@ -29,8 +29,8 @@ class _Pilot:
     """A pilot of the session, as far as its files are concerned."""
 
     uid: str
-    _directories: PilotSandboxes
-    _launched: bool
+    directories: PilotSandboxes
+    launched: bool
     partitions: list[_Partition] = field(default_factory=list)
 
 
@@ -128,5 +128,5 @@ def _pilots(directory: Path, access: str | None) -> list[_Pilot]:
         found[pilot['uid']] = _Pilot(pilot['uid'], sandboxes, launched)
     for partition in sessions.partitions(directory):
         whole = found[partition['record'][WHOLE]]
-        whole.partitions.append(_Partition(os.path.join(whole._directories.pilot, partition['uid'])))
+        whole.partitions.append(_Partition(os.path.join(whole.directories.pilot, partition['uid'])))
     return list(found.values())

@@ -14,9 +14,9 @@ from rp_api import states
 from rp_api.batch import ROWS, unpacked
 from rp_api.coordination.contract import KnownPilot, KnownTask, Page
 from rp_api.task_modes import OWNER, is_call
+from rp_client.core.pilot import PilotRecord
 from rp_client.flow.calls import PilotCalls
 from rp_client.flow.partitions import SessionServices
-from rp_client.pilot import Pilot
 from rp_client.pilot_manager import PilotManager
 from rp_client.task_manager import NO_PILOT_TIMEOUT, TaskManager
 
@@ -36,7 +36,7 @@ class Restoration:
         self._done: Future[None]
         self._pmgrs: dict[str, PilotManager] = {}
         self._tmgrs: dict[str, TaskManager] = {}
-        self._pilots: dict[str, Pilot] = {}
+        self._pilots: dict[str, PilotRecord] = {}
         self._jobs: dict[str, dict[str, Any]] = {}
         self._left: set[str] = set()
         self._calls: list[KnownTask] = []
@@ -89,15 +89,15 @@ class Restoration:
                 self._calls.append(known)
         else:
             task = tmgr._restore(known, self._pilots.get(known.pilot))
-            if task._place and task.state not in states.FINAL:
-                self._left.add(task._place)
+            if task.place and task.state not in states.FINAL:
+                self._left.add(task.place)
 
     def _resume(self) -> None:
         self._pilot_calls.restore(self._calls, self._pilots)
         for tmgr in self._tmgrs.values():
             tmgr._resume()
         for pilot in self._pilots.values():
-            if pilot.state in states.FINAL and (pilot.uid in self._left or pilot._tmgr is not None):
+            if pilot.state in states.FINAL and (pilot.uid in self._left or pilot.handle._tmgr is not None):
                 self._session._pilot_left(pilot)
         for pmgr in self._pmgrs.values():
             pmgr._resume()

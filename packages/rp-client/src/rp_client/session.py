@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from rp_api.platforms.definition import ResourceConfig
     from rp_client.cache.claims import Claims
     from rp_client.cache.store import ResultStore
+    from rp_client.core.pilot import PilotRecord
     from rp_client.pilot import Pilot
     from rp_client.pilot_manager import PilotManager
     from rp_client.raptor import RaptorMaster
@@ -481,13 +482,13 @@ class Session(OldMethods):
         found = (manager._find_master(uid) for manager in list(self._tmgrs.values()))
         return next(filter(None, found), None)
 
-    def _pilot_ended(self, pilot: Pilot) -> None:
+    def _pilot_ended(self, pilot: PilotRecord) -> None:
         """Pass a pilot that became final to the task managers; called in the loop."""
-        if pilot.state == states.FAILED and pilot.description['exit_on_error'] and not self._closed:
+        if pilot.state == states.FAILED and pilot.description.exit_on_error and not self._closed:
             print(f'{self.uid}: {pilot.exception}; {pilot.exception_detail}', file=sys.stderr)
         self._pilot_left(pilot)
 
-    def _pilot_left(self, pilot: Pilot) -> None:
+    def _pilot_left(self, pilot: PilotRecord) -> None:
         """Pass the tasks that a final pilot left to the task managers; called in the loop."""
         path = Path(pilot.agent_sandbox) / 'agent_0.updates'
         if path.exists():   # its agent has ended without a coordinator to report its results to
@@ -497,16 +498,16 @@ class Session(OldMethods):
         else:
             self._tell_end(pilot, [])
 
-    def _places_changed(self, pilot: Pilot) -> None:
+    def _places_changed(self, pilot: PilotRecord) -> None:
         """Pass a change in the nodes or partitions of a pilot to the task managers; called in the loop."""
         for manager in list(self._tmgrs.values()):
             manager._places_changed(pilot)
 
-    def _tell_end_without(self, pilot: Pilot, path: Path, error: BaseException) -> None:
+    def _tell_end_without(self, pilot: PilotRecord, path: Path, error: BaseException) -> None:
         _log.error('the results in %s cannot be used: %s', path, sentence(error))
         self._tell_end(pilot, [])
 
-    def _tell_end(self, pilot: Pilot, results: list[Update]) -> None:
+    def _tell_end(self, pilot: PilotRecord, results: list[Update]) -> None:
         self._calls.pilot_ended(pilot, results)
         for manager in list(self._tmgrs.values()):
             manager._pilot_ended(pilot, results)
@@ -547,7 +548,7 @@ class Session(OldMethods):
     def _fetch(self, endings: Sequence[str], tgt: str | os.PathLike[str] | None) -> list[str]:
         self._engine.process.check()
         self._tracer.record('session_fetch_start', uid=self.uid)
-        fetched = fetch(self._all_pilots(), endings, Path(tgt or self.path))
+        fetched = fetch([pilot._record for pilot in self._all_pilots()], endings, Path(tgt or self.path))
         self._tracer.record('session_fetch_stop', uid=self.uid)
         return fetched
 

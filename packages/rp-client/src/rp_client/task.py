@@ -3,42 +3,32 @@
 from __future__ import annotations
 
 import errno
-import os
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
 
 from rp_api import states, units
-from rp_api.constants import AGENT_SERVICE, TASK_EXECUTABLE, TASK_SERVICE, TASK_STATE
-from rp_api.coordination.contract import KnownTask, PackedInfo, packed_info
+from rp_api.constants import AGENT_SERVICE, TASK_SERVICE, TASK_STATE
+from rp_api.coordination.contract import PackedInfo
 from rp_api.description.html_table import html_table
 from rp_api.description.task import TaskDescription
 from rp_api.errors import DeserializationError
-from rp_api.failures.kinds import PILOT
 from rp_api.failures.losses import LOST, losses
 from rp_api.values import from_plain, is_pickled
-from rp_api.wire import codec
-from rp_client.common_description import NOTHING, CommonDescription
 from rp_client.completion.result import OUTPUT_CHARS, RETURNING, TaskResult
 from rp_client.completion.task_future import TaskFuture
+from rp_client.core.task import RETURNED, TaskRecord
 from rp_client.engine.callbacks import SHOWN_STATES
 from rp_client.ids import Form, marked, of_task
 
 if TYPE_CHECKING:
     from rp_api.failures.task_error import TaskError
     from rp_client.engine.waiting import Listener
-    from rp_client.pilot import Pilot
     from rp_client.session import Session
     from rp_client.task_manager import TaskManager
 
 _STAGES = states.TASK.value(states.AGENT_STAGING_INPUT)
 _RUNS = states.TASK.value(states.AGENT_EXECUTING)
-
-HISTORY = 'history'
-"""The key in the info of a task for the attempts before the present one."""
-
-RETURNED = 'returned'
-"""The key in the info of a task for the pilot that does not run it any more, although it has not ended."""
 
 _OF_ATTEMPT = ('attempt', 'kind', 'reason', 'pilot', 'exit_code', 'signal', 'nodes', 'started', 'ended', 'sandbox',
                LOST)
@@ -46,62 +36,43 @@ _OF_ATTEMPT = ('attempt', 'kind', 'reason', 'pilot', 'exit_code', 'signal', 'nod
 
 
 class Task:
-    """A submitted task, made by `TaskManager.submit_tasks`; applications do not instantiate it.
+    """A submitted task, made by `TaskManager.submit_tasks`; applications do not instantiate it."""
 
-    Sessions hold hundreds of thousands of tasks, and applications read little more than their states: all other data is
-    kept packed, as it was received.
-    """
-
-    __slots__ = (
-        '__weakref__', '_attempts', '_common', '_known', '_own', '_pilot', '_state', '_stored', '_tmgr', '_uid')
-
-    _traced: ClassVar[bool] = True
-    """True if the client traces the states: False for placeholders such as chunks."""
+    __slots__ = ('__weakref__', '_record', '_tmgr')
 
     _waits_in: ClassVar[Collection[str]] = (states.AGENT_SCHEDULING, states.AGENT_EXECUTING)
     """The states in which the agent reports what the task waits for."""
 
-    def __init__(self, tmgr: TaskManager, uid: str, common: CommonDescription, own: bytes = NOTHING) -> None:
+    def __init__(self, tmgr: TaskManager, record: TaskRecord) -> None:
         self._tmgr = tmgr
-        self._uid = uid
-        self._common = common   # the part of the description that tasks share
-        self._own = own         # the other attributes, packed
-        self._state = states.NEW
-        self._pilot: Pilot | None = None   # the pilot, or the partition of one, that the task is bound to
-        self._attempts = 0
-        self._stored = False   # True once the task was sent to the coordinator, which then stores it
-        self._known: bytes | None = None
-        self._start()
-
-    def _start(self) -> None:
-        """Set the initial attributes of a sub-class."""
+        self._record = record
 
     def _uid_form(self) -> Form:
         """Return the form of generated uids of such tasks."""
-        return of_task(self._uid)
+        return of_task(self._record.uid)
 
     def __repr__(self) -> str:
-        return f'<Task {self._uid} {self._state}>'
+        return f'<Task {self._record.uid} {self._record.state}>'
 
     def _repr_html_(self) -> str:
         """Return a table of the main attributes, for notebooks."""
-        return html_table(f'Task {self._uid}', {
-            'name': self.name, 'state': self._state, 'pilot': self.pilot, 'exit code': self.exit_code,
+        return html_table(f'Task {self._record.uid}', {
+            'name': self.name, 'state': self._record.state, 'pilot': self.pilot, 'exit code': self.exit_code,
             'exception': self.exception, 'sandbox': self.sandbox, 'waits for': self.waits_for})
 
     def __str__(self) -> str:
-        return str([self._uid, self.pilot, self._state])
+        return str([self._record.uid, self.pilot, self._record.state])
 
     @property
     def uid(self) -> str:
         """The task's unique id."""
-        return self._uid
+        return self._record.uid
 
     @property
     def state(self) -> str:
         """The last known state of the task, see `radical.pilot.states`; for callbacks of bulks, the told one."""
         shown = SHOWN_STATES.states
-        return shown.get(self, self._state) if shown else self._state
+        return shown.get(self, self._record.state) if shown else self._record.state
 
     @property
     def tmgr(self) -> TaskManager:
@@ -124,15 +95,15 @@ class Task:
 
         Submitting it creates a new task, with another uid if this task's uid was generated.
         """
-        description = TaskDescription.from_sparse(self._sparse())
-        description.uid = marked(self._uid, self._uid_form())
+        description = TaskDescription.from_sparse(self._record.sparse())
+        description.uid = marked(self._record.uid, self._uid_form())
         description.derive()
         return description
 
     @property
     def name(self) -> str:
         """The name in the description."""
-        return str(self._sparse().get('name', ''))
+        return str(self._record.sparse().get('name', ''))
 
     @property
     def mode(self) -> str:
@@ -147,17 +118,17 @@ class Task:
     @property
     def exit_code(self) -> int | None:
         """The exit code of the executable, -N if signal N ended it; None before it has ended."""
-        return cast('int | None', self._get('exit_code'))
+        return cast('int | None', self._record.get('exit_code'))
 
     @property
     def stdout(self) -> str:
         """The end of the task's standard output (at most 1024 characters)."""
-        return self._get('stdout') or ''
+        return self._record.get('stdout') or ''
 
     @property
     def stderr(self) -> str:
         """The end of the task's standard error (at most 1024 characters)."""
-        return self._get('stderr') or ''
+        return self._record.get('stderr') or ''
 
     def read_stdout(self) -> str:
         """Return the task's standard output, all of it: of a task that runs, what it has written so far.
@@ -194,12 +165,12 @@ class Task:
     @property
     def exception(self) -> str | None:
         """The reason of a failure, in one sentence; None without a failure."""
-        return cast('str | None', self._get('exception'))
+        return cast('str | None', self._record.get('exception'))
 
     @property
     def exception_detail(self) -> str | None:
         """Details of a failure: an exit code, a file, the last lines of an output, or a traceback."""
-        return cast('str | None', self._get('exception_detail'))
+        return cast('str | None', self._record.get('exception_detail'))
 
     @property
     def error(self) -> TaskError | None:
@@ -207,46 +178,33 @@ class Task:
 
         None for a task that is neither FAILED nor CANCELED.
         """
-        if self._state not in (states.FAILED, states.CANCELED):
+        if self._record.state not in (states.FAILED, states.CANCELED):
             return None
         from rp_api.failures.task_error import task_error
 
-        info = PackedInfo(self._known).as_dict() if self._known else {}
-        return task_error(self._uid, self._state, info, self._outputs())
-
-    def _outputs(self) -> dict[str, str]:
-        """Return the paths of the files of standard output and error on the platform; none before there is a sandbox.
-
-        Calls of RAPTOR have no such files, unless their description names them.
-        """
-        sandbox, description = self.sandbox, self._sparse()
-        if sandbox is None:
-            return {}
-        of_call = description.get('raptor_id') and description.get('mode', TASK_EXECUTABLE) != TASK_EXECUTABLE
-        names = {'stdout': f'{self._uid}.out', 'stderr': f'{self._uid}.err'}
-        return {stream: os.path.join(sandbox, description.get(stream) or name) for stream, name in names.items()
-                if description.get(stream) or not of_call}
+        info = PackedInfo(self._record.known).as_dict() if self._record.known else {}
+        return task_error(self._record.uid, self._record.state, info, self._record.outputs())
 
     def _open(self, stream: str) -> BinaryIO:
         if self.cached:
             return self._open_cached(stream)
-        if self._pilot is None or (states.TASK.value(self._state) < _RUNS):
-            raise RuntimeError(f'{self._uid} has no {stream} yet: it has not started, its state is {self._state}')
-        path = self._outputs().get(stream)
+        if self._record.pilot is None or (states.TASK.value(self._record.state) < _RUNS):
+            raise RuntimeError(f'{self.uid} has no {stream} yet: it has not started, its state is {self.state}')
+        path = self._record.outputs().get(stream)
         if path is None:
-            raise RuntimeError(f'{self._uid} is a call of RAPTOR, whose {stream} is kept in a file only if its '
+            raise RuntimeError(f'{self._record.uid} is a call of RAPTOR, whose {stream} is kept in a file only if its '
                                f'description sets {stream!r}; Task.{stream} has the end')
-        return self._tmgr._open_output(self, path)
+        return self._tmgr._open_output(self._record, path)
 
     def _open_cached(self, stream: str) -> BinaryIO:
         """Open a standard stream of a cached result."""
-        path = self._get('cached')['files'].get(stream)
+        path = self._record.get('cached')['files'].get(stream)
         if path is not None:
             return open(path, 'rb')
-        text = self._get(stream) or ''
+        text = self._record.get(stream) or ''
         if len(text) < OUTPUT_CHARS:
             return BytesIO(text.encode())
-        raise FileNotFoundError(errno.ENOENT, f'the result of {self._uid} is cached with the end of its {stream} only, '
+        raise FileNotFoundError(errno.ENOENT, f'the result of {self.uid} is cached with the end of its {stream} only, '
                                 'as the task has run on another host, or its sandbox was removed')
 
     @property
@@ -259,9 +217,9 @@ class Task:
         Raises:
             DeserializationError: The object cannot be restored, or the task has no `raptor_id`.
         """
-        value = self._get('return_value')
-        if not self._common.raptor_id and is_pickled(value):
-            raise DeserializationError(f'return_value of {self._uid} is a pickled object, which is not restored: only '
+        value = self._record.get('return_value')
+        if not self._record.common.raptor_id and is_pickled(value):
+            raise DeserializationError(f'return_value of {self.uid} is a pickled object, which is not restored: only '
                                        'tasks with raptor_id can return one, and this task has none')
         return from_plain(value)
 
@@ -270,29 +228,29 @@ class Task:
         """The cores and GPUs of the task, one `Slot` per rank; None before the task is placed."""
         from rp_api.resources import Slot
 
-        found = self._get('slots')
+        found = self._record.get('slots')
         return None if found is None else [Slot(slot) for slot in found]
 
     @property
     def output_files(self) -> list[str]:
         """Names of the files in the sandbox, without the task's standard files; empty before the task has ended."""
-        return list(self._get('output_files') or [])
+        return list(self._record.get('output_files') or [])
 
     @property
     def partition(self) -> int | None:
         """The number of the partition that the task is bound to, or requests while it is not bound."""
-        found: int | None = getattr(self._pilot, 'number', None)
-        return self._sparse().get('partition') if found is None else found
+        found: int | None = getattr(self._record.pilot, 'number', None)
+        return self._record.sparse().get('partition') if found is None else found
 
     @property
     def info(self) -> Any:
         """The information on a service for its users; None while it is not ready, '' if it has none."""
-        return self._get('info')
+        return self._record.get('info')
 
     @property
     def cached(self) -> bool:
         """True if the task did not run, because its result was in the cache."""
-        return bool(self._get('cached'))
+        return bool(self._record.get('cached'))
 
     @property
     def waits_for(self) -> str:
@@ -303,51 +261,47 @@ class Task:
         For a service that is to be started again: when, and how it has ended. For a RAPTOR master: why its calls wait
         for workers that may never come. For masters and workers: the resources, if they have waited for some seconds.
         """
-        if self._pilot is None and (gone := self._get(RETURNED)) and self._state not in states.FINAL:
+        record = self._record
+        if record.pilot is None and (gone := record.get(RETURNED)) and record.state not in states.FINAL:
             return f'another pilot: {self._tmgr._end_of_pilot(gone)}'
-        if states.TASK.value(self._state) < _STAGES:
-            told = self._tmgr._dependencies_of(self) or self._tmgr._pilot_wait_of(self)
+        if states.TASK.value(self._record.state) < _STAGES:
+            told = self._tmgr._dependencies_of(record) or self._tmgr._pilot_wait_of(record)
         else:
-            told = self._reported_wait if self._state in self._waits_in else ''
-        if not told and self._common.raptor_id and states.TASK.value(self._state) < _RUNS:
-            return self._tmgr._wait_of(self)
+            told = self._reported_wait if self._record.state in self._waits_in else ''
+        if not told and self._record.common.raptor_id and states.TASK.value(self._record.state) < _RUNS:
+            return self._tmgr._wait_of(record)
         return told
 
     @property
     def _reported_wait(self) -> str:
         """The wait that the agent has reported last; it may be over."""
-        return str(self._get('waits_for') or '')
+        return str(self._record.get('waits_for') or '')
 
     @property
     def launch_method(self) -> str | None:
         """The launch method that started the ranks, such as `MPIEXEC`; None if the agent started them itself."""
-        return cast('str | None', self._get('launch_method'))
+        return cast('str | None', self._record.get('launch_method'))
 
     @property
     def launch_command(self) -> str | None:
         """The command line that started the ranks; None without a launch method."""
-        return cast('str | None', self._get('launch_command'))
+        return cast('str | None', self._record.get('launch_command'))
 
     @property
     def pilot(self) -> str | None:
         """The uid of the pilot that the task is bound to; None before it is bound."""
-        return self._pilot._whole.uid if self._pilot else None
-
-    @property
-    def _place(self) -> str | None:
-        """The uid of the pilot or partition that the task is bound to; None before it is bound."""
-        return self._pilot.uid if self._pilot else None
+        return self._record.pilot.whole.uid if self._record.pilot else None
 
     @property
     def attempts(self) -> int:
         """The number of attempts to run the task, with those that were lost; 0 before it is sent to a pilot."""
-        return len(self._failures) + bool(self._attempts and self._pilot)
+        return len(self._record.failures) + bool(self._record.attempts and self._record.pilot)
 
     @property
     def losses(self) -> int:
         """The number of attempts that ended with their job, agent or node, which do not count for `retries`."""
-        suspected = LOST in (self._get('error') or ()) if self._state == states.FAILED else False
-        return losses(self._failures) + suspected
+        suspected = LOST in (self._record.get('error') or ()) if self._record.state == states.FAILED else False
+        return losses(self._record.failures) + suspected
 
     @property
     def history(self) -> list[dict[str, Any]]:
@@ -358,41 +312,34 @@ class Task:
         directory with the files of the attempt, and `lost`: 'end' if its job has ended, 'death' if its node or agent
         has died. What is not known is None, such as the nodes if the pilot was lost.
         """
-        return [{**dict.fromkeys(_OF_ATTEMPT), **entry} for entry in self._failures]
-
-    @property
-    def _failures(self) -> list[dict[str, Any]]:
-        """The records of the failed and lost attempts, without what is not known."""
-        return list(self._get(HISTORY) or ())
+        return [{**dict.fromkeys(_OF_ATTEMPT), **entry} for entry in self._record.failures]
 
     @property
     def sandbox(self) -> str | None:
         """The working directory of the task on the platform; None before the task is bound to a pilot."""
-        if self._pilot is None:
-            return None
-        return self._pilot._directories.task(self._uid, self._sparse().get('sandbox', ''))
+        return self._record.sandbox
 
     task_sandbox = sandbox
 
     @property
     def pilot_sandbox(self) -> str | None:
         """The directory of the task's pilot; None before the task is bound to a pilot."""
-        return self._pilot.pilot_sandbox if self._pilot else None
+        return self._record.pilot.directories.pilot if self._record.pilot else None
 
     @property
     def session_sandbox(self) -> str | None:
         """The directory of the session on the platform; None before the task is bound to a pilot."""
-        return self._pilot.session_sandbox if self._pilot else None
+        return self._record.pilot.directories.session if self._record.pilot else None
 
     @property
     def resource_sandbox(self) -> str | None:
         """The directory of all sessions on the platform; None before the task is bound to a pilot."""
-        return self._pilot.resource_sandbox if self._pilot else None
+        return self._record.pilot.directories.resource if self._record.pilot else None
 
     @property
     def endpoint_fs(self) -> str | None:
         """The root of the platform's file system; None before the task is bound to a pilot."""
-        return self._pilot.endpoint_fs if self._pilot else None
+        return '/' if self._record.pilot else None
 
     @property
     def client_sandbox(self) -> str:
@@ -406,7 +353,7 @@ class Task:
                  'session_sandbox', 'pilot_sandbox', 'task_sandbox', 'client_sandbox', 'info', 'partition',
                  'output_files', 'launch_method', 'launch_command')
         found: dict[str, Any] = {name: getattr(self, name) for name in names}
-        slots = self._get('slots')
+        slots = self._record.get('slots')
         return found | {'type': 'task', 'tmgr': self._tmgr.uid, 'slots': slots,
                         'description': self.description.as_dict()}
 
@@ -423,8 +370,8 @@ class Task:
             StateError: A state is unknown.
             RuntimeError: The session was closed or has failed.
         """
-        self._tmgr._wait_for([self], state, timeout)
-        return self._state
+        self._tmgr._wait_for([self._record], state, timeout)
+        return self._record.state
 
     def done(self) -> bool:
         """Return whether the state is final; False while output is staged."""
@@ -448,20 +395,20 @@ class Task:
             RuntimeError: The session was closed or has failed.
         """
         if not self.done():
-            self._tmgr._wait_for([self], None, timeout)
+            self._tmgr._wait_for([self._record], None, timeout)
             if not self.done():
-                raise TimeoutError(f'{self._uid} is {self._state} after {units.limit(timeout):g} s')
+                raise TimeoutError(f'{self._record.uid} is {self._record.state} after {units.limit(timeout):g} s')
         error = self.error
         if error is not None:
             raise error
-        if self._common.mode in RETURNING:
+        if self._record.common.mode in RETURNING:
             return self.return_value
         return self._outcome
 
     @property
     def _outcome(self) -> TaskResult:
         """The result of a program, also of one that has failed."""
-        return TaskResult(self.exit_code, self.stdout, self.stderr, None if self._common.cache else self.sandbox)
+        return TaskResult(self.exit_code, self.stdout, self.stderr, None if self._record.common.cache else self.sandbox)
 
     def future(self) -> TaskFuture:
         """Return the future of the task, a `concurrent.futures.Future` whose `task` is this task.
@@ -496,14 +443,14 @@ class Task:
             RuntimeError: The service ended before it was ready, the task is no service, or the session was closed or
                 has failed.
         """
-        mode = self._common.mode
+        mode = self._record.common.mode
         if mode not in (TASK_SERVICE, AGENT_SERVICE):
-            raise RuntimeError(f'{self._uid} is no service, its mode is {mode!r}')
-        if not self._tmgr._wait_until(lambda: self.info is not None or self._state in states.FINAL, timeout):
-            raise TimeoutError(f'{self._uid} is not ready after {units.limit(timeout):g} s, its state is {self._state}')
+            raise RuntimeError(f'{self._record.uid} is no service, its mode is {mode!r}')
+        if not self._tmgr._wait_until(lambda: self.info is not None or self._record.state in states.FINAL, timeout):
+            raise TimeoutError(f'{self.uid} is not ready after {units.limit(timeout):g} s, its state is {self.state}')
         info = self.info
         if info is None:
-            raise RuntimeError(f'{self._uid} ended as {self._state} before it was ready: '
+            raise RuntimeError(f'{self._record.uid} ended as {self._record.state} before it was ready: '
                                f'{self.exception or "there is no information on the reason"}')
         return str(info)
 
@@ -524,16 +471,16 @@ class Task:
             PlatformError: The tunnel cannot be opened.
         """
         info = self.wait_info(timeout)
-        assert self._pilot is not None
-        description = self._pilot.description
-        platform = self.session.get_resource_config(description['resource'], description['access_schema'])
+        assert self._record.pilot is not None
+        description = self._record.pilot.description
+        platform = self.session.get_resource_config(description.resource, description.access_schema)
         return self.session._tunnels.reach(platform.job_manager_endpoint, info)
 
     def cancel(self) -> None:
         """Request the cancellation of the task, and return at once. A final task is not affected."""
         self._tmgr._check_process()
-        if self._state not in states.FINAL:
-            self._tmgr.cancel_tasks(self._uid)
+        if self._record.state not in states.FINAL:
+            self._tmgr.cancel_tasks(self._record.uid)
 
     def register_callback(self, cb: Callable[..., Any], cb_data: Any = None, metric: str | None = None) -> None:
         """Register a callback for the states of this task.
@@ -548,69 +495,11 @@ class Task:
         Raises:
             ValueError: `cb` does not take these arguments, or the metric is unknown.
         """
-        self._tmgr.register_callback(cb, cb_data, metric or TASK_STATE, self._uid)
-
-    def _sparse(self) -> dict[str, Any]:
-        """Return the attributes that the description sets, as plain data."""
-        found: dict[str, Any] = codec.unpack(self._common.packed)
-        return found if self._own == NOTHING else {**found, **codec.unpack(self._own)}
+        self._tmgr.register_callback(cb, cb_data, metric or TASK_STATE, self._record.uid)
 
     def _listen(self, listener: Listener) -> None:
         """Call a listener when the task is final."""
         self._tmgr._board.listen(self, listener)
-
-    def _bind(self, pilot: Pilot | None) -> None:
-        """Bind the task to a pilot or partition; None unbinds it."""
-        self._pilot = pilot
-
-    def _sent(self, *, bound: bool) -> None:
-        """Note that the task was sent to the coordinator, bound to a pilot or not."""
-        self._stored = True
-        self._attempts += bound
-
-    def _restore(self, known: KnownTask, pilot: Pilot | None) -> None:
-        """Apply the coordinator's record of the task."""
-        self._pilot = pilot
-        self._attempts = known.attempts
-        self._stored = True
-        kept = not known.pilot and known.state not in states.FINAL
-        state = states.TMGR_SCHEDULING_PENDING if kept else known.state
-        # after it was bound again, the task keeps its state until the new attempt has passed it
-        self._state = max(state, known.told, key=states.TASK.value)
-        self._learn(known.info or {})
-
-    def _renew(self, state: str, known: bytes | None, pilot: Pilot | None, attempts: int) -> None:
-        """Set the state and data of a task that was stored in a file."""
-        self._state = state
-        self._pilot = pilot
-        self._attempts = attempts
-        self._stored = True
-        if known:
-            self._learn(PackedInfo(known))
-
-    def _lose(self, pilot: str, reason: str, how: str) -> None:
-        """Note that the present attempt was lost with its pilot."""
-        entry = {'attempt': len(self._failures) + 1, 'kind': PILOT, 'reason': reason, 'pilot': pilot, LOST: how}
-        self._learn({HISTORY: [*self._failures, entry], RETURNED: pilot})
-
-    @property
-    def _reached(self) -> str | None:
-        """The last state before the task failed or was cancelled; None if unknown."""
-        return cast('str | None', self._get('reached'))
-
-    @property
-    def _info(self) -> PackedInfo | None:
-        """The packed info of all updates of the task."""
-        return PackedInfo(self._known) if self._known else None
-
-    def _get(self, name: str) -> Any:
-        return PackedInfo(self._known).as_dict().get(name) if self._known else None
-
-    def _learn(self, info: Mapping[str, Any]) -> None:
-        """Apply the info of an update."""
-        if self._known:
-            info = {**PackedInfo(self._known), **info}
-        self._known = info.packed if type(info) is PackedInfo else packed_info(info)
 
 
 def _text(file: BinaryIO) -> str:

@@ -24,8 +24,11 @@ from rp_api.task_modes import SERVICE_MODES
 from rp_api.wire import codec
 from rp_client import ids
 from rp_client.cache.tasks import TaskCache
-from rp_client.common_description import NOTHING, CommonDescription, counts, listed
+from rp_client.common_description import CommonDescription, counts, listed
 from rp_client.completion.task_future import TaskFuture
+from rp_client.core.pilot import PilotRecord
+from rp_client.core.sweep import ChunkRecord, SweepRecord
+from rp_client.core.task import TaskRecord
 from rp_client.engine.callbacks import Entry, Registry, arguments, told
 from rp_client.engine.engine import engine_of
 from rp_client.engine.tracker import Change, Tracker
@@ -44,7 +47,7 @@ from rp_client.scheduler.base import TaskScheduler
 from rp_client.scheduler.component import TaskScheduling, find_scheduler
 from rp_client.stager.input import TaskStagingInput
 from rp_client.stager.output import TaskStagingOutput, open_output
-from rp_client.sweep import ChunkTask, Sweep
+from rp_client.sweep import Sweep
 from rp_client.task import Task
 
 if TYPE_CHECKING:
@@ -95,11 +98,13 @@ class TaskManager(OldMethods):
         self._session = session
         self._engine = engine_of(session)
         self.uid = session._register_tmgr(self, _uid)
-        self._pilots: dict[str, Pilot] = {}
+        self._pilots: dict[str, PilotRecord] = {}
         self._drained: set[str] = set()
-        self._tasks = TaskStore(f'{session.path}/{self.uid}.{os.getpid()}.tasks', self._make)
+        self._tasks = TaskStore(f'{session.path}/{self.uid}.{os.getpid()}.tasks', self._make_handle)
+        self._sweeps: dict[str, Sweep] = {}
         self._callbacks = Registry({TASK_STATE: told('task'), WAIT_QUEUE_SIZE: ('task_manager', 'size')})
-        self._tracker = Tracker(states.TASK, TASK_STATE, self._callbacks, self._engine.dispatcher, owner=self.uid)
+        self._tracker = Tracker(states.TASK, TASK_STATE, self._callbacks, self._engine.dispatcher, owner=self.uid,
+                                handle=self._tasks.handle)
         session._uids.tasks.append(self._tasks)
         self._tracker.on_final = self._tasks.settled
         self._engine.acknowledger.follow(self._tracker)
@@ -124,8 +129,8 @@ class TaskManager(OldMethods):
 
     def _counts(self) -> str:
         finals = Counter(self._tracker.finals)
-        for sweep in self.get_sweeps():
-            finals.update(sweep._ended)
+        for sweep in list(self._tasks.sweeps.values()):
+            finals.update(sweep.ended)
         return counts('task', len(self._tasks), finals)
 
     @property
@@ -185,7 +190,7 @@ class TaskManager(OldMethods):
                 raise ValueError(f'pilot {uid} was not added to {self.uid}')
         pilots = [self._pilots.pop(uid) for uid in dict.fromkeys(uids)]
         for pilot in pilots:
-            pilot._detach_tmgr()
+            pilot.handle._detach_tmgr()
         self._note()
         if drain:
             self._drained.update(uids)
@@ -201,7 +206,7 @@ class TaskManager(OldMethods):
 
     def get_pilots(self) -> list[Pilot]:
         """Return the pilots in use."""
-        return list(self._pilots.values())
+        return [pilot.handle for pilot in self._pilots.values()]
 
     def pilot_rpc(self, pid: Named, cmd: str, *args: Any, rpc_addr: Named | None = None,
                   rpc_timeout: units.Time | None = None, **kwargs: Any) -> Any:
@@ -226,7 +231,7 @@ class TaskManager(OldMethods):
         pilot = self._pilots.get(uid_of(pid))
         if pilot is None:
             raise ValueError(f'pilot {uid_of(pid)} was not added to {self.uid}')
-        return pilot.rpc(cmd, *args, rpc_addr=rpc_addr, rpc_timeout=rpc_timeout, **kwargs)
+        return pilot.handle.rpc(cmd, *args, rpc_addr=rpc_addr, rpc_timeout=rpc_timeout, **kwargs)
 
     def list_tasks(self) -> list[str]:
         """Return the uids of all tasks."""
@@ -285,25 +290,28 @@ class TaskManager(OldMethods):
         """
         self._check_open()
         uid = self._session._uids.new_sweep()
-        sweep = Sweep(self, uid)
+        sweep = SweepRecord(uid)
         description, = listed([description], 'task')
         dependencies = Dependencies(self._session._uids, [uid], [description])
         description = dependencies.with_sources(uid, description)
         common, chunks = pack_sweep(description, Parameters(parameters), uid)
         dependencies.add(0, description)
         dependencies.check()
-        tasks = [ChunkTask.of(self, common, chunk, sweep) for chunk in chunks]
+        tasks = [ChunkRecord(common, chunk, sweep) for chunk in chunks]
         self._tracker.is_internal = _is_chunk
         for task in tasks:
             self._tasks.add_chunk(task)
-        self._accept_within(len(sweep), lambda: self._engine.submit(
+        self._accept_within(sweep.size, lambda: self._engine.submit(
             self._tracker, tasks, lambda accepted: self._flow.submit_chunks(tasks, accepted), ACCEPTANCE,
             lambda: self._flow.sent))
-        return sweep
+        return self._handle_of(sweep)
 
     def get_sweeps(self) -> list[Sweep]:
         """Return the sweeps of this manager, also those that an earlier application has submitted."""
-        return list(self._tasks.sweeps.values())
+        return [self._handle_of(sweep) for sweep in list(self._tasks.sweeps.values())]
+
+    def _handle_of(self, sweep: SweepRecord) -> Sweep:
+        return self._sweeps.get(sweep.uid) or self._sweeps.setdefault(sweep.uid, Sweep(self, sweep))
 
     def _submit_for(self, master: str, descriptions: list[TaskDescription]) -> list[Task]:
         """Submit tasks to the RAPTOR master of that uid, whatever `raptor_id` their descriptions have."""
@@ -341,7 +349,7 @@ class TaskManager(OldMethods):
             RuntimeError: The manager is closed.
         """
         self._check_open()
-        tasks: list[Task] = []
+        tasks: list[TaskRecord] = []
         copies = [verified(description, description.get('uid') or 'a worker')
                   for description in of_mode(descriptions, constants.RAPTOR_WORKER, 'submit_workers')]
         wanted = [self._session._uids.of_tasks([ids.chosen(copy.uid)], ids.of_worker(copy.raptor_id))[0]
@@ -349,7 +357,7 @@ class TaskManager(OldMethods):
         dependencies = Dependencies(self._session._uids, wanted, copies)
         for position, (uid, copy) in enumerate(zip(wanted, copies, strict=True)):
             sparse = plain(dependencies.with_sources(uid, copy))
-            tasks.append(RaptorWorker(self, uid, CommonDescription(sparse, pack_plain(sparse, uid))))
+            tasks.append(TaskRecord(uid, CommonDescription(sparse, pack_plain(sparse, uid))))
             dependencies.add(position, sparse)
         return cast('list[RaptorWorker]', self._accept(tasks, dependencies))
 
@@ -419,7 +427,7 @@ class TaskManager(OldMethods):
         if uids is None and self._tasks.sweeps and self._board.value(state) >= _FINAL:
             return self._wait_for_all(timeout)
         found = self._look(self._uids(uids))
-        tasks = [task for task in found if isinstance(task, Task)]   # others are final
+        tasks = [task for task in found if isinstance(task, TaskRecord)]   # others are final
         self._wait_for(tasks, state, timeout, len(found) - len(tasks))
         return found[0].state if is_one(uids) else [task.state for task in found]
 
@@ -445,11 +453,11 @@ class TaskManager(OldMethods):
         timeout = units.limit(timeout)
         end = math.inf if timeout is None else time.monotonic() + timeout
         self.wait_tasks(self._tasks.singles(), timeout=timeout)
-        for sweep in self.get_sweeps():
+        for sweep in list(self._tasks.sweeps.values()):
             self._wait_for_sweep(sweep, None if timeout is None else max(0.0, end - time.monotonic()))
         return [task.state for task in self._look(self._tasks)]
 
-    def _wait_for_sweep(self, sweep: Sweep, timeout: units.Time | None) -> None:
+    def _wait_for_sweep(self, sweep: SweepRecord, timeout: units.Time | None) -> None:
         """Wait until all tasks of a sweep are final; see `Sweep.wait`."""
         if not self._pilots and sweep.unfinished:
             _log.warning('%s is waited for, but %s has no pilot to run its tasks on: see add_pilots', sweep.uid,
@@ -462,32 +470,32 @@ class TaskManager(OldMethods):
                 if time.monotonic() >= end:
                     return
                 if show:
-                    show(len(sweep) - sweep.unfinished, len(sweep))
+                    show(sweep.size - sweep.unfinished, sweep.size)
 
-    def _is_stranded(self, sweep: Sweep) -> bool:
+    def _is_stranded(self, sweep: SweepRecord) -> bool:
         """Return whether tasks of a sweep that are not final are bound to no pilot."""
         parts = (*self._tasks.live_in(sweep), *self._tasks.chunks_of(sweep))
-        return any(task._pilot is None and task.state not in states.FINAL for task in parts)
+        return any(task.pilot is None and task.state not in states.FINAL for task in parts)
 
     def _is_unbound(self, uid: str) -> bool:
         """Return whether a task that is not final is bound to no pilot."""
         task = self._tasks.find(uid)
-        return task is not None and task._pilot is None and task.state not in states.FINAL
+        return task is not None and task.pilot is None and task.state not in states.FINAL
 
     def _unchanged(self) -> AbstractContextManager[object]:
         """Return a context in which no state of a task changes."""
         return self._board.lock
 
-    def _live_in(self, sweep: Sweep) -> list[Task]:
+    def _live_in(self, sweep: SweepRecord) -> list[TaskRecord]:
         """Return the tasks of a sweep that are in memory and not final."""
         return self._tasks.live_in(sweep)
 
-    def _cancel_sweep(self, sweep: Sweep) -> None:
+    def _cancel_sweep(self, sweep: SweepRecord) -> None:
         """Cancel the tasks of a sweep; see `Sweep.cancel`."""
         self._check_process()
         self._engine.call(lambda: self._flow.cancel([*self._tasks.live_in(sweep), *self._tasks.chunks_of(sweep)]))
 
-    def _wait_for(self, tasks: list[Task], state: str | Iterable[str] | None, timeout: units.Time | None,
+    def _wait_for(self, tasks: Sequence[TaskRecord], state: str | Iterable[str] | None, timeout: units.Time | None,
                  ended: int = 0) -> None:
         """Wait until each of these tasks has reached a state, for at most `timeout` seconds; see `wait_tasks`.
 
@@ -512,29 +520,29 @@ class TaskManager(OldMethods):
                 self._board.listen(task, future)
             return future
 
-    def _open_output(self, task: Task, path: str) -> BinaryIO:
+    def _open_output(self, task: TaskRecord, path: str) -> BinaryIO:
         """Open a file that a task has written; see `Task.open_stdout`."""
         self._check_process()
         return open_output(task, path)
 
-    def _wait_of(self, task: Task) -> str:
+    def _wait_of(self, task: TaskRecord) -> str:
         """Return what keeps a task with `raptor_id` from being run by its master; see `Task.waits_for`."""
-        return self._flow.wait_of(task)
+        return self._flow.wait_of(task, lambda master: str(self._tasks.handle(master).waits_for))
 
-    def _pilot_wait_of(self, task: Task) -> str:
+    def _pilot_wait_of(self, task: TaskRecord) -> str:
         """Return why a task has no pilot; empty if it has one, or gets one; see `Task.waits_for`."""
-        return self._flow.wait_for_pilot if task._pilot is None else ''
+        return self._flow.wait_for_pilot if task.pilot is None else ''
 
-    def _dependencies_of(self, task: Task) -> str:
+    def _dependencies_of(self, task: TaskRecord) -> str:
         """Return the tasks that a task waits for, as one text; empty if there are none."""
-        return wait_text(task._sparse().get('after') or [], self._session._uids.state_of)
+        return wait_text(task.sparse().get('after') or [], self._session._uids.state_of)
 
     def _end_of_pilot(self, uid: str) -> str:
         """Return why a pilot, or partition, runs a task no more that it had."""
         return self._flow.end_of_pilot(uid)
 
-    def _warn_of_no_pilot(self, tasks: Iterable[Task]) -> None:
-        if any(task._pilot is None and task.state not in states.FINAL for task in tasks):
+    def _warn_of_no_pilot(self, tasks: Iterable[TaskRecord]) -> None:
+        if any(task.pilot is None and task.state not in states.FINAL for task in tasks):
             _log.warning('tasks are waited for, but %s has no pilot to run them on: see add_pilots', self.uid)
 
     def cancel_tasks(self, uids: Uids = None) -> None:
@@ -547,12 +555,12 @@ class TaskManager(OldMethods):
             ValueError: A uid is unknown; no task is cancelled then.
         """
         if isinstance(uids, Sweep):
-            self._cancel_sweep(uids)
+            uids.cancel()
             return
         if uids is None:
             tasks = self._tasks.in_memory()
         else:   # others are final
-            tasks = [task for task in self._look(self._uids(uids)) if isinstance(task, Task)]
+            tasks = [task for task in self._look(self._uids(uids)) if isinstance(task, TaskRecord)]
         self._engine.call(self._flow.cancel, tasks)
 
     def register_callback(self, cb: Callable[..., Any], cb_data: Any = None,
@@ -577,7 +585,7 @@ class TaskManager(OldMethods):
         for name in _metrics(metric):
             entry = self._callbacks.add(cb, name, cb_data, None if uid is None else uid_of(uid))
             if name == TASK_STATE and not self._engine.broken:
-                self._engine.call(self._release, entry, task)
+                self._engine.call(self._release, entry, task and task._record)
 
     def unregister_callback(self, cb: Callable[..., Any] | None = None,
                             metrics: str | Sequence[str] | None = None, uid: Named | None = None) -> None:
@@ -597,7 +605,7 @@ class TaskManager(OldMethods):
     def as_dict(self) -> dict[str, Any]:
         """Return the manager and its tasks as plain data; `tasks` maps uids to tasks."""
         return {'type': 'tmgr', 'uid': self.uid, 'cfg': {'scheduler': self.scheduler},
-                'tasks': {uid: task.as_dict() for uid, task in self._tasks.items()}}
+                'tasks': {uid: self._get(uid).as_dict() for uid in self._tasks}}
 
     def dump(self, name: str | None = None) -> None:
         """Write `as_dict()` to `<uid>[.<name>].json` in the session directory.
@@ -615,7 +623,7 @@ class TaskManager(OldMethods):
         if not self._engine.broken:
             self._engine.run(self._close)
         for pilot in self._pilots.values():
-            pilot._detach_tmgr()
+            pilot.handle._detach_tmgr()
 
     def _leave(self) -> None:
         """End the manager and leave its tasks running; called when the session closes with `terminate=False`."""
@@ -631,25 +639,25 @@ class TaskManager(OldMethods):
         known = self._tasks.find_each([update[0] for update in updates])
         mine = [_new(Change, (task, state, info)) for task, (_, state, info) in zip(known, updates, strict=True)
                 if task is not None]
-        before = [task for task, _, _ in mine if task._state in states.FINAL]
+        before = [task for task, _, _ in mine if task.state in states.FINAL]
         if mine:
             self._flow.update(mine)
         if before:   # the update may have added to their info
             self._tasks.changed(before)
 
-    def _pilot_ended(self, pilot: Pilot, results: Sequence[Update] = ()) -> None:
+    def _pilot_ended(self, pilot: PilotRecord, results: Sequence[Update] = ()) -> None:
         """Handle the tasks of a pilot that became final; called in the loop.
 
         `results` are the updates that its agent could not deliver; those of this manager's tasks go to the coordinator.
         """
         mine = [update for update in results if update.uid in self._tasks
-                and self._tasks[update.uid]._place == pilot.uid]
+                and self._tasks[update.uid].place == pilot.uid]
         for first in range(0, len(mine), BULK):
             self._engine.connection.update_tasks(mine[first:first + BULK])
         self._update(mine)
         self._flow.pilot_ended(pilot, self._tasks.in_memory(), dead_end=self._dead_end(pilot))
 
-    def _places_changed(self, pilot: Pilot) -> None:
+    def _places_changed(self, pilot: PilotRecord) -> None:
         """Use the present nodes and partitions of a pilot; called in the loop."""
         if pilot.uid in self._pilots:
             self._flow.places_changed(pilot)
@@ -661,40 +669,41 @@ class TaskManager(OldMethods):
     def _find_master(self, uid: str) -> RaptorMaster | None:
         """Return the RAPTOR master of that uid; None if it is unknown, or another task."""
         task = self._tasks.find(uid)
-        return task if isinstance(task, RaptorMaster) else None
+        master = task is not None and task.common.mode == constants.RAPTOR_MASTER
+        return self._tasks.handle(task) if task is not None and master else None
 
     # attaching to a session: called in the loop
 
-    def _restore_pilots(self, pilots: Iterable[Pilot]) -> None:
+    def _restore_pilots(self, pilots: Iterable[PilotRecord]) -> None:
         """Attach the pilots that the manager had."""
         for pilot in pilots:
-            pilot.attach_tmgr(self)
+            pilot.handle.attach_tmgr(self)
             self._pilots[pilot.uid] = pilot
 
-    def _restore(self, known: KnownTask, pilot: Pilot | None) -> Task:
+    def _restore(self, known: KnownTask, pilot: PilotRecord | None) -> TaskRecord:
         """Restore a task, or a chunk of a sweep, from the coordinator's record."""
         if ROWS in known.description:
             return self._restore_chunk(known, pilot)
         task = self._tasks.find(known.uid)   # of a sweep, it was made with its chunk
         if task is None:
-            task = self._make(known.uid, CommonDescription(known.description, codec.pack(known.description)))
+            task = TaskRecord(known.uid, CommonDescription(known.description, codec.pack(known.description)))
             self._tasks.add([task.uid], [task])
-        task._restore(known, pilot)
+        task.restore(known, pilot)
         self._flow.restore(task, known)
         self._tracker.restored(task, known.told)
-        if task._common.mode in SERVICE_MODES:
+        if task.common.mode in SERVICE_MODES:
             self._session._uids.endless.add(task.uid)
         if task.state in states.FINAL:
             self._tasks.settled([task])
         return task
 
-    def _restore_chunk(self, known: KnownTask, pilot: Pilot | None) -> Task:
+    def _restore_chunk(self, known: KnownTask, pilot: PilotRecord | None) -> TaskRecord:
         """Restore a chunk, and if it was opened, its tasks, whose records follow."""
         chunk = unpacked(known.description)
         common = {name: value for name, value in known.description.items() if name != ROWS}
-        sweep = self._tasks.sweeps.get(chunk.sweep) or Sweep(self, chunk.sweep)
-        task = ChunkTask.of(self, CommonDescription({**common, **chunk.own_of(0)}, codec.pack(common)), chunk, sweep)
-        task._restore(known, pilot)
+        sweep = self._tasks.sweeps.get(chunk.sweep) or SweepRecord(chunk.sweep)
+        task = ChunkRecord(CommonDescription({**common, **chunk.own_of(0)}, codec.pack(common)), chunk, sweep)
+        task.restore(known, pilot)
         task.whole = True
         self._tracker.is_internal = _is_chunk
         self._tasks.add_chunk(task)
@@ -738,27 +747,30 @@ class TaskManager(OldMethods):
             description = dependencies.with_sources(uid, given if isinstance(given, dict) else TaskDescription(given))
             common, own = packing.pack(description, uid)
             dependencies.add(position, description)
-            tasks.append(self._make(uid, common, own))
+            tasks.append(TaskRecord(uid, common, own))
         return self._accept(tasks, dependencies)
 
-    def _make(self, uid: str, common: CommonDescription, own: bytes = NOTHING) -> Task:
-        return KINDS.get(common.mode, Task)(self, uid, common, own)
+    def _make_handle(self, task: TaskRecord) -> Task:
+        return KINDS.get(task.common.mode, Task)(self, task)
 
-    def _accept(self, tasks: list[Task], dependencies: Dependencies) -> list[Task]:
+    def _accept(self, tasks: list[TaskRecord], dependencies: Dependencies) -> list[Task]:
         dependencies.check()
         uids = [task.uid for task in tasks]
         self._session._uids.claim_tasks(uids, lambda: self._tasks.add(uids, tasks))
         dependencies.accepted()
+        handles = list(map(self._make_handle, tasks))   # held: some may be final before the call returns
+        for task, handle in zip(tasks, handles, strict=True):
+            task.handle = handle
         if tasks:
             self._submit(tasks, self._leads(dependencies) if len(self._pilots) > 1 else {})
-        return tasks
+        return handles
 
     def _leads(self, dependencies: Dependencies) -> dict[str, str]:
         """Return the tasks to whose pilots tasks may be bound; those in files are final."""
         return {uid: other for uid, other in dependencies.leads().items()
-                if other in self._tasks and isinstance(self._tasks.look(other), Task)}
+                if other in self._tasks and isinstance(self._tasks.look(other), TaskRecord)}
 
-    def _submit(self, tasks: list[Task], leads: dict[str, str]) -> None:
+    def _submit(self, tasks: list[TaskRecord], leads: dict[str, str]) -> None:
         if leads:
             self._engine.call(self._flow.lead, leads)
         self._accept_within(len(tasks), lambda: self._engine.submit(
@@ -779,24 +791,25 @@ class TaskManager(OldMethods):
                                           'no_pilot_timeout': self._no_pilot_timeout}
         self._engine.call(self._engine.connection.note, self.uid, note)
 
-    def _attach(self, pilots: Sequence[Pilot]) -> None:
+    def _attach(self, pilots: Sequence[PilotRecord]) -> None:
         """Attach pilots to this manager, all or none."""
         for position, pilot in enumerate(pilots):
             try:
-                pilot.attach_tmgr(self)
+                pilot.handle.attach_tmgr(self)
             except RuntimeError:
                 for attached in pilots[:position]:
-                    attached._detach_tmgr()
+                    attached.handle._detach_tmgr()
                 raise
 
-    def _pilot(self, pilot: Any) -> Pilot:
+    def _pilot(self, pilot: Any) -> PilotRecord:
         if isinstance(pilot, Pilot):
-            if pilot._whole is not pilot:
-                raise ValueError(f'{pilot.uid} is a partition: add its pilot, {pilot._whole.uid}, and have tasks ask '
+            record = pilot._record
+            if record.whole is not record:
+                raise ValueError(f'{pilot.uid} is a partition: add its pilot, {record.whole.uid}, and have tasks ask '
                                  'for the partition')
-            return pilot
+            return record
         uid = pilot['uid'] if isinstance(pilot, Mapping) else pilot
-        return self._session._find_pilot(uid)
+        return self._session._find_pilot(uid)._record
 
     def _uids(self, uids: Uids) -> list[str]:
         return list(self._tasks) if uids is None else uids_of(uids)
@@ -806,7 +819,7 @@ class TaskManager(OldMethods):
 
     def _get(self, uid: str) -> Task:
         try:
-            return self._tasks[uid]
+            return self._tasks.handle_of(uid)   # type: ignore[no-any-return]
         except KeyError:
             raise self._unknown(uid) from None
 
@@ -822,11 +835,11 @@ class TaskManager(OldMethods):
 
     # called in the loop
 
-    def _members(self, chunk: ChunkTask) -> list[Task]:
+    def _members(self, chunk: ChunkRecord) -> list[TaskRecord]:
         """Return the tasks that are told that their chunk has ended."""
         return self._tasks.members(chunk, everything=bool(self._callbacks.select(TASK_STATE)))
 
-    def _release(self, entry: Entry, task: Task | None) -> None:
+    def _release(self, entry: Entry, task: TaskRecord | None) -> None:
         """Pass the states that no application has seen to a new callback."""
         self._tracker.release(entry, task)
         self._engine.acknowledger.soon()
@@ -848,18 +861,18 @@ class TaskManager(OldMethods):
         flow.chunks.members = self._members
         return flow
 
-    def _add_pilots(self, pilots: list[Pilot]) -> None:
+    def _add_pilots(self, pilots: list[PilotRecord]) -> None:
         self._flow.add_pilots([pilot for pilot in pilots if pilot.state not in states.FINAL])
         for pilot in pilots:
             if pilot.state in states.FINAL:
                 self._pilot_ended(pilot)
 
-    def _dead_end(self, pilot: Pilot) -> str | None:
+    def _dead_end(self, pilot: PilotRecord) -> str | None:
         """Return why waiting tasks can never run, if the last pilot failed and `exit_on_error` is set."""
         if pilot.uid not in self._pilots:   # it was removed, so no task waits for it
             return None
         others = any(other.state not in states.FINAL for other in self._pilots.values())
-        if others or not pilot.description['exit_on_error'] or pilot.state != states.FAILED:
+        if others or not pilot.description.exit_on_error or pilot.state != states.FAILED:
             return None
         return f'no pilot is left: {pilot.uid} {pilot.state}: {pilot.exception}'
 
@@ -889,8 +902,8 @@ def _part(end: float, longest: float) -> float | None:
     return None if left == math.inf else left
 
 
-def _is_chunk(task: Task) -> bool:
-    return type(task) is ChunkTask
+def _is_chunk(task: TaskRecord) -> bool:
+    return type(task) is ChunkRecord
 
 
 def _scheduler_name(cfg: str | Mapping[str, Any] | None, scheduler: str | None) -> str:

@@ -247,7 +247,8 @@ class BaseExecutor(Component, ABC):
             ending: The reason; a task that is already being ended keeps its first reason.
         """
 
-    def _leave(self, task: AgentTask, codes: Mapping[int, int], ending: Ending | None, *, shell: bool = True,
+    def _leave(self, task: AgentTask, codes: Mapping[int, int], ending: Ending | None,
+               explain: Callable[[Mapping[int, int]], str] | None = None, *, shell: bool = True,
                script: str = '') -> None:
         """Hand on a task that has run.
 
@@ -255,6 +256,7 @@ class BaseExecutor(Component, ABC):
             task: The task.
             codes: Exit codes by rank; empty if there are none.
             ending: The reason if the executor has ended the task, else None.
+            explain: `explain(codes)` returns why the task failed; default: what the exit codes mean.
             shell: Whether the exit codes are those of shells.
             script: The output file of a launch script; empty without one.
         """
@@ -266,7 +268,8 @@ class BaseExecutor(Component, ABC):
         elif task.exit_code == 0:
             task.target_state = states.DONE
         else:
-            self._conclude(task, partial(outcome.fail_by_codes, task, codes, shell=shell, script=script))
+            self._conclude(task, lambda: outcome.fail_by_codes(
+                task, codes, shell=shell, script=script, reason=explain(codes) if explain else ''))
         self._hand_on(task)
 
     @staticmethod

@@ -14,7 +14,7 @@ from rp_api.description import task as names
 
 if TYPE_CHECKING:
     from rp_client.cache.claims import Claims
-    from rp_client.task import Task
+    from rp_client.core.task import TaskRecord
 
 
 class InFlight:
@@ -24,12 +24,12 @@ class InFlight:
     not `active`, as the manager has no pilot that could run its tasks, nothing is claimed and nothing waits.
     """
 
-    def __init__(self, claims: Callable[[], Claims], again: Callable[[Task], object]) -> None:
+    def __init__(self, claims: Callable[[], Claims], again: Callable[[TaskRecord], object]) -> None:
         self._claims = claims
         self._again = again
         self.active = True
         self._claimed: dict[str, bytes] = {}
-        self._waiting: dict[str, Task] = {}
+        self._waiting: dict[str, TaskRecord] = {}
         self._ended: dict[str, bytes] = {}   # whose claims are not released yet
         self._restored: dict[str, bytes] = {}
         self._lock = threading.Lock()
@@ -49,7 +49,7 @@ class InFlight:
         """True if `resume` has something to do."""
         return bool(self._restored)
 
-    def claim(self, tasks: Sequence[tuple[Task, bytes]], needed: Collection[str],
+    def claim(self, tasks: Sequence[tuple[TaskRecord, bytes]], needed: Collection[str],
               stored: Callable[[list[bytes]], Collection[bytes]]) -> set[str]:
         """Claim tasks, which have these identities, and no result; return the uids of those that wait.
 
@@ -88,7 +88,7 @@ class InFlight:
             taken = self._claims().take(restored.values())
             self._claimed.update((uid, identity) for uid, identity in restored.items() if identity in taken)
 
-    def ended(self, tasks: Iterable[Task]) -> None:
+    def ended(self, tasks: Iterable[TaskRecord]) -> None:
         """Note that tasks have ended, or do not run."""
         for task in tasks:
             self._waiting.pop(task.uid, None)
@@ -118,5 +118,5 @@ class InFlight:
         return True
 
 
-def _is_after(entry: tuple[Task, bytes]) -> bool:
-    return bool(entry[0]._sparse().get(names.AFTER))
+def _is_after(entry: tuple[TaskRecord, bytes]) -> bool:
+    return bool(entry[0].sparse().get(names.AFTER))

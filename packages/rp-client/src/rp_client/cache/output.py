@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from shutil import copyfileobj
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from rp_api.errors import PilotError
 from rp_api.staging.directive import Directive
@@ -18,14 +18,15 @@ from rp_api.values import with_files
 from rp_api.wire import codec
 from rp_client.cache.notes import PARTS, Identity
 from rp_client.completion.result import OUTPUT_CHARS
-from rp_client.task import Task
+from rp_client.core.task import TaskRecord
+from rp_client.stager.output import open_output
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from rp_client.cache.store import ResultStore
 
-_STREAMS: dict[str, Callable[[Task], BinaryIO]] = {'stdout': Task.open_stdout, 'stderr': Task.open_stderr}
+_STREAMS = ('stdout', 'stderr')
 
 _RESULT_NAMES = ('exit_code', 'stdout', 'stderr', 'return_value', 'output_files')
 """The data of a task that is its result."""
@@ -37,7 +38,7 @@ _PROBE = 1 << 16
 class OutputPacking:
     """Packs the result of a task, and copies the files that belong to it to the directory with its output."""
 
-    def __init__(self, task: Task, identity: Identity, store: ResultStore, directory: Path | None) -> None:
+    def __init__(self, task: TaskRecord, identity: Identity, store: ResultStore, directory: Path | None) -> None:
         self._task = task
         self._identity = identity
         self._store = store
@@ -46,14 +47,14 @@ class OutputPacking:
 
     def packed(self) -> tuple[bytes, Path | None]:
         """Return the packed info, and the directory, if there is one."""
-        known: Mapping[str, Any] = self._task._info or {}
+        known: Mapping[str, Any] = self._task.info or {}
         info = {name: known[name] for name in _RESULT_NAMES if name in known}
         if 'return_value' in info:
             info['return_value'] = with_files(info['return_value'], self._copy_value)
         outside = dict(elsewhere(self._task))
-        info['whole'] = [stream for stream, opened in _STREAMS.items()
+        info['whole'] = [stream for stream in _STREAMS
                          if (stream in outside or len(info.get(stream) or '') >= OUTPUT_CHARS)
-                         and self._copy_stream(stream, opened)]
+                         and self._copy_stream(stream)]
         if missing := outside.keys() - {*info['whole']}:
             raise PilotError(f'its {min(missing)} cannot be read')
         return codec.pack({**info, PARTS: self._identity.parts}), self._directory
@@ -74,12 +75,13 @@ class OutputPacking:
         copy(path, str(self._place() / name))
         return name
 
-    def _copy_stream(self, stream: str, opened: Callable[[Task], BinaryIO]) -> bool:
+    def _copy_stream(self, stream: str) -> bool:
         """Copy a standard stream of a local task, of which the info has only the end; return whether it is there."""
-        if self._task._pilot is None or not self._task._pilot._directories.here:
+        path = self._task.outputs().get(stream)
+        if path is None or self._task.pilot is None or not self._task.pilot.directories.here:
             return False
         try:
-            source = opened(self._task)
+            source = open_output(self._task, path)
         except (OSError, PilotError, RuntimeError):   # it may be removed, or a call's, which has no file
             return False
         with source, (self._place() / stream).open('wb') as target:
@@ -87,19 +89,19 @@ class OutputPacking:
         return True
 
 
-def elsewhere(task: Task) -> Iterator[tuple[str, str]]:
+def elsewhere(task: TaskRecord) -> Iterator[tuple[str, str]]:
     """Yield the standard streams that a task writes to files outside of its sandbox, with the paths."""
-    description = task._sparse()
+    description = task.sparse()
     for stream in _STREAMS:
         path = description.get(stream, '')
         if os.path.isabs(path):
             yield stream, path
 
 
-def directory_of(task: Task) -> str:
+def directory_of(task: TaskRecord) -> str:
     """Return the directory with the sandbox of a task; empty if it is not on this host."""
-    pilot = task._pilot
-    return pilot._directories.pilot if pilot is not None and pilot._directories.here else ''
+    pilot = task.pilot
+    return pilot.directories.pilot if pilot is not None and pilot.directories.here else ''
 
 
 def write_error(directory: str) -> OSError | None:

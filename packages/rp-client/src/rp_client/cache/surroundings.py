@@ -18,8 +18,8 @@ from rp_api.raptor_link import ANY
 from rp_client.cache import distributions, imports
 from rp_client.cache.digest import DigestError, digest
 from rp_client.cache.files import Content, Seen, joined, look
-from rp_client.pilot import Pilot
-from rp_client.task import Task
+from rp_client.core.pilot import PilotRecord
+from rp_client.core.task import TaskRecord
 
 _OF_WORKERS = (names.EXECUTABLE, names.RAPTOR_CLASS, names.ENVIRONMENT, names.PRE_EXEC, names.PRE_LAUNCH)
 """Attributes of masters and workers that count by their values."""
@@ -28,7 +28,7 @@ _OF_WORKERS = (names.EXECUTABLE, names.RAPTOR_CLASS, names.ENVIRONMENT, names.PR
 class Surroundings:
     """The pilots of a task manager, and its RAPTOR masters and workers."""
 
-    def __init__(self, pilots: Iterable[Pilot], raptors: Iterable[Task]) -> None:
+    def __init__(self, pilots: Iterable[PilotRecord], raptors: Iterable[TaskRecord]) -> None:
         self._pilots = list(pilots)
         self._raptors = list(raptors)
 
@@ -44,21 +44,21 @@ class Surroundings:
                  image(description.get(names.CONTAINER, {}), seen)]
         if not raptor and description.get(names.MODE, TASK_EXECUTABLE) == TASK_EXECUTABLE:
             return joined(b'surroundings', parts)
-        known = [task for task in self._raptors if raptor in (task.uid, task._common.raptor_id, ANY)]
+        known = [task for task in self._raptors if raptor in (task.uid, task.common.raptor_id, ANY)]
         if not known:
             raise DigestError(f'the master {raptor}, which is not of this task manager')
         return joined(b'surroundings', [*parts, *sorted({self._raptor(task, seen) for task in known})])
 
-    def _raptor(self, task: Task, seen: Seen) -> bytes:
+    def _raptor(self, task: TaskRecord, seen: Seen) -> bytes:
         """Return the digest of a master or worker: of its class with its files, and of its environment."""
-        description = task._sparse()
-        arguments = [each for each in description.get(names.ARGUMENTS, ()) if each != task._common.raptor_id]
+        description = task.sparse()
+        arguments = [each for each in description.get(names.ARGUMENTS, ()) if each != task.common.raptor_id]
         environment = description.get(names.NAMED_ENV, OWN)
         parts = [digest([arguments, *(description.get(name) for name in _OF_WORKERS)]),
                  distributions.PYTHON if environment == OWN else self._environment(environment, seen)]
         if file := description.get(names.RAPTOR_FILE):
             parts += _script(file, description, seen)
-        return joined(task._common.mode.encode(), parts)
+        return joined(task.common.mode.encode(), parts)
 
     def _environment(self, name: str, seen: Seen) -> bytes:
         """Return the digest of a named environment, which has to be the same on all pilots."""
@@ -86,21 +86,21 @@ def image(wanted: Mapping[str, Any], seen: Seen) -> bytes:
     return seen.file(name)
 
 
-def unlike(pilot: Pilot | None, *, python: bool) -> str:
+def unlike(pilot: PilotRecord | None, *, python: bool) -> str:
     """Return why the files, or the Python, of a pilot are not those of the application; empty if they are."""
     if pilot is None:
         return 'it is not known where it ran'
-    if not pilot._directories.here:
+    if not pilot.directories.here:
         return f'{pilot.uid} is on another host, whose files the client cannot compare'
-    if python and not pilot._directories.same_python:
+    if python and not pilot.directories.same_python:
         return f'{pilot.uid} runs another Python than the application'
     return ''
 
 
-def _environment(pilot: Pilot, name: str) -> Content:
+def _environment(pilot: PilotRecord, name: str) -> Content:
     """Look at a named environment of a pilot."""
-    record = os.path.join(pilot._directories.pilot, 'env', f'rp_named_env.{name}.json')
-    if pilot._directories.here and os.path.exists(record):
+    record = os.path.join(pilot.directories.pilot, 'env', f'rp_named_env.{name}.json')
+    if pilot.directories.here and os.path.exists(record):
         with open(record, 'rb') as file:
             built = json.load(file)
         spec, path = built['spec'], built['path']

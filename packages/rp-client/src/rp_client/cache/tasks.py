@@ -30,11 +30,11 @@ from rp_client.cache.files import Seen, at_once
 from rp_client.cache.in_flight import InFlight
 from rp_client.cache.notes import DECIDES, PARTS, Identity, note, read
 from rp_client.cache.output import OutputPacking, directory_of, elsewhere, put_in_place, remove_output, write_error
+from rp_client.core.pilot import PilotRecord
+from rp_client.core.task import TaskRecord
 from rp_client.engine.tracker import Change
 from rp_client.launcher.sandbox import Sandbox
-from rp_client.pilot import Pilot
 from rp_client.stager.base import client_directives
-from rp_client.task import Task
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,7 +55,7 @@ SMALL = 1000
 BULK = 64
 """Tasks that are looked up together."""
 
-Hit = tuple[Task, dict[str, Any]]
+Hit = tuple[TaskRecord, dict[str, Any]]
 """A task with a cached result, and the info that ends it."""
 
 
@@ -66,24 +66,24 @@ class TaskCache:
     """
 
     def __init__(self, client_sandbox: str, session_directory: str, helpers: Helpers,
-                 store: Callable[[], ResultStore], pilots: Callable[[], Iterable[Pilot]],
+                 store: Callable[[], ResultStore], pilots: Callable[[], Iterable[PilotRecord]],
                  claims: Callable[[], Claims]) -> None:
         self._client_sandbox = client_sandbox
         self._session_directory = session_directory
         self._helpers = helpers   # its own, as transfers of files may take hours
         self._store = store
         self._pilots = pilots
-        self._raptors: list[Task] = []            # the masters and workers
+        self._raptors: list[TaskRecord] = []            # the masters and workers
         self._identities: dict[str, Identity] = {}   # of tasks that run
         self._noted: dict[str, Identity] | None = None   # by earlier applications of the session
         self._outputs: dict[str, Path] = {}       # their output files
-        self._results: list[tuple[Task, Identity, Path | None]] = []   # that are not stored yet
+        self._results: list[tuple[TaskRecord, Identity, Path | None]] = []   # that are not stored yet
         self._said: set[str] = set()   # reasons why tasks are not cached
         self._writing = threading.Lock()
         self._in_flight = InFlight(claims, self._look_up_again)
-        self._freed: list[Task] = []
+        self._freed: list[TaskRecord] = []
         self._size = 0
-        self.missed: Callable[[list[Task]], object]
+        self.missed: Callable[[list[TaskRecord]], object]
         self.hit: Callable[[list[Hit]], object]
 
     @property
@@ -91,7 +91,7 @@ class TaskCache:
         """The number of tasks that are being looked up, or wait for equal ones."""
         return self._size + self._in_flight.waiting
 
-    def started(self, tasks: Iterable[Task]) -> None:
+    def started(self, tasks: Iterable[TaskRecord]) -> None:
         """Forget the identities of tasks that start if something that they depend on has changed."""
         known = [task for task in tasks if task.uid in self._identities]
         if known:
@@ -103,7 +103,7 @@ class TaskCache:
             self._compare([task for task, state, _ in changes if state == states.DONE and task.uid in self._identities
                            and (self._identities[task.uid].entries <= SMALL)])
 
-    def _compare(self, tasks: Iterable[Task]) -> None:
+    def _compare(self, tasks: Iterable[TaskRecord]) -> None:
         with at_once():
             for task in tasks:
                 noted = self._identities.get(task.uid)
@@ -111,27 +111,27 @@ class TaskCache:
                     self._identities.pop(task.uid, None)
                     self._not_cached(_UNCACHED, task, f'{changed} has changed since it was submitted')
 
-    def look_up(self, tasks: list[Task]) -> list[Task]:
+    def look_up(self, tasks: list[TaskRecord]) -> list[TaskRecord]:
         """Look up those of the tasks that have `cache` set, and return the others."""
-        self._raptors += [task for task in tasks if task._common.mode in RAPTOR_MODES]
-        wanted = [task for task in tasks if task._common.cache]
+        self._raptors += [task for task in tasks if task.common.mode in RAPTOR_MODES]
+        wanted = [task for task in tasks if task.common.cache]
         if not wanted:
             return tasks
-        others = [task for task in tasks if not task._common.cache]
+        others = [task for task in tasks if not task.common.cache]
         needed = set(chain.from_iterable(map(_sources, others)))
         bulk = len(wanted) if needed or any(chain.from_iterable(map(_sources, wanted))) else BULK
         for first in range(0, len(wanted), bulk):
             self._look_up(wanted[first:first + bulk], needed)
         return others
 
-    def restore(self, task: Task, told: str) -> None:
+    def restore(self, task: TaskRecord, told: str) -> None:
         """Keep the result of a task of an earlier application, which was told that state: it may have missed the end.
 
         Its inputs may have changed since it was submitted, so it keeps the identity that it had then.
         """
-        if task._common.mode in RAPTOR_MODES:
+        if task.common.mode in RAPTOR_MODES:
             self._raptors.append(task)
-        if not task._common.cache or told in states.FINAL:
+        if not task.common.cache or told in states.FINAL:
             return
         if self._noted is None:
             self._noted, _ = read(self._session_directory)
@@ -139,7 +139,7 @@ class TaskCache:
             if task.state not in states.FINAL:
                 self._identities[task.uid] = self._noted[task.uid]
                 self._in_flight.restored(task.uid, self._noted[task.uid].value)
-            elif task.state == states.DONE and not task._common.stages_output:   # else the application had its output
+            elif task.state == states.DONE and not task.common.stages_output:   # else the application had its output
                 self._results.append((task, self._noted[task.uid], None))
 
     def resume(self, *, active: bool) -> None:
@@ -148,7 +148,7 @@ class TaskCache:
         if self._in_flight.any_restored:
             self._helpers.run(self._in_flight.resume, lambda _: None, self._not_written)
 
-    def _look_up(self, tasks: list[Task], needed: set[str]) -> None:
+    def _look_up(self, tasks: list[TaskRecord], needed: set[str]) -> None:
         def found(answer: tuple[list[Hit], dict[str, Identity], set[str]]) -> None:
             hits, identities, waiting = answer
             self._identities.update(identities)
@@ -163,13 +163,13 @@ class TaskCache:
         self._size += len(tasks)
         self._helpers.run(lambda: self._find(tasks, needed), found, failed)
 
-    def _pass_on(self, tasks: list[Task], hits: list[Hit]) -> None:
+    def _pass_on(self, tasks: list[TaskRecord], hits: list[Hit]) -> None:
         self._size -= len(tasks)
         done = {task.uid for task, _ in hits}
         self.hit([hit for hit in hits if hit[0].state not in states.FINAL])
         self.missed([task for task in tasks if task.uid not in done])
 
-    def _look_up_again(self, task: Task) -> None:
+    def _look_up_again(self, task: TaskRecord) -> None:
         """Look a task up that has waited for an equal one, soon; called in any thread."""
         self._freed.append(task)
         if len(self._freed) == 1:
@@ -180,7 +180,7 @@ class TaskCache:
         for first in range(0, len(freed), BULK):
             self._look_up(freed[first:first + BULK], set())
 
-    def _find(self, tasks: list[Task], needed: set[str]) -> tuple[list[Hit], dict[str, Identity], set[str]]:
+    def _find(self, tasks: list[TaskRecord], needed: set[str]) -> tuple[list[Hit], dict[str, Identity], set[str]]:
         """Return the tasks that have a result, with their output in place, the identities of others, and who waits.
 
         Those are `needed`, and run, from whose sandboxes tasks that run take files: a cached result has no sandbox.
@@ -220,13 +220,13 @@ class TaskCache:
             del identities[uid]
         return hits, identities, waiting
 
-    def _identify(self, task: Task, seen: Seen | None = None) -> Identity:
+    def _identify(self, task: TaskRecord, seen: Seen | None = None) -> Identity:
         from rp_client.cache.identity import identity  # few sessions need these
         from rp_client.cache.surroundings import Surroundings
 
-        return identity(task._sparse(), self._client_sandbox, Surroundings(self._pilots(), self._raptors), seen)
+        return identity(task.sparse(), self._client_sandbox, Surroundings(self._pilots(), self._raptors), seen)
 
-    def _restored(self, task: Task, noted: Identity, result: CachedResult) -> dict[str, Any] | None:
+    def _restored(self, task: TaskRecord, noted: Identity, result: CachedResult) -> dict[str, Any] | None:
         """Put the output of a result in place, and return the info of the task; None if that is impossible."""
         info: dict[str, Any] = codec.unpack(result.info)
         directory = None
@@ -243,7 +243,7 @@ class TaskCache:
                 remove_output(directory)
         return info
 
-    def _put_in_place(self, task: Task, info: dict[str, Any], result: CachedResult, directory: Path) -> None:
+    def _put_in_place(self, task: TaskRecord, info: dict[str, Any], result: CachedResult, directory: Path) -> None:
         """Bring output to its targets, and complete the info of a task with what the cache adds."""
         sandboxes = Sandboxes(client=self._client_sandbox)
         for number, directive in enumerate(self._output_of(task)):
@@ -256,7 +256,7 @@ class TaskCache:
         del info[PARTS]
         info['cached'] = {'label': result.label, 'made': result.made, 'files': whole}
 
-    def _linked(self, task: Task, path: Path) -> str:
+    def _linked(self, task: TaskRecord, path: Path) -> str:
         """Return a name of a file in the session directory, where it outlives the cached result."""
         place = os.path.join(self._session_directory, f'{task.uid}.{path.name}')
         with suppress(FileNotFoundError):
@@ -268,12 +268,12 @@ class TaskCache:
         return place
 
     @staticmethod
-    def _output_of(task: Task) -> list[Directive]:
-        return client_directives(task._sparse().get(names.OUTPUT_STAGING, ()))
+    def _output_of(task: TaskRecord) -> list[Directive]:
+        return client_directives(task.sparse().get(names.OUTPUT_STAGING, ()))
 
     # the results of tasks that run
 
-    def keep(self, task: Task, directives: Sequence[Directive], sandbox: Sandbox) -> None:
+    def keep(self, task: TaskRecord, directives: Sequence[Directive], sandbox: Sandbox) -> None:
         """Copy the output of a task that is to be DONE from its sandbox; called in another thread."""
         self._compare([task])
         if task.uid not in self._identities:
@@ -296,7 +296,7 @@ class TaskCache:
         else:
             self._outputs[task.uid] = directory
 
-    def ended(self, tasks: Iterable[Task], state: str) -> None:
+    def ended(self, tasks: Iterable[TaskRecord], state: str) -> None:
         """Store the results of tasks that are DONE, soon, and forget the others."""
         ended = list(tasks)
         self._in_flight.ended(ended)
@@ -321,7 +321,7 @@ class TaskCache:
             finally:
                 self._in_flight.release(ended, stored)
 
-    def _write_results(self, results: list[tuple[Task, Identity, Path | None]]) -> set[bytes]:
+    def _write_results(self, results: list[tuple[TaskRecord, Identity, Path | None]]) -> set[bytes]:
         """Store results, and return the identities of those that can be stored."""
         store = self._store()
         errors = {place: write_error(place) for place in {directory_of(task) for task, _, _ in results}}
@@ -340,7 +340,7 @@ class TaskCache:
         store.add(entries)
         return {entry[0] for entry in entries}
 
-    def _doubt(self, task: Task, noted: Identity, error: OSError | None) -> str:
+    def _doubt(self, task: TaskRecord, noted: Identity, error: OSError | None) -> str:
         """Return why a result may be incomplete, or that of another identity; empty if it is certainly neither."""
         from rp_client.cache.digest import DigestError  # few sessions need these
         from rp_client.cache.surroundings import unlike
@@ -353,14 +353,14 @@ class TaskCache:
             if noted.seen is None:
                 same = self._identify(task).state == noted.state
             else:   # masters may have got other workers
-                same = not task._common.raptor_id or self._identify(task, noted.seen).value == noted.value
+                same = not task.common.raptor_id or self._identify(task, noted.seen).value == noted.value
         except DigestError as wrong:
             return str(wrong)
         if not same or (noted.entries > SMALL and noted.changed):
             return 'something that its result depends on has changed since it was submitted'
-        return unlike(task._pilot, python=task._common.mode != TASK_EXECUTABLE)
+        return unlike(task.pilot, python=task.common.mode != TASK_EXECUTABLE)
 
-    def _not_cached(self, sentence: str, task: Task, reason: str) -> None:
+    def _not_cached(self, sentence: str, task: TaskRecord, reason: str) -> None:
         """Say why a task is not cached, the first time."""
         kind = reason.replace(task.uid, '')
         if kind not in self._said:
@@ -384,14 +384,14 @@ class TaskCache:
         self.flush()
 
 
-def _sources(task: Task) -> Iterator[str]:
+def _sources(task: TaskRecord) -> Iterator[str]:
     """Yield the uids of tasks from whose sandboxes a task takes files."""
-    for directive in task._sparse().get(names.INPUT_STAGING, ()):
+    for directive in task.sparse().get(names.INPUT_STAGING, ()):
         if other := other_task(directive['source']):
             yield other[0]
 
 
-def _label(task: Task) -> str:
-    description = task._sparse()
+def _label(task: TaskRecord) -> str:
+    description = task.sparse()
     what = [description.get(names.EXECUTABLE, ''), *description.get(names.ARGUMENTS, ())]
     return ' '.join([task.uid, description.get(names.NAME, ''), *what])[:200]

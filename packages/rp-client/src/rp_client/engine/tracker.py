@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from rp_api import states
@@ -47,11 +48,14 @@ class Tracker:
     """Applies state changes, wakes waiting threads, and queues callbacks.
 
     Trackers share a board if their entities are waited for together. `owner` is the entities' owner to the coordinator.
-    States of restored entities are kept for the first callback that is registered for them.
+    States of restored entities are kept for the first callback that is registered for them. `handle(entity)` returns
+    what the application sees of an entity.
     """
 
     def __init__(self, model: states.StateModel, metric: str, registry: Registry, dispatcher: Dispatcher,
-                 board: Board | None = None, owner: str = '') -> None:
+                 board: Board | None = None, owner: str = '',
+                 handle: Callable[[Any], Any] = attrgetter('handle')) -> None:
+        self._handle = handle
         self.board = board or Board(model)
         self.owner = owner
         self._model = model
@@ -59,12 +63,13 @@ class Tracker:
         self._registry = registry
         self._dispatcher = dispatcher
         self._bulk = bulk_callbacks()
-        self._untold: dict[Any, str] = {}   # restored entities without a callback yet, with the last announced state
+        # by uid: restored entities without a callback yet, with the last announced state
+        self._untold: dict[str, tuple[Any, str]] = {}
         self._has_told = False
         self.finals = dict.fromkeys(states.FINAL, 0)   # the numbers of entities in these states
         self.is_internal: Callable[[Any], bool] | None = None
         """Tells which entities are not announced to the application, if there are such."""
-        self._held: dict[Any, Submission] = {}   # entities whose submission has not returned yet
+        self._held: dict[str, Submission] = {}   # by the uids of entities: submissions that have not returned yet
         self.on_final: Callable[[Sequence[Any]], object] = lambda entities: None
         """Called with entities that have reached a final state."""
 
@@ -75,14 +80,14 @@ class Tracker:
 
     def restored(self, entity: Any, told: str) -> None:
         """Track a restored entity, whose states up to `told` an earlier application has received."""
-        if self._model.is_final(entity._state) and not self._is_part(entity):
-            self.finals[entity._state] += 1
-        if told != entity._state or not self._model.is_final(told):
-            self._untold[entity] = told
+        if self._model.is_final(entity.state) and not self._is_part(entity):
+            self.finals[entity.state] += 1
+        if told != entity.state or not self._model.is_final(told):
+            self._untold[entity.uid] = entity, told
 
     def _is_part(self, entity: Any) -> bool:
         """Return whether an entity, or a larger one that it is a part of, is counted elsewhere."""
-        return self.is_internal is not None and self.is_internal(getattr(entity, '_chunk', entity))
+        return self.is_internal is not None and self.is_internal(getattr(entity, 'chunk', entity))
 
     def forgotten(self, final: Iterable[str]) -> None:
         """Count entities in these final states no more; may be called in any thread."""
@@ -92,16 +97,16 @@ class Tracker:
 
     def forget(self, uids: Collection[str]) -> None:
         """Drop the states that are kept for callbacks of these uids."""
-        self._untold = {entity: told for entity, told in self._untold.items() if entity.uid not in uids}
+        self._untold = {uid: untold for uid, untold in self._untold.items() if uid not in uids}
 
     def hold(self, submission: Submission) -> None:
         """Keep the announcements of the submission's entities until `announce_held`."""
-        self._held.update(dict.fromkeys(submission.entities, submission))
+        self._held.update(dict.fromkeys([entity.uid for entity in submission.entities], submission))
 
     def announce_held(self, submission: Submission) -> None:
         """Announce what was kept, in order."""
         for entity in submission.entities:
-            self._held.pop(entity, None)
+            self._held.pop(entity.uid, None)
         for row in submission.announced:
             self._announce([row])
 
@@ -117,26 +122,27 @@ class Tracker:
     def release_own(self, entry: Entry, entity: Any) -> None:
         """Pass the states that no application has seen to a new callback in the entity's registry."""
         _, callback, data, _ = entry
-        self._dispatcher.call_each(callback, _calls(self._release(entity), data))
+        self._dispatcher.call_each(callback, self._calls(self._release(entity), data))
 
     def _release(self, entity: Any) -> Announced:
         self._has_told = True
         if entity is None:
             released, self._untold = self._untold, {}
         else:
-            released = {entity: self._untold.pop(entity)} if entity in self._untold else {}
+            untold = self._untold.pop(entity.uid, None)
+            released = {} if untold is None else {entity.uid: (entity, untold[1])}
         rows: dict[Sequence[str], list[Any]] = {}
-        for each, told in released.items():
+        for each, told in released.values():
             rows.setdefault(self._since(each, told), []).append(each)
         return [(row, passed) for passed, row in rows.items() if passed]
 
     def _since(self, entity: Any, told: str) -> Sequence[str]:
         """Return the states that an entity has passed through since state `told`."""
         passed: Sequence[str] = ()
-        reached = getattr(entity, '_reached', None) if entity._state in _ABRUPT else None
+        reached = getattr(entity, 'reached', None) if entity.state in _ABRUPT else None
         if reached:
             told, passed = self._model.step(told, reached)
-        return (*passed, *self._model.step(told, entity._state)[1])
+        return (*passed, *self._model.step(told, entity.state)[1])
 
     def apply(self, changes: Iterable[Change]) -> list[Change]:
         """Apply changes, and return those that had an effect, in order."""
@@ -148,13 +154,13 @@ class Tracker:
         with self.board.lock:
             for told in changes:
                 entity, state, info = told
-                if state == end and entity._state == start and self._repeats(entity, state, info):
+                if state == end and entity.state == start and self._repeats(entity, state, info):
                     real.append(told)
                     row.append(entity)
                     continue
-                start = entity._state
+                start = entity.state
                 change, passed = self._move(told)
-                simple = change is told and entity._state == state and state not in _ABRUPT
+                simple = change is told and entity.state == state and state not in _ABRUPT
                 end = state if simple and passed and start not in _ABRUPT else ''
                 if passed:
                     real.append(change)
@@ -171,10 +177,10 @@ class Tracker:
         """Apply a change whose step is known, from the same state to the same state; return False if that fails."""
         if info:
             try:
-                entity._learn(info)
+                entity.learn(info)
             except Exception:   # `_move` reports it
                 return False
-        entity._state = state
+        entity.state = state
         return True
 
     def advance(self, entities: Sequence[Any], state: str) -> None:
@@ -185,17 +191,17 @@ class Tracker:
         passed: Sequence[str] = ()
         with self.board.lock:
             for entity in entities:
-                if entity._state != before:   # consecutive entities are mostly in the same state
+                if entity.state != before:   # consecutive entities are mostly in the same state
                     try:
-                        target, passed = self._model.step(entity._state, state)
+                        target, passed = self._model.step(entity.state, state)
                     except StateError as error:
                         _log.info('update of %s refused: %s', entity.uid, error)
                         continue
-                    before, row = entity._state, []
+                    before, row = entity.state, []
                     if passed:
                         announced.append((row, passed))
                 if passed:
-                    entity._state = target
+                    entity.state = target
                     row.append(entity)
             self._changed(announced)
         self._announce(announced)
@@ -229,37 +235,37 @@ class Tracker:
         try:
             reached = info.get('reached') if state in _ABRUPT and info else None
             if reached:   # a failure skips no states, so announce those that were really passed first
-                entity._state, passed = self._model.step(entity._state, reached)
-            target, more = self._model.step(entity._state, state)
+                entity.state, passed = self._model.step(entity.state, reached)
+            target, more = self._model.step(entity.state, state)
         except StateError as error:
             _log.info('update of %s refused: %s', entity.uid, error)
             return passed
-        if more and state in _ABRUPT and not self._model.is_final(entity._state):
-            info = {**(info or {}), 'reached': entity._state}   # for callbacks that are registered later
-        if info and (more or entity._state == state):
-            entity._learn(info)
-        if more and self._model.is_final(entity._state):   # a cancelled task has ended otherwise
-            self.finals[entity._state] -= not self._is_part(entity)
-        entity._state = target
+        if more and state in _ABRUPT and not self._model.is_final(entity.state):
+            info = {**(info or {}), 'reached': entity.state}   # for callbacks that are registered later
+        if info and (more or entity.state == state):
+            entity.learn(info)
+        if more and self._model.is_final(entity.state):   # a cancelled task has ended otherwise
+            self.finals[entity.state] -= not self._is_part(entity)
+        entity.state = target
         return [*passed, *more] if passed else more
 
     def _announce(self, announced: Announced) -> None:
         callbacks = self._registry.select(self._metric)
-        own = bool(announced) and hasattr(announced[0][0][0], '_callbacks')
+        own = bool(announced) and hasattr(announced[0][0][0], 'callbacks')
         if not announced or not (callbacks or own):
             return
         if self.is_internal is not None:
             internal = self.is_internal
             announced = _only(announced, lambda entity: not internal(entity))
         if self._untold:
-            announced = _only(announced, lambda entity: entity not in self._untold)
+            announced = _only(announced, lambda entity: entity.uid not in self._untold)
         if self._held:
             announced = self._keep_held(announced)
         for callback, data, uid in callbacks:
             self._tell(callback, data, uid, announced)
         for entity, passed in _each(announced) if own else ():
-            for callback, data, _ in entity._callbacks.select(self._metric) if entity._callbacks else ():
-                self._dispatcher.call_each(callback, _calls([([entity], passed)], data))
+            for callback, data, _ in entity.callbacks.select(self._metric) if entity.callbacks else ():
+                self._dispatcher.call_each(callback, self._calls([([entity], passed)], data))
 
     def _keep_held(self, announced: Announced) -> Announced:
         """Keep the announcements of held entities, and return the others."""
@@ -271,16 +277,22 @@ class Tracker:
 
     def _holder(self, entity: Any) -> Submission | None:
         """Return the submission that an entity is held for, itself or with the chunk that it is a part of."""
-        return self._held.get(getattr(entity, '_chunk', entity))
+        return self._held.get(getattr(entity, 'chunk', entity).uid)
 
     def _tell(self, callback: Registered, data: Any, uid: str | None, announced: Announced) -> None:
         if uid is not None:
             announced = _only(announced, lambda entity: entity.uid == uid)
         if announced and self._bulk:
-            last = {entity: passed[-1] for entity, passed in _each(announced)}   # some have passed two steps
+            # some have passed two steps
+            last = {self._handle(entity): passed[-1] for entity, passed in _each(announced)}
             self._dispatcher.call_each(callback, bulk_call(last, data))
         elif announced:
-            self._dispatcher.call_each(callback, _calls(announced, data))
+            self._dispatcher.call_each(callback, self._calls(announced, data))
+
+    def _calls(self, announced: Announced, data: Any) -> list[tuple[Any, ...]]:
+        """Return the arguments of the calls of a callback."""
+        return [arguments(handle, state, data=data) for handle, passed in [
+            (self._handle(entity), passed) for entity, passed in _each(announced)] for state in passed]
 
 
 def _each(announced: Announced) -> Iterator[tuple[Any, Sequence[str]]]:
@@ -290,10 +302,6 @@ def _each(announced: Announced) -> Iterator[tuple[Any, Sequence[str]]]:
 def _only(announced: Announced, wanted: Callable[[Any], bool]) -> Announced:
     rows = ((list(filter(wanted, entities)), passed) for entities, passed in announced)
     return [(entities, passed) for entities, passed in rows if entities]
-
-
-def _calls(announced: Announced, data: Any) -> Iterator[tuple[Any, ...]]:
-    return (arguments(entity, state, data=data) for entity, passed in _each(announced) for state in passed)
 
 
 class Submission:

@@ -82,7 +82,7 @@ class Board:
         self._model = model
         self._waiters: list[_Waiter] = []
         self._watchers: list[_Watcher] = []
-        self._listeners: dict[str, list[Listener]] = {}
+        self._listeners: dict[str, list[tuple[Stateful, Listener]]] = {}   # with what they listen to
         self._broken: BaseException | None = None
         self._stall: Stall | None = None
         self._process = OwnerProcess('the session')
@@ -168,8 +168,8 @@ class Board:
             elif self._stall is not None and self._stall.includes(entity.uid):
                 listener.broke(self._stall.error())
             else:
-                others = [other for other in self._listeners.get(entity.uid, ()) if not other.closed]
-                self._listeners[entity.uid] = [*others, listener]
+                others = [other for other in self._listeners.get(entity.uid, ()) if not other[1].closed]
+                self._listeners[entity.uid] = [*others, (entity, listener)]
 
     def look(self) -> None:
         """Wake the threads whose conditions have become true; the caller holds the lock."""
@@ -187,8 +187,8 @@ class Board:
                     waiter.done.set()
         if self._listeners and self._model.is_final(state):
             for entity in entities:
-                for listener in self._listeners.pop(entity.uid, ()):
-                    listener.ended(entity)
+                for told, listener in self._listeners.pop(entity.uid, ()):
+                    listener.ended(told)
 
     def stalled(self, stall: Stall | None) -> None:
         """End present and later waits for stalled entities with their error; None if the entities go on."""
@@ -202,7 +202,8 @@ class Board:
             for watcher in self._watchers:
                 if watcher.stalls():
                     watcher.done.set()
-            told = [each for uid in list(self._listeners) if stall.includes(uid) for each in self._listeners.pop(uid)]
+            told = [each for uid in list(self._listeners) if stall.includes(uid)
+                    for _, each in self._listeners.pop(uid)]
             for listener in {id(each): each for each in told}.values():
                 listener.broke(stall.error())
 
@@ -216,7 +217,7 @@ class Board:
             self._broken = error
             for done in [each.done for each in self._waiters] + [each.done for each in self._watchers]:
                 done.set()
-            listeners = {id(each): each for row in self._listeners.values() for each in row}
+            listeners = {id(each): each for row in self._listeners.values() for _, each in row}
             self._listeners.clear()
             for listener in listeners.values():
                 listener.broke(self._failure(error))

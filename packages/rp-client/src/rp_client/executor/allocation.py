@@ -111,7 +111,7 @@ class Allocation:
         """Why the client cannot judge the files and the Python of the pilot; empty if it can."""
         from rp_client.cache.surroundings import unlike  # few executors need it
 
-        return unlike(self._pilot, python=True)
+        return unlike(None if self._pilot is None else self._pilot._record, python=True)
 
     @property
     def base(self) -> str:
@@ -234,7 +234,7 @@ class Earlier:
                 if task.mode in _RAPTOR and task.state not in states.FINAL:
                     raptors.append(task.uid)
                 elif task.mode == c.TASK_EXECUTABLE and task.state not in (states.FAILED, states.CANCELED):
-                    self._programs[_key(task._sparse())].append(task)
+                    self._programs[_key(task._record.sparse())].append(task)
             if raptors:
                 tmgr.cancel_tasks(raptors)
                 tmgr.wait_tasks(raptors, timeout=END_TIMEOUT)

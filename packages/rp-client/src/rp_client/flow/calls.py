@@ -24,9 +24,9 @@ from rp_api.task_modes import KIND, OWNER, PILOT_RPC
 from rp_client.flow.submission import pack_plain
 
 if TYPE_CHECKING:
+    from rp_client.core.pilot import PilotRecord
     from rp_client.engine.engine import Engine
     from rp_client.flow.uids import Uids
-    from rp_client.pilot import Pilot
 
 
 class Call:
@@ -34,7 +34,7 @@ class Call:
 
     __slots__ = ('description', 'outcome', 'place', 'text', 'uid')
 
-    def __init__(self, uid: str, place: Pilot | None, text: str, description: Mapping[str, Any]) -> None:
+    def __init__(self, uid: str, place: PilotRecord | None, text: str, description: Mapping[str, Any]) -> None:
         self.uid = uid
         self.place = place
         self.text = text   # for error messages
@@ -72,7 +72,7 @@ class PilotCalls:
         self._lock = threading.Lock()
         engine.on_broken.append(lambda error: self.close(f'the session cannot go on: {error}'))
 
-    def call(self, places: Sequence[Pilot], name: str, description: Mapping[str, Any],
+    def call(self, places: Sequence[PilotRecord], name: str, description: Mapping[str, Any],
              timeout: units.Time | None) -> Any:
         """Call an agent or master by each of these pilots or partitions, and return the value of the first.
 
@@ -116,7 +116,7 @@ class PilotCalls:
             if state in states.FINAL:
                 self._end(call, state, info or {})
 
-    def pilot_ended(self, pilot: Pilot, results: Iterable[Update]) -> None:
+    def pilot_ended(self, pilot: PilotRecord, results: Iterable[Update]) -> None:
         """End the calls to a pilot that became final; `results` are the updates that its agent could not deliver."""
         for call in [call for call in self._unsent if call.place is pilot]:
             call.failed(ended(pilot))
@@ -128,7 +128,7 @@ class PilotCalls:
             self._engine.connection.update_tasks(found)
             self.update(found)
 
-    def restore(self, known: Iterable[KnownTask], pilots: Mapping[str, Pilot]) -> None:
+    def restore(self, known: Iterable[KnownTask], pilots: Mapping[str, PilotRecord]) -> None:
         """Forget the calls of an earlier application, which have no caller any more, when they are final."""
         for task in known:
             call = self.sent[task.uid] = Call(task.uid, pilots.get(task.pilot), task.uid, {})
@@ -148,7 +148,7 @@ class PilotCalls:
 
     # in the thread of the caller
 
-    def _make(self, place: Pilot, name: str, text: str, description: Mapping[str, Any]) -> Call:
+    def _make(self, place: PilotRecord, name: str, text: str, description: Mapping[str, Any]) -> Call:
         uid, = self._uids.of_tasks([None], (f'{name}.{KIND}', 4))
         self._uids.claim_tasks([uid], partial(self._uids.reserve_tasks, [uid]))
         pack_plain(description, uid)   # raises an error here, not in the loop
@@ -187,7 +187,7 @@ class PilotCalls:
             if not call.outcome.done():
                 self._send(call, call.place)
 
-    def _send(self, call: Call, place: Pilot) -> None:
+    def _send(self, call: Call, place: PilotRecord) -> None:
         self.sent[call.uid] = call
         self._engine.connection.insert_batch(place.uid, Batch.of([(call.uid, call.description)]), OWNER)
         if call.description['mode'] == PILOT_RPC:   # overtakes tasks whose delivery is suspended
@@ -204,7 +204,7 @@ class PilotCalls:
         call.ended(state, info)
 
 
-def ended(pilot: Pilot) -> str:
+def ended(pilot: PilotRecord) -> str:
     """Return the sentence that a pilot has ended, and why."""
     return f'{pilot.uid} is {pilot.state}: {pilot.exception or (pilot.log[-1] if pilot.log else "it has ended")}'
 

@@ -14,9 +14,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from rp_api import states
 from rp_api.coordination.contract import BULK
-from rp_client.sweep import ChunkTask
-from rp_client.task import Task
+from rp_client.core.sweep import ChunkRecord
+from rp_client.core.task import TaskRecord
 
 if TYPE_CHECKING:
     from rp_client.engine.engine import Engine
@@ -34,17 +35,17 @@ class ChunkFlow:
     def __init__(self, engine: Engine, waiting: Callable[[], int]) -> None:
         self._engine = engine
         self._waiting = waiting
-        self._unfed: deque[ChunkTask] = deque()
-        self._asked: dict[str, ChunkTask] = {}   # requested back
+        self._unfed: deque[ChunkRecord] = deque()
+        self._asked: dict[str, ChunkRecord] = {}   # requested back
         self._feeding = False
-        self.open_chunk: Callable[[ChunkTask], list[Task]]
-        self.members: Callable[[ChunkTask], list[Task]]
+        self.open_chunk: Callable[[ChunkRecord], list[TaskRecord]]
+        self.members: Callable[[ChunkRecord], list[TaskRecord]]
         """Returns the tasks that have to be told that their chunk has ended."""
-        self.schedule: Callable[[list[Task]], object]
-        self.back: Callable[[ChunkTask], object]
+        self.schedule: Callable[[list[TaskRecord]], object]
+        self.back: Callable[[ChunkRecord], object]
         """Called with a chunk that the coordinator has given back."""
 
-    def add(self, chunks: Iterable[ChunkTask]) -> None:
+    def add(self, chunks: Iterable[ChunkRecord]) -> None:
         """Feed the tasks of these chunks to the task scheduler, as it can take them."""
         self._unfed.extend(chunks)
         self.feed()
@@ -53,7 +54,7 @@ class ChunkFlow:
         """Open the next chunk, if few enough tasks wait."""
         while self._unfed and not self._unfed[0].passed_on:
             self._unfed.popleft()
-        if self._unfed and not self._feeding and self._unfed[0]._stored and self._waiting() < QUEUE:
+        if self._unfed and not self._feeding and self._unfed[0].stored and self._waiting() < QUEUE:
             self._feeding = True
             self.schedule(self.open_chunk(self._unfed.popleft()))
             self._engine.loop.call_soon(self._fed)
@@ -62,15 +63,15 @@ class ChunkFlow:
         self._feeding = False
         self.feed()
 
-    def recall(self, tasks: Iterable[Task]) -> list[Task]:
+    def recall(self, tasks: Iterable[TaskRecord]) -> list[TaskRecord]:
         """Return those of the tasks that can be handled now: instead of chunks that pilots have, their tasks.
 
         Chunks whose tasks an agent may have taken are requested back.
         """
-        found: list[Task] = []
+        found: list[TaskRecord] = []
         asked: list[str] = []
         for task in tasks:
-            if not isinstance(task, ChunkTask) or task._pilot is None or not task._stored:
+            if not isinstance(task, ChunkRecord) or task.pilot is None or not task.stored:
                 found.append(task)
             elif not task.whole:
                 found += self.open_chunk(task)
@@ -84,35 +85,35 @@ class ChunkFlow:
     def answers(self, changes: Iterable[tuple[Any, Any, Any]]) -> None:
         """Handle the coordinator's answers among the reports."""
         for chunk, _, info in changes if self._asked else ():
-            if not isinstance(chunk, ChunkTask) or chunk.uid not in self._asked or chunk.opened:
+            if not isinstance(chunk, ChunkRecord) or chunk.uid not in self._asked or chunk.opened:
                 continue
             back = bool(info and info.get('returned'))
-            if chunk.done():   # its manager was closed meanwhile
+            if chunk.state in states.FINAL:   # its manager was closed meanwhile
                 del self._asked[chunk.uid]
-                if not back and chunk._place:
+                if not back and chunk.place:
                     uids = chunk.unpacked().uids
-                    self._engine.connection.command(chunk._place, {'cmd': 'cancel_tasks', 'uids': uids})
+                    self._engine.connection.command(chunk.place, {'cmd': 'cancel_tasks', 'uids': uids})
             elif back:
                 del self._asked[chunk.uid]
                 self.back(chunk)
             else:
                 self.open_chunk(chunk)
 
-    def was_asked(self, chunk: ChunkTask) -> bool:
+    def was_asked(self, chunk: ChunkRecord) -> bool:
         """Return whether the chunk, which was opened, had been requested back; it is not any more."""
         return self._asked.pop(chunk.uid, None) is not None
 
 
-def uids_of(task: Task) -> list[str]:
+def uids_of(task: TaskRecord) -> list[str]:
     """Return the uids by which the coordinator knows a task, or a chunk of tasks."""
-    return task.unpacked().uids if isinstance(task, ChunkTask) and not task.whole else [task.uid]
+    return task.unpacked().uids if isinstance(task, ChunkRecord) and not task.whole else [task.uid]
 
 
-def messages(box: dict[str, Task]) -> Iterator[list[str]]:
+def messages(box: dict[str, TaskRecord]) -> Iterator[list[str]]:
     """Yield the uids of tasks in the box for each message: those of at most `BULK` tasks, or of one chunk."""
     found: list[str] = []
     for uid, task in box.items():
-        if isinstance(task, ChunkTask):
+        if isinstance(task, ChunkRecord):
             if found:
                 yield found
             yield [uid]

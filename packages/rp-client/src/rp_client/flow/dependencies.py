@@ -122,7 +122,7 @@ class Dependencies:
         """Return the `sandbox` in the description of a task; empty if it has none, or is forgotten."""
         position = self._positions().get(other)
         task = self._uids.find_task(other) if position is None else None
-        described = task._sparse() if task is not None else {} if position is None else self._descriptions[position]
+        described = task.sparse() if task is not None else {} if position is None else self._descriptions[position]
         return str(dict(described).get(names.SANDBOX) or '')
 
     def _refuse(self, unknown: Collection[str]) -> None:

@@ -16,8 +16,8 @@ from rp_api.failures.kinds import PILOT
 from rp_api.failures.losses import is_suspect
 from rp_api.failures.retry_rules import RetryRules
 from rp_api.task_modes import SERVICE_MODES
-from rp_client.pilot import Pilot
-from rp_client.task import RETURNED, Task
+from rp_client.core.pilot import PilotRecord
+from rp_client.core.task import RETURNED, TaskRecord
 
 
 class Fate(Enum):
@@ -29,12 +29,12 @@ class Fate(Enum):
     ENDED = 'it has ended with its pilot'
 
 
-def is_ended_by_user(pilot: Pilot) -> bool:
+def is_ended_by_user(pilot: PilotRecord) -> bool:
     """Return whether a user has ended a pilot, with all tasks that it had."""
-    return pilot.state == states.CANCELED and pilot._kept is None
+    return pilot.state == states.CANCELED and pilot.kept is None
 
 
-def fate(task: Task, pilot: Pilot, *, moves: bool, unstarted: bool) -> Fate:
+def fate(task: TaskRecord, pilot: PilotRecord, *, moves: bool, unstarted: bool) -> Fate:
     """Return the fate of a task; `moves`: it may run on another pilot; `unstarted`: it has certainly not started."""
     if not moves:
         return Fate.ENDED
@@ -42,19 +42,19 @@ def fate(task: Task, pilot: Pilot, *, moves: bool, unstarted: bool) -> Fate:
         return Fate.AGAIN
     if is_ended_by_user(pilot) or not _is_restartable(task):
         return Fate.ENDED
-    if not pilot._announced and is_suspect(task._failures):
+    if not pilot.announced and is_suspect(task.failures):
         return Fate.SUSPECT
     return Fate.LOST
 
 
-def is_unstarted(task: Task, pilot: Pilot, *, unsent: bool) -> bool:
+def is_unstarted(task: TaskRecord, pilot: PilotRecord, *, unsent: bool) -> bool:
     """Return whether a pilot that has ended has certainly not started a task; `unsent` if it did not get the task."""
-    return (unsent or pilot._never_ran or task._get(RETURNED) == pilot.uid
-            or (pilot._kept is not None and task.uid not in pilot._kept))
+    return (unsent or pilot.never_ran or task.get(RETURNED) == pilot.uid
+            or (pilot.kept is not None and task.uid not in pilot.kept))
 
 
-def _is_restartable(task: Task) -> bool:
-    return task._common.restartable and RetryRules(task._sparse()).restarts(PILOT)
+def _is_restartable(task: TaskRecord) -> bool:
+    return task.common.restartable and RetryRules(task.sparse()).restarts(PILOT)
 
 
 BACK = (states.AGENT_SCHEDULING, states.AGENT_EXECUTING)
@@ -68,32 +68,32 @@ class Draining:
         self.places: set[str] = set()
         self.awaited: list[tuple[set[str], Future[None]]] = []
 
-    def begin(self, pilots: Iterable[Pilot]) -> set[str]:
+    def begin(self, pilots: Iterable[PilotRecord]) -> set[str]:
         """Add pilots, and return the uids of these and of their partitions."""
         places = {place.uid for pilot in pilots for place in (pilot, *pilot.partitions)}
         self.places |= places
         return places
 
-    def end(self, pilots: Iterable[Pilot]) -> None:
+    def end(self, pilots: Iterable[PilotRecord]) -> None:
         """Remove pilots that get tasks again."""
         self.places -= {place.uid for pilot in pilots for place in (pilot, *pilot.partitions)}
 
-    def wait(self, tasks: Iterable[Task], drained: Future[None]) -> None:
+    def wait(self, tasks: Iterable[TaskRecord], drained: Future[None]) -> None:
         """Give `drained` a result when these tasks have left, except those that run until they are stopped."""
-        uids = {task.uid for task in tasks if task._common.mode not in SERVICE_MODES}
+        uids = {task.uid for task in tasks if task.common.mode not in SERVICE_MODES}
         if uids:
             self.awaited.append((uids, drained))
         else:
             drained.set_result(None)
 
-    def opened(self, chunk: str, tasks: Iterable[Task]) -> None:
+    def opened(self, chunk: str, tasks: Iterable[TaskRecord]) -> None:
         """Wait for the tasks of a chunk instead of the chunk."""
         for uids, _ in self.awaited:
             if chunk in uids:
                 uids.remove(chunk)
                 uids.update([task.uid for task in tasks])
 
-    def left(self, tasks: Iterable[Task]) -> None:
+    def left(self, tasks: Iterable[TaskRecord]) -> None:
         """Note tasks that are final, or bound to no pilot any more."""
         gone = [task.uid for task in tasks]
         for uids, drained in list(self.awaited):
@@ -109,13 +109,13 @@ class Draining:
             drained.set_result(None)
 
 
-def may_move(task: Task) -> bool:
+def may_move(task: TaskRecord) -> bool:
     """Return whether a task that has not started may run on another pilot: not with a master or service on this one."""
-    common = task._common
-    return not (common.raptor_id or common.pilot or common.mode in SERVICE_MODES or task._sparse().get(SERVICES))
+    common = task.common
+    return not (common.raptor_id or common.pilot or common.mode in SERVICE_MODES or task.sparse().get(SERVICES))
 
 
-def is_returned(task: Task, state: str, info: Mapping[str, Any] | None) -> bool:
+def is_returned(task: TaskRecord, state: str, info: Mapping[str, Any] | None) -> bool:
     """Return whether this update, or record, says that the pilot of a task has returned it, before or after a start."""
     return (state in BACK and info is not None
-            and task._place is not None and info.get(RETURNED) == task._place and task.state not in states.FINAL)
+            and task.place is not None and info.get(RETURNED) == task.place and task.state not in states.FINAL)

@@ -14,11 +14,11 @@ from rp_api.errors import sentence
 from rp_api.loop.offload import Offload
 from rp_api.platforms.definition import ResourceConfig
 from rp_client.component import ClientComponent
+from rp_client.core.pilot import PilotRecord
 from rp_client.flow.submission import agent_services
 from rp_client.launcher.base import Launcher, Start
 from rp_client.launcher.launchers import Launchers
 from rp_client.launcher.sandbox import make_sandboxes
-from rp_client.pilot import Pilot
 from rp_profiling.write.tracer import Tracer
 
 _WANTED = ('resource', 'runtime', 'nodes', 'backup_nodes', 'cores', 'gpus', 'memory', 'cleanup', 'output_staging',
@@ -32,7 +32,7 @@ Reach = Callable[[ResourceConfig, Callable[[str], object]], object]
 class Launch(NamedTuple):
     """A pilot to launch, and its platform."""
 
-    pilot: Pilot
+    pilot: PilotRecord
     platform: ResourceConfig
     settings: dict[str, Any]
     """The agent's configuration: numbers and places of its components."""
@@ -48,8 +48,8 @@ class PilotLaunching(ClientComponent):
     """
 
     def __init__(self, index: str, tracer: Tracer, launchers: Launchers, common: Callable[[], dict[str, Any]],
-                 offload: Offload, reach: Reach, failed: Callable[[Pilot, str, str], None],
-                 intend: Callable[[Mapping[Pilot, Sequence[str]], Callable[[], object]], object]) -> None:
+                 offload: Offload, reach: Reach, failed: Callable[[PilotRecord, str, str], None],
+                 intend: Callable[[Mapping[PilotRecord, Sequence[str]], Callable[[], object]], object]) -> None:
         super().__init__(f'{PMGR_LAUNCHING_COMPONENT}.{index}', tracer)
         self._launchers = launchers
         self._common = common
@@ -58,7 +58,7 @@ class PilotLaunching(ClientComponent):
         self._failed = failed
         self._intend = intend
         self.traces_steps = True   # pilots are few
-        self._under_way: dict[str, Pilot] = {}
+        self._under_way: dict[str, PilotRecord] = {}
         self._earlier: dict[str, Launch] = {}   # those whose jobs may have been submitted, until their launcher knows
 
     def expect(self, launches: Sequence[Launch]) -> None:
@@ -86,7 +86,7 @@ class PilotLaunching(ClientComponent):
         for launches in far.values():
             self._reach(launches[0].platform, partial(self._reached, launches))
 
-    def cancelled(self, pilot: Pilot) -> None:
+    def cancelled(self, pilot: PilotRecord) -> None:
         """Cancel the job of a pilot that has ended, if an earlier application may have submitted it."""
         launch = self._earlier.pop(pilot.uid, None)
         if launch is not None:
@@ -96,7 +96,7 @@ class PilotLaunching(ClientComponent):
         """Look for the job of a pilot that has ended, and cancel it."""
         self._launcher(launch).launch([self._start(launch, '')])
 
-    def launched(self, uid: str) -> Pilot | None:
+    def launched(self, uid: str) -> PilotRecord | None:
         """Advance a pilot whose agent, or job, was started, and return it; None if it is final."""
         pilot = self._under_way.pop(uid, None)
         if pilot is None:
@@ -129,15 +129,15 @@ class PilotLaunching(ClientComponent):
             nonlocal missing
             missing -= 1
             if error:
-                self._fail(launch.pilot, f'{launch.pilot._directories.resource} is not a path on the platform: {error}')
+                self._fail(launch.pilot, f'{launch.pilot.directories.resource} is not a path on the platform: {error}')
             else:
-                launch.pilot._directories = launch.pilot._directories.moved(path)
+                launch.pilot.directories = launch.pilot.directories.moved(path)
                 located.append(launch)
             if not missing:
                 self._place(located)
 
         for launch in launches:
-            self._launcher(launch).locate(launch.platform, launch.pilot._directories.resource, partial(note, launch))
+            self._launcher(launch).locate(launch.platform, launch.pilot.directories.resource, partial(note, launch))
 
     # sandboxes, and the input staging of pilots
 
@@ -149,7 +149,7 @@ class PilotLaunching(ClientComponent):
             elif launch.pilot.description['input_staging']:
                 self._offload(partial(self._prepare, launch), partial(self._prepared, launch),
                               partial(self._unprepared, launch))
-            elif not launch.pilot._directories.here:
+            elif not launch.pilot.directories.here:
                 ready.append(launch)
             elif error := self._prepare(launch):
                 self._fail(launch.pilot, error)
@@ -163,17 +163,17 @@ class PilotLaunching(ClientComponent):
 
         pilot = launch.pilot
         try:
-            if pilot._directories.here:
+            if pilot.directories.here:
                 self._make_sandbox(pilot)
             stage(pilot, pilot.description['input_staging'], self.tracer, inwards=True)
         except Exception as error:   # fails this pilot only, although it may be raised in the loop
             return sentence(error)
         return None
 
-    def _make_sandbox(self, pilot: Pilot) -> None:
+    def _make_sandbox(self, pilot: PilotRecord) -> None:
         self.tracer.record('staging_in_start', pilot.uid)
         try:
-            make_sandboxes(pilot._directories.session, pilot._directories.pilot)
+            make_sandboxes(pilot.directories.session, pilot.directories.pilot)
         except BaseException:
             self.tracer.record('staging_in_fail', pilot.uid)
             raise
@@ -197,7 +197,7 @@ class PilotLaunching(ClientComponent):
             else:
                 self._under_way[pilot.uid] = pilot
                 if not launch.earlier:
-                    self.tracer.record('submission_start', uid=pilot.uid, msg=str(pilot._directories.pilot))
+                    self.tracer.record('submission_start', uid=pilot.uid, msg=str(pilot.directories.pilot))
                 launcher = self._launcher(launch)
                 bulks.setdefault(launcher, []).append(
                     self._start(launch, '' if launcher.near else secrets.token_hex(4)))
@@ -210,8 +210,8 @@ class PilotLaunching(ClientComponent):
 
     def _start(self, launch: Launch, submission: str) -> Start:
         pilot = launch.pilot
-        return Start(pilot.uid, Path(pilot._directories.pilot), self._config(launch), launch.platform,
-                     pilot._description, submission, launch.earlier)
+        return Start(pilot.uid, Path(pilot.directories.pilot), self._config(launch), launch.platform,
+                     pilot.description, submission, launch.earlier)
 
     def _launch_noted(self, launcher: Launcher, starts: Sequence[Start]) -> None:
         """Launch pilots whose submission is noted, except those that were cancelled meanwhile."""
@@ -223,9 +223,9 @@ class PilotLaunching(ClientComponent):
         if wanted:
             launcher.launch(wanted)
 
-    def _fail(self, pilot: Pilot, reason: str) -> None:
+    def _fail(self, pilot: PilotRecord, reason: str) -> None:
         if pilot.state not in states.FINAL:
-            self._failed(pilot, f'{pilot.uid} could not be launched: {reason}', pilot._directories.pilot)
+            self._failed(pilot, f'{pilot.uid} could not be launched: {reason}', pilot.directories.pilot)
 
     def _is_near(self, launch: Launch) -> bool:
         """Return whether the agent runs on this host; with the target 'node', it may move to a node of its job."""
@@ -237,11 +237,11 @@ class PilotLaunching(ClientComponent):
         return launcher
 
     def _config(self, launch: Launch) -> dict[str, Any]:
-        pilot, sandboxes, common = launch.pilot, launch.pilot._directories, self._common()
+        pilot, sandboxes, common = launch.pilot, launch.pilot.directories, self._common()
         if not self._is_near(launch):   # addresses on this host are of no use there
             common['registry_address'] = common['coordination']['endpoint']
-        return common | {name: pilot._description[name] for name in _WANTED} | {
-            'services': agent_services(pilot._description),
+        return common | {name: pilot.description[name] for name in _WANTED} | {
+            'services': agent_services(pilot.description),
             'pilot': pilot.uid, 'agent_uid': 'agent_0', 'agent': launch.settings, 'platform': launch.platform.as_dict(),
             'client_sandbox': sandboxes.client, 'resource_sandbox': sandboxes.resource,
             'session_sandbox': sandboxes.session, 'pilot_sandbox': sandboxes.pilot}

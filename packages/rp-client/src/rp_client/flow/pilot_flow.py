@@ -17,13 +17,13 @@ from rp_api.coordination.contract import KnownPilot, Update
 from rp_api.errors import sentence
 from rp_api.platforms.definition import ResourceConfig
 from rp_api.system.host import host_id
+from rp_client.core.pilot import PilotRecord
 from rp_client.engine.tracker import Change, Tracker
 from rp_client.flow.launching import Launch, PilotLaunching
 from rp_client.flow.partitions import Partitions, SessionServices
 from rp_client.launcher.base import Context, End, Launcher, Reports
 from rp_client.launcher.launchers import Launchers
 from rp_client.launcher.network import own_address
-from rp_client.pilot import Pilot
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -51,7 +51,7 @@ _hints: set[str] = set()
 class PilotFlow:
     """Launches and ends the pilots of one manager, and processes the reports of agents and launchers."""
 
-    def __init__(self, owner: str, session: SessionServices, pilots: Mapping[str, Pilot], partitions: Partitions,
+    def __init__(self, owner: str, session: SessionServices, pilots: Mapping[str, PilotRecord], partitions: Partitions,
                  tracker: Tracker, tracer: Tracer) -> None:
         self._owner = owner
         self._session = session
@@ -60,7 +60,7 @@ class PilotFlow:
         self._partitions = partitions
         self._tracker = tracker
         self._tracer = tracer
-        self._restored: list[tuple[Pilot, KnownPilot, Mapping[str, Any]]] = []
+        self._restored: list[tuple[PilotRecord, KnownPilot, Mapping[str, Any]]] = []
         self._postponed: dict[str, Change] = {}
         self._jobs: set[str] = set()   # pilots whose jobs the coordinator has a note of
         belongs = {'RP_SESSION_ID': session.uid, 'RP_REGISTRY_ADDRESS': session.reg_addr}
@@ -84,7 +84,7 @@ class PilotFlow:
         # an application that dies after this must find its pilots again
         self._engine.connection.when_settled(lambda: self._start(launches, accepted))
 
-    def cancel(self, pilots: Sequence[Pilot]) -> None:
+    def cancel(self, pilots: Sequence[PilotRecord]) -> None:
         """Cancel pilots that are not final; the agents of active ones are commanded to end."""
         for pilot in pilots:
             if pilot.state in states.FINAL:
@@ -99,7 +99,7 @@ class PilotFlow:
             else:
                 self._engine.connection.command(pilot.uid, {'cmd': 'cancel_pilot', 'reason': 'cancelled'})
 
-    def kill(self, pilots: Sequence[Pilot]) -> None:
+    def kill(self, pilots: Sequence[PilotRecord]) -> None:
         """Kill pilots and their agents."""
         for pilot in pilots:
             if pilot.state not in states.FINAL:
@@ -158,7 +158,7 @@ class PilotFlow:
 
     # attaching to a session
 
-    def restore(self, pilot: Pilot, known: KnownPilot, job: Mapping[str, Any]) -> None:
+    def restore(self, pilot: PilotRecord, known: KnownPilot, job: Mapping[str, Any]) -> None:
         """Restore a pilot from the coordinator's record; `job` is the note of its launch, if there was one."""
         self._restored.append((pilot, known, job))
         if job:
@@ -180,17 +180,18 @@ class PilotFlow:
                 continue
             if pilot.state not in states.FINAL:
                 self._find_agent(pilot, launcher, known.record, job)
-            elif launcher.adopt(pilot.uid, Path(pilot.pilot_sandbox), job.get('handle', {})):
+            elif launcher.adopt(pilot.uid, Path(pilot.directories.pilot), job.get('handle', {})):
                 self._engine.loop.call_later(GRACE, self._kill_agent, pilot)
             elif job.get('submissions'):
                 self._launching.end_earlier(
                     Launch(pilot, ResourceConfig(known.record['platform']), known.record['settings'],
                            job['submissions']))
 
-    def _find_agent(self, pilot: Pilot, launcher: Launcher, record: dict[str, Any], job: Mapping[str, Any]) -> None:
+    def _find_agent(self, pilot: PilotRecord, launcher: Launcher, record: dict[str, Any],
+                    job: Mapping[str, Any]) -> None:
         launched = not self._before(pilot, states.PMGR_ACTIVE_PENDING)
         earlier = job.get('submissions', ())
-        if launcher.adopt(pilot.uid, Path(pilot.pilot_sandbox), job.get('handle', {})):
+        if launcher.adopt(pilot.uid, Path(pilot.directories.pilot), job.get('handle', {})):
             if not launched:
                 self._advance([pilot], states.PMGR_ACTIVE_PENDING)
         elif not launched or earlier:
@@ -204,7 +205,7 @@ class PilotFlow:
     def _record(self, launch: Launch) -> dict[str, Any]:
         """Return the record from which another process restores the pilot."""
         return {'pmgr': self._owner, 'description': launch.pilot.description,
-                'sandboxes': asdict(launch.pilot._directories), 'platform': launch.platform.as_dict(),
+                'sandboxes': asdict(launch.pilot.directories), 'platform': launch.platform.as_dict(),
                 'settings': launch.settings, 'host': host_id()}
 
     def _start(self, launches: list[Launch], accepted: Future[None]) -> None:
@@ -228,16 +229,16 @@ class PilotFlow:
         pilot = self._launching.launched(uid)
         if pilot is None:   # it has ended meanwhile
             return
-        pilot._launched = True
+        pilot.launched = True
         if handle:   # with it, another process can adopt the job
             self._note_job(pilot, handle)
 
-    def _note_job(self, pilot: Pilot, handle: Mapping[str, Any], submissions: Sequence[str] = ()) -> None:
+    def _note_job(self, pilot: PilotRecord, handle: Mapping[str, Any], submissions: Sequence[str] = ()) -> None:
         self._jobs.add(pilot.uid)
         self._engine.connection.note(f'job.{pilot.uid}', {
-            'handle': dict(handle), 'sandboxes': asdict(pilot._directories), 'submissions': list(submissions)})
+            'handle': dict(handle), 'sandboxes': asdict(pilot.directories), 'submissions': list(submissions)})
 
-    def _intend(self, submissions: Mapping[Pilot, Sequence[str]], done: Callable[[], object]) -> None:
+    def _intend(self, submissions: Mapping[PilotRecord, Sequence[str]], done: Callable[[], object]) -> None:
         """Note that jobs are about to be submitted: an application that attaches looks for them first."""
         for pilot, names in submissions.items():
             self._note_job(pilot, {}, names)
@@ -262,10 +263,10 @@ class PilotFlow:
     # states
 
     @staticmethod
-    def _before(pilot: Pilot, state: str) -> bool:
+    def _before(pilot: PilotRecord, state: str) -> bool:
         return states.PILOT.value(pilot.state) < states.PILOT.value(state)
 
-    def _advance(self, pilots: Sequence[Pilot], state: str, info: dict[str, Any] | None = None) -> None:
+    def _advance(self, pilots: Sequence[PilotRecord], state: str, info: dict[str, Any] | None = None) -> None:
         """Apply a state change that the client makes."""
         changes = self._tracker.apply([Change(pilot, state, info) for pilot in pilots])
         self._engine.connection.update_pilots([Update(pilot.uid, state, info) for pilot, _, _ in changes])
@@ -285,7 +286,7 @@ class PilotFlow:
 
     # failures and ends
 
-    def _fail(self, pilot: Pilot, sentence: str, where: str, end: End | None = None) -> None:
+    def _fail(self, pilot: PilotRecord, sentence: str, where: str, end: End | None = None) -> None:
         last = end.stderr or end.stdout if end else ''
         detail = f'see {where}' + (f'; its last lines:\n{last}' if last else '')
         self._advance([pilot], states.FAILED, {
@@ -302,24 +303,24 @@ class PilotFlow:
         self._engine.connection.when_settled(
             lambda: self._engine.loop.call_later(delay, self._agent_gone, pilot, end))
 
-    def _agent_gone(self, pilot: Pilot, end: End) -> None:
+    def _agent_gone(self, pilot: PilotRecord, end: End) -> None:
         if pilot.state not in states.FINAL:
             self._fail_with(pilot, end)
         if pilot.uid in self._jobs:   # an application that attaches later must not look for it
             self._note_job(pilot, {})
 
-    def _fail_with(self, pilot: Pilot, end: End) -> None:
+    def _fail_with(self, pilot: PilotRecord, end: End) -> None:
         """Fail a pilot whose agent has ended."""
         if end.reason is None:
             launcher = self._launchers.of(pilot.uid)
             if launcher is not None:
                 launcher.clear(pilot.uid)
             sentence = f'the agent of {pilot.uid} ended without a final report'
-            self._fail(pilot, sentence, f'{pilot.pilot_sandbox}/agent_0.log', end)
+            self._fail(pilot, sentence, f'{pilot.directories.pilot}/agent_0.log', end)
         else:
-            self._fail(pilot, end.reason, end.file or f'{pilot.pilot_sandbox}/agent_0.err', end)
+            self._fail(pilot, end.reason, end.file or f'{pilot.directories.pilot}/agent_0.err', end)
 
-    def _kill_agent(self, pilot: Pilot) -> None:
+    def _kill_agent(self, pilot: PilotRecord) -> None:
         launcher = self._launchers.of(pilot.uid)
         if launcher is not None:
             launcher.kill(pilot.uid)

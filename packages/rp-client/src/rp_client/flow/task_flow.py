@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, Any
 
 from rp_api import states
 from rp_api.batch import Batch
+from rp_api.constants import RAPTOR_MASTER
 from rp_api.coordination.contract import BULK, UNBOUND, KnownTask, Update
 from rp_api.failures.kinds import CANCELED, DEPENDENCY, PILOT
 from rp_api.failures.losses import DEATH, END, LOST, suspicion
 from rp_api.task_modes import RAPTOR_MODES
 from rp_client.cache.tasks import Hit, TaskCache
+from rp_client.core.pilot import PilotRecord
+from rp_client.core.sweep import ChunkRecord, RowRecord
+from rp_client.core.task import HISTORY, RETURNED, TaskRecord
 from rp_client.engine.tracker import Change, Tracker
 from rp_client.flow.chunk_flow import ChunkFlow, messages, uids_of
 from rp_client.flow.fates import BACK, Draining, Fate, fate, is_ended_by_user, is_returned, is_unstarted, may_move
 from rp_client.flow.no_pilot import PilotWatch
-from rp_client.pilot import Pilot
-from rp_client.raptor import RaptorMaster
 from rp_client.scheduler.component import RELEASED, TaskScheduling, active_places
 from rp_client.stager.input import TaskStagingInput
 from rp_client.stager.output import Finished, TaskStagingOutput
-from rp_client.sweep import ChunkTask, SweepTask
-from rp_client.task import HISTORY, RETURNED, Task
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -46,6 +46,7 @@ REPORT_DELAY = 4.0
 """Seconds after which a task is reported whose RAPTOR master was not submitted."""
 
 _log = logging.getLogger('radical.pilot.task_manager')
+_raptor_log = logging.getLogger('radical.pilot.raptor')
 
 _OF_PILOT = {'error': {'kind': PILOT}}
 """The information that a task has failed because its pilot has ended."""
@@ -71,12 +72,13 @@ class TaskFlow:
         self._input = staging_input
         self._output = staging_output
         self._cache = cache
-        self._caches = False   # whether a task may have a cached result, or be one that such results depend on
+        self._caches = False   # whether there is a task with `cache`, or a RAPTOR master or worker
+        self._waits: dict[str, str] = {}   # the last waits of these masters and workers
         self._pilot_watch = pilot_watch
-        self._outbox: dict[Pilot | None, dict[str, Task]] = {}   # None: for no pilot yet
+        self._outbox: dict[PilotRecord | None, dict[str, TaskRecord]] = {}   # None: for no pilot yet
         self.sent = 0
         self._unaccepted: list[Future[None]] = []
-        self._restored: list[Task] = []
+        self._restored: list[TaskRecord] = []
         self._finished_before: list[Finished] = []
         self._dead_end: str | None = None
         self._ended: dict[str, str] = {}
@@ -99,7 +101,7 @@ class TaskFlow:
         cache.missed = self._schedule_soon
         engine.on_room.append(self._pump)
 
-    def submit(self, tasks: list[Task], accepted: Future[None]) -> None:
+    def submit(self, tasks: list[TaskRecord], accepted: Future[None]) -> None:
         """Accept new tasks; `accepted` gets a result when the coordinator has them."""
         uids = [task.uid for task in tasks]
         self._tracer.record('get', self._tracer.comp, msg=f'bulk size: {len(tasks)}')
@@ -109,23 +111,23 @@ class TaskFlow:
         self._look_up(tasks)
         self._engine.loop.call_soon(self.await_acceptance, accepted)
 
-    def _look_up(self, tasks: list[Task]) -> None:
+    def _look_up(self, tasks: list[TaskRecord]) -> None:
         """Schedule new tasks, except for those with a cached result."""
         self._caches = self._caches or any(
-            common.cache or common.mode in RAPTOR_MODES for common in {task._common for task in tasks})
+            common.cache or common.mode in RAPTOR_MODES for common in {task.common for task in tasks})
         ready = self._cache.look_up(tasks) if self._caches else tasks
         self._schedule_soon(ready)
         if len(ready) < len(tasks):
-            self._keep([task for task in tasks if task._common.cache])
-    def submit_chunks(self, chunks: list[ChunkTask], accepted: Future[None]) -> None:
+            self._keep([task for task in tasks if task.common.cache])
+    def submit_chunks(self, chunks: list[ChunkRecord], accepted: Future[None]) -> None:
         """Accept the chunks of a sweep, as `submit` does."""
         self._tracer.record('get', self._tracer.comp, msg=f'bulk size: {sum(chunk.size for chunk in chunks)}')
         self._tracker.advance(chunks, states.TMGR_SCHEDULING_PENDING)
         self._start_chunks(chunks, one_by_one=len(chunks) < self._scheduling.pilot_count)   # none stays idle
         self._engine.loop.call_soon(self.await_acceptance, accepted)
 
-    def _start_chunks(self, chunks: list[ChunkTask], *, one_by_one: bool = False) -> None:
-        common = chunks[0]._common
+    def _start_chunks(self, chunks: list[ChunkRecord], *, one_by_one: bool = False) -> None:
+        common = chunks[0].common
         if one_by_one or self._scheduling.binds_late or common.stages_input or common.cache:
             self._keep(list(chunks))
             self.chunks.add(chunks)
@@ -139,19 +141,19 @@ class TaskFlow:
         else:
             self._engine.connection.when_settled(lambda: accepted.set_result(None))
 
-    def _schedule_soon(self, tasks: list[Task]) -> None:
+    def _schedule_soon(self, tasks: list[TaskRecord]) -> None:
         # in small steps: the first tasks are sent while the last ones are still to be scheduled
         for first in range(0, len(tasks), BULK):
             self._engine.loop.call_soon(self._schedule, tasks[first:first + BULK])
 
-    def _schedule(self, tasks: list[Task]) -> None:
+    def _schedule(self, tasks: list[TaskRecord]) -> None:
         live = [task for task in tasks if task.state not in states.FINAL]
         if len(live) < len(tasks):
             self._scheduling.dropped(task for task in tasks if task.state in states.FINAL)
         self._pilot_watch.look()
         self._scheduling.put(live)
         self._pilot_watch.look()
-        self._keep([task for task in live if task._pilot is None])
+        self._keep([task for task in live if task.pilot is None])
         if self._ended:
             self._fail_those_for(self._ended, tasks)
             self._fail_hopeless()
@@ -162,24 +164,24 @@ class TaskFlow:
         if waiting:
             self._engine.loop.call_later(REPORT_DELAY, self._report_without_master, waiting)
 
-    def _report_without_master(self, tasks: Sequence[Task]) -> None:
+    def _report_without_master(self, tasks: Sequence[TaskRecord]) -> None:
         """Log once for each RAPTOR master that was not submitted that a task waits for it."""
         for task in self._scheduling.without_master(tasks):
-            raptor_id = task._common.raptor_id
+            raptor_id = task.common.raptor_id
             if raptor_id not in self._missing_masters:
                 self._missing_masters.add(raptor_id)
                 _log.warning('%s waits for %s', task.uid, self.wait_of(task))
 
-    def wait_of(self, task: Task) -> str:
-        """Return what keeps a task from being run by its RAPTOR master; empty if nothing does."""
-        return self._scheduling.wait_of(task)
+    def wait_of(self, task: TaskRecord, waits_for: Callable[[TaskRecord], str] = lambda master: '') -> str:
+        """Return what keeps a task from being run by its RAPTOR master; see `Followers.wait_of`."""
+        return self._scheduling.wait_of(task, waits_for)
 
     @property
     def wait_for_pilot(self) -> str:
         """Why tasks wait that are bound to no pilot; empty if there are pilots."""
         return self._pilot_watch.reason
 
-    def add_pilots(self, pilots: list[Pilot]) -> None:
+    def add_pilots(self, pilots: list[PilotRecord]) -> None:
         """Bind tasks to these pilots, too."""
         if pilots:
             self._dead_end = None
@@ -190,30 +192,30 @@ class TaskFlow:
             self._scheduling.add_pilots(pilots)
             self._pilot_watch.look()
 
-    def places_changed(self, pilot: Pilot) -> None:
+    def places_changed(self, pilot: PilotRecord) -> None:
         """Bind tasks to the present nodes or partitions of a pilot only."""
         self._ask_for_return(pilot)
         self._scheduling.places_changed(pilot)
 
-    def _ask_for_return(self, pilot: Pilot) -> None:
-        """Command active agents to return tasks that they have not started when they end; see `Pilot._kept`."""
+    def _ask_for_return(self, pilot: PilotRecord) -> None:
+        """Command active agents to return tasks that they have not started when they end; see `Pilot.kept`."""
         for place in active_places(pilot) if self._scheduling.binds_late else ():
             self._engine.connection.command(place.uid, {'cmd': 'return_unstarted'})
 
-    def remove_pilots(self, pilots: Sequence[Pilot], tasks: Callable[[], Iterable[Task]]) -> None:
+    def remove_pilots(self, pilots: Sequence[PilotRecord], tasks: Callable[[], Iterable[TaskRecord]]) -> None:
         """Bind no more tasks to these pilots; those of pilots that have not been active run on others."""
         self._leave(pilots)
         waiting = [pilot for pilot in pilots if states.PILOT.value(pilot.state) < _ACTIVE]
         if waiting:
             places = self._draining.begin(waiting)
-            self._take_back(self.chunks.recall([task for task in tasks() if task._place in places]), places)
+            self._take_back(self.chunks.recall([task for task in tasks() if task.place in places]), places)
 
-    def _leave(self, pilots: Sequence[Pilot]) -> None:
+    def _leave(self, pilots: Sequence[PilotRecord]) -> None:
         self._scheduling.remove_pilots([pilot.uid for pilot in pilots])
         self._pilot_watch.last = f'{pilots[-1].uid} was removed'
         self._pilot_watch.look()
 
-    def drain_pilots(self, pilots: Sequence[Pilot], tasks: Iterable[Task], drained: Future[None]) -> None:
+    def drain_pilots(self, pilots: Sequence[PilotRecord], tasks: Iterable[TaskRecord], drained: Future[None]) -> None:
         """Remove pilots, and run their tasks on others that have not started and may move.
 
         `drained` gets a result when the others are final, except those that run until they are stopped.
@@ -221,11 +223,11 @@ class TaskFlow:
         places = self._draining.begin(pilots)
         self._scheduling.bind_those_for(places)
         self._leave(pilots)
-        there = [task for task in tasks if task._place in places and task.state not in states.FINAL]
+        there = [task for task in tasks if task.place in places and task.state not in states.FINAL]
         self._draining.wait(there, drained)
         self._request_return(self._take_back(self.chunks.recall(there), places))
 
-    def _take_back(self, there: Iterable[Task], places: Collection[str]) -> dict[str, Task]:
+    def _take_back(self, there: Iterable[TaskRecord], places: Collection[str]) -> dict[str, TaskRecord]:
         """Take tasks back from places, and return those that may move, but that agents may have."""
         moving = {task.uid: task for task in there if may_move(task) and states.TASK.value(task.state) < _LEFT_AGENT
                   and task.uid not in self._cancelled and not self._input.has(task.uid)}
@@ -238,11 +240,11 @@ class TaskFlow:
             self._engine.connection.withdraw(uids)
         return moving
 
-    def _request_return(self, moving: Mapping[str, Task]) -> None:
+    def _request_return(self, moving: Mapping[str, TaskRecord]) -> None:
         """Command agents to return tasks that they have not started."""
         by_place: dict[str, list[str]] = {}
         for uid, task in moving.items():
-            by_place.setdefault(str(task._place), []).append(uid)
+            by_place.setdefault(str(task.place), []).append(uid)
         for place, uids in by_place.items():
             for first in range(0, len(uids), BULK):
                 self._engine.connection.command(place, {'cmd': 'return_tasks', 'uids': uids[first:first + BULK]})
@@ -253,6 +255,9 @@ class TaskFlow:
         if self._caches:
             self._cache.ending(updates)
         changes = self._tracker.apply(updates)
+        if self._caches:
+            for task in {task for task, _, info in updates if info and task.common.mode in RAPTOR_MODES}:
+                log_wait(task, self._waits)
         self._returned([task for task, state, info in updates
                         if info and state in BACK and is_returned(task, state, info)])
         by_state = _by_state(changes)
@@ -269,9 +274,9 @@ class TaskFlow:
         self._trace_final(by_state)
         self.chunks.feed()
 
-    def _chunk_is_back(self, chunk: ChunkTask) -> None:
+    def _chunk_is_back(self, chunk: ChunkRecord) -> None:
         """Handle a chunk that no agent has taken: its tasks were cancelled, or their pilot has ended or is drained."""
-        pilot = chunk._pilot
+        pilot = chunk.pilot
         assert pilot is not None
         if chunk.uid in self._cancelled:
             self._end([chunk], states.CANCELED, {'exception': 'cancelled before its pilot started it'})
@@ -280,7 +285,7 @@ class TaskFlow:
         else:
             self._again([chunk])
 
-    def chunk_opened(self, chunk: ChunkTask, tasks: list[Task]) -> None:
+    def chunk_opened(self, chunk: ChunkRecord, tasks: list[TaskRecord]) -> None:
         """Handle the tasks of a chunk that were handled like one until now."""
         self._scheduling.forget([chunk.uid])
         for box in self._outbox.values():
@@ -289,8 +294,8 @@ class TaskFlow:
         if self.chunks.was_asked(chunk):   # soon: a report on one of them is being applied
             self._engine.loop.call_soon(self._handle_opened, chunk, tasks)
 
-    def _handle_opened(self, chunk: ChunkTask, tasks: list[Task]) -> None:
-        pilot = chunk._pilot
+    def _handle_opened(self, chunk: ChunkRecord, tasks: list[TaskRecord]) -> None:
+        pilot = chunk.pilot
         assert pilot is not None
         live = [task for task in tasks if states.TASK.value(task.state) < _LEFT_AGENT]
         if chunk.uid in self._cancelled:
@@ -301,14 +306,14 @@ class TaskFlow:
         else:
             self._request_return({task.uid: task for task in live if may_move(task)})
 
-    def _returned(self, tasks: list[Task]) -> None:
+    def _returned(self, tasks: list[TaskRecord]) -> None:
         """Run tasks on other pilots that an agent has returned; those of RAPTOR when the fate of masters is known."""
-        tasks = [task for task in tasks if not task._common.raptor_id]
+        tasks = [task for task in tasks if not task.common.raptor_id]
         if not tasks:
             return
         cancelled = [task for task in tasks if task.uid in self._cancelled]
         self._end(cancelled, states.CANCELED, {'exception': 'cancelled before its pilot started it'})
-        for place in {task._pilot for task in tasks if task._pilot and task._place not in self._draining.places}:
+        for place in {task.pilot for task in tasks if task.pilot and task.place not in self._draining.places}:
             self._scheduling.leave(place)
         self._again([task for task in tasks if task.state not in states.FINAL])
 
@@ -316,21 +321,23 @@ class TaskFlow:
         """Return why a pilot, or partition, runs a task no more that it had."""
         return self._ended.get(uid) or f'{uid} has given it back'
 
-    def restore(self, task: Task, known: KnownTask) -> None:
+    def restore(self, task: TaskRecord, known: KnownTask) -> None:
         """Restore a task from the coordinator's record; `resume` continues it."""
         if is_returned(task, known.state, known.info):
-            task._bind(None)
-        if task._pilot is not None:
-            self._bound_before[task._pilot.uid] = task._pilot._whole.uid
+            task.pilot = None
+        if task.pilot is not None:
+            self._bound_before[task.pilot.uid] = task.pilot.whole.uid
         self._scheduling.know(task)
         self._caches = True
         self._cache.restore(task, known.told)
+        if task.common.mode in RAPTOR_MODES:
+            log_wait(task, self._waits)
         if task.state in states.FINAL:
             self._tracer.record('advance', task.uid, task.state)   # it may have ended without an application
             return
         if states.TASK.value(task.state) >= _LEFT_AGENT:
             self._finished_before.append(_left_agent(task, known.info))
-        elif task._pilot is None:
+        elif task.pilot is None:
             self._restored.append(task)
 
     def resume(self) -> None:
@@ -342,19 +349,19 @@ class TaskFlow:
         self._cache.resume(active=self._scheduling.pilot_count > 0)
         self._draining.places.update(place for place, pilot in self._bound_before.items()
                                      if not self._scheduling.uses(pilot))
-        self._look_up([task for task in restored if not isinstance(task, ChunkTask)])
+        self._look_up([task for task in restored if not isinstance(task, ChunkRecord)])
         for chunk in restored:
-            if isinstance(chunk, ChunkTask):
+            if isinstance(chunk, ChunkRecord):
                 self._start_chunks([chunk])
 
-    def cancel(self, tasks: Iterable[Task]) -> None:
+    def cancel(self, tasks: Iterable[TaskRecord]) -> None:
         """Cancel tasks that are not final, wherever they are."""
         live = {task.uid: task for task in tasks if task.state not in states.FINAL}
         self._open_for(live.values())
-        at_pilots = [task for task in live.values() if isinstance(task, ChunkTask) and task._pilot and task._stored]
+        at_pilots = [task for task in live.values() if isinstance(task, ChunkRecord) and task.pilot and task.stored]
         self._cancelled.update([task.uid for task in at_pilots])
         live = {task.uid: task for task in self.chunks.recall(live.values())}
-        here = {task.uid: task for task in live.values() if task._pilot is None}
+        here = {task.uid: task for task in live.values() if task.pilot is None}
         self._scheduling.forget(here)
         for goal, box in self._outbox.items():
             if goal is not None:   # unbound tasks are sent in any case, with their final state
@@ -366,19 +373,19 @@ class TaskFlow:
         self._input.cancel(live)
         commands: dict[str, list[str]] = {}
         for uid, task in live.items():
-            if task._place and task.state not in states.FINAL:
-                commands.setdefault(task._place, []).append(uid)
+            if task.place and task.state not in states.FINAL:
+                commands.setdefault(task.place, []).append(uid)
         for pilot, uids in commands.items():
             self._cancelled.update(uids)
             self._engine.connection.command(pilot, {'cmd': 'cancel_tasks', 'uids': uids})
         self._pump()
 
-    def _open_for(self, tasks: Iterable[Task]) -> None:
+    def _open_for(self, tasks: Iterable[TaskRecord]) -> None:
         """Open the chunks that are not bound and have one of these tasks, which is handled apart from the others."""
-        parts = [task for task in tasks if isinstance(task, SweepTask) and task._chunk.passed_on]
+        parts = [task for task in tasks if isinstance(task, RowRecord) and task.chunk.passed_on]
         for task in parts:
-            task._follow()
-        chunks = {task._chunk.uid: task._chunk for task in parts if task._chunk._pilot is None}
+            task.follow()
+        chunks = {task.chunk.uid: task.chunk for task in parts if task.chunk.pilot is None}
         for chunk in chunks.values():
             self._look_up(self.chunks.open_chunk(chunk))
 
@@ -396,11 +403,11 @@ class TaskFlow:
         """Store the results of cached tasks that have ended; called in any thread."""
         self._cache.flush()
 
-    def pilot_ended(self, pilot: Pilot, tasks: Iterable[Task], *, dead_end: str | None) -> None:
+    def pilot_ended(self, pilot: PilotRecord, tasks: Iterable[TaskRecord], *, dead_end: str | None) -> None:
         """Handle the tasks of a pilot that became final; `dead_end`: why no other pilot will run waiting tasks."""
         unsent = self._outbox.pop(pilot, {})
         self._ended[pilot.uid] = _reason(pilot)
-        there = [task for task in tasks if task._place == pilot.uid and states.TASK.value(task.state) < _LEFT_AGENT]
+        there = [task for task in tasks if task.place == pilot.uid and states.TASK.value(task.state) < _LEFT_AGENT]
         self._left_by(pilot, self.chunks.recall(there), unsent)
         self._scheduling.places_changed(pilot)
         self._pilot_watch.last = f'{pilot.uid} is {pilot.state}: {_reason(pilot)}'
@@ -412,34 +419,34 @@ class TaskFlow:
             self._fail_waiting()
         self._pump()
 
-    def _left_by(self, pilot: Pilot, tasks: list[Task], unsent: Collection[str]) -> None:
+    def _left_by(self, pilot: PilotRecord, tasks: list[TaskRecord], unsent: Collection[str]) -> None:
         """Schedule tasks of a pilot again that it has not started, or that may be restarted, and end the others."""
         self._scheduling.remove_pilots([pilot.uid])   # the pilot's end may not have been processed yet
         cancelled = [task for task in tasks if task.uid in self._cancelled]
         self._end(cancelled, states.CANCELED, {'exception': f'cancelled, and {pilot.uid} has ended'})
         self._keep(cancelled)   # agents may follow them
         tasks = [task for task in tasks if task.state not in states.FINAL]
-        theirs = [task for task in tasks if task._common.raptor_id]
-        self._part_with(pilot, [task for task in tasks if not task._common.raptor_id] if theirs else tasks, unsent)
+        theirs = [task for task in tasks if task.common.raptor_id]
+        self._part_with(pilot, [task for task in tasks if not task.common.raptor_id] if theirs else tasks, unsent)
         self._part_with(pilot, theirs, unsent)   # now the fate of their masters is known
 
-    def _part_with(self, pilot: Pilot, tasks: list[Task], unsent: Collection[str]) -> None:
-        fates: dict[Fate, list[Task]] = {each: [] for each in Fate}
+    def _part_with(self, pilot: PilotRecord, tasks: list[TaskRecord], unsent: Collection[str]) -> None:
+        fates: dict[Fate, list[TaskRecord]] = {each: [] for each in Fate}
         for task in tasks:
             fates[self._fate(task, pilot, unsent)].append(task)
         reason = _reason(pilot)
         lost, again, suspects, ended = (fates[each] for each in (Fate.LOST, Fate.AGAIN, Fate.SUSPECT, Fate.ENDED))
         for task in lost:
-            task._lose(pilot.uid, reason, END if pilot._announced else DEATH)
+            task.lose(pilot.uid, reason, END if pilot.announced else DEATH)
         self._report([Update(task.uid, states.AGENT_EXECUTING, {
-            HISTORY: task._failures, RETURNED: pilot.uid}) for task in lost if task._stored])
+            HISTORY: task.failures, RETURNED: pilot.uid}) for task in lost if task.stored])
         for task in again:
-            if not isinstance(task, ChunkTask):
-                task._learn({RETURNED: pilot.uid})
+            if not isinstance(task, ChunkRecord):
+                task.learn({RETURNED: pilot.uid})
         # tasks in input staging come here again when it is complete
         self._again([task for task in (*lost, *again) if not self._input.has(task.uid)])
         for task in suspects:
-            sentence = suspicion(task.uid, task._failures, reason)
+            sentence = suspicion(task.uid, task.failures, reason)
             self._end([task], states.FAILED, {'exception': sentence, 'exception_detail': pilot.exception_detail,
                                               'error': {'kind': PILOT, 'sentence': sentence, LOST: DEATH}})
         state = states.CANCELED if is_ended_by_user(pilot) else states.FAILED
@@ -448,8 +455,8 @@ class TaskFlow:
                                  'error': {'kind': CANCELED if state == states.CANCELED else PILOT}})
         self._keep([*suspects, *ended])   # agents may follow them
 
-    def _fate(self, task: Task, pilot: Pilot, unsent: Collection[str]) -> Fate:
-        common = task._common
+    def _fate(self, task: TaskRecord, pilot: PilotRecord, unsent: Collection[str]) -> Fate:
+        common = task.common
         moves = not common.pilot and (not common.raptor_id or self._scheduling.has_master(task))
         if is_ended_by_user(pilot) and not self._scheduling.binds_late and pilot.uid not in self._draining.places:
             return Fate.ENDED
@@ -461,17 +468,17 @@ class TaskFlow:
         for first in range(0, len(updates), BULK):
             self._engine.connection.update_tasks(updates[first:first + BULK])
 
-    def _again(self, tasks: list[Task]) -> None:
+    def _again(self, tasks: list[TaskRecord]) -> None:
         self._scheduling.returned([task.uid for task in tasks])
         for task in tasks:
-            task._bind(None)
+            task.pilot = None
         self._draining.left(tasks)
         self._schedule_soon(tasks)
 
-    def end_all(self, tasks: Iterable[Task], reason: str) -> None:
+    def end_all(self, tasks: Iterable[TaskRecord], reason: str) -> None:
         """Set all tasks that are not final to CANCELED, without commands to agents."""
         live = [task for task in tasks if task.state not in states.FINAL]
-        self._scheduling.forget([task.uid for task in live if task._pilot is None])
+        self._scheduling.forget([task.uid for task in live if task.pilot is None])
         self._end(live, states.CANCELED, {'exception': reason})
 
     def close(self) -> None:
@@ -482,7 +489,7 @@ class TaskFlow:
         for component in (self._scheduling, self._input, self._output, self._cache):
             component.close()
 
-    def _fail_those_for(self, pilots: Collection[str], tasks: Iterable[Task]) -> None:
+    def _fail_those_for(self, pilots: Collection[str], tasks: Iterable[TaskRecord]) -> None:
         """Fail tasks that wait for pilots that have ended."""
         wanted = {task.uid: self._scheduling.wanted_pilot(task.uid) for task in tasks}
         for task in self._scheduling.forget([uid for uid, pilot in wanted.items() if pilot in pilots]):
@@ -505,16 +512,16 @@ class TaskFlow:
         waiting = self._scheduling.forget([task.uid for task in self._scheduling.waiting()])
         self._end(waiting, states.FAILED, {'exception': self._dead_end, **_OF_PILOT})
 
-    def _keep(self, tasks: list[Task]) -> None:
+    def _keep(self, tasks: list[TaskRecord]) -> None:
         """Send tasks that are not bound yet to the coordinator."""
-        new = {task.uid: task for task in tasks if not task._stored}
+        new = {task.uid: task for task in tasks if not task.stored}
         if new:
             self._outbox.setdefault(None, {}).update(new)
             self._pump()
 
-    def _post(self, tasks: list[Task]) -> None:
+    def _post(self, tasks: list[TaskRecord]) -> None:
         kept = self._outbox.get(None, {})
-        for pilot, row in groupby(tasks, lambda task: task._pilot):
+        for pilot, row in groupby(tasks, lambda task: task.pilot):
             assert pilot is not None
             mine = list(row)
             if pilot.state in states.FINAL:
@@ -543,41 +550,41 @@ class TaskFlow:
             for accepted in unaccepted:
                 self.await_acceptance(accepted)
 
-    def _send(self, pilot: Pilot | None, tasks: list[Task]) -> None:
+    def _send(self, pilot: PilotRecord | None, tasks: list[TaskRecord]) -> None:
         """Send tasks, bound to a pilot or unbound; for those that the coordinator has, only the binding."""
         connection = self._engine.connection
-        self._insert(pilot.uid if pilot else UNBOUND, [task for task in tasks if not task._stored])
-        kept = [uid for task in tasks if task._stored for uid in uids_of(task)]
+        self._insert(pilot.uid if pilot else UNBOUND, [task for task in tasks if not task.stored])
+        kept = [uid for task in tasks if task.stored for uid in uids_of(task)]
         if kept and pilot:
-            histories = {task.uid: history for task in tasks if task._stored and (history := task._failures)}
+            histories = {task.uid: history for task in tasks if task.stored and (history := task.failures)}
             if histories:   # before the tasks, whose attempts the agent counts
                 connection.command(pilot.uid, {'cmd': 'history', 'tasks': histories})
             connection.bind_tasks(pilot.uid, kept)
         for task in tasks:
-            task._sent(bound=pilot is not None)
+            task.sent(bound=pilot is not None)
         if pilot is None:
             self.chunks.feed()
         self.sent += len(tasks)
         self._tracer.record('put', self._tracer.comp, msg=f'bulk size: {len(tasks)}')
-        ended = [Update(uid, task.state, task._info)   # all of it: those with a cached result have one
+        ended = [Update(uid, task.state, task.info)   # all of it: those with a cached result have one
                  for task in tasks if task.state in states.FINAL for uid in uids_of(task)] if pilot is None else []
         if ended:   # they ended before they were sent
             connection.update_tasks(ended)
 
-    def _insert(self, pilot: str, tasks: list[Task]) -> None:
+    def _insert(self, pilot: str, tasks: list[TaskRecord]) -> None:
         """Send new tasks, a message for each row of tasks with a shared description, unless there are many rows."""
-        alike = [list(row) for _, row in groupby(tasks, lambda task: task._common)]
-        if tasks and isinstance(tasks[0], ChunkTask):   # it is alone
+        alike = [list(row) for _, row in groupby(tasks, lambda task: task.common)]
+        if tasks and isinstance(tasks[0], ChunkRecord):   # it is alone
             tasks[0].whole = self._engine.connection.keeps_chunks
-            batches = [Batch(tasks[0]._common.packed, tasks[0].unpacked())]
+            batches = [Batch(tasks[0].common.packed, tasks[0].unpacked())]
         elif len(alike) > MESSAGES_MAX:
-            batches = [Batch.of([(task.uid, task._sparse()) for task in tasks])]
+            batches = [Batch.of([(task.uid, task.sparse()) for task in tasks])]
         else:
-            batches = [Batch(row[0]._common.packed, [(task.uid, task._own) for task in row]) for row in alike]
+            batches = [Batch(row[0].common.packed, [(task.uid, task.own) for task in row]) for row in alike]
         for batch in batches:
             self._engine.connection.insert_batch(pilot, batch, self._owner)
 
-    def _failed(self, task: Task, state: str, info: dict[str, Any]) -> None:
+    def _failed(self, task: TaskRecord, state: str, info: dict[str, Any]) -> None:
         self._end([task], state, info)
 
     def _finished(self, finished: list[Finished]) -> None:
@@ -585,14 +592,14 @@ class TaskFlow:
         self._trace_final(_by_state(real))
         if real:   # for failures with their info, which may have its origin in the client
             self._engine.connection.update_tasks(
-                [Update(task.uid, state, None if state == states.DONE else task._info) for task, state, _ in real])
+                [Update(task.uid, state, None if state == states.DONE else task.info) for task, state, _ in real])
 
-    def _end(self, tasks: Sequence[Task], state: str, info: dict[str, Any]) -> None:
-        chunks = [task for task in tasks if isinstance(task, ChunkTask)]
+    def _end(self, tasks: Sequence[TaskRecord], state: str, info: dict[str, Any]) -> None:
+        chunks = [task for task in tasks if isinstance(task, ChunkRecord)]
         if chunks and len(tasks) > 1:   # one after the other: they may have very many tasks
             for chunk in chunks:
                 self._end([chunk], state, info)
-            tasks = [task for task in tasks if not isinstance(task, ChunkTask)]
+            tasks = [task for task in tasks if not isinstance(task, ChunkRecord)]
             chunks = []
         members = [member for chunk in chunks for member in self.chunks.members(chunk)]
         changes = self._tracker.apply([Change(task, state, info) for task in (*members, *tasks)])
@@ -600,10 +607,10 @@ class TaskFlow:
         real = changes if not members else [change for change in changes if not _is_part(change.entity)]
         if self._scheduling.counting:
             self._scheduling.left([task.uid for task, _, _ in real])
-        sent = [Update(uid, state, {**info, 'reached': task._reached}) for task, _, _ in real if task._stored
+        sent = [Update(uid, state, {**info, 'reached': task.reached}) for task, _, _ in real if task.stored
                 for uid in uids_of(task)]
         self._report(sent)
-        if any(isinstance(task, RaptorMaster) for task, _, _ in real):
+        if any(task.common.mode == RAPTOR_MASTER for task, _, _ in real):
             self._fail_orphans()
         self.chunks.feed()
 
@@ -612,16 +619,16 @@ class TaskFlow:
         self._tracer.record_bulk('cache_hit', [task.uid for task, _ in hits])
         real = self._tracker.apply([Change(task, states.DONE, info) for task, info in hits])
         self._trace_final(_by_state(real))
-        sent = [Update(task.uid, state, info) for task, state, info in real if task._stored]
+        sent = [Update(task.uid, state, info) for task, state, info in real if task.stored]
         if sent:   # the others are sent with their results
             self._engine.connection.update_tasks(sent)
         self.chunks.feed()
 
-    def _trace_final(self, reached: Mapping[str, list[Task]]) -> None:
+    def _trace_final(self, reached: Mapping[str, list[TaskRecord]]) -> None:
         for state in states.FINAL:
             if state in reached:
                 uids = [task.uid for task in reached[state]]
-                self._tracer.record_bulk('advance', [task.uid for task in reached[state] if task._traced], state)
+                self._tracer.record_bulk('advance', [task.uid for task in reached[state] if task.traced], state)
                 self._output.ended(reached[state], state)
                 if self._caches:
                     self._cache.ended(reached[state], state)
@@ -630,7 +637,7 @@ class TaskFlow:
                 self._cancelled.difference_update(uids)
 
 
-def _left_agent(task: Task, info: Mapping[str, Any] | None) -> Finished:
+def _left_agent(task: TaskRecord, info: Mapping[str, Any] | None) -> Finished:
     """Return a task that has left its agent, with the final state that the agent reported."""
     target = (info or {}).get('target_state', states.DONE)
     if target in states.FINAL:
@@ -638,23 +645,31 @@ def _left_agent(task: Task, info: Mapping[str, Any] | None) -> Finished:
     return Finished(task, states.FAILED, {'exception': f'its agent reported {target!r:.80} as its final state'})
 
 
-def _by_state(changes: Sequence[Change]) -> dict[str, list[Task]]:
+def log_wait(task: TaskRecord, logged: dict[str, str]) -> None:
+    """Log that a master or worker waits for something that may never come, unless that was the last reason logged."""
+    waits_for = '' if task.state in states.FINAL else task.get('waits_for') or ''
+    if waits_for and waits_for != logged.get(task.uid):
+        _raptor_log.warning('%s waits for %s', task.uid, waits_for)
+    logged[task.uid] = waits_for
+
+
+def _by_state(changes: Sequence[Change]) -> dict[str, list[TaskRecord]]:
     """Return the tasks by the states that they have reached."""
-    found: dict[str, list[Task]] = {}
+    found: dict[str, list[TaskRecord]] = {}
     for state, row in groupby(changes, itemgetter(1)):
         found.setdefault(state, []).extend([task for task, _, _ in row])
     return found
 
 
-def _reason(pilot: Pilot) -> str:
+def _reason(pilot: PilotRecord) -> str:
     """Return why a pilot has ended."""
     return pilot.exception or (pilot.log[-1] if pilot.log else f'{pilot.uid} is {pilot.state}')
 
 
-def _is_part(task: Task) -> bool:
+def _is_part(task: TaskRecord) -> bool:
     """Return whether the end of a task is that of its chunk."""
-    return isinstance(task, SweepTask) and not task._chunk.opened
+    return isinstance(task, RowRecord) and not task.chunk.opened
 
 
-def _take(box: dict[str, Task], wanted: dict[str, Task]) -> list[Task]:
+def _take(box: dict[str, TaskRecord], wanted: dict[str, TaskRecord]) -> list[TaskRecord]:
     return [box.pop(uid) for uid in wanted if uid in box]

@@ -15,8 +15,8 @@ from rp_api.uid_set import UidSet
 from rp_client.ids import TASK, Form
 
 if TYPE_CHECKING:
+    from rp_client.core.task import TaskRecord
     from rp_client.flow.task_store import TaskStore
-    from rp_client.task import Task
 
 
 class Uids:
@@ -95,7 +95,7 @@ class Uids:
             unknown = tasks.without(unknown)
         return {uid for uid in unknown if uid not in self._removed} if self._removed else unknown
 
-    def find_task(self, uid: str) -> Task | None:
+    def find_task(self, uid: str) -> TaskRecord | None:
         """Return the task of any manager with that uid; None if there is none."""
         return next((tasks.find(uid) for tasks in self.tasks if uid in tasks), None)
 

@@ -12,13 +12,12 @@ from rp_api.errors import PlatformError
 from rp_api.uid_set import UidSet
 from rp_client.common_description import NOTHING, CommonDescription
 from rp_client.component import ClientComponent
-from rp_client.partition import Partition
-from rp_client.pilot import Pilot
+from rp_client.core.pilot import PartitionRecord, PilotRecord
+from rp_client.core.task import TaskRecord
 from rp_client.scheduler.base import Binding, Request, TaskScheduler
 from rp_client.scheduler.masters import Followers
 from rp_client.scheduler.places import Need, Place, Places
 from rp_client.scheduler.room import nodes_of
-from rp_client.task import Task
 from rp_profiling.write.tracer import Tracer
 
 RELEASED = states.TASK.value(states.AGENT_STAGING_OUTPUT_PENDING)
@@ -32,12 +31,12 @@ _OWN = {constants.SCHEDULER_ROUND_ROBIN: 'rp_client.scheduler.round_robin:RoundR
 class TaskScheduling(ClientComponent):
     """Runs a task scheduler; calls `on_waiting` when the number of tasks that wait for a pilot changes."""
 
-    def __init__(self, index: str, tracer: Tracer, scheduler: TaskScheduler, tasks: Mapping[str, Task],
+    def __init__(self, index: str, tracer: Tracer, scheduler: TaskScheduler, tasks: Mapping[str, TaskRecord],
                  on_waiting: Callable[[int], None]) -> None:
         super().__init__(f'{constants.TMGR_SCHEDULING_COMPONENT}.{index}', tracer)
         self._scheduler = scheduler
         self._tasks = tasks
-        self._pilots: dict[str, Pilot] = {}   # and partitions
+        self._pilots: dict[str, PilotRecord] = {}   # and partitions
         self._pilots_in_use: set[str] = set()
         self._ending: set[str] = set()   # partitions that end
         self._places = Places(self._need)
@@ -64,13 +63,13 @@ class TaskScheduling(ClientComponent):
         """The number of tasks that wait for a pilot."""
         return self._waiting
 
-    def put(self, tasks: list[Task]) -> None:
+    def put(self, tasks: list[TaskRecord]) -> None:
         """Accept tasks to bind."""
         self.received(tasks)
         self.advance(tasks, states.TMGR_SCHEDULING)
         wanted, theirs, led = [], [], []
         for task in tasks:
-            common = task._common
+            common = task.common
             if common.mode == constants.RAPTOR_MASTER:
                 self._followers.know(task)
             # in a pilot with partitions, the task goes to the partition of its master
@@ -88,17 +87,17 @@ class TaskScheduling(ClientComponent):
             self._follow(self._followers.place(theirs))
             self._count()
 
-    def _follow(self, placed: list[tuple[str, list[Task]]]) -> None:
+    def _follow(self, placed: list[tuple[str, list[TaskRecord]]]) -> None:
         """Bind rows of tasks to the pilots of their masters."""
         for pilot, tasks in placed:
             whole = not self._places.divided(pilot) and not self._places.has(pilot)
-            are_calls = tasks[0]._common.mode != constants.RAPTOR_WORKER
+            are_calls = tasks[0].common.mode != constants.RAPTOR_WORKER
             if whole and are_calls and self._scheduler.binds_at_once(pilot):
                 self._bind(tasks, self._pilots[pilot])
             else:
                 self._bound(self._scheduler.submit([Request(task.uid, pilot) for task in tasks]))
 
-    def _follow_leads(self, tasks: list[Task]) -> None:
+    def _follow_leads(self, tasks: list[TaskRecord]) -> None:
         """Bind tasks to the pilots of tasks that they depend on, and to others if that is not possible now."""
         bound, wanted = [], []
         for task in tasks:
@@ -106,25 +105,25 @@ class TaskScheduling(ClientComponent):
             if pilot is None:
                 wanted.append(Request(task.uid, ''))
             else:
-                task._bind(pilot)   # the next one may depend on it
+                task.pilot = pilot   # the next one may depend on it
                 bound.append(task)
         self._pass_on(bound)
         self._bound(self._scheduler.submit(wanted))
 
-    def _pilot_of_lead(self, uid: str) -> Pilot | None:
+    def _pilot_of_lead(self, uid: str) -> PilotRecord | None:
         task = self._tasks.get(uid)   # it may have been removed
-        pilot = task._pilot if task is not None else None
+        pilot = task.pilot if task is not None else None
         if pilot is None or pilot.uid not in self._pilots_in_use or self._places.divided(pilot.uid):
             return None
         return pilot if self._scheduler.binds_at_once(pilot.uid) else None
 
-    def know(self, task: Task) -> None:
+    def know(self, task: TaskRecord) -> None:
         """Register a restored task, which other tasks may have to follow."""
         self._followers.know(task)
-        if task._pilot is not None and states.TASK.value(task.state) < RELEASED:
-            self._scheduler.restored(task.uid, task._pilot.uid)
-            if isinstance(task._pilot, Partition):
-                self._places.bound(task.uid, task._pilot.uid)
+        if task.pilot is not None and states.TASK.value(task.state) < RELEASED:
+            self._scheduler.restored(task.uid, task.pilot.uid)
+            if isinstance(task.pilot, PartitionRecord):
+                self._places.bound(task.uid, task.pilot.uid)
 
     @property
     def counting(self) -> bool:
@@ -151,7 +150,7 @@ class TaskScheduling(ClientComponent):
         self._places.left(uids)
         self._scheduler.returned(uids)
 
-    def hopeless(self) -> list[tuple[Task, str]]:
+    def hopeless(self) -> list[tuple[TaskRecord, str]]:
         """Remove and return tasks that wait for a partition that has ended, with its uid."""
         found = []
         for request in list(self._scheduler.waiting):
@@ -162,27 +161,27 @@ class TaskScheduling(ClientComponent):
             self._count()
         return found
 
-    def orphans(self) -> list[tuple[Task, str]]:
+    def orphans(self) -> list[tuple[TaskRecord, str]]:
         """Remove and return tasks that wait for a RAPTOR master that ended without a pilot, with the reason."""
         orphans = self._followers.orphans() if self._followers.waiting else []
         if orphans:
             self._count()
         return orphans
 
-    def wait_of(self, task: Task) -> str:
-        """Return what keeps a task from being run by its RAPTOR master; empty if nothing does."""
-        return self._followers.wait_of(task)
+    def wait_of(self, task: TaskRecord, waits_for: Callable[[TaskRecord], str]) -> str:
+        """Return what keeps a task from being run by its RAPTOR master; see `Followers.wait_of`."""
+        return self._followers.wait_of(task, waits_for)
 
-    def without_master(self, tasks: Iterable[Task]) -> list[Task]:
+    def without_master(self, tasks: Iterable[TaskRecord]) -> list[TaskRecord]:
         """Return one task for each RAPTOR master that tasks request and that was not submitted."""
-        theirs = [task for task in tasks if task._common.raptor_id]
+        theirs = [task for task in tasks if task.common.raptor_id]
         return self._followers.without_master(theirs) if theirs else []
 
     def wanted_pilot(self, uid: str) -> str:
         """Return the pilot that a task waits for; empty if it does not wait, or for any pilot."""
         return self._scheduler.wanted(uid)
 
-    def add_pilots(self, pilots: Iterable[Pilot]) -> None:
+    def add_pilots(self, pilots: Iterable[PilotRecord]) -> None:
         """Bind tasks to these pilots, and to the present ones."""
         added = {pilot.uid: pilot for pilot in pilots}
         self._pilots.update(added)
@@ -200,15 +199,15 @@ class TaskScheduling(ClientComponent):
                 self._places.forget(uid)
         self._scheduler.remove_pilots(gone)
 
-    def leave(self, place: Pilot) -> None:
+    def leave(self, place: PilotRecord) -> None:
         """Bind no more tasks to a pilot, or partition, that ends."""
-        if isinstance(place, Partition):
+        if isinstance(place, PartitionRecord):
             self._ending.add(place.uid)
-            self._update_places(place._whole)
+            self._update_places(place.whole)
         else:
             self.remove_pilots([place.uid])
 
-    def has_master(self, task: Task) -> bool:
+    def has_master(self, task: TaskRecord) -> bool:
         """Return whether a RAPTOR master may run a task of which the pilot has ended."""
         return self._followers.may_run(task)
 
@@ -225,14 +224,14 @@ class TaskScheduling(ClientComponent):
                 bindings.append(Binding(request.uid, place))
         self._bound(bindings)
 
-    def places_changed(self, pilot: Pilot) -> None:
+    def places_changed(self, pilot: PilotRecord) -> None:
         """Bind tasks to the present nodes or partitions of a pilot only."""
         self._update_places(pilot)
         self._bound(self._scheduler.retry())
 
-    def _update_places(self, pilot: Pilot) -> None:
+    def _update_places(self, pilot: PilotRecord) -> None:
         active = [place for place in active_places(pilot) if place.uid not in self._ending]
-        if pilot._divided:
+        if pilot.divided:
             self._pilots.update((partition.uid, partition) for partition in pilot.partitions)
             self._places.update(pilot.uid, {place.uid: _place(place) for place in active},
                                 [place.number for place in pilot.partitions if place.state in states.FINAL])
@@ -242,17 +241,17 @@ class TaskScheduling(ClientComponent):
 
     def _need(self, uid: str) -> Need:
         task = self._tasks[uid]
-        if task._own != NOTHING:
+        if task.own != NOTHING:
             return _need(task)
-        if self._last_need is None or self._last_need[0] is not task._common:   # consecutive tasks are mostly equal
-            self._last_need = task._common, _need(task)
+        if self._last_need is None or self._last_need[0] is not task.common:   # consecutive tasks are mostly equal
+            self._last_need = task.common, _need(task)
         return self._last_need[1]
 
-    def waiting(self) -> list[Task]:
+    def waiting(self) -> list[TaskRecord]:
         """Return the tasks that wait for a pilot."""
         return [*(self._tasks[request.uid] for request in self._scheduler.waiting), *self._followers.waiting.values()]
 
-    def forget(self, uids: Iterable[str]) -> list[Task]:
+    def forget(self, uids: Iterable[str]) -> list[TaskRecord]:
         """Remove waiting tasks, and return those that were waiting."""
         wanted = list(uids)
         forgotten = [self._tasks[uid] for uid in self._scheduler.forget(wanted)]
@@ -265,17 +264,17 @@ class TaskScheduling(ClientComponent):
         tasks = []
         for uid, pilot in bindings:
             task = self._tasks[uid]
-            task._bind(self._pilots[pilot])
+            task.pilot = self._pilots[pilot]
             tasks.append(task)
         self._pass_on(tasks)
 
-    def _bind(self, tasks: list[Task], pilot: Pilot) -> None:
+    def _bind(self, tasks: list[TaskRecord], pilot: PilotRecord) -> None:
         """Bind tasks to a pilot without the task scheduler."""
         for task in tasks:
-            task._bind(pilot)
+            task.pilot = pilot
         self._pass_on(tasks)
 
-    def _pass_on(self, tasks: list[Task]) -> None:
+    def _pass_on(self, tasks: list[TaskRecord]) -> None:
         """Pass on tasks that have been bound."""
         self.advance(tasks, states.TMGR_STAGING_INPUT_PENDING)
         self._count()
@@ -291,20 +290,20 @@ class TaskScheduling(ClientComponent):
             self._on_waiting(waiting)
 
 
-def active_places(pilot: Pilot) -> list[Any]:
+def active_places(pilot: PilotRecord) -> list[Any]:
     """Return the active partitions of a pilot, or the pilot itself if it is active and not divided."""
     if pilot.state != states.PMGR_ACTIVE:
         return []
-    return [place for place in (pilot.partitions if pilot._divided else [pilot]) if place.state == states.PMGR_ACTIVE]
+    return [place for place in (pilot.partitions if pilot.divided else [pilot]) if place.state == states.PMGR_ACTIVE]
 
 
-def _is_pending(pilot: Pilot) -> bool:
+def _is_pending(pilot: PilotRecord) -> bool:
     """Return whether a pilot, or one of its partitions, is still to become active."""
     return any(place.state not in (*states.FINAL, states.PMGR_ACTIVE) for place in (pilot, *pilot.partitions))
 
 
-def _need(task: Task) -> Need:
-    described = task._sparse()
+def _need(task: TaskRecord) -> Need:
+    described = task.sparse()
     ranks = described.get(names.RANKS, 1)
     return Need(described.get(names.PARTITION), ranks, described.get(names.CORES_PER_RANK, 1),
                 described.get(names.GPUS_PER_RANK, 0.0), described.get(names.MEM_PER_RANK, 0),
@@ -313,18 +312,18 @@ def _need(task: Task) -> Need:
                 _is_counted(task, described.get(names.TAGS) or {}, bool(described.get(names.AFTER))))
 
 
-def _is_counted(task: Task, tags: Mapping[str, Any], has_dependencies: bool) -> bool:
+def _is_counted(task: TaskRecord, tags: Mapping[str, Any], has_dependencies: bool) -> bool:
     """Return whether a task takes resources of its pilot as soon as they are free.
 
     RAPTOR's calls run in workers. Tasks with bags wait in the agent until all tasks of the bag have arrived there, and
     tasks with dependencies until these have ended: if they took resources now, these might never be started.
     """
-    if has_dependencies or (task._common.raptor_id and task._common.mode != constants.RAPTOR_WORKER):
+    if has_dependencies or (task.common.raptor_id and task.common.mode != constants.RAPTOR_WORKER):
         return False
     return 'order' not in tags and not isinstance(tags.get('colocate'), Mapping)
 
 
-def _place(partition: Partition) -> Place:
+def _place(partition: PartitionRecord) -> Place:
     details = partition.resource_details or {}
     cores, gpus, cores_per_node, gpus_per_node, mem_per_node = (details.get(name, 0) for name in (
         'cores', 'gpus', 'cores_per_node', 'gpus_per_node', 'mem_per_node'))

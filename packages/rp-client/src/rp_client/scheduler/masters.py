@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import groupby
 from operator import attrgetter
 
 from rp_api import states
-from rp_api.constants import RAPTOR_WORKER
+from rp_api.constants import RAPTOR_MASTER, RAPTOR_WORKER
 from rp_api.raptor_link import ANY
-from rp_client.raptor import RaptorMaster
-from rp_client.task import Task
+from rp_client.core.task import TaskRecord
 
-_COMMON = attrgetter('_common')
+_COMMON = attrgetter('common')
 
 
 class Followers:
@@ -21,23 +20,23 @@ class Followers:
     `tasks` are all tasks of the task manager.
     """
 
-    def __init__(self, tasks: Mapping[str, Task]) -> None:
+    def __init__(self, tasks: Mapping[str, TaskRecord]) -> None:
         self._tasks = tasks
-        self._masters: dict[str, RaptorMaster] = {}
-        self.waiting: dict[str, Task] = {}   # by uid
+        self._masters: dict[str, TaskRecord] = {}
+        self.waiting: dict[str, TaskRecord] = {}   # by uid
         self._next = 0
 
-    def know(self, task: Task) -> None:
+    def know(self, task: TaskRecord) -> None:
         """Register a task if it is a master."""
-        if isinstance(task, RaptorMaster):
+        if task.common.mode == RAPTOR_MASTER:
             self._masters[task.uid] = task
 
-    def place(self, tasks: Iterable[Task]) -> list[tuple[str, list[Task]]]:
+    def place(self, tasks: Iterable[TaskRecord]) -> list[tuple[str, list[TaskRecord]]]:
         """Return the tasks whose master is bound, in rows after the uid of its pilot; the others wait.
 
         Workers and calls are in different rows.
         """
-        found: dict[tuple[str | None, bool], list[Task]] = {}
+        found: dict[tuple[str | None, bool], list[TaskRecord]] = {}
         for common, row in groupby(tasks, _COMMON):
             is_worker = common.mode == RAPTOR_WORKER
             if common.raptor_id == ANY:
@@ -53,59 +52,62 @@ class Followers:
                 placed.append((pilot, mine))
         return placed
 
-    def ready(self) -> list[tuple[str, list[Task]]]:
+    def ready(self) -> list[tuple[str, list[TaskRecord]]]:
         """Remove and return waiting tasks whose master is bound now, in rows after the uid of its pilot."""
         waiting, self.waiting = self.waiting, {}
         return self.place(waiting.values())
 
-    def forget(self, uid: str) -> Task | None:
+    def forget(self, uid: str) -> TaskRecord | None:
         """Remove and return a waiting task; None if it does not wait."""
         return self.waiting.pop(uid, None)
 
-    def orphans(self) -> list[tuple[Task, str]]:
+    def orphans(self) -> list[tuple[TaskRecord, str]]:
         """Remove and return waiting tasks whose master ended without a pilot, or is no master, with the reason."""
         found = []
         for task in list(self.waiting.values()):
-            raptor_id = task._common.raptor_id
+            raptor_id = task.common.raptor_id
             if self.is_no_master(raptor_id):
                 del self.waiting[task.uid]
                 found.append((task, f'raptor_id of {task.uid} is {raptor_id}, which is not a RAPTOR master: its mode '
-                                    f'is {self._tasks[raptor_id]._common.mode!r}'))
+                                    f'is {self._tasks[raptor_id].common.mode!r}'))
                 continue
             masters = list(self._masters.values()) if raptor_id == ANY else [self._masters.get(raptor_id)]
             ended = [master for master in masters if master is not None and master.state in states.FINAL]
             if ended and len(ended) == len(masters):
                 del self.waiting[task.uid]
-                found.append((task, f'{ended[-1].uid} has ended before it ran the task: {ended[-1].exception}'))
+                found.append((task, f'{ended[-1].uid} has ended before it ran the task: {ended[-1].get("exception")}'))
         return found
 
     def is_no_master(self, raptor_id: str) -> bool:
         """Return whether that is the uid of a task that is not a master."""
         task = self._tasks.get(raptor_id)   # a master may not be registered yet
-        return task is not None and not isinstance(task, RaptorMaster)
+        return task is not None and task.common.mode != RAPTOR_MASTER
 
-    def may_run(self, task: Task) -> bool:
+    def may_run(self, task: TaskRecord) -> bool:
         """Return whether a master that the task requests is live, on another pilot or none."""
-        return any(master.state not in states.FINAL and (master._place is None or master._place != task._place)
-                   for master in self._named(task._common.raptor_id))
+        return any(master.state not in states.FINAL and (master.place is None or master.place != task.place)
+                   for master in self._named(task.common.raptor_id))
 
-    def wait_of(self, task: Task) -> str:
-        """Return what keeps a task from being run by its master; empty if nothing does."""
-        raptor_id = task._common.raptor_id
+    def wait_of(self, task: TaskRecord, waits_for: Callable[[TaskRecord], str]) -> str:
+        """Return what keeps a task from being run by its master; empty if nothing does.
+
+        `waits_for(master)` returns what a master waits for.
+        """
+        raptor_id = task.common.raptor_id
         named = self._named(raptor_id)
         live = [master for master in named if master.state not in states.FINAL]
         if not named:
             return ('a RAPTOR master (none was submitted)' if raptor_id == ANY else
                     f'RAPTOR master {raptor_id} (was not submitted)')
-        waits = {master.uid: master.waits_for or (
+        waits = {master.uid: waits_for(master) or (
             '' if master.state == states.AGENT_EXECUTING else f'is {master.state}') for master in live}
         return '' if not live or '' in waits.values() else ' or '.join(
             f'RAPTOR master {uid} ({wait})' for uid, wait in waits.items())
 
-    def without_master(self, tasks: Iterable[Task]) -> list[Task]:
+    def without_master(self, tasks: Iterable[TaskRecord]) -> list[TaskRecord]:
         """Return one task for each master that tasks request and that was not submitted; final tasks do not count."""
         found = {}
-        for common, row in groupby(tasks, lambda task: task._common):
+        for common, row in groupby(tasks, lambda task: task.common):
             raptor_id = common.raptor_id
             if raptor_id not in found and not self._named(raptor_id):
                 task = next((task for task in row if task.state not in states.FINAL), None)
@@ -113,7 +115,7 @@ class Followers:
                     found[raptor_id] = task
         return list(found.values())
 
-    def _named(self, raptor_id: str) -> list[RaptorMaster]:
+    def _named(self, raptor_id: str) -> list[TaskRecord]:
         """Return the masters that a `raptor_id` stands for."""
         if raptor_id == ANY:
             return list(self._masters.values())
@@ -122,14 +124,14 @@ class Followers:
 
     def _pilot_of(self, uid: str) -> str | None:
         master = self._masters.get(uid)
-        return master._place if master else None
+        return master.place if master else None
 
     def _any_pilot(self) -> str | None:
         """Return the next pilot with a running master, or else the last one that had a master."""
-        bound = [master for master in self._masters.values() if master._place]
+        bound = [master for master in self._masters.values() if master.place]
         live = [master for master in bound if master.state not in states.FINAL]
         if not live and len(bound) < len(self._masters):
             return None
-        pilots = list(dict.fromkeys(str(master._place) for master in live or bound[-1:]))
+        pilots = list(dict.fromkeys(str(master.place) for master in live or bound[-1:]))
         self._next += 1
         return pilots[self._next % len(pilots)] if pilots else None

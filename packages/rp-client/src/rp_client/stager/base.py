@@ -9,8 +9,8 @@ from typing import Protocol, TypeVar
 from rp_api.errors import PilotError
 from rp_api.staging.directive import Directive
 from rp_api.staging.location import Sandboxes, acts_on_client
+from rp_client.core.task import TaskRecord
 from rp_client.launcher.sandbox import Files, PilotSandboxes, Sandbox
-from rp_client.task import Task
 
 INWARDS = ('client', 'task')
 """Bases of relative sources and targets in the client's input staging."""
@@ -34,7 +34,7 @@ class HasSandboxes(Protocol):
         """The pilot's unique id."""
 
     @property
-    def _directories(self) -> PilotSandboxes:
+    def directories(self) -> PilotSandboxes:
         """The pilot's directories."""
 
 
@@ -43,13 +43,13 @@ def client_directives(directives: Iterable[Directive]) -> list[Directive]:
     return [directive for directive in directives if acts_on_client(directive['action'])]
 
 
-def bulks(things: Iterable[T], task_of: Callable[[T], Task]) -> Iterator[list[T]]:
+def bulks(things: Iterable[T], task_of: Callable[[T], TaskRecord]) -> Iterator[list[T]]:
     """Yield bulks of things that belong to bound tasks: single for local sandboxes, else together for each pilot."""
     far: dict[str, list[T]] = {}
     for thing in things:
-        pilot = task_of(thing)._pilot
+        pilot = task_of(thing).pilot
         assert pilot is not None
-        if pilot._directories.here:
+        if pilot.directories.here:
             yield [thing]
         else:
             far.setdefault(pilot.uid, []).append(thing)
@@ -61,7 +61,7 @@ def bulks(things: Iterable[T], task_of: Callable[[T], Task]) -> Iterator[list[T]
 def pilot_files(pilot: HasSandboxes | None) -> Iterator[Files]:
     """Open the files of a pilot and its tasks; raise `PilotError` if the client cannot access them."""
     assert pilot is not None
-    known = pilot._directories
+    known = pilot.directories
     sandboxes = Sandboxes(client=known.client, resource=known.resource, session=known.session, pilot=known.pilot,
                           task=known.pilot)
     if known.here:
@@ -76,12 +76,12 @@ def pilot_files(pilot: HasSandboxes | None) -> Iterator[Files]:
         yield files
 
 
-def transfer(jobs: Sequence[tuple[Task, list[Directive]]], bases: tuple[str, str],
-             stage: Callable[[Task, list[Directive], Sandbox], object]) -> Errors:
+def transfer(jobs: Sequence[tuple[TaskRecord, list[Directive]]], bases: tuple[str, str],
+             stage: Callable[[TaskRecord, list[Directive], Sandbox], object]) -> Errors:
     """Call `stage` for tasks of one pilot, with their directives and sandboxes, and return the errors by task."""
     errors: Errors = {}
     try:
-        with pilot_files(jobs[0][0]._pilot) as files:
+        with pilot_files(jobs[0][0].pilot) as files:
             files.fetch([(task.sandbox or '', directives) for task, directives in jobs], bases)
             for task, directives in jobs:
                 try:

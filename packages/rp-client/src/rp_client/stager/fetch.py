@@ -38,7 +38,7 @@ class Source(HasSandboxes, Protocol):
     """A pilot with files: that of an application, or one that a session has recorded."""
 
     @property
-    def _launched(self) -> bool:
+    def launched(self) -> bool:
         """True if its agent, or its job, was started."""
 
     @property
@@ -54,10 +54,10 @@ def fetch(pilots: Iterable[Source], endings: Sequence[str], target: Path, *, kee
     """
     hosts: dict[str, list[Source]] = {}
     for pilot in pilots:
-        if pilot._directories.here:
+        if pilot.directories.here:
             hosts.setdefault('', []).append(pilot)
-        elif pilot._launched:   # do not connect to a host on which no agent was started
-            hosts.setdefault(pilot._directories.endpoint or pilot.uid, []).append(pilot)
+        elif pilot.launched:   # do not connect to a host on which no agent was started
+            hosts.setdefault(pilot.directories.endpoint or pilot.uid, []).append(pilot)
     fetched: list[str] = []
     for together in hosts.values():
         try:
@@ -72,11 +72,11 @@ def _fetch(pilots: Sequence[Source], endings: Sequence[str], target: Path, fetch
     wanted = {pilot: list(_patterns(pilot, endings)) for pilot in pilots}
     with pilot_files(pilots[0]) as files:
         try:
-            files.fetch([(pilot._directories.pilot, expand([{'source': pattern} for pattern in patterns]))
+            files.fetch([(pilot.directories.pilot, expand([{'source': pattern} for pattern in patterns]))
                          for pilot, patterns in wanted.items()], OUTWARDS)
         finally:   # some may have arrived before an error
             for pilot, patterns in wanted.items():
-                source = Path(files.of(pilot._directories.pilot).sandboxes.task)
+                source = Path(files.of(pilot.directories.pilot).sandboxes.task)
                 for path in _found(source, patterns):
                     copy = target / pilot.uid / path.relative_to(source)
                     fetched.append(str(copy) if keep and copy.exists() else _copy(path, copy))
@@ -84,7 +84,7 @@ def _fetch(pilots: Sequence[Source], endings: Sequence[str], target: Path, fetch
 
 def _patterns(pilot: Source, endings: Sequence[str]) -> Iterator[str]:
     """Yield patterns for the files of a pilot, relative to its sandbox."""
-    parts = [os.path.relpath(part.agent_sandbox, pilot._directories.pilot) for part in pilot.partitions]
+    parts = [os.path.relpath(part.agent_sandbox, pilot.directories.pilot) for part in pilot.partitions]
     for ending in endings:
         places = ['*'] if ending in PROFILES else parts
         yield from (os.path.join(place, f'*{ending}') for place in ('', *places))

@@ -16,9 +16,9 @@ from rp_api.staging.interruption import interruptible
 from rp_api.staging.location import Sandboxes, resolve
 from rp_api.staging.protocol import protocol
 from rp_client.component import ClientComponent
+from rp_client.core.task import TaskRecord
 from rp_client.launcher.sandbox import Sandbox
 from rp_client.stager.base import INWARDS, Errors, bulks, client_directives, transfer
-from rp_client.task import Task
 from rp_profiling.write.tracer import Tracer
 
 
@@ -32,25 +32,25 @@ class TaskStagingInput(ClientComponent):
     def __init__(self, index: str, tracer: Tracer, offload: Offload) -> None:
         super().__init__(f'{TMGR_STAGING_INPUT_COMPONENT}.{index}', tracer)
         self._offload = offload
-        self._busy: dict[str, Task] = {}
-        self.delayed: Callable[[list[Task]], None]
-        self.failed: Callable[[Task, str, dict[str, Any]], None]
+        self._busy: dict[str, TaskRecord] = {}
+        self.delayed: Callable[[list[TaskRecord]], None]
+        self.failed: Callable[[TaskRecord, str, dict[str, Any]], None]
 
     @property
     def size(self) -> int:
         """The number of tasks whose files are being transferred."""
         return len(self._busy)
 
-    def put(self, tasks: list[Task]) -> None:
+    def put(self, tasks: list[TaskRecord]) -> None:
         """Accept bound tasks."""
         self.received(tasks)
         self.advance(tasks, states.TMGR_STAGING_INPUT)
-        delayed = [task for task in tasks if task._common.stages_input]
+        delayed = [task for task in tasks if task.common.stages_input]
         if delayed:
             for bulk in bulks(delayed, lambda task: task):
                 self._start(bulk)
             self.delayed(delayed)
-        self._pass_on([task for task in tasks if not task._common.stages_input])
+        self._pass_on([task for task in tasks if not task.common.stages_input])
 
     def has(self, uid: str) -> bool:
         """Return whether files of that task are being transferred."""
@@ -63,18 +63,18 @@ class TaskStagingInput(ClientComponent):
             if task is not None and task.state not in states.FINAL:
                 self.failed(task, states.CANCELED, {'exception': 'cancelled while its input was staged'})
 
-    def _start(self, tasks: list[Task]) -> None:
+    def _start(self, tasks: list[TaskRecord]) -> None:
         self._busy.update((task.uid, task) for task in tasks)
         self._offload(lambda: self._stage(tasks), lambda errors: self._staged(tasks, errors),
                       lambda error: self._staged(tasks, dict.fromkeys([task.uid for task in tasks], error)))
 
-    def _stage(self, tasks: list[Task]) -> Errors:
+    def _stage(self, tasks: list[TaskRecord]) -> Errors:
         """Transfer the files of a bulk, and return the errors."""
-        wanted = [(task, client_directives(task._sparse()['input_staging'])) for task in tasks
+        wanted = [(task, client_directives(task.sparse()['input_staging'])) for task in tasks
                   if task.uid in self._busy]   # not cancelled
         return transfer(wanted, INWARDS, self._stage_one) if wanted else {}
 
-    def _stage_one(self, task: Task, directives: list[Directive], sandbox: Sandbox) -> None:
+    def _stage_one(self, task: TaskRecord, directives: list[Directive], sandbox: Sandbox) -> None:
         self.tracer.record('create_sandbox_start', task.uid)
         sandbox.make()
         self.tracer.record('create_sandbox_stop', task.uid)
@@ -85,7 +85,7 @@ class TaskStagingInput(ClientComponent):
         with interruptible(lambda: task.uid not in self._busy):   # cancelled
             sandbox.run(task.uid, single, INWARDS, self.tracer, 'staging_in')
 
-    def _pack(self, task: Task, directives: list[Directive], sandboxes: Sandboxes) -> None:
+    def _pack(self, task: TaskRecord, directives: list[Directive], sandboxes: Sandboxes) -> None:
         """Pack the files of `TARBALL` directives into one archive, which the agent unpacks."""
         from rp_api.staging.tarball import pack
 
@@ -99,7 +99,7 @@ class TaskStagingInput(ClientComponent):
         pack(os.path.join(sandboxes.task, f'{task.uid}.tar'), members)
         self.tracer.record('staging_in_tar_stop', task.uid)
 
-    def _staged(self, tasks: list[Task], errors: Errors) -> None:
+    def _staged(self, tasks: list[TaskRecord], errors: Errors) -> None:
         ready = []
         for task in tasks:
             if self._busy.pop(task.uid, None) is None:   # it was cancelled
@@ -114,7 +114,7 @@ class TaskStagingInput(ClientComponent):
                     'error': {'kind': STAGING}})
         self._pass_on(ready)
 
-    def _pass_on(self, tasks: list[Task]) -> None:
+    def _pass_on(self, tasks: list[TaskRecord]) -> None:
         live = [task for task in tasks if task.state not in states.FINAL]
         if len(live) < len(tasks):
             self.dropped(task for task in tasks if task.state in states.FINAL)

@@ -15,16 +15,16 @@ from rp_api.staging.directive import Directive, expand
 from rp_api.staging.location import resolve
 from rp_api.system.readable import open_regular
 from rp_client.component import ClientComponent
+from rp_client.core.task import TaskRecord
 from rp_client.launcher.sandbox import Sandbox
 from rp_client.stager.base import OUTWARDS, Errors, bulks, client_directives, pilot_files, transfer
-from rp_client.task import Task
 from rp_profiling.write.tracer import Tracer
 
 
 class Finished(NamedTuple):
     """A task, its final state, and info that the client adds."""
 
-    task: Task
+    task: TaskRecord
     state: str
     info: dict[str, Any] | None = None
 
@@ -43,7 +43,7 @@ class TaskStagingOutput(ClientComponent):
     def __init__(self, index: str, tracer: Tracer, offload: Offload) -> None:
         super().__init__(f'{TMGR_STAGING_OUTPUT_COMPONENT}.{index}', tracer)
         self._offload = offload
-        self.keep: Callable[[Task, list[Directive], Sandbox], object]
+        self.keep: Callable[[TaskRecord, list[Directive], Sandbox], object]
         """Called in a thread with the output of a task that is to be DONE, when it is at its targets."""
 
     def put(self, tasks: list[Finished]) -> None:
@@ -54,7 +54,7 @@ class TaskStagingOutput(ClientComponent):
         jobs: list[_Job] = []
         ready = []
         for finished in tasks:
-            sparse = finished.task._sparse() if finished.task._common.stages_output else {}
+            sparse = finished.task.sparse() if finished.task.common.stages_output else {}
             cleanup = bool(sparse.get('cleanup'))
             if sparse and (finished.state == states.DONE or sparse.get('stage_on_error')):
                 jobs.append(_Job(finished, client_directives(sparse['output_staging']), cleanup))
@@ -67,12 +67,12 @@ class TaskStagingOutput(ClientComponent):
         if ready:
             self.output(ready)
 
-    def ended(self, tasks: list[Task], state: str) -> None:
+    def ended(self, tasks: list[TaskRecord], state: str) -> None:
         """Trace tasks that go no further, as their state is final."""
         if self.traces_steps:
             self.tracer.record_bulk('drop', [task.uid for task in tasks], state)
 
-    def passed(self, tasks: list[Task]) -> None:
+    def passed(self, tasks: list[TaskRecord]) -> None:
         """Trace tasks that the agent has finished, without output staging by the client."""
         self.tracer.record_bulk('advance', [task.uid for task in tasks], states.TMGR_STAGING_OUTPUT)
 
@@ -85,10 +85,10 @@ class TaskStagingOutput(ClientComponent):
         cleanup = {job.finished.task.uid for job in jobs if job.cleanup}
         done = {job.finished.task.uid for job in jobs if job.finished.state == states.DONE}
 
-        def stage_one(task: Task, directives: list[Directive], sandbox: Sandbox) -> None:
+        def stage_one(task: TaskRecord, directives: list[Directive], sandbox: Sandbox) -> None:
             try:
                 sandbox.run(task.uid, directives, OUTWARDS, self.tracer, 'staging_out')
-                if task._common.cache and task.uid in done:
+                if task.common.cache and task.uid in done:
                     self.keep(task, sandbox.directives(directives, OUTWARDS), sandbox)
             finally:
                 if task.uid in cleanup:   # the agent does not remove sandboxes that the client still needs
@@ -107,7 +107,7 @@ class TaskStagingOutput(ClientComponent):
             'exception': sentence(error), 'exception_detail': 'output staging failed', 'error': {'kind': STAGING}})
 
 
-def open_output(task: Task, path: str) -> BinaryIO:
+def open_output(task: TaskRecord, path: str) -> BinaryIO:
     """Open a file of a bound task. One of another host is copied to a temporary file, which goes with the last use.
 
     Raises:
@@ -118,7 +118,7 @@ def open_output(task: Task, path: str) -> BinaryIO:
     sandbox = task.sandbox or ''
     wanted = expand([{'source': path, 'target': 'output'}])
     try:
-        with pilot_files(task._pilot) as files:
+        with pilot_files(task.pilot) as files:
             files.fetch([(sandbox, wanted)], OUTWARDS)
             there = files.of(sandbox)
             (directive,) = there.directives(wanted, OUTWARDS)
@@ -129,7 +129,7 @@ def open_output(task: Task, path: str) -> BinaryIO:
         raise PilotError(f'the output of {task.uid} cannot be read: {error}') from error
 
 
-def _why_not(task: Task) -> str:
-    if task._sparse().get('cleanup'):
+def _why_not(task: TaskRecord) -> str:
+    if task.sparse().get('cleanup'):
         return f'the sandbox of {task.uid} was removed, as its description asks for (cleanup)'
     return f'{task.uid} is {task.state} and has not written this file, or it was removed'

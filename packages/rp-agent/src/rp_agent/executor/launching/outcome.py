@@ -45,7 +45,8 @@ def fail(task: AgentTask, reason: str, record: Mapping[str, Any], *, more: str =
     task.fail(repr(RuntimeError(f'{exception}{also}')), detail, sentence=f'{reason}{also}', **record)
 
 
-def fail_by_codes(task: AgentTask, codes: Mapping[int, int], *, shell: bool, script: str = '') -> None:
+def fail_by_codes(task: AgentTask, codes: Mapping[int, int], *, shell: bool, script: str = '',
+                  reason: str = '') -> None:
     """Set the outcome of a task of which ranks have failed.
 
     Args:
@@ -53,11 +54,12 @@ def fail_by_codes(task: AgentTask, codes: Mapping[int, int], *, shell: bool, scr
         codes: Exit codes by rank.
         shell: Whether the exit codes are those of shells.
         script: The output file of the launch script; empty without one.
+        reason: Why the task failed; default: what the exit codes mean.
     """
     if any(map(was_killed, codes.values())):   # the ranks of a program often answer a kill with other exit codes
         task.extra[KILLED] = True
     record = of_codes(codes, shell=shell) | (of_script(script) if script else {})
-    fail(task, explain(codes, shell), record, output=script)
+    fail(task, reason or explain(codes, shell), record, output=script)
 
 
 def of_codes(codes: Mapping[int, int], *, shell: bool) -> dict[str, Any]:
