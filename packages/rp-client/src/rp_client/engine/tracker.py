@@ -289,10 +289,10 @@ class Tracker:
         elif announced:
             self._dispatcher.call_each(callback, self._calls(announced, data))
 
-    def _calls(self, announced: Announced, data: Any) -> list[tuple[Any, ...]]:
-        """Return the arguments of the calls of a callback."""
-        return [arguments(handle, state, data=data) for handle, passed in [
-            (self._handle(entity), passed) for entity, passed in _each(announced)] for state in passed]
+    def _calls(self, announced: Announced, data: Any) -> Iterator[tuple[Any, ...]]:
+        """Return the arguments of the calls of a callback, which are made one by one: they may wait for long."""
+        told = [(list(map(self._handle, entities)), passed) for entities, passed in announced]
+        return (arguments(handle, state, data=data) for handle, passed in _each(told) for state in passed)
 
 
 def _each(announced: Announced) -> Iterator[tuple[Any, Sequence[str]]]:
