@@ -176,8 +176,9 @@ def _make_site(place: Path, compiled: bool) -> tuple[Path, dict[str, str]]:
     packages, = site.glob('lib/python*/site-packages')
     for name in sorted(_needed(OURS + (('mpich',) if _is_installed('mpich') else ()))):
         _copy_distribution(name, packages, site)
-    for name in OURS:
-        shutil.copytree(ROOT / 'packages' / name / 'src', packages, dirs_exist_ok=True, copy_function=_link,
+    for name in OURS:   # copies: a link would change the time of a source file, which the cache of other tests sees
+        shutil.copytree(ROOT / 'packages' / name / 'src', packages, dirs_exist_ok=True,
+                        copy_function=_copy_readable,
                         ignore=shutil.ignore_patterns('__pycache__', '*.egg-info', '*.c', '*.pyx'))
     if compiled:
         loaded = [path for name in USUAL for path in packages.glob(f'{name}*') if path.is_dir()]
@@ -210,6 +211,11 @@ def _link(source: str | Path, target: str | Path) -> None:
             return
     except OSError:   # another file system
         pass
+    _copy_readable(source, target)
+
+
+def _copy_readable(source: str | Path, target: str | Path) -> None:
+    """Copy a file, readable for all."""
     shutil.copy2(source, target)
     os.chmod(target, os.stat(target).st_mode | 0o044)
 
