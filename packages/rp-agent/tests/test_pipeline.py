@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 from pipeline_support import ALL, LAYOUTS, SLEEP, Agent
 
+from rp_agent.agent import Agent as RealAgent
+from rp_agent.components.stage import Flow, Owner
+from rp_agent.pipeline.pipeline import Pipeline
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.constants import COPY
@@ -20,6 +23,13 @@ def agent(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Agent]:
     made = Agent(tmp_path, request.param)
     yield made
     made.close()
+
+
+@pytest.mark.parametrize(('interface', 'kind'), [(Flow, Pipeline), (Owner, RealAgent)])
+def test_nothing_that_stages_ask_for_is_missing(interface: type, kind: type) -> None:
+    """Methods of the interfaces do nothing by default, so that parts of them suffice in tests."""
+    assert [name for name in vars(interface) if not name.startswith('_')
+            and getattr(kind, name) is getattr(interface, name)] == []
 
 
 def test_way_of_a_task(agent: Agent) -> None:
