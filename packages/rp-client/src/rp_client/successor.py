@@ -49,7 +49,7 @@ def _waits(session: Session, settled: float) -> bool:
     """Return whether a task whose result is cached may end: a pilot lives, or its results may be on their way."""
     pilots = [pilot for pmgr in session.get_pilot_managers() for pilot in pmgr.get_pilots()]
     live = time.monotonic() < settled or any(pilot.state not in states.FINAL for pilot in pilots)
-    return live and any(task.state not in states.FINAL and task._common.cache
+    return live and any(task.state not in states.FINAL and task._record.common.cache
                         for tmgr in session.get_task_managers() for task in tmgr.get_tasks())
 
 
