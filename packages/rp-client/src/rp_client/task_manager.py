@@ -304,13 +304,13 @@ class TaskManager(OldMethods):
         self._accept_within(sweep.size, lambda: self._engine.submit(
             self._tracker, tasks, lambda accepted: self._flow.submit_chunks(tasks, accepted), ACCEPTANCE,
             lambda: self._flow.sent))
-        return self._handle_of(sweep)
+        return self._handle_of_sweep(sweep)
 
     def get_sweeps(self) -> list[Sweep]:
         """Return the sweeps of this manager, also those that an earlier application has submitted."""
-        return [self._handle_of(sweep) for sweep in list(self._tasks.sweeps.values())]
+        return [self._handle_of_sweep(sweep) for sweep in list(self._tasks.sweeps.values())]
 
-    def _handle_of(self, sweep: SweepRecord) -> Sweep:
+    def _handle_of_sweep(self, sweep: SweepRecord) -> Sweep:
         return self._sweeps.get(sweep.uid) or self._sweeps.setdefault(sweep.uid, Sweep(self, sweep))
 
     def _submit_for(self, master: str, descriptions: list[TaskDescription]) -> list[Task]:

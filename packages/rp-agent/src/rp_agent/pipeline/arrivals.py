@@ -1,4 +1,4 @@
-"""The arrival of tasks at an agent: they get their records, and wait for others that they are after, then for nothing.
+"""Takes tasks that arrive at an agent: makes their records, and holds those with dependencies until these have ended.
 
 Tasks come from the coordinator, and from parts of the agent, whose tasks the coordinator does not know.
 """
@@ -41,7 +41,7 @@ _OWN = 'agent.own'
 
 
 class Arrivals:
-    """The tasks on their way to the pipeline. `tasks` are those that the agent has, `cores` the cores of the pilot."""
+    """Passes new tasks to the pipeline. `tasks` are all tasks of the agent, `cores` is the size of the pilot."""
 
     def __init__(self, config: Mapping[str, Any], loop: Loop, tasks: dict[str, AgentTask], link: CoordinatorLink,
                  tracer: Tracer, cores: int, pipeline: Pipeline, calls: Calls, runs: Runs | None, returns: Returns,
@@ -61,7 +61,7 @@ class Arrivals:
         self._text_notices = TextNotices(partial(base_environment, config), owner.notice)
         self.intake = Intake(self._connection.hold, cores)
         self.own: dict[str, Callable[[AgentTask], object]] = {}
-        """What gets tasks at their end that the coordinator does not know, by uid."""
+        """By uid, the callbacks for the ends of tasks that the coordinator does not know."""
         self.histories = {} if runs is None else dict(runs.histories)
         """Failed attempts of tasks that have not come yet."""
         self._description: tuple[dict[str, Any], dict[str, Any]] = {}, {}   # the last one as it came, and for its tasks

@@ -1,4 +1,4 @@
-"""The return of tasks to the application, which runs them on other pilots: they have not started, or are lost."""
+"""Returns tasks to the application, which runs them on other pilots: unstarted tasks, and lost ones."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ _STARTS = states.TASK.value(states.AGENT_EXECUTING_PENDING)
 
 
 class Returns:
-    """The tasks of a pilot that are returned, or were."""
+    """Decides which tasks of a pilot are returned at its end; `unstarted` are the uids of those not reported."""
 
     def __init__(self, pilot: str, reporter: Reporter) -> None:
         self._pilot = pilot
         self._reporter = reporter
         self.wanted = False
-        """Whether a user who ends the pilot wants back what has not started."""
+        """True if the application gets unstarted tasks back although a user has ended the pilot."""
         self.unstarted: set[str] = set()
         self._kept: list[str] = []   # at the first sign of the end: other tasks
 
     def note(self, tasks: Iterable[AgentTask]) -> None:
-        """Return those of these tasks that have not started, as the pilot ends, unless a user does not want them."""
+        """Mark the unstarted ones of these tasks for their return, if the application wants them."""
         if self.wanted:
             self.unstarted.update(task.uid for task in tasks if can_return(task))
 
     def keep(self, uids: Iterable[str]) -> None:
-        """Note the tasks that the agent has at the first sign of the end; those that may have started are kept."""
+        """Store the uids of the tasks at the first sign of the end; those that may have started are not returned."""
         self._kept = [uid for uid in uids if uid not in self.unstarted]
 
     def info(self, end: PilotEnd, uids: Iterable[str]) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""Records of tasks and pilots, without sockets, clocks, threads and files; applications see them through handles."""
+"""Records: what the client knows of tasks, sweeps and pilots. Applications see them through handles such as `Task`."""

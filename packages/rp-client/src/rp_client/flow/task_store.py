@@ -1,8 +1,8 @@
 """The store of a manager's tasks: records while they can change or the application holds their handles.
 
 - Final tasks that the application does not hold are written to a file in blocks, and read from it on access. Such a
-  task costs its uid and a reference, about 100 bytes. Whether it holds a task, is seen by the count of references.
-- With each task that becomes final, two older ones in memory are looked at again: the application may have let them go.
+  task costs its uid and a reference, about 100 bytes. The count of references tells whether it holds a handle.
+- With each task that becomes final, two older ones in memory are checked again: the application may have dropped them.
 - The handle of a task is a single object as long as there is a reference to it.
 - A task of a sweep costs a byte, and a reference once it is final; its uid is made when it is needed.
 - The file is in the session's directory, but unlinked, so that it vanishes with the process. If writing fails, tasks
@@ -39,7 +39,7 @@ Make = Callable[[TaskRecord], Any]
 
 
 class HasState(Protocol):
-    """A task, or the record of one in the file."""
+    """A record, or the place of one in the file."""
 
     @property
     def state(self) -> str: ...
