@@ -33,7 +33,7 @@ class Seen(NamedTuple):
     told: tuple[int, int]
 
 
-class Bench:
+class Bench(NodePorts):
     """Runs tasks on nodes that are called `nodes`; `environ` is that of the user."""
 
     def __init__(self, path: Path, method: str, options: Mapping[str, Any], nodes: Sequence[str],
@@ -47,13 +47,14 @@ class Bench:
         setting = {'nodes': list(nodes), 'cores_per_node': 8, 'unlike': unlike}
         here = None if len(nodes) == 1 else [0]
         launchers = Launchers(platform, setting, environ, str(path), self._helpers.run, here)
-        self.sweep_elsewhere: Callable[[str, Sequence[int]], object] = lambda uid, positions: None
-        ports = NodePorts(lambda uid, positions: self.sweep_elsewhere(uid, positions))
+        self.swept: list[tuple[str, tuple[int, ...]]] = []
+        self.shares_processes = False
+        """True if the other nodes are this host, too."""
         self.context = PilotContext(
             session_id=f'mpi.{path}', pilot_id='pilot.0000', resource='test.mpi', resource_sandbox=str(path),
             session_sandbox=str(path), pilot_sandbox=str(path), registry_address='none', control_pub_address='none',
             control_sub_address='none', gtod='', prof='', detail=Detail(OFF), base_env=dict(environ), cpus=cpus,
-            gpu_ids=gpu_ids, launchers=launchers, ports=ports)
+            gpu_ids=gpu_ids, launchers=launchers, ports=self)
         self.executor = Executor('executor', Tracer(None, 'executor'), self.loop, self.context, 3.0)
         self.executor.output = self._out
         self.executor.advanced = lambda tasks, state: None
@@ -66,6 +67,12 @@ class Bench:
         task.slots = [{'node_name': node, 'node_index': self._nodes.index(node), 'lfs': 0, 'mem': 0, 'version': 1,
                        'cores': [{'index': core, 'occupation': 1.0}], 'gpus': []} for node, core in where]
         return task
+
+    def sweep_elsewhere(self, uid: str, positions: Sequence[int]) -> None:
+        """Note the request, and do it for nodes that are this host."""
+        self.swept.append((uid, tuple(positions)))
+        if self.shares_processes:
+            self.executor.sweep([uid])
 
     def run(self, *tasks: AgentTask) -> None:
         """Run the tasks, and wait for their end."""

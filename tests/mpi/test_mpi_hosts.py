@@ -134,7 +134,7 @@ def test_a_cancelled_rank_by_ssh(hosts: Namespaces, environ: dict[str, str], tmp
     on_h1(hosts, environ, 'ssh', f'{hosts.directory}/bin/ssh')
     with cluster(tmp_path, hosts, environ, 'SSH') as table:
         task = table.task('waits', [('h2', 0)], **show('echo up >up; sleep 1000'))
-        table.sweep_elsewhere = lambda uid, positions: table.executor.sweep([uid])   # they share processes
+        table.shares_processes = True
         table.when((tmp_path / 'waits' / 'up').exists, lambda: table.executor.cancel(['waits']))
         table.run(task)
         assert task.target_state == states.CANCELED

@@ -89,13 +89,11 @@ def test_a_cancelled_task_leaves_nothing_on_any_node(install: Install, programs:
     mpi = install('wheel mpich')
     with srun(tmp_path, job, mpi) as table:
         task = table.task('waits', on(1, 2, 3, 4), executable=mpi.compiled(programs), arguments=['wait'])
-        told: list[tuple[str, tuple[int, ...]]] = []
-        table.sweep_elsewhere = lambda uid, positions: told.append((uid, tuple(positions)))
         table.when(lambda: len(list((tmp_path / 'waits').glob('rank.*'))) == 4,
                    lambda: table.executor.cancel(['waits']))
         table.run(task)
         assert (task.target_state, task.exception) == (states.CANCELED, None)
-        assert told == [('waits', (1, 2, 3))]
+        assert table.swept == [('waits', (1, 2, 3))]
 
 
 def test_a_rank_that_fails_ends_those_on_other_nodes(install: Install, programs: Path, tmp_path: Path,

@@ -15,9 +15,9 @@ from launch_support import is_gone, none_left
 from launcher_support import program
 from leftovers import open_descriptors
 
-from rp_agent.executor.backends.prrte import dvms
 from rp_agent.executor.launching.environment import NodePorts
 from rp_agent.executor.launching.launchers import Launchers
+from rp_agent.executor.popen import dvms
 from rp_agent.executor.popen.component import Executor
 from rp_api import states
 from rp_api.loop.offload import Helpers
@@ -182,12 +182,17 @@ def test_a_lost_dvm(make: Make, tmp_path: Path) -> None:
     placed: list[str] = []
     lost: list[range] = []
 
-    def place_again(task: Any, reason: str) -> None:
-        assert 'no daemon could be started' in reason
-        placed.append(task.uid)
-        for slot in task.slots:
-            slot['node_index'] = 0
-        harness.executor.put([task])
+    class Elsewhere(NodePorts):
+        def place_again(self, task: Any, reason: str) -> bool:
+            assert 'no daemon could be started' in reason
+            placed.append(task.uid)
+            for slot in task.slots:
+                slot['node_index'] = 0
+            harness.executor.put([task])
+            return True
+
+        def nodes_lost(self, nodes: range, reason: str) -> None:
+            lost.append(nodes)
 
     def die() -> None:
         (harness.bin / 'no-dvm').touch()
@@ -195,7 +200,7 @@ def test_a_lost_dvm(make: Make, tmp_path: Path) -> None:
                   .partition('@')[0].rpartition('-')[2])
         os.kill(dvm, signal.SIGKILL)
 
-    harness = make(2, ports=NodePorts(place_again=place_again, nodes_lost=lambda nodes, reason: lost.append(nodes)))
+    harness = make(2, ports=Elsewhere())
     task = harness.task(node=1, **twice(tmp_path), ranks=1, use_mpi=True)
     harness.when(lambda: said(tmp_path / 'pids'), die)
     harness.run(task)

@@ -448,7 +448,7 @@ def test_what_a_launcher_has_left_on_a_node_is_cleared_up_there(make: Callable[.
     marks = belongs(agent.config) | {'RP_TASK_ID': 'ended'}
     left = [subprocess.Popen(['sleep', '1000'], env=marks | {'RP_TASK_ID': uid}) for uid in ('ended', 'other')]
     try:
-        agent.loop.call_soon(agent.pipeline._instances.sweep, 'ended', (1,))
+        agent.loop.call_soon(agent.pipeline._instances.sweep_elsewhere, 'ended', (1,))
         agent.run(*(agent.task(f'task.{number}') for number in range(4)))
         assert left[0].wait(30) == -signal.SIGKILL
         assert left[1].poll() is None

@@ -70,7 +70,7 @@ STEPS: dict[str, tuple[str, Culprit]] = {
     'scripts': ('rp_agent.executor.popen.component:write_scripts', SCRIPT),
     'start': ('rp_agent.executor.starter:Starter._start', SCRIPT),
     'after the start': ('rp_agent.executor.popen.deferred:Deferred.started', SCRIPT),
-    'time limit': ('rp_agent.executor.deadlines:Deadlines._limit', SCRIPT),
+    'time limit': ('rp_agent.executor.run:Deadlines._limit', SCRIPT),
     'end of a process': ('rp_agent.executor.popen.reaper:Reaper._settle', {}),
     'exit code': ('rp_agent.executor.popen.component:outcome.exit_code_of_task', FAILING),
     'explanation': ('rp_agent.executor.popen.component:outcome.explain', FAILING),

@@ -12,7 +12,7 @@ from children import nothing_stays
 from pipeline_support import ALL, SLEEP, Agent, nothing_left
 from plain_support import Site
 
-from rp_agent.executor.popen.prelaunch import PREPARED_MAX, Prelaunch
+from rp_agent.executor.popen.plain import PREPARED_MAX, Prelaunch
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.loop.event_loop import Loop

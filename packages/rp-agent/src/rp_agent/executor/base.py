@@ -293,9 +293,6 @@ class BaseExecutor(Component, ABC):
         self._record(task.uid, 'task_run_stop')
         self._hand_on(task)
 
-    def _cannot_place_again(self, task: AgentTask, reason: str) -> None:
-        self._refuse(task, LaunchRefused(reason))
-
     def _end_unstarted(self, task: AgentTask) -> None:
         (self._stopping or Ending()).apply(task)
         task.extra[UNSTARTED] = True

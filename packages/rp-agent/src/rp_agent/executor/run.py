@@ -1,11 +1,29 @@
-"""Run: the record of a task that has processes."""
+"""Run: the record of a task that has processes, and its deadlines, `timeout` and `startup_timeout`.
+
+`timeout` counts from the start of the task's processes or, if the description has a `startup_timeout`, from the task's
+start signal. Ranks that the agent starts signal by a pipe. Those of a launcher, which may run on other nodes, signal by
+a note in the sandbox, which the agent polls.
+"""
 
 from __future__ import annotations
 
-from rp_agent.executor.base import TimedRun
+import time
+from collections.abc import Callable
+from functools import partial
+
+from rp_agent.executor.base import Ending, TimedRun, TimeLimits, not_started
+from rp_agent.executor.launching.launch_outcome import has_started
 from rp_agent.executor.launching.plan import LaunchPlan
 from rp_agent.executor.processes.launchloop import Process
 from rp_agent.task import AgentTask
+from rp_api import states
+from rp_api.failures.kinds import LAUNCH
+
+LAUNCH_LIMIT = 600.0
+"""Seconds after which a launcher that has started no rank is regarded as hanging, for tasks without time limits."""
+
+_LOOK_AFTER = 1.0
+"""Seconds between two looks at the notes of a launcher's ranks."""
 
 
 class Run(TimedRun):
@@ -46,3 +64,47 @@ class Run(TimedRun):
         """Return all descriptors that the run owns."""
         return [*(process.pidfd for process in self.leaders.values()), *self.survivors,
                 *([self.start_fd] if self.start_fd >= 0 else [])]
+
+
+class Deadlines(TimeLimits):
+    """Time limits of tasks whose processes the agent starts."""
+
+    def begin(self, run: Run) -> None:
+        """Start the first timer of a run whose processes have been started."""
+        self._safely(run, self._begin)
+
+    def _safely(self, run: Run, do: Callable[[Run], object]) -> None:
+        try:
+            do(run)
+        except Exception as error:
+            self._broke(run, error)
+
+    def _begin(self, run: Run) -> None:
+        launch = run.plan.launch
+        if run.start_fd >= 0:
+            self.start(run)
+        elif launch is not None and run.start_limit > 0:
+            self._look(time.monotonic() + run.start_limit, run)
+        elif launch is not None and run.limit <= 0:
+            run.timer = self._loop.call_later(LAUNCH_LIMIT, self._safely, run, self._look_once)
+        else:
+            self._limit(run)
+
+    def _look(self, deadline: float, run: Run) -> None:
+        """Check whether the ranks of a launcher have signalled their start."""
+        left = deadline - time.monotonic()
+        if has_started(run.task):
+            self.runs(run)
+        elif left <= 0:
+            self._timed_out(run, not_started(run.start_limit))
+        else:
+            run.timer = self._loop.call_later(min(left, _LOOK_AFTER), self._safely, run,
+                                              partial(self._look, deadline))
+
+    def _look_once(self, run: Run) -> None:
+        run.timer = None
+        if not has_started(run.task):
+            launch = run.plan.launch
+            assert launch is not None
+            text = f'{launch.method} has started no rank within {LAUNCH_LIMIT:g} s: {launch.line}'
+            self._end([run.task.uid], Ending(TimeoutError(text), states.FAILED, LAUNCH))

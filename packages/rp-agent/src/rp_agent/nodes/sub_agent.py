@@ -57,7 +57,7 @@ LEAVING = (states.AGENT_SCHEDULING_PENDING, states.AGENT_STAGING_OUTPUT_PENDING,
 """States in which components pass tasks on."""
 
 
-class Host:
+class Host(NodePorts):
     """The components of a sub-agent, connected to Agent_0 by a stream."""
 
     def __init__(self, config: dict[str, Any], loop: Loop, on_node: bool) -> None:
@@ -73,7 +73,7 @@ class Host:
         self._held_back = HeldBack(loop)
         self._context: zmq.Context[Any] = zmq.Context()
         keys = KeyPair(own['public'].encode(), own['secret'].encode())
-        builder = Builder(config, loop, self._helpers.run, NodePorts(self._sweep_elsewhere))
+        builder = Builder(config, loop, self._helpers.run, self)
         self._components: dict[str, Worker] = {}
         self._stagers: dict[str, StagerInput] = {}
         self._executors: dict[str, AnyExecutor] = {}
@@ -189,9 +189,9 @@ class Host:
         for (uid, state), uids in found.items():
             self._say(uid, 'advance', state=state, uids=uids)
 
-    def _sweep_elsewhere(self, task: str, positions: Sequence[int]) -> None:
+    def sweep_elsewhere(self, uid: str, positions: Sequence[int]) -> None:
         """Kill what is left on these nodes of a task whose launcher ran here."""
-        self._say(next(iter(self._executors)), 'sweep_elsewhere', task=task, positions=list(positions))
+        self._say(next(iter(self._executors)), 'sweep_elsewhere', task=uid, positions=list(positions))
 
     def _done_with(self, uid: str, tasks: list[AgentTask]) -> None:
         if self._on_node and uid in self._executors:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from rp_agent.components.build import Worker
 
 
-class Instances:
+class Instances(NodePorts):
     """The instances of all components of an agent except the scheduler. `ports` are their outputs, by component.
 
     Raises PlatformError if the platform does not allow their layout.
@@ -47,8 +47,8 @@ class Instances:
         self._losses = losses
         self._flow = flow
         self._owner = owner
-        self._builder = Builder(config, loop, offload, NodePorts(self.sweep, self._place_again, losses.nodes_unusable))
-        self._ports = {**ports, EXECUTING: ports[EXECUTING]._replace(sweep_elsewhere=self.sweep,
+        self._builder = Builder(config, loop, offload, self)
+        self._ports = {**ports, EXECUTING: ports[EXECUTING]._replace(sweep_elsewhere=self.sweep_elsewhere,
                                                                      signalled=self._signalled)}
         self._told_to_end: set[str] = set()   # executors in sub-agents that got SIGTERM
         self.local: list[Component | AnyExecutor] = []
@@ -71,7 +71,7 @@ class Instances:
         """Return whether an instance has a task of that uid."""
         return any(uid in member for pool in self.pools.values() for member in pool.all_members())
 
-    def sweep(self, uid: str, positions: Sequence[int]) -> None:
+    def sweep_elsewhere(self, uid: str, positions: Sequence[int]) -> None:
         """Kill what is left on these nodes of a task whose launcher ran on this host."""
         for position in positions:
             remote = self.executors.on_node(position)
@@ -136,10 +136,15 @@ class Instances:
             self._losses.process_died(remote, pool, tasks, reason)
         remote.emptied()
 
-    def _place_again(self, task: AgentTask, reason: str) -> None:
+    def place_again(self, task: AgentTask, reason: str) -> bool:
         """Place a task on other nodes that an executor has not run."""
         self.executors.left([task])
         self._flow.place_again([task])
+        return True
+
+    def nodes_lost(self, nodes: range, reason: str) -> None:
+        """Stop using nodes whose launcher is lost."""
+        self._losses.nodes_unusable(nodes, reason)
 
 
 def _layout(config: Mapping[str, Any], allocation: Allocation) -> Layout:

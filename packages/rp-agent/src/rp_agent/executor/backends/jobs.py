@@ -83,7 +83,6 @@ class JobExecutor(BaseExecutor):
         self._processes = Processes(loop, context.own_sandbox, variables)
         self.supervisor = InstanceSupervisor(loop, tracer, context.pilot_id, kind.launcher, parts, nodes,
                                              context.own_sandbox, variables, self)
-        self._place_again = context.ports.place_again or self._cannot_place_again
         kind.begin(self.supervisor.take_line)
 
     @cached_property
@@ -218,7 +217,8 @@ class JobExecutor(BaseExecutor):
             return
         del self._runs[uid]
         run.stop_timer()
-        self._place_again(run.task, reason)
+        if not self._context.ports.place_again(run.task, reason):
+            self._refuse(run.task, LaunchRefused(reason))
 
     def refuse(self, uid: str, reason: str) -> None:
         """Fail a task that no instance will run."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -23,17 +23,18 @@ from rp_profiling.levels import OFF
 from rp_profiling.write.detail import Detail
 
 
-class NodePorts(NamedTuple):
-    """Callbacks of executors about nodes, and about tasks on several nodes."""
+class NodePorts:
+    """The requests of executors about nodes, and about tasks on several nodes; the inherited methods do nothing."""
 
-    sweep_elsewhere: Callable[[str, Sequence[int]], object] = lambda uid, positions: None
-    """Called with the uid of a task that was ended or has failed, and the positions of nodes that may still run
-    processes of it."""
-    place_again: Callable[[AgentTask, str], object] | None = None
-    """Called with a task that must run on other nodes, which the executor has released, and the reason; if None, such a
-    task fails."""
-    nodes_lost: Callable[[range, str], object] = lambda nodes, reason: None
-    """Called with the positions of nodes that have become unusable, and the reason."""
+    def sweep_elsewhere(self, uid: str, positions: Sequence[int]) -> None:
+        """End the processes of a task that was ended or has failed, on the nodes at these positions."""
+
+    def place_again(self, task: AgentTask, reason: str) -> bool:
+        """Run a task on other nodes, which the executor has released; return False if that is impossible."""
+        return False
+
+    def nodes_lost(self, nodes: range, reason: str) -> None:
+        """Stop using the nodes at these positions, which have become unusable."""
 
 
 class PilotContext(NamedTuple):
@@ -109,6 +110,19 @@ class PilotContext(NamedTuple):
         }
 
 
+class Bindings(dict[tuple[int, ...], bytes | None]):
+    """The CPU masks of processes by their cores on the node; None for a process that stays unbound."""
+
+    def __init__(self, cpus: tuple[int, ...]) -> None:
+        self._cpus = cpus
+
+    def __missing__(self, cores: tuple[int, ...]) -> bytes | None:
+        cpus = self._cpus
+        bound = cpus and cores and max(cores) < len(cpus)
+        self[cores] = mask = cpu_mask(cpus[core] for core in cores) if bound else None
+        return mask
+
+
 class TaskEnvironment:
     """Composes the environments of a pilot's tasks."""
 
@@ -123,7 +137,7 @@ class TaskEnvironment:
         self._without_gpus = self.base | NO_GPUS
         self.shared = Variables(self._without_gpus)
         """The variables of all tasks that use no GPUs, nearly all tasks."""
-        self._masks: dict[tuple[int, ...], bytes] = {}
+        self.bindings = Bindings(context.cpus)
 
     @cached_property
     def with_gpus(self) -> Variables:
@@ -199,16 +213,6 @@ class TaskEnvironment:
         if launchers is None or launchers.is_here(node):
             return known
         return known if launchers.is_alike(node) and all(map(str.isdecimal, known)) else ()
-
-    def binding(self, cores: tuple[int, ...]) -> bytes | None:
-        """Return the CPU mask of these cores of the node; None if the process stays unbound."""
-        mask = self._masks.get(cores)
-        if mask is None:
-            cpus = self.context.cpus
-            if not cpus or not cores or max(cores) >= len(cpus):
-                return None
-            mask = self._masks[cores] = cpu_mask(cpus[core] for core in cores)
-        return mask
 
 
 def uses_gpus(task: AgentTask) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rp_agent.executor.launching.environment import TaskEnvironment
 from rp_agent.executor.launching.launchers import is_mpi, leads_job, needs_launcher
@@ -32,27 +32,23 @@ LAUNCH = 'launch'
 LAUNCHED = 'launched'
 
 
-class Process:
+class Process(NamedTuple):   # no dataclass: see decision 0039
     """One process to start: the program's path, its arguments including its name, its environment.
 
     `cpus` is the CPU mask that it is bound to, or None; `memory` is its limit in bytes, 0 for no limit. If the program
     was found by its `name`, `search_path` lists the directories that were searched.
     """
 
-    __slots__ = ('argv', 'cpus', 'env', 'memory', 'name', 'path', 'search_path')   # no dataclass: see decision 0039
-
-    def __init__(self, path: str, argv: list[bytes], env: Block, cpus: bytes | None = None, memory: int = 0,
-                 name: str = '', search_path: str = '') -> None:
-        self.path = path
-        self.argv = argv
-        self.env = env
-        self.cpus = cpus
-        self.memory = memory
-        self.name = name
-        self.search_path = search_path
+    path: str
+    argv: list[bytes]
+    env: Block
+    cpus: bytes | None = None
+    memory: int = 0
+    name: str = ''
+    search_path: str = ''
 
 
-class LaunchPlan:
+class LaunchPlan(NamedTuple):
     """The processes of a task, in the order of the ranks, with their files.
 
     `output` are the files of standard output and error. `scripts` maps names in the sandbox to texts. With `sync`, the
@@ -60,18 +56,13 @@ class LaunchPlan:
     set if a launcher starts the ranks.
     """
 
-    __slots__ = ('kind', 'launch', 'output', 'processes', 'scripts', 'signals_start', 'sync')
-
-    def __init__(self, kind: str, processes: list[Process], output: tuple[str, str],
-                 scripts: dict[str, bytes] | None = None, sync: bool = False, signals_start: bool = False,
-                 launch: TaskLaunch | None = None) -> None:
-        self.kind = kind
-        self.processes = processes
-        self.output = output
-        self.scripts = scripts or {}
-        self.sync = sync
-        self.signals_start = signals_start
-        self.launch = launch
+    kind: str
+    processes: list[Process]
+    output: tuple[str, str]
+    scripts: dict[str, bytes]
+    sync: bool = False
+    signals_start: bool = False
+    launch: TaskLaunch | None = None
 
 
 def plan(task: AgentTask, environment: TaskEnvironment) -> LaunchPlan:
@@ -122,7 +113,7 @@ def _plan_processes(task: AgentTask, environment: TaskEnvironment, own: dict[str
     if not (description['pre_exec'] or description['post_exec'] or description['named_env']):
         processes = _programs(task, environment, own)
         if processes is not None:
-            return LaunchPlan(DIRECT, processes, stdio(task))
+            return LaunchPlan(DIRECT, processes, stdio(task), {})
     return _exec_scripts(task, environment, own)
 
 
@@ -168,7 +159,7 @@ def _programs(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]
         search_path = variables.get('PATH', environment.search_path)
         path = environment.programs.find(words[0], search_path, task.sandbox)
         processes.append(Process(path, argv, environment.block(task, variables),
-                                 environment.binding(_cores(task, rank)), memory, words[0], search_path))
+                                 environment.bindings[_cores(task, rank)], memory, words[0], search_path))
     return processes
 
 
@@ -242,7 +233,7 @@ def _shell(name: str, task: AgentTask, environment: TaskEnvironment, variables: 
            cores: tuple[int, ...]) -> Process:
     shell = environment.shell
     return Process(shell, [os.fsencode(shell), os.fsencode(f'./{name}')], environment.block(task, variables),
-                   environment.binding(cores), task.description['mem_per_rank'] * MB)
+                   environment.bindings[cores], task.description['mem_per_rank'] * MB)
 
 
 def _cores(task: AgentTask, rank: int) -> tuple[int, ...]:

@@ -6,8 +6,8 @@ Rules of this file:
   when the thread ends.
 - Scripts record their own events. For processes without a script, this file records the same events in the same order.
 - A task is in one of four places: deferred (it waits for a launch method), queued, running or done.
-- Compiled code starts plain tasks (see `plain`), and creates those that are expected next in advance (see
-  `prelaunch`). Their events are recorded when they start, like those of other tasks.
+- Compiled code starts plain tasks, and creates those that are expected next in advance (see `plain`). Their events are
+  recorded when they start, like those of other tasks.
 """
 
 from __future__ import annotations
@@ -17,31 +17,25 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rp_agent.executor.base import BaseExecutor, Ending
-from rp_agent.executor.deadlines import Deadlines
 from rp_agent.executor.launching import outcome
 from rp_agent.executor.launching.environment import PilotContext, TaskEnvironment
 from rp_agent.executor.launching.launch_outcome import conclude
 from rp_agent.executor.launching.plan import DIRECT, LAUNCH, plan
 from rp_agent.executor.popen.deferred import Deferred
-from rp_agent.executor.popen.plain import PlainTasks
-from rp_agent.executor.popen.prelaunch import Prelaunch
+from rp_agent.executor.popen.plain import PlainTasks, Prelaunch
 from rp_agent.executor.popen.reaper import Reaper
 from rp_agent.executor.processes.launchloop import LaunchLoop
-from rp_agent.executor.run import Run
+from rp_agent.executor.run import Deadlines, Run
 from rp_agent.executor.starter import Moved, Shortage, Starter, make_sandbox, write_scripts
 from rp_agent.lookup import LaunchRefused
-from rp_agent.task import DEFAULTS, LAUNCH_INFO, AgentTask
+from rp_agent.task import DEFAULTS, DVM, LAUNCH_INFO, AgentTask
 from rp_api import states
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.system.signals import name_of
 from rp_profiling.write.tracer import Tracer
-
-if TYPE_CHECKING:
-    from rp_agent.executor.backends.prrte.dvms import Dvms
-    from rp_agent.launch_method.base import LaunchMethod
 
 SHORTAGE_LIMIT = 60.0
 """Seconds that a task waits for resources to create its process, while no task runs whose end could free some."""
@@ -66,6 +60,8 @@ class Executor(BaseExecutor):
 
     by_shell = False
     """True if exit codes of programs are those that a shell reports."""
+    uses_dvms = True
+    """True if tasks are launched into DVMs on platforms that use them."""
 
     def __init__(self, uid: str, tracer: Tracer, loop: Loop, context: PilotContext, grace: float = 5.0) -> None:
         super().__init__(uid, tracer, loop)
@@ -74,7 +70,7 @@ class Executor(BaseExecutor):
         self._deadlines = Deadlines(loop, tracer, self._end)
         self._queued: OrderedDict[str, AgentTask] = OrderedDict()
         self._reaper = Reaper(loop, tracer, context.belongs, grace, self._finished, self._make_loop(context))
-        self._deferred = Deferred(loop, context.launchers, self._begin, self._launch, self._make_dvms)
+        self._deferred = Deferred(loop, tracer, context, self._reaper, self, uses_dvms=self.uses_dvms)
         self._starter = Starter(self._reaper.launched, self._environment.programs)
         self._plain = PlainTasks(self._reaper.launched, self._environment.shared, DEFAULTS, self._environment.programs,
                                  self._environment.search_path, context.detail.on, self._starter.null)
@@ -125,7 +121,7 @@ class Executor(BaseExecutor):
         assert self._prelaunch.held.isdisjoint(places), f'both started and held: {self._prelaunch.held & places}'
 
     def __contains__(self, uid: object) -> bool:
-        return uid in self._deferred or uid in self._queued or uid in self._reaper.running
+        return uid in self._queued or uid in self._reaper.running or uid in self._deferred
 
     def _uids(self) -> list[str]:
         return [*(task.uid for task in self._deferred.tasks), *self._queued, *self._reaper.running]
@@ -178,13 +174,14 @@ class Executor(BaseExecutor):
 
     def _start_plain(self, task: AgentTask) -> bool:
         """Start a plain task; return False for a task that needs the complete procedure."""
-        cpus = self._environment.binding(task.cores(0))
+        cpus = self._environment.bindings[task.cores(0)]
         run = self._prelaunch.start(task, cpus) or self._plain.start(task, cpus)
         if run is None:
             return False
         self._reaper.watch(run)
         self.tracer.record_many(task.uid, _STARTED)
-        self._deadlines.limit(run)
+        if run.limit > 0:
+            self._deadlines.limit(run)
         return True
 
     def _prepare(self, task: AgentTask, again: bool) -> None:
@@ -279,7 +276,7 @@ class Executor(BaseExecutor):
         uid = task.uid
         run.stop_timer()
         self._forget_start(run)
-        if self._deferred.takes_back(run):
+        if run.plan.launch is not None and self._deferred.takes_back(run):
             if self._stopping is not None and uid in self._deferred:
                 self._end_unstarted(self._deferred.pop(uid))
             return
@@ -289,7 +286,7 @@ class Executor(BaseExecutor):
             self._not_executed(run, *run.failure)
             return
         self.tracer.record_many(uid, ('task_run_stop',) if run.plan.kind == LAUNCH else _STOPPED)
-        task.exit_code = outcome.exit_code_of_task(run.codes)
+        task.exit_code = outcome.exit_code_of_task(run.codes) if any(run.codes.values()) else 0
         if run.ending is not None or self._reaper.has_daemons(uid):
             self._to_sweep.add(uid)
         if run.ending is not None:
@@ -344,24 +341,23 @@ class Executor(BaseExecutor):
         super()._end_unstarted(task)
 
     def _hand_on(self, task: AgentTask) -> None:
-        self._deferred.drop(task.uid)
+        if DVM in task.extra:
+            self._deferred.drop(task.uid)
         self._done.append(task)
         self._flush_soon()
 
-    def _launch(self, task: AgentTask) -> None:
-        """Start a deferred task."""
-        if task.cancelled or self._stopping is not None:
-            self._end_unstarted(task)
-            return
-        if LAUNCH_INFO in task.extra:   # an earlier attempt has recorded its events
-            self._short_since.setdefault(task.uid, time.monotonic())
-        self._begin([task])
+    def launch(self, tasks: Iterable[AgentTask]) -> None:
+        """Start deferred tasks."""
+        ready = []
+        for task in tasks:
+            if task.cancelled or self._stopping is not None:
+                self._end_unstarted(task)
+                continue
+            if LAUNCH_INFO in task.extra:   # an earlier attempt has recorded its events
+                self._short_since.setdefault(task.uid, time.monotonic())
+            ready.append(task)
+        self._begin(ready)
 
-    def _make_dvms(self, method: LaunchMethod) -> Dvms | None:
-        from rp_agent.executor.backends.prrte.dvms import Dvms, Hooks  # most agents never need it
-
-        context = self._environment.context
-        assert context.launchers is not None
-        hooks = Hooks(self._launch, self._refuse, self._ports.place_again or self._cannot_place_again,
-                      self._reaper.end, lambda uid: self._reaper.sweep({uid}), self._ports.nodes_lost)
-        return Dvms(self._loop, self.tracer, context, context.launchers, method, hooks)
+    def refuse(self, task: AgentTask, reason: str) -> None:
+        """Hand on a deferred task that cannot be launched."""
+        self._refuse(task, LaunchRefused(reason))

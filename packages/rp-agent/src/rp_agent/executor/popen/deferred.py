@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
+from rp_agent.executor.launching.environment import PilotContext
 from rp_agent.executor.launching.launch_outcome import ATTEMPTS, has_started
-from rp_agent.executor.launching.launchers import Launchers, leads_job, needs_launcher
+from rp_agent.executor.launching.launchers import leads_job, needs_launcher
 from rp_agent.executor.launching.plan import LAUNCHED
+from rp_agent.executor.popen.reaper import Reaper
+from rp_agent.executor.run import Run
 from rp_agent.instance_nodes import DVM_METHODS
 from rp_agent.task import AgentTask
 from rp_api.backoff import backoff
 from rp_api.errors import PlatformError
 from rp_api.loop.event_loop import Loop
+from rp_profiling.write.tracer import Tracer
 
 if TYPE_CHECKING:
-    from rp_agent.executor.backends.prrte.dvms import Dvms
-    from rp_agent.executor.run import Run
-    from rp_agent.launch_method.base import LaunchMethod
+    from rp_agent.executor.popen.dvms import Dvms, LaunchUser
 
 LAUNCH_ATTEMPTS = 3
 """Maximum number of attempts of a launcher that fails before it has started a rank, as some do under load."""
@@ -25,22 +27,22 @@ LAUNCH_ATTEMPTS = 3
 _BACKOFF_S = 0.25, 0.5
 """The first and the longest delay before another attempt."""
 
-MakeDvms = Callable[['LaunchMethod'], 'Dvms | None']
-
 
 class Deferred:
-    """Holds tasks that need a launch method until `go_on(tasks)` can start them, or `again(task)` can retry one.
+    """Holds tasks that need a launch method until `user` can start them.
 
-    `make_dvms(method)` starts the DVMs of a platform that uses them; no DVMs are used if it returns None.
+    `uses_dvms` is false for an executor that does not start DVMs on platforms that use them.
     """
 
-    def __init__(self, loop: Loop, launchers: Launchers | None, go_on: Callable[[Iterable[AgentTask]], object],
-                 again: Callable[[AgentTask], object], make_dvms: MakeDvms) -> None:
+    def __init__(self, loop: Loop, tracer: Tracer, context: PilotContext, reaper: Reaper, user: LaunchUser, *,
+                 uses_dvms: bool) -> None:
         self._loop = loop
-        self._launchers = launchers
-        self._again = again
-        self._go_on = go_on
-        self._make_dvms = make_dvms
+        self._tracer = tracer
+        self._context = context
+        self._launchers = context.launchers
+        self._reaper = reaper
+        self._user = user
+        self._uses_dvms = uses_dvms
         self._dvms: Dvms | None = None
         self._looking: dict[str, AgentTask] = {}
         self._failed: dict[str, AgentTask] = {}
@@ -90,9 +92,7 @@ class Deferred:
             self._dvms.started(run)
 
     def takes_back(self, run: Run) -> bool:
-        """Defer or refuse the task of an ended run whose launch failed; return False for other runs."""
-        if run.plan.launch is None:
-            return False
+        """Defer or refuse the task of an ended launcher whose launch failed; return False for other tasks."""
         if self._dvms is not None and self._dvms.takes_back(run):
             return True
         attempts = run.task.extra.get(ATTEMPTS, 1)
@@ -124,21 +124,24 @@ class Deferred:
     def _launch_again(self, uid: str) -> None:
         task = self._failed.pop(uid, None)
         if task is not None:
-            self._again(task)
+            self._user.launch([task])
 
     def _seen(self, uid: str) -> None:
         """Continue with a task whose program has been inspected."""
         task = self._looking.pop(uid, None)
         if task is not None:
-            self._go_on([task])
+            self._user.launch([task])
 
     def _known(self) -> None:
         assert self._launchers is not None
-        method = self._launchers.preferred(DVM_METHODS)
+        method = self._launchers.preferred(DVM_METHODS) if self._uses_dvms else None
         if method is not None:
+            from rp_agent.executor.popen.dvms import Dvms  # most agents never need it
+
             try:
-                self._dvms = self._make_dvms(method)
+                self._dvms = Dvms(self._loop, self._tracer, self._context, self._launchers, method, self._reaper,
+                                  self._user)
             except PlatformError as error:
                 self._launchers.give_up(method.NAME, str(error))
         tasks, self._looking = self._looking, {}
-        self._go_on(tasks.values())
+        self._user.launch(tasks.values())

@@ -6,6 +6,8 @@ Python objects for argument lists, environments and paths. The result is the sam
 - A task is plain if its description sets only attributes that this file handles, or that do not affect its start.
 - All other cases (other tasks, errors, no free descriptors) are left to `plan` and `Starter`, which report errors. A
   failed start leaves no file or process behind.
+- Sandbox, files and process of a few tasks that are expected next are created before the tasks have slots, so that a
+  free slot is used at once. Only the cores depend on the slot; they are set when the process is released.
 """
 
 import os
@@ -27,6 +29,15 @@ from rp_agent.executor.processes.launchloop cimport LaunchLoop, Process
 
 from rp_agent.executor.launching import plan as _planning
 from rp_agent.executor.run import Run
+from rp_api import states
+
+PREPARED_MAX = 4
+"""Maximum number of prepared tasks: about as many as end at the same time on machines where starts are expensive."""
+
+FORECAST_TASKS = 4 * PREPARED_MAX
+"""Number of tasks that one forecast covers."""
+
+_WAITS = states.AGENT_SCHEDULING
 
 
 cdef extern from "<fcntl.h>" nogil:
@@ -194,7 +205,7 @@ cdef class PlainTasks:
             if len(self._plans) >= MOST_PLANS:
                 self._plans.clear()
             process = _planning.Process(path, [], None, None, 0, name, self._search_path)
-            plan = self._plans[name] = _planning.LaunchPlan(_planning.DIRECT, [process], ('', ''))
+            plan = self._plans[name] = _planning.LaunchPlan(_planning.DIRECT, [process], ('', ''), {})
         return plan
 
     cdef Process _start(self, object task, object plan, object run, bytes cpus):
@@ -303,3 +314,79 @@ cdef class PlainTasks:
         err[0] = at
         _path(at, &sandbox, &uid, b'.err', 4)
         return True
+
+
+class Prelaunch:
+    """Holds the processes of expected tasks; `expected(count)` returns at most `count` of them."""
+
+    def __init__(self, loop, plain):
+        self._loop = loop
+        self._plain = plain
+        self.expected = None
+        self._held = {}   # task and process by uid
+        self._next = []
+        """Tasks of the last forecast, in reverse order."""
+        self._unfit = set()
+        """Uids of tasks that cannot be prepared."""
+        self._most = PREPARED_MAX
+        self._due = False
+
+    @property
+    def held(self):
+        """Uids of the prepared tasks."""
+        return self._held.keys()
+
+    def refill(self):
+        """Prepare an expected task now, and others in later turns of the loop, so that other events are not delayed."""
+        if self._due:
+            return
+        task = self._choose() if len(self._held) < self._most else None
+        if task is None:
+            return
+        process = self._plain.hold(task)
+        if process is None:
+            self._unfit.add(task.uid)
+        else:
+            self._held[task.uid] = task, process
+        if len(self._held) < self._most:
+            self._due = True
+            self._loop.call_soon(self._go_on)
+
+    def start(self, task, cpus):
+        """Start a prepared task on these CPUs; return None if the task is not prepared."""
+        held = self._held.pop(task.uid, None)
+        return None if held is None else self._plain.let_go(held[1], task, cpus)
+
+    def discard(self, uid):
+        """Undo the preparation of a task; ignore other tasks."""
+        held = self._held.pop(uid, None)
+        if held is not None:
+            self._plain.discard(held[1], held[0])
+
+    def clear(self):
+        """Undo all preparations; `refill` starts new ones."""
+        for uid in list(self._held):
+            self.discard(uid)
+
+    def close(self):
+        """Undo all preparations, and prepare no more tasks."""
+        self._most = 0
+        self.clear()
+
+    def _go_on(self):
+        self._due = False
+        self.refill()
+
+    def _choose(self):
+        """Return the next task to prepare."""
+        if not self._next:
+            expected = self.expected(FORECAST_TASKS) if self.expected is not None else ()
+            self._unfit.intersection_update([task.uid for task in expected])
+            self._next = [task for task in reversed(expected)
+                          if task.uid not in self._held and task.uid not in self._unfit]
+        while self._next:
+            task = self._next.pop()
+            # it still waits for its slots
+            if task.state == _WAITS and task.target_state is None and not task.cancelled and task.uid not in self._held:
+                return task
+        return None

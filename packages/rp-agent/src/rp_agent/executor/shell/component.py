@@ -14,7 +14,6 @@ from rp_agent.executor.launching.outcome import exit_code_of_task, fail
 from rp_agent.executor.popen.component import Executor
 from rp_agent.executor.run import Run
 from rp_agent.executor.shell.shell_loop import SHELL_NAME, ShellLoop
-from rp_agent.launch_method.base import LaunchMethod
 from rp_agent.task import AgentTask
 from rp_api.failures.kinds import LOST
 
@@ -26,6 +25,7 @@ class ShellExecutor(Executor):
     """
 
     by_shell = True
+    uses_dvms = False
 
     def expect(self, expected: Callable[[int], Sequence[AgentTask]]) -> None:
         """Ignore the forecast: the shell prepares no processes."""
@@ -39,9 +39,6 @@ class ShellExecutor(Executor):
 
     def _start_plain(self, task: AgentTask) -> bool:
         return False
-
-    def _make_dvms(self, method: LaunchMethod) -> None:
-        return None
 
     def _not_executed(self, run: Run, rank: int, error: OSError) -> None:
         """Hand on a task whose shell has died."""

@@ -16,8 +16,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, Protocol
 
 from rp_agent.executor.backends.fleet import Demand
 from rp_agent.executor.backends.instance_supervisor import InstanceSupervisor
@@ -25,19 +24,17 @@ from rp_agent.executor.backends.launcher import InstanceLauncher, InstanceNode, 
 from rp_agent.executor.base import Ending
 from rp_agent.executor.launching import rank_script
 from rp_agent.executor.launching.environment import PilotContext
+from rp_agent.executor.launching.launchers import Launchers
 from rp_agent.executor.launching.outcome import end_of_output, explain_code
+from rp_agent.executor.popen.reaper import Reaper
+from rp_agent.executor.run import Run
 from rp_agent.instance_nodes import parts
+from rp_agent.launch_method.base import LaunchMethod
 from rp_agent.launch_method.dvm import DVM_URI
-from rp_agent.lookup import LaunchRefused
 from rp_agent.task import DVM, AgentTask
 from rp_api.backoff import backoff
 from rp_api.loop.event_loop import Loop, Timer
 from rp_profiling.write.tracer import Tracer
-
-if TYPE_CHECKING:
-    from rp_agent.executor.launching.launchers import Launchers
-    from rp_agent.executor.run import Run
-    from rp_agent.launch_method.base import LaunchMethod
 
 MESSAGE_SIZE = 1 << 30
 """Maximum size of a message between daemons, in bytes; the default is too small for the map of a job on many nodes."""
@@ -111,34 +108,28 @@ class Hung(Ending):
         self.complete = complete
 
 
-@dataclass(frozen=True, slots=True)
-class Hooks:
-    """Callbacks for decisions about tasks and nodes."""
+class LaunchUser(Protocol):
+    """The executor, which gets tasks that have waited."""
 
-    start: Callable[[AgentTask], object]
-    """Starts the launcher of a task, or hands on a cancelled task."""
-    refuse: Callable[[AgentTask, LaunchRefused], object]
-    """Fails a task."""
-    place_again: Callable[[AgentTask, str], object]
-    """Places a task on other nodes, for this reason."""
-    end: Callable[[list[Run], Ending], object]
-    """Ends the launchers of tasks."""
-    sweep: Callable[[str], object]
-    """Kills processes that a task has left on this host."""
-    nodes_lost: Callable[[range, str], object]
-    """Reports nodes that have become unusable, for this reason."""
+    def launch(self, tasks: Iterable[AgentTask]) -> None:
+        """Start tasks; hand on those that were cancelled."""
+
+    def refuse(self, task: AgentTask, reason: str) -> None:
+        """Fail a task."""
 
 
 class Dvms:
-    """The DVMs of a pilot for one launch method; the first task starts them. `hooks` carry out decisions.
+    """The DVMs of a pilot for one launch method; the first task starts them. `user` gets the tasks.
 
     Raise PlatformError if the platform's options for DVMs are invalid.
     """
 
     def __init__(self, loop: Loop, tracer: Tracer, context: PilotContext, launchers: Launchers, method: LaunchMethod,
-                 hooks: Hooks) -> None:
+                 reaper: Reaper, user: LaunchUser) -> None:
         self._loop = loop
-        self._hooks = hooks
+        self._ports = context.ports
+        self._reaper = reaper
+        self._user = user
         nodes = nodes_of(launchers.setting)
         self.parts = parts(launchers.platform, len(nodes))
         environment = launchers.environment(method)
@@ -231,26 +222,28 @@ class Dvms:
         task = self.tasks.pop(uid)
         self._launched[uid] = task
         task.extra[DVM] = {DVM_URI: address}
-        self._hooks.start(task)
+        self._user.launch([task])
 
     def abandon(self, uid: str, reason: str) -> None:
         """End the launcher of a task whose DVM has ended."""
         run = self._runs.get(uid)
         if run is not None:
-            self._hooks.end([run], Hung(reason))
+            self._reaper.end([run], Hung(reason))
         # otherwise its launcher is about to start, and will fail to connect
 
     def displace(self, uid: str, reason: str) -> None:
         """Place a task again whose nodes are lost."""
-        self._hooks.place_again(self.tasks.pop(uid), reason)
+        task = self.tasks.pop(uid)
+        if not self._ports.place_again(task, reason):
+            self._user.refuse(task, reason)
 
     def refuse(self, uid: str, reason: str) -> None:
         """Fail a task that no DVM will launch."""
-        self._hooks.refuse(self.tasks.pop(uid), LaunchRefused(reason))
+        self._user.refuse(self.tasks.pop(uid), reason)
 
     def lost(self, nodes: range, reason: str) -> None:
         """Report the nodes of a lost DVM."""
-        self._hooks.nodes_lost(nodes, reason)
+        self._ports.nodes_lost(nodes, reason)
 
     # launchers
 
@@ -267,7 +260,7 @@ class Dvms:
     def _failed(self, run: Run, reason: str) -> None:
         task = run.task
         task.extra.pop(DVM, None)
-        self._hooks.sweep(task.uid)   # ranks outlive a DVM that was killed on their host
+        self._reaper.sweep({task.uid})   # ranks outlive a DVM that was killed on their host
         self.tasks[task.uid] = task
         self.supervisor.failed(task.uid, reason)
 
@@ -289,9 +282,9 @@ class Dvms:
         ended = started and rank_script.have_ended(task.sandbox, task.uid) >= launch.ranks
         waited = time.monotonic() - since
         if not started and waited >= self._limit:
-            self._hooks.end([run], Hung(f'the launcher has started no rank within {self._limit:g} s'))
+            self._reaper.end([run], Hung(f'the launcher has started no rank within {self._limit:g} s'))
         elif ended and had_ended:
-            self._hooks.end([run], Hung('all ranks have ended, but the launcher has not', complete=True))
+            self._reaper.end([run], Hung('all ranks have ended, but the launcher has not', complete=True))
         else:
             self._look_later(run, 0 if ended else looks + 1, since, ended=ended)
 

@@ -1,1 +1,0 @@
-"""PRRTE backend: the start of DVMs, and the tasks that are launched into them."""
