@@ -55,7 +55,7 @@ class Bench(NodePorts):
             session_sandbox=str(path), pilot_sandbox=str(path), registry_address='none', control_pub_address='none',
             control_sub_address='none', gtod='', prof='', detail=Detail(OFF), base_env=dict(environ), cpus=cpus,
             gpu_ids=gpu_ids, launchers=launchers, ports=self)
-        self.executor = Executor('executor', Tracer(None, 'executor'), self.loop, self.context, 3.0)
+        self.executor = Executor('executor', Tracer(None, 'executor'), self.loop, self.context, grace=3.0)
         self.executor.output = self._out
         self.executor.advanced = lambda tasks, state: None
         self._left = 0

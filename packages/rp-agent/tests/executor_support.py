@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from children import nothing_stays
 
+from rp_agent.executor import shell as shell_loop
 from rp_agent.executor.launching.environment import PilotContext
 from rp_agent.executor.launching.launchers import Launchers
 from rp_agent.executor.popen.component import Executor
 from rp_agent.executor.registry import AnyExecutor
-from rp_agent.executor.shell import shell_loop
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.loop.event_loop import Loop

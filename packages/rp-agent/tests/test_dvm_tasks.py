@@ -75,7 +75,7 @@ class Bench(Harness):
         launchers = Launchers(platform, setting, {'PATH': str(self.bin)}, str(path), self._helpers.run)
         self.context = self.context._replace(launchers=launchers, ports=ports or NodePorts())
         self.tracer = Tracer(path / 'dvm.prof', 'agent_executing.0000')
-        self.executor = Executor('agent_executing.0000', self.tracer, self.loop, self.context, 0.5)
+        self.executor = Executor('agent_executing.0000', self.tracer, self.loop, self.context, grace=0.5)
         self.executor.output = self._take
         self.executor.advanced = lambda tasks, state: None
 

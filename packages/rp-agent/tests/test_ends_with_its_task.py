@@ -21,7 +21,7 @@ from leftovers import must_end
 from test_dvm_tasks import Bench
 
 from rp_agent.executor.launching import rank_program
-from rp_agent.executor.shell.component import ShellExecutor
+from rp_agent.executor.shell import ShellExecutor
 from rp_agent.lineage import become_subreaper
 from rp_api import states
 

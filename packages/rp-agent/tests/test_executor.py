@@ -21,7 +21,7 @@ from rp_agent.executor.popen.component import STARTS_PER_TURN, Executor
 from rp_agent.executor.processes import launchloop
 from rp_agent.executor.processes.launch import cpu_mask
 from rp_agent.executor.processes.launchloop import OWN, SPARE
-from rp_agent.executor.shell.component import ShellExecutor
+from rp_agent.executor.shell import ShellExecutor
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.system import processes

@@ -17,9 +17,8 @@ from launch_support import is_gone
 
 from rp_agent.executor.launching.outcome import code_of
 from rp_agent.executor.popen.component import STARTS_PER_TURN, Executor
-from rp_agent.executor.shell.component import ShellExecutor
-from rp_agent.executor.simulated.component import SimulatedExecutor
-from rp_agent.executor.simulated.launch_model import launch_model
+from rp_agent.executor.shell import ShellExecutor
+from rp_agent.executor.simulated import SimulatedExecutor, launch_model
 from rp_api import states
 
 WITH_INSTANCES = ['FLUX', 'DRAGON']

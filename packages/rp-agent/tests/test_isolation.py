@@ -12,7 +12,7 @@ from pipeline_support import Agent
 
 from rp_agent.components.isolation import Isolation, unless
 from rp_agent.executor.popen.component import Executor
-from rp_agent.executor.shell.component import ShellExecutor
+from rp_agent.executor.shell import ShellExecutor
 from rp_agent.pipeline import retry
 from rp_agent.pipeline import stages as the_stages
 from rp_agent.pipeline.attempts import Attempts

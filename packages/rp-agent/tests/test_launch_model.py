@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rp_agent.executor.simulated.launch_model import launch_model
+from rp_agent.executor.simulated import launch_model
 from rp_api.errors import PlatformError
 
 

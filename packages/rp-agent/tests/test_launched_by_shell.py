@@ -11,7 +11,7 @@ from executor_support import Harness, sh
 from launcher_support import launchers, lines
 
 from rp_agent.executor.launching.environment import PilotContext
-from rp_agent.executor.shell.component import ShellExecutor
+from rp_agent.executor.shell import ShellExecutor
 from rp_agent.task import LAUNCH_INFO
 from rp_api import states
 from rp_api.loop.event_loop import Loop

@@ -15,7 +15,7 @@ from launcher_support import launchers
 
 from rp_agent.executor.launching.environment import TaskEnvironment
 from rp_agent.executor.launching.plan import plan, variables_of
-from rp_agent.executor.shell.component import ShellExecutor
+from rp_agent.executor.shell import ShellExecutor
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import AgentTask
 from rp_api import states

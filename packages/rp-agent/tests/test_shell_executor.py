@@ -14,9 +14,9 @@ import pytest
 from executor_support import SHELLS, Harness, a_family, harnesses, sh, text, use_as_sh, wait_for_end
 from leftovers import end_of
 
+from rp_agent.executor import shell as shell_loop
 from rp_agent.executor.popen import component
-from rp_agent.executor.shell import shell_loop
-from rp_agent.executor.shell.component import ShellExecutor
+from rp_agent.executor.shell import ShellExecutor
 from rp_api import states
 from rp_api.errors import PlatformError
 from rp_api.system import processes
@@ -240,7 +240,7 @@ def test_the_agent_is_killed(tmp_path: Path) -> None:
         import os
         from pathlib import Path
         from executor_support import Harness, sh
-        from rp_agent.executor.shell.component import ShellExecutor
+        from rp_agent.executor.shell import ShellExecutor
         path = Path({str(tmp_path)!r})
         harness = Harness(path, ShellExecutor)
         task = harness.task(**sh(r'echo \\$PPID \\$\\$ >ready; exec sleep 1000'))

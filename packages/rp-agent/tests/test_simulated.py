@@ -13,8 +13,7 @@ import pytest
 from executor_support import Harness, a_task
 from leftovers import open_descriptors
 
-from rp_agent.executor.simulated.component import SimulatedExecutor, duration
-from rp_agent.executor.simulated.launch_model import launch_model
+from rp_agent.executor.simulated import SimulatedExecutor, duration, launch_model
 from rp_agent.lookup import LaunchRefused
 from rp_api import states
 

@@ -12,27 +12,11 @@ from executor_support import a_context
 
 from rp_agent.executor import registry
 from rp_agent.executor.popen.component import Executor
-from rp_agent.executor.shell.component import ShellExecutor
-from rp_agent.executor.simulated.component import SimulatedExecutor
+from rp_agent.executor.shell import ShellExecutor
+from rp_agent.executor.simulated import SimulatedExecutor
 from rp_api.errors import PlatformError
 from rp_api.loop.event_loop import Loop
 from rp_profiling.write.tracer import Tracer
-
-PROJECT = Path(__file__).parents[1] / 'pyproject.toml'
-
-
-def declared() -> dict[str, str]:
-    """The entry points of the group in the project file, which is not read by a parser before Python 3.11."""
-    _, _, table = PROJECT.read_text().partition(f'[project.entry-points."{registry.GROUP}"]\n')
-    lines = table.partition('\n\n')[0].splitlines()
-    return {name: value.strip('"') for name, _, value in (line.partition(' = ') for line in lines)}
-
-
-@pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the distribution were installed."""
-    points = EntryPoints(EntryPoint(name, value, registry.GROUP) for name, value in declared().items())
-    monkeypatch.setattr('importlib.metadata.entry_points', lambda: points)
 
 
 @pytest.fixture
@@ -42,7 +26,6 @@ def loop() -> Iterator[Loop]:
     made.close()
 
 
-@pytest.mark.usefixtures('installed')
 @pytest.mark.parametrize(('name', 'kind'), [('POPEN', Executor), ('SHELL', ShellExecutor),
                                             ('SIMULATED', SimulatedExecutor), ('NOOP', SimulatedExecutor)])
 def test_names(name: str, kind: type, loop: Loop, tmp_path: Path) -> None:
@@ -52,7 +35,6 @@ def test_names(name: str, kind: type, loop: Loop, tmp_path: Path) -> None:
     made.close()
 
 
-@pytest.mark.usefixtures('installed')
 def test_unknown_name() -> None:
     with pytest.raises(PlatformError) as caught:
         registry.spawner('ABDS')
@@ -60,13 +42,18 @@ def test_unknown_name() -> None:
                                  'SIMULATED')
 
 
-def test_the_default_needs_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize('name', ['POPEN', 'SHELL', 'SIMULATED', 'NOOP', 'FLUX', 'DRAGON'])
+def test_ours_need_no_search(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('importlib.metadata.entry_points', lambda: pytest.fail('it looked for entry points'))
-    assert registry.spawner('POPEN') is registry.popen
-    assert declared()['POPEN'] == 'rp_agent.executor.registry:popen'
+    assert callable(registry.spawner(name))
 
 
-@pytest.mark.usefixtures('installed')
+def test_others_are_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint('OTHER', 'rp_agent.executor.simulated:noop', registry.GROUP)
+    monkeypatch.setattr('importlib.metadata.entry_points', lambda: EntryPoints([point]))
+    assert registry.spawner('OTHER') is registry.spawner('NOOP')
+
+
 @pytest.mark.parametrize(('name', 'runs_at'), [('SIMULATED', 3.5), ('NOOP', 3.0)])
 def test_the_launch_model_is_for_simulations(name: str, runs_at: float, loop: Loop) -> None:
     options: dict[str, Any] = {'launch_model': {'seconds': 0.5}}
@@ -76,7 +63,6 @@ def test_the_launch_model_is_for_simulations(name: str, runs_at: float, loop: Lo
     made.close()
 
 
-@pytest.mark.usefixtures('installed')
 def test_a_launch_model_that_cannot_be_understood(loop: Loop) -> None:
     with pytest.raises(PlatformError, match='launch_model of distribution'):
         registry.spawner('SIMULATED')('x', Tracer(None, 'x'), loop, a_context(), {'launch_model': {'speed': 1}})

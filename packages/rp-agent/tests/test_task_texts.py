@@ -16,7 +16,7 @@ from backend_support import DragonHarness, FluxHarness
 from executor_support import BASE_ENV, Harness
 from launcher_support import launchers, program
 
-from rp_agent.executor.shell.component import ShellExecutor
+from rp_agent.executor.shell import ShellExecutor
 from rp_agent.task import AgentTask
 from rp_api import states
 

@@ -1,14 +1,7 @@
-"""Registry of executors: find the `agent_spawner` of a platform among the entry points `radical_pilot.executors`.
+"""Registry of executors: find the `agent_spawner` of a platform.
 
-An entry point is a function (`Spawner`) that returns an executor (`AnyExecutor`), usually a subclass of
-`rp_agent.executor.base.BaseExecutor`. This distribution provides
-
-    POPEN       processes that the agent starts without a shell; the default
-    SHELL       processes that one persistent /bin/sh starts
-    SIMULATED   no processes; the option `launch_model` sets launch times, the tasks set their durations
-    NOOP        like SIMULATED, without launch times
-    FLUX        jobs of Flux instances
-    DRAGON      processes of Dragon runtimes
+Entry points of the group `radical_pilot.executors` add executors. Each is a function (`Spawner`) that returns an
+executor (`AnyExecutor`), usually a subclass of `rp_agent.executor.base.BaseExecutor`.
 """
 
 from __future__ import annotations
@@ -27,6 +20,15 @@ GROUP = 'radical_pilot.executors'
 """Entry-point group of executors."""
 DEFAULT = 'POPEN'
 """Name of the default executor."""
+_OURS = {
+    'POPEN': 'popen.component:Executor',   # processes that the agent starts without a shell
+    'SHELL': 'shell:ShellExecutor',        # processes that one persistent /bin/sh starts
+    'SIMULATED': 'simulated:simulated',    # none; the option `launch_model` sets launch times, tasks set durations
+    'NOOP': 'simulated:noop',              # like SIMULATED, without launch times
+    'FLUX': 'backends.flux.executor:executor',         # jobs of Flux instances
+    'DRAGON': 'backends.dragon.executor:executor',     # processes of Dragon runtimes
+}
+"""The executors of this project."""
 
 
 class AnyExecutor(Protocol):
@@ -83,55 +85,13 @@ def spawner(name: str) -> Spawner:
         name: Name of the executor, as in `agent_spawner` of a platform definition.
 
     Returns:
-        The function of the entry point.
+        The function of the table or of the entry point.
 
     Raises:
-        PlatformError: No entry point has that name; the text lists all names.
+        PlatformError: No executor has that name; the text lists all names.
     """
-    return cast('Spawner', find(GROUP, name, {DEFAULT: f'{__name__}:popen'}, f'agent_spawner {name!r}'))
-
-
-def popen(uid: str, tracer: Tracer, loop: Loop, context: PilotContext, options: Mapping[str, Any]) -> AnyExecutor:
-    """Create the default executor, which starts processes with the launch loop."""
-    from rp_agent.executor.popen.component import Executor
-
-    return Executor(uid, tracer, loop, context)
-
-
-def shell(uid: str, tracer: Tracer, loop: Loop, context: PilotContext, options: Mapping[str, Any]) -> AnyExecutor:
-    """Create the executor with a persistent shell."""
-    from rp_agent.executor.shell.component import ShellExecutor
-
-    return ShellExecutor(uid, tracer, loop, context)
-
-
-def simulated(uid: str, tracer: Tracer, loop: Loop, context: PilotContext, options: Mapping[str, Any]) -> AnyExecutor:
-    """Create an executor without processes; the option `launch_model` describes its simulated launcher."""
-    from rp_agent.executor.simulated.component import SimulatedExecutor
-    from rp_agent.executor.simulated.launch_model import launch_model
-
-    return SimulatedExecutor(uid, tracer, loop, launch_model(options.get('launch_model', {})))
-
-
-def noop(uid: str, tracer: Tracer, loop: Loop, context: PilotContext, options: Mapping[str, Any]) -> AnyExecutor:
-    """Create an executor without processes and without launch times."""
-    from rp_agent.executor.simulated.component import SimulatedExecutor
-
-    return SimulatedExecutor(uid, tracer, loop)
-
-
-def flux(uid: str, tracer: Tracer, loop: Loop, context: PilotContext, options: Mapping[str, Any]) -> AnyExecutor:
-    """Create the executor with Flux instances."""
-    from rp_agent.executor.backends.flux.executor import executor
-
-    return executor(uid, tracer, loop, context)
-
-
-def dragon(uid: str, tracer: Tracer, loop: Loop, context: PilotContext, options: Mapping[str, Any]) -> AnyExecutor:
-    """Create the executor with Dragon runtimes."""
-    from rp_agent.executor.backends.dragon.executor import executor
-
-    return executor(uid, tracer, loop, context)
+    own = {each: f'rp_agent.executor.{where}' for each, where in _OURS.items()}
+    return cast('Spawner', find(GROUP, name, own, f'agent_spawner {name!r}'))
 
 
 def spans_nodes(platform: Mapping[str, Any]) -> bool:

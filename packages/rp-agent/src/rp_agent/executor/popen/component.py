@@ -15,8 +15,9 @@ from __future__ import annotations
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from rp_agent.executor.base import BaseExecutor, Ending
@@ -63,7 +64,8 @@ class Executor(BaseExecutor):
     uses_dvms = True
     """True if tasks are launched into DVMs on platforms that use them."""
 
-    def __init__(self, uid: str, tracer: Tracer, loop: Loop, context: PilotContext, grace: float = 5.0) -> None:
+    def __init__(self, uid: str, tracer: Tracer, loop: Loop, context: PilotContext,
+                 options: Mapping[str, Any] = MappingProxyType({}), grace: float = 5.0) -> None:
         super().__init__(uid, tracer, loop)
         self._environment = TaskEnvironment(context)
         self._ports = context.ports

@@ -69,7 +69,7 @@ class DragonKind(JobKind):
         self._link.close()
 
 
-def executor(uid: str, tracer: Tracer, loop: Loop, context: PilotContext) -> JobExecutor:
+def executor(uid: str, tracer: Tracer, loop: Loop, context: PilotContext, options: Mapping[str, Any]) -> JobExecutor:
     """Create the executor DRAGON of a pilot."""
     assert context.launchers is not None
     platform: Mapping[str, Any] = context.launchers.platform

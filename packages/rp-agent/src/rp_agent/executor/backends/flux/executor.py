@@ -49,7 +49,7 @@ class FluxKind(JobKind):
         return PipeRunner(started, self.launcher.runner(address), news, broken)
 
 
-def executor(uid: str, tracer: Tracer, loop: Loop, context: PilotContext) -> JobExecutor:
+def executor(uid: str, tracer: Tracer, loop: Loop, context: PilotContext, options: Mapping[str, Any]) -> JobExecutor:
     """Create the executor FLUX of a pilot; raise PlatformError if the platform's options for Flux are invalid."""
     assert context.launchers is not None
     platform, setting = context.launchers.platform, context.launchers.setting

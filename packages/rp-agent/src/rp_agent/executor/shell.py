@@ -1,7 +1,9 @@
-"""Shell loop: a launch loop whose processes one running /bin/sh starts.
+"""The executor SHELL: one persistent /bin/sh starts all tasks and reports their exit codes.
 
-The shell reads commands and answers them at once (see `shell.program`), so the loop waits for each answer. It never
-waits for a running process: the loop watches the processes, and asks for the exit code of one that has ended.
+It is the executor POPEN with another launch loop. The shell, the parent of the tasks' processes, reads commands and
+answers them at once, so the loop waits for each answer. It never waits for a running process: the loop watches the
+processes, and asks for the exit code of one that has ended. The shell counts its code 128 + n as the end by signal n,
+because it means that for nearly all programs.
 
 The shell dies with this process, and the processes that it has started die with the shell.
 """
@@ -16,15 +18,20 @@ import signal
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from rp_agent.executor.launching.outcome import code_of, end_of_output
+from rp_agent.executor.launching.environment import PilotContext
+from rp_agent.executor.launching.outcome import code_of, end_of_output, exit_code_of_task, fail
+from rp_agent.executor.popen.component import Executor
 from rp_agent.executor.popen.reaper import signal_group, signal_started
 from rp_agent.executor.processes.launch import Block
 from rp_agent.executor.processes.launchloop import LaunchLoop, Process
+from rp_agent.executor.run import Run
+from rp_agent.task import AgentTask
 from rp_api.errors import PlatformError
+from rp_api.failures.kinds import LOST
 from rp_api.system import processes
 
 SHELL = '/bin/sh'
-"""The shell runs only commands of `shell.program`; the scripts of tasks have a shell of their own."""
+"""The shell runs only commands of this file; the scripts of tasks have a shell of their own."""
 
 SHELL_NAME = 'RP_SPAWNER_ID'
 """Name of a variable of a shell, and of its processes until they have their own environments."""
@@ -227,3 +234,35 @@ def _tool(name: str, search_path: str) -> bytes:
 def _quote(text: bytes) -> bytes:
     """Quote the text for a shell so that every byte is literal."""
     return b"'" + text.replace(b"'", b"'\\''") + b"'"
+
+
+class ShellExecutor(Executor):
+    """Runs tasks as processes of this node, started by a shell; `grace` is the time between SIGTERM and SIGKILL.
+
+    Raise PlatformError if the machine lacks programs that the shell needs.
+    """
+
+    by_shell = True
+    uses_dvms = False
+
+    def expect(self, expected: Callable[[int], Sequence[AgentTask]]) -> None:
+        """Ignore the forecast: the shell prepares no processes."""
+
+    def _make_loop(self, context: PilotContext) -> ShellLoop:
+        shared = list(self._environment.with_gpus.block({}))   # `env` can add variables, and remove none
+        messages = os.path.join(context.own_sandbox, f'{self.uid}.sh.err')
+        # processes that a dead shell has just started may not have the environment of their task
+        return ShellLoop(self.uid, context.base_env.get('PATH', os.defpath), shared, messages, context.belongs,
+                         lambda name: self._reaper.sweep([name], SHELL_NAME))
+
+    def _start_plain(self, task: AgentTask) -> bool:
+        return False
+
+    def _not_executed(self, run: Run, rank: int, error: OSError) -> None:
+        """Hand on a task whose shell has died."""
+        task = run.task
+        self._record(task.uid, 'task_run_stop')
+        task.exit_code = exit_code_of_task(run.codes)
+        fail(task, str(error), {'kind': LOST}, exception=str(error))
+        self._to_sweep.add(task.uid)
+        self._hand_on(task)
