@@ -14,19 +14,14 @@ from typing import Any
 
 from rp_agent.launch_method.base import Job, LaunchMethod, Program, Rank, Setting
 from rp_agent.launch_method.cray import Aprun, Ccmrun, MpirunCcmrun
-from rp_agent.launch_method.dragon import Dragon
 from rp_agent.launch_method.dvm import DVM_URI, Orte, OrteLib, Prte
-from rp_agent.launch_method.flux import Flux
-from rp_agent.launch_method.fork import Fork
+from rp_agent.launch_method.flux import Dragon, Flux
+from rp_agent.launch_method.ibm import Jsrun, JsrunErf, Poe, Runjob
 from rp_agent.launch_method.ibrun import Ibrun
-from rp_agent.launch_method.jsrun import Jsrun, JsrunErf
-from rp_agent.launch_method.mpirun import Mpiexec, Mpirun
+from rp_agent.launch_method.mpirun import Mpiexec, Mpirun, MpirunRsh
 from rp_agent.launch_method.mpt import Dplace, MpiexecMpt, MpirunDplace, MpirunMpt
-from rp_agent.launch_method.mvapich import MpirunRsh
-from rp_agent.launch_method.poe import Poe
-from rp_agent.launch_method.runjob import Runjob
+from rp_agent.launch_method.single import Fork, Rsh, Ssh
 from rp_agent.launch_method.srun import Srun
-from rp_agent.launch_method.ssh import Rsh, Ssh
 
 GOLDEN = Path(__file__).parent / 'golden/launch_methods'
 

@@ -13,7 +13,7 @@ from programs_support import program
 from rp_agent.launch_method import find
 from rp_agent.launch_method.base import Setting
 from rp_agent.launch_method.find import Methods, choose
-from rp_agent.launch_method.fork import Fork
+from rp_agent.launch_method.single import Fork
 from rp_agent.launch_method.system import LaunchSystem
 from rp_agent.lookup import LaunchRefused
 from rp_agent.resource_manager.base import Allocation
@@ -50,7 +50,7 @@ def test_an_unknown_name() -> None:
 
 
 def test_a_method_of_another_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = EntryPoint('MINE', 'rp_agent.launch_method.fork:Fork', find.GROUP)
+    ours = EntryPoint('MINE', 'rp_agent.launch_method.single:Fork', find.GROUP)
     monkeypatch.setattr('importlib.metadata.entry_points', lambda: EntryPoints([ours]))
     assert find.find('MINE') is Fork
 

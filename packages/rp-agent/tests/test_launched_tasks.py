@@ -14,7 +14,7 @@ from executor_support import Harness, sh
 from launch_support import none_left
 from launcher_support import HYDRA, VERSION, calls, launchers, lines, program
 
-from rp_agent.executor import deadlines
+from rp_agent.executor import run as running
 from rp_agent.task import LAUNCH_INFO, AgentTask
 from rp_api import states
 
@@ -337,14 +337,14 @@ def test_a_launcher_that_has_gone(harness: Harness) -> None:
 
 
 def test_a_launcher_that_hangs(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deadlines, 'LAUNCH_LIMIT', 0.3)
+    monkeypatch.setattr(running, 'LAUNCH_LIMIT', 0.3)
     task = make(f'{VERSION}exec sleep 1000').run_one(ranks=2)
     assert task.target_state == states.FAILED
     assert (task.exception_detail or '').startswith('MPIEXEC has started no rank within 0.3 s: /')
 
 
 def test_a_launcher_that_is_slow_but_starts(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deadlines, 'LAUNCH_LIMIT', 0.5)
+    monkeypatch.setattr(running, 'LAUNCH_LIMIT', 0.5)
     task = make().run_one(**sh('sleep 1'), ranks=2)
     assert task.target_state == states.DONE, task.exception_detail
 

@@ -13,9 +13,8 @@ import pytest
 from launch_method_support import METHODS, SETTING, on
 from programs_support import program
 
-from rp_agent.executor.launching.mpi_programs import MpiPrograms
 from rp_agent.launch_method.find import Methods, choose
-from rp_agent.launch_method.mpi_library import MPICH, OPEN_MPI, Linked, of_executable, of_python
+from rp_agent.launch_method.mpi_library import MPICH, OPEN_MPI, Linked, MpiPrograms, of_executable, of_python
 from rp_agent.launch_method.mpirun import Mpiexec
 from rp_agent.launch_method.system import LaunchSystem
 from rp_agent.lookup import LaunchRefused

@@ -172,6 +172,11 @@ class AgentTask:
             self.target_state = states.CANCELED
             self.exception = reason
 
+    def settle(self, state: str, exception: str | None, detail: str | None, error: dict[str, Any] | None) -> None:
+        """Set the task's final state and its reason, unless the task has failed."""
+        if self.target_state != states.FAILED:
+            self.target_state, self.exception, self.exception_detail, self.error = state, exception, detail, error
+
     def clear(self) -> None:
         """Forget the outcome of a run, before the next one."""
         self.target_state = self.exit_code = self.exception = self.exception_detail = self.error = None

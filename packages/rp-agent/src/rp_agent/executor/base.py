@@ -24,6 +24,7 @@ from rp_api.component import Component
 from rp_api.constants import RAPTOR_WORKER
 from rp_api.failures.kinds import INTERNAL, LAUNCH, PILOT, TIMEOUT
 from rp_api.loop.event_loop import Loop, Timer
+from rp_api.states import DONE
 from rp_profiling.write.tracer import Tracer
 
 
@@ -47,12 +48,7 @@ class Ending:
 
     def apply(self, task: AgentTask) -> None:
         """Set the target state and the exception of a task, unless it has failed."""
-        if task.target_state == states.FAILED:
-            return
-        task.target_state = self.state
-        task.exception = self.exception
-        task.exception_detail = self.detail
-        task.error = self.record
+        task.settle(self.state, self.exception, self.detail, self.record)
 
 
 class TimedRun:
@@ -98,15 +94,15 @@ class TimeLimits:
 
     def limit(self, run: TimedRun) -> None:
         """Start the timer of `timeout`."""
-        try:
-            self._limit(run)
-        except Exception as error:
-            self._broke(run, error)
+        self._safely(run, self._limit)
 
-    def _broke(self, run: TimedRun, error: Exception) -> None:
-        """End a run, and no other, after an unexpected error."""
-        run.task.broke(error, 'limiting its time')
-        self._end([run.task.uid], Ending(error, states.FAILED))
+    def _safely(self, run: TimedRun, do: Callable[[Any], object]) -> None:
+        """Call `do(run)`; an unexpected error ends this run, and no other."""
+        try:
+            do(run)
+        except Exception as error:
+            run.task.broke(error, 'limiting its time')
+            self._end([run.task.uid], Ending(error, states.FAILED))
 
     def _limit(self, run: TimedRun) -> None:
         if run.limit > 0:
@@ -266,7 +262,7 @@ class BaseExecutor(Component, ABC):
             self._record(task.uid, 'task_run_cancel_stop')
             ending.apply(task)
         elif task.exit_code == 0:
-            task.target_state = states.DONE
+            task.target_state = DONE
         else:
             self._conclude(task, lambda: outcome.fail_by_codes(
                 task, codes, shell=shell, script=script, reason=explain(codes) if explain else ''))

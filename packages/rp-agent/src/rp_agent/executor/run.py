@@ -8,11 +8,10 @@ a note in the sandbox, which the agent polls.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from functools import partial
 
 from rp_agent.executor.base import Ending, TimedRun, TimeLimits, not_started
-from rp_agent.executor.launching.launch_outcome import has_started
+from rp_agent.executor.launching.outcome import has_started
 from rp_agent.executor.launching.plan import LaunchPlan
 from rp_agent.executor.processes.launchloop import Process
 from rp_agent.task import AgentTask
@@ -72,12 +71,6 @@ class Deadlines(TimeLimits):
     def begin(self, run: Run) -> None:
         """Start the first timer of a run whose processes have been started."""
         self._safely(run, self._begin)
-
-    def _safely(self, run: Run, do: Callable[[Run], object]) -> None:
-        try:
-            do(run)
-        except Exception as error:
-            self._broke(run, error)
 
     def _begin(self, run: Run) -> None:
         launch = run.plan.launch

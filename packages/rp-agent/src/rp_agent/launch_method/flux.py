@@ -1,8 +1,10 @@
-"""The launch method FLUX: a job in the Flux instance that owns the nodes.
+"""The launch methods of runtimes: FLUX, a job in the Flux instance that owns the nodes, and DRAGON.
 
 Flux chooses the cores and GPUs of ranks on the given nodes. `flux_uri` in the details of a job is the address of its
 instance; without it, the job runs in the agent's instance. The options are those of `flux run`:
 https://flux-framework.readthedocs.io/projects/flux-core/en/latest/man1/flux-run.html.
+
+The executor DRAGON itself starts the ranks, in the runtime that it keeps on the nodes.
 """
 
 from __future__ import annotations
@@ -60,3 +62,17 @@ class Flux(LaunchMethod):
             argv += ['-o', 'cpu-affinity=per-task', *(['-o', 'gpu-affinity=per-task'] if job.gpus_per_rank else [])]
         uri = job.details.get(FLUX_URI)
         return Command((*argv, *self._arguments, *executable), {}, {'FLUX_URI': uri} if uri else {})
+
+
+class Dragon(LaunchMethod):
+    """DRAGON."""
+
+    NAME: ClassVar[str] = 'DRAGON'
+    PROGRAMS: ClassVar[tuple[str, ...]] = ('dragon',)
+    RESERVED: ClassVar[tuple[str, ...]] = (*LaunchMethod.RESERVED, 'DRAGON_*', 'PMI_*')
+    SPAWNER: ClassVar[str] = 'DRAGON'
+
+    rank_variables = ('RP_RANK',)
+
+    def command(self, job: Job, executable: Sequence[str]) -> Command:
+        return Command(tuple(executable))

@@ -1,4 +1,4 @@
-"""The launch methods MPIRUN and MPIEXEC, for all flavours of these programs."""
+"""The launch methods MPIRUN and MPIEXEC, for all flavours of these programs, and MPIRUN_RSH of MVAPICH."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Setting
 from rp_agent.launch_method.flavours import FLAVOURS, recognised
-from rp_agent.launch_method.nodes import joined
+from rp_agent.launch_method.mpi_library import MPICH
+from rp_agent.launch_method.nodes import MAX_HOSTS_IN_COMMAND, hosts, joined
 from rp_agent.launch_method.system import LaunchSystem
 from rp_api.errors import PlatformError
 
@@ -68,3 +69,26 @@ class Mpiexec(Mpirun):
     NAME: ClassVar[str] = 'MPIEXEC'
     PROGRAMS: ClassVar[tuple[str, ...]] = ('mpiexec', 'mpiexec.hydra', 'mpiexec.mpich', 'mpiexec.openmpi',
                                            'mpiexec-mpich-mp', 'mpiexec-openmpi-mp')
+
+
+class MpirunRsh(LaunchMethod):
+    """MPIRUN_RSH, with a host per rank (MVAPICH2 user guide, section 5.2)."""
+
+    NAME: ClassVar[str] = 'MPIRUN_RSH'
+    PROGRAMS: ClassVar[tuple[str, ...]] = ('mpirun_rsh',)
+    RESERVED: ClassVar[tuple[str, ...]] = (*LaunchMethod.RESERVED, 'MV2_*', 'MPIRUN_*', 'PMI_*')
+
+    rank_variables = ('MV2_COMM_WORLD_RANK', 'MPIRUN_RANK', 'PMI_ID')
+    size_variables = ('MV2_COMM_WORLD_SIZE', 'MPIRUN_NPROCS')
+    mpi = MPICH
+
+    def command(self, job: Job, executable: Sequence[str]) -> Command:
+        argv = [self.program.path, '-export-all', '-np', str(len(job.ranks)), *self._arguments]
+        files = {}
+        if len(job.ranks) <= MAX_HOSTS_IN_COMMAND:
+            argv += [rank.node for rank in job.ranks]
+        else:
+            path, files[f'{job.uid}.hosts'] = hosts(job)
+            argv += ['-hostfile', path]
+        # otherwise the library binds the ranks of all programs to the same cores
+        return Command((*argv, 'MV2_ENABLE_AFFINITY=0', *executable), files)

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Setting
-from rp_agent.launch_method.fork import Fork
 from rp_agent.launch_method.nodes import all_cores, blocks, cores_of_each, hosts, ranges
+from rp_agent.launch_method.single import Fork
 from rp_agent.launch_method.system import LaunchSystem
 
 _RANK = ('MPT_MPI_RANK', 'MPI_RANK', 'PMI_RANK')

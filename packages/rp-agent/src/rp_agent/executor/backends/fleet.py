@@ -127,6 +127,11 @@ class FleetInstance:
     reason: str = ''
     running: dict[str, Demand] = field(default_factory=dict)
 
+    def enter(self, state: State, reason: str = '') -> None:
+        """Change the state, for this reason if there is one."""
+        self.state = state
+        self.reason = reason or self.reason
+
 
 class Fleet:
     """The instances of a pilot; `sizes` are their numbers of nodes."""
@@ -176,7 +181,7 @@ class Fleet:
         instance = self.instances[index]
         if instance.state is not State.STARTING:
             return []
-        instance.state = State.READY
+        instance.enter(State.READY)
         return self._assign_all()
 
     def done(self, uid: str) -> list[Command]:
@@ -203,8 +208,8 @@ class Fleet:
         instance = self.instances[index]
         instance.faults += blame
         if instance.state is State.READY and instance.faults >= FAULTS:
-            instance.state = State.DRAINING
-            instance.reason = f'{instance.faults} launches in a row have failed, the last one: {reason}'
+            instance.enter(State.DRAINING,
+                           f'{instance.faults} launches in a row have failed, the last one: {reason}')
         return [*self._drained(index), *self._retry(demand, reason, started)]
 
     def overdue(self, index: int, reason: str) -> list[Command]:
@@ -220,7 +225,7 @@ class Fleet:
         instance = self.instances[index]
         if instance.state not in (State.READY, State.DRAINING):
             return []
-        instance.state, instance.reason = State.DRAINING, reason
+        instance.enter(State.DRAINING, reason)
         return [Kill(index)]
 
     def ended(self, index: int, reason: str) -> list[Command]:
@@ -233,12 +238,11 @@ class Fleet:
             self.abandoned[uid] = self._take_out(uid)
             commands.append(Abandon(uid, reason))
         if instance.state is State.STOPPING:
-            instance.state = State.STOPPED
+            instance.enter(State.STOPPED)
         elif instance.starts <= RESTARTS:
             commands += self._start(index)
         else:
-            instance.state = State.LOST
-            instance.reason = reason
+            instance.enter(State.LOST, reason)
             commands += [Lost(index, reason), *self._assign_all()]
         return commands
 
@@ -247,9 +251,9 @@ class Fleet:
         commands: list[Command] = []
         for index, instance in enumerate(self.instances):
             if instance.state is State.NEW:
-                instance.state = State.STOPPED
+                instance.enter(State.STOPPED)
             elif instance.state not in _FINAL:
-                instance.state = State.STOPPING
+                instance.enter(State.STOPPING)
                 commands.append(Stop(index))
         return commands
 
@@ -271,7 +275,7 @@ class Fleet:
 
     def _start(self, index: int) -> list[Command]:
         instance = self.instances[index]
-        instance.state = State.STARTING
+        instance.enter(State.STARTING)
         instance.starts += 1
         instance.faults = 0
         return [Start(index)]

@@ -27,7 +27,7 @@ from rp_agent.executor.base import BaseExecutor, Ending, TimedRun, TimeLimits
 from rp_agent.executor.launching import rank_program, rank_script, script
 from rp_agent.executor.launching.containers import contained
 from rp_agent.executor.launching.environment import PilotContext, TaskEnvironment, uses_gpus
-from rp_agent.executor.launching.job import WITHOUT_GPUS, process_places, share_of
+from rp_agent.executor.launching.launched import WITHOUT_GPUS, process_places, share_of
 from rp_agent.executor.launching.launchers import without_inputs
 from rp_agent.executor.launching.outcome import not_killed
 from rp_agent.executor.launching.plan import check, script_variables, stdio, variables_of

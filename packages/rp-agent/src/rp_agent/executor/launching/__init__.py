@@ -1,4 +1,4 @@
 """Launch plans of tasks: processes, environment, scripts and launcher command line, without starting anything.
 
-`job` and `rank_script` bind ranks to cores and GPUs, `outcome` explains exit codes. May import launch methods.
+`launched` and `rank_script` bind ranks to cores and GPUs, `outcome` explains exit codes. May import launch methods.
 """

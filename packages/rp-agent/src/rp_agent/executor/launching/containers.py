@@ -19,7 +19,7 @@ from copy import copy
 from typing import Any, NamedTuple
 
 from rp_agent.executor.launching.environment import TaskEnvironment
-from rp_agent.executor.launching.job import places
+from rp_agent.executor.launching.launched import places
 from rp_agent.executor.launching.launchers import is_mpi
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import AgentTask, Description

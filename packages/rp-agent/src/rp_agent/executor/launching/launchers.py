@@ -12,9 +12,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rp_agent.bootstrap.environment import block, exports
-from rp_agent.executor.launching.mpi_programs import (
-    MpiPrograms,
-)
 from rp_agent.executor.processes.launch import Variables
 from rp_agent.logs import LOG
 from rp_agent.lookup import LaunchRefused
@@ -27,7 +24,7 @@ from rp_api.system import private
 if TYPE_CHECKING:
     from rp_agent.launch_method.base import Job, LaunchMethod
     from rp_agent.launch_method.find import Methods
-    from rp_agent.launch_method.mpi_library import Linked
+    from rp_agent.launch_method.mpi_library import Linked, MpiPrograms
 
 _INPUTS = re.compile(
     r'SRUN_.*|SLURM_(ACCOUNT|ACCTG_FREQ|BCAST.*|BURST_BUFFER|CLUSTER_CONSTRAINT|COMPRESS|CONSTRAINT|CORE_SPEC|CPU_BIND.*|'
@@ -222,6 +219,7 @@ class Launchers:
         self._methods = methods
         kind = next((method for method in methods.found if method.mpi or method.asks_library), None)
         if kind is not None:
+            from rp_agent.launch_method.mpi_library import MpiPrograms
 
             self._programs = MpiPrograms(self.environment(kind), self._offload)
         for method in methods.found:

@@ -1,18 +1,29 @@
-"""Outcome of a task's processes: exit codes, and sentences that explain them."""
+"""Outcome of a task's processes: exit codes, and sentences that explain them.
+
+Ranks that a launcher starts note their exit codes (see `rank_script`), so the agent knows which of them failed,
+whatever the launcher reports. When a rank of an MPI program fails, the others are killed: the task's exit code is that
+of the first rank that failed by itself.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rp_agent.lookup import not_in_sandbox
 from rp_agent.task import KILLED, AgentTask
 from rp_api.failures.kinds import EXIT, LAUNCH, SIGNAL
+from rp_api.states import DONE
 from rp_api.system.disk import no_room
 from rp_api.system.readable import end_of
 from rp_api.system.shell_text import advice
 from rp_api.system.signals import name_of
+
+if TYPE_CHECKING:
+    from rp_agent.executor.launching.launched import TaskLaunch
+    from rp_agent.executor.launching.plan import LaunchPlan
 
 _NOT_FOUND = 127
 _NOT_EXECUTABLE = 126
@@ -138,3 +149,67 @@ def end_of_output(path: str) -> str:
     """Return the path of a script's output and the end of it, for a message."""
     text = end_of(path, _QUOTED_BYTES).decode(errors='replace')   # empty if the task has removed the file
     return f'see {path}' + (f', which ends with:\n{text}' if text else '')
+
+
+ATTEMPTS = 'launches'
+"""Key in a task's `extra` for the number of its launches, if there were several."""
+
+
+def has_started(task: AgentTask) -> bool:
+    """Return whether the launcher of a task has started its first rank."""
+    return _notes(task)[0]
+
+
+def conclude(task: AgentTask, plan: LaunchPlan) -> None:
+    """Set the outcome of a task, whose exit code so far is that of its launcher."""
+    launch = plan.launch
+    assert launch is not None
+    task.exit_code, reason, record = _judge(task, plan, task.exit_code or 0)
+    if reason:
+        script = of_script(plan.script) if plan.script else {}
+        fail(task, reason, {**record, **script}, more=f'; launched by `{launch.line}`', output=_output(plan))
+    else:
+        task.target_state = DONE
+
+
+def _judge(task: AgentTask, plan: LaunchPlan, code: int) -> tuple[int | None, str, dict[str, Any]]:
+    """Return a task's exit code, and why it failed (empty if it did not), with a record, given that of its launcher."""
+    launch = plan.launch
+    assert launch is not None
+    started, failed = _notes(task)
+    if failed:
+        rank, result = next(iter(not_killed(failed).items()))
+        record = of_codes({0: result}, shell=True)
+        return code_of(result, shell=True), f'{explain_code(result, True)}{_of(rank, failed, launch)}', record
+    if code != 0:
+        whose = 'launch script' if plan.script else f'launcher {launch.method}'
+        often = f' (started {task.extra[ATTEMPTS]} times)' if ATTEMPTS in task.extra else ''
+        code, shell = code_of(code, shell=True), bool(plan.script)   # launchers report killed ranks as shells do
+        return code, f'{explain_code(code, shell)} of the {whose}{often}', of_codes({0: code}, shell=shell)
+    if not started:
+        reason = f'launcher {launch.method} ended with exit code 0, but has started no rank'
+        return None, reason, {'kind': LAUNCH}
+    return 0, '', {}
+
+
+def _notes(task: AgentTask) -> tuple[bool, Mapping[int, int]]:
+    """Return whether a rank has started, and the exit codes of ranks that have failed."""
+    from rp_agent.executor.launching.rank_script import read_notes  # most tasks have no launcher
+
+    return read_notes(task.sandbox, task.uid)
+
+
+def _of(rank: int, failed: Mapping[int, int], launch: TaskLaunch) -> str:
+    if launch.ranks == 1:
+        return ''
+    others = sum(not was_killed(code) for code in failed.values()) - 1
+    return f' of rank {rank}' + (f' (so did {others} more of {launch.ranks} ranks)' if others > 0 else '')
+
+
+def _output(plan: LaunchPlan) -> str:
+    """Return the output file that probably explains a failure."""
+    stdout, stderr = plan.output
+    try:
+        return stderr if os.path.getsize(stderr) else stdout
+    except OSError:   # the task has removed it
+        return stderr

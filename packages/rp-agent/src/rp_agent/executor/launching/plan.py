@@ -11,7 +11,6 @@ launcher.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from rp_agent.executor.launching.environment import TaskEnvironment
@@ -63,6 +62,11 @@ class LaunchPlan(NamedTuple):
     sync: bool = False
     signals_start: bool = False
     launch: TaskLaunch | None = None
+
+    @property
+    def script(self) -> str:
+        """Path of the output file of the launch script; empty without one."""
+        return self.output[0] if self.kind == LAUNCH else ''
 
 
 def plan(task: AgentTask, environment: TaskEnvironment) -> LaunchPlan:
@@ -152,8 +156,8 @@ def _programs(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]
             if value is None:
                 return None
             variables[name] = value
-        words = _words(texts, scope)
-        if words is None:
+        words = [word for text in texts if (word := expand(text, scope)) is not None]
+        if len(words) < len(texts):
             return None
         argv = [_argument(word) for word in words]
         search_path = variables.get('PATH', environment.search_path)
@@ -161,16 +165,6 @@ def _programs(task: AgentTask, environment: TaskEnvironment, own: dict[str, str]
         processes.append(Process(path, argv, environment.block(task, variables),
                                  environment.bindings[_cores(task, rank)], memory, words[0], search_path))
     return processes
-
-
-def _words(texts: Sequence[str], scope: Mapping[str, str]) -> list[str] | None:
-    words = []
-    for text in texts:
-        word = expand(text, scope)
-        if word is None:
-            return None
-        words.append(word)
-    return words
 
 
 def _argument(word: str) -> bytes:

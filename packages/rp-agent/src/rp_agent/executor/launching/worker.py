@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 from rp_agent.executor.launching.environment import TaskEnvironment
-from rp_agent.executor.launching.job import cpus_of, places
+from rp_agent.executor.launching.launched import TaskLaunch, compose, cpus_of, places
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import JOB_SLOTS, PART, AgentTask, Description
 from rp_api import raptor_link
 from rp_api.constants import TASK_EXECUTABLE
 from rp_api.system.gpus import VISIBLE_GPUS
-
-if TYPE_CHECKING:
-    from rp_agent.executor.launching.launched import TaskLaunch
 
 _MPI_UID = '{}.mpi'
 """The name of the MPI job of a worker, and of its files."""
@@ -49,8 +45,6 @@ def job_scripts(task: AgentTask, environment: TaskEnvironment, own: dict[str, st
 
 
 def _compose(task: AgentTask, environment: TaskEnvironment, own: dict[str, str], told: dict[str, str]) -> TaskLaunch:
-    from rp_agent.executor.launching.launched import compose
-
     worker = task.extra[PART]['worker']
     slots = task.extra[JOB_SLOTS]
     description = Description({**task.description, 'mode': TASK_EXECUTABLE, 'use_mpi': True, 'ranks': len(slots),

@@ -23,7 +23,6 @@ from typing import Any
 from rp_agent.executor.base import BaseExecutor, Ending
 from rp_agent.executor.launching import outcome
 from rp_agent.executor.launching.environment import PilotContext, TaskEnvironment
-from rp_agent.executor.launching.launch_outcome import conclude
 from rp_agent.executor.launching.plan import DIRECT, LAUNCH, plan
 from rp_agent.executor.popen.deferred import Deferred
 from rp_agent.executor.popen.plain import PlainTasks, Prelaunch
@@ -35,6 +34,7 @@ from rp_agent.lookup import LaunchRefused
 from rp_agent.task import DEFAULTS, DVM, LAUNCH_INFO, AgentTask
 from rp_api import states
 from rp_api.loop.event_loop import Loop, Timer
+from rp_api.states import DONE
 from rp_api.system.signals import name_of
 from rp_profiling.write.tracer import Tracer
 
@@ -295,15 +295,14 @@ class Executor(BaseExecutor):
             self.tracer.record('task_run_cancel_stop', uid)
             run.ending.apply(task)
         elif run.plan.launch is not None:
-            conclude(task, run.plan)
+            outcome.conclude(task, run.plan)
         elif task.exit_code == 0:
-            task.target_state = states.DONE
+            task.target_state = DONE
         else:
             shell = self.by_shell or run.plan.kind != DIRECT
             task.exit_code = outcome.code_of(task.exit_code, shell=shell)
-            outcome.fail_by_codes(task, run.codes, shell=shell,
-                                  script=run.plan.output[0] if run.plan.kind == LAUNCH else '')
-        if run.plan.launch is not None and task.target_state != states.DONE:
+            outcome.fail_by_codes(task, run.codes, shell=shell, script=run.plan.script)
+        if run.plan.launch is not None and task.target_state != DONE:
             self._to_sweep.add(uid)   # the launcher may have left processes
             if run.plan.launch.elsewhere:
                 self._ports.sweep_elsewhere(uid, run.plan.launch.elsewhere)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from rp_agent.executor.launching.environment import PilotContext
-from rp_agent.executor.launching.launch_outcome import ATTEMPTS, has_started
 from rp_agent.executor.launching.launchers import leads_job, needs_launcher
+from rp_agent.executor.launching.outcome import ATTEMPTS, has_started
 from rp_agent.executor.launching.plan import LAUNCHED
 from rp_agent.executor.popen.reaper import Reaper
 from rp_agent.executor.run import Run

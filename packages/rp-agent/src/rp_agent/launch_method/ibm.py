@@ -1,7 +1,9 @@
-"""The launch methods JSRUN and JSRUN_ERF, of IBM's Job Step Manager.
+"""The launch methods of IBM's systems: POE, RUNJOB, JSRUN and JSRUN_ERF.
 
-jsrun starts ranks in resource sets: cores and GPUs of a node that ranks may share. JSRUN passes the number of sets and
-their sizes, and jsrun places them. JSRUN_ERF places them itself, in an explicit resource file:
+poe, of the Parallel Environment under LSF, takes hosts and ranks from a variable. runjob starts ranks on a block of
+nodes of a Blue Gene/Q, or on a sub-block: a corner and a shape, which the scheduling policy TORUS assigns. jsrun, of
+the Job Step Manager, starts ranks in resource sets: cores and GPUs of a node that ranks may share. JSRUN passes the
+number of sets and their sizes, and jsrun places them. JSRUN_ERF places them itself, in an explicit resource file:
 https://www.ibm.com/docs/en/spectrum-lsf/10.1.0?topic=SSWRJV_10.1.0/jsm/10.3/base/erf_format.html.
 """
 
@@ -13,9 +15,56 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Rank, Setting
-from rp_agent.launch_method.nodes import ranges
+from rp_agent.launch_method.nodes import blocks, ranges
 from rp_agent.launch_method.system import LaunchSystem
 from rp_agent.resource_manager.systems.lsf import Lsf
+
+
+class Poe(LaunchMethod):
+    """POE."""
+
+    NAME: ClassVar[str] = 'POE'
+    PROGRAMS: ClassVar[tuple[str, ...]] = ('poe',)
+    RESERVED: ClassVar[tuple[str, ...]] = (*LaunchMethod.RESERVED, 'MP_*', 'LSB_MCPU_HOSTS')
+
+    rank_variables = ('MP_CHILD', 'PMI_RANK')
+
+    def command(self, job: Job, executable: Sequence[str]) -> Command:
+        hosts = ' '.join([f'{run.node} {run.ranks}' for run in blocks(job.ranks)])
+        # MP_NOARGLIST: poe does not interpret the arguments of the program
+        environment = {'LSB_MCPU_HOSTS': hosts, 'MP_PROCS': str(len(job.ranks)), 'MP_NOARGLIST': 'yes'}
+        return Command((self.program.path, *executable), {}, environment)
+
+
+class Runjob(LaunchMethod):
+    """RUNJOB."""
+
+    NAME: ClassVar[str] = 'RUNJOB'
+    PROGRAMS: ClassVar[tuple[str, ...]] = ('runjob',)
+    RESERVED: ClassVar[tuple[str, ...]] = (*LaunchMethod.RESERVED, 'BG_*')
+
+    rank_variables = ('PMI_RANK', 'MPI_RANK', 'PMIX_RANK')
+
+    def refuses(self, job: Job) -> str:
+        if 'loadl_bg_block' not in self.setting.facts:
+            return 'the pilot has no block of a Blue Gene/Q (LOADL_BG_BLOCK)'
+        if 'corner_node' not in job.details:
+            return 'it starts ranks on sub-blocks, which only agent_scheduler TORUS assigns'
+        return ''
+
+    def command(self, job: Job, executable: Sequence[str]) -> Command:
+        argv = [self.program.path, '--np', str(len(job.ranks)), '--ranks-per-node', str(_ranks_per_node(job)),
+                '--block', self.setting.facts['loadl_bg_block'], '--corner', str(job.details['corner_node']),
+                '--shape', 'x'.join(map(str, job.details['shape'])), *self._arguments]
+        for name in job.variables:
+            argv += ['--exp-env', name]
+        return Command((*argv, ':', *executable))
+
+
+def _ranks_per_node(job: Job) -> int:
+    """Return the largest number of ranks on a node, rounded up to a power of two, as runjob requires."""
+    return 1 << (max(run.ranks for run in blocks(job.ranks)) - 1).bit_length()
+
 
 _MILLIONTH = 1e-6
 """Rounding error, in GPUs, that a sum of decimal shares may have."""

@@ -1,4 +1,4 @@
-"""The launch methods SSH and RSH: the program in a shell on another host, with the environment of that shell."""
+"""The launch methods of single processes: FORK on the host of the agent; SSH and RSH in a shell on another host."""
 
 from __future__ import annotations
 
@@ -9,6 +9,33 @@ from typing import Any, ClassVar
 
 from rp_agent.launch_method.base import Command, Job, LaunchMethod, Program, Setting, one_process
 from rp_agent.launch_method.system import LaunchSystem
+
+
+class Fork(LaunchMethod):
+    """FORK."""
+
+    NAME: ClassVar[str] = 'FORK'
+    PROGRAMS: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, program: Program, setting: Setting, options: Mapping[str, Any] | None = None,
+                 here: frozenset[str] = frozenset()) -> None:
+        super().__init__(program, setting, options)
+        self._here = here
+
+    @classmethod
+    def detect(cls, system: LaunchSystem, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
+        return cls(Program(system.which(*cls.PROGRAMS) if cls.PROGRAMS else ''), setting, options, system.names)
+
+    def refuses(self, job: Job) -> str:
+        reason = one_process(job)
+        node = job.ranks[0].node
+        if not reason and node not in self._here:
+            reason = f'it starts processes on the host of the agent, not on {node}'
+        return reason
+
+    def command(self, job: Job, executable: Sequence[str]) -> Command:
+        return Command(tuple(executable))
+
 
 # no questions, and timeouts for hosts that are down
 _SSH = ('-o', 'BatchMode=yes', '-o', 'StrictHostKeyChecking=no', '-o', 'ConnectTimeout=20',
