@@ -15,10 +15,10 @@ import pytest
 from children import nothing_stays
 
 from rp_agent.executor import shell as shell_loop
+from rp_agent.executor.base import BaseExecutor
 from rp_agent.executor.launching.environment import PilotContext
 from rp_agent.executor.launching.launchers import Launchers
 from rp_agent.executor.popen.component import Executor
-from rp_agent.executor.registry import AnyExecutor
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.loop.event_loop import Loop
@@ -30,7 +30,7 @@ from rp_profiling.write.tracer import Tracer
 SHELLS = [path for path in ('/bin/dash', '/bin/bash') if os.access(path, os.X_OK)]
 """Programs that may be /bin/sh."""
 
-Make = Callable[..., AnyExecutor]
+Make = Callable[..., BaseExecutor]
 NO_TRACE = Detail(OFF)
 BASE_ENV = {'PATH': '/usr/bin:/bin', 'HOME': '/nowhere', 'LANG': 'C', 'RP_TASK_ID': 'outer', 'PWD': '/outer'}
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from rp_agent.executor.backends.dragon.executor import RunnerLink
+from rp_agent.executor.backends.instance_supervisor import InstanceSupervisor
 from rp_api.loop.event_loop import Loop
 
 TIMEOUT = 60.0
@@ -65,9 +66,13 @@ def test_an_end_is_told_though_nothing_else_happens() -> None:
         if 'ended' in message:
             loop.stop()
 
+    class Supervisor:
+        def take_line(self, number: int, line: str) -> None:
+            link.send(number, {'run': 'task', 'argv': ['x'], 'environment': {}, 'directory': '/', 'output': ['o', 'e'],
+                               'hosts': ['']})
+
     link.listen(0, news)
-    link.take_line = lambda number, line: link.send(number, {
-        'run': 'task', 'argv': ['x'], 'environment': {}, 'directory': '/', 'output': ['o', 'e'], 'hosts': ['']})
+    link.supervisor = cast('InstanceSupervisor', Supervisor())
     runner = subprocess.Popen([sys.executable, '-c', PROGRAM, link.invitation(0)])
     try:
         late = loop.call_later(TIMEOUT, pytest.fail, 'its end was not told')

@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -126,7 +127,7 @@ def test_working_directory_standard_input_and_descriptors(harness: Harness) -> N
 @pytest.mark.parametrize('script', [{}, {'pre_exec': ['true']}])
 def test_binding_and_memory_limit(harness: Harness, monkeypatch: pytest.MonkeyPatch, script: dict[str, Any]) -> None:
     cpu = max(os.sched_getaffinity(0))
-    monkeypatch.setattr(harness.executor._environment, 'binding', lambda cores: cpu_mask([cpu]))
+    monkeypatch.setattr(harness.executor._environment, 'bindings', defaultdict(lambda: cpu_mask([cpu])))
     task = harness.run_one(**sh('grep Cpus_allowed_list /proc/self/status; grep "Max data" /proc/self/limits'),
                            mem_per_rank=100, **script)
     words = text(task, 'task.000000.out').split()

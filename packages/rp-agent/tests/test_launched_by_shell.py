@@ -23,7 +23,7 @@ def harness(tmp_path: Path) -> Iterator[Harness]:
     with launchers(tmp_path) as make:
 
         def executor(uid: str, tracer: Tracer, loop: Loop, context: PilotContext, *_: Any) -> ShellExecutor:
-            return ShellExecutor(uid, tracer, loop, context._replace(launchers=make(loop)), 1.0)
+            return ShellExecutor(uid, tracer, loop, context._replace(launchers=make(loop)), grace=1.0)
 
         made = Harness(tmp_path, executor)
         yield made

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from rp_agent.bootstrap import environment, stage_1, stage_2
-from rp_agent.bootstrap.child import FAILED, BootstrapProcess
-from rp_agent.bootstrap.failure import BootstrapError, report
+from rp_agent.bootstrap.child import FAILED, BootstrapError, BootstrapProcess, report
 from rp_agent.bootstrap.stage_1 import through_tunnel
 from rp_api.system.signals import WARNINGS
 

@@ -1,17 +1,47 @@
-"""The agent as a child process of stage 1: captures its output, forwards signals, ends it together with stage 1."""
+"""The agent as a child process of stage 1: captures its output, forwards signals, ends it together with stage 1.
+
+Errors of the bootstrap go to a file in the sandbox, which the client's launcher reads after the job has ended.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import selectors
 import signal
 import subprocess
+import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 
-from rp_agent.bootstrap.failure import TAIL, BootstrapError
 from rp_agent.lineage import die_with_parent
-from rp_api.system import signals
+from rp_api.system import private, signals
+
+FILE = 'bootstrap_0.failed'
+
+TAIL = 2048
+"""Bytes of output in the report."""
+
+
+class BootstrapError(Exception):
+    """The bootstrap cannot continue. Holds an exit code, a sentence, and a log file (or '') with its last lines."""
+
+    def __init__(self, code: int, sentence: str, file: str = '', tail: str = '') -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.file = file
+        self.tail = tail
+
+
+def report(stage: int, error: BootstrapError) -> None:
+    """Write the error to standard error and to the report file; ignore a full disk."""
+    print(f'stage {stage}: {error}', file=sys.stderr)
+    content = json.dumps({'stage': stage, 'exit_code': error.code, 'sentence': str(error), 'file': error.file,
+                          'tail': error.tail})
+    with suppress(OSError):
+        private.write_file(FILE, f'{content}\n'.encode())
+
 
 FAILED = 30
 """Exit code of the bootstrap after an agent has failed."""
@@ -58,7 +88,7 @@ class BootstrapProcess:
     def __enter__(self) -> BootstrapProcess:
         signal.set_wakeup_fd(self._woken)
         for number in (*_ENDING, *signals.WARNINGS):
-            signal.signal(number, self._note)
+            signal.signal(number, lambda number, _: self._signalled.append(number))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
@@ -74,8 +104,13 @@ class BootstrapProcess:
         """Start the agent with its output in the files `<name>.out` and `<name>.err`."""
         self._name = name
         parent = os.getpid()
+
+        def begin() -> None:   # in the process of the agent, which executes a shell first
+            die_with_parent(parent)
+            signals.ignore_warnings()
+
         self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                         stderr=subprocess.PIPE, preexec_fn=lambda: _begin(parent))
+                                         stderr=subprocess.PIPE, preexec_fn=begin)
         assert self._process.stdout is not None
         assert self._process.stderr is not None
         self._outputs = {self._process.stdout.fileno(): Output(f'{name}.out'),
@@ -102,7 +137,10 @@ class BootstrapProcess:
     def _ready(self, fd: int, pidfd: int, selector: selectors.BaseSelector) -> None:
         if fd == self._wake:
             os.read(fd, 64)
-            self._pass_on()
+            while self._signalled:
+                number = self._signalled.pop()
+                assert self._process is not None
+                self._process.send_signal(signal.SIGTERM if number in _ENDING else number)
         elif fd == pidfd or not self._copy(fd):
             selector.unregister(fd)
 
@@ -127,28 +165,13 @@ class BootstrapProcess:
             if stream is not None:
                 stream.close()
 
-    def _note(self, number: int, _: object) -> None:
-        self._signalled.append(number)
-
-    def _pass_on(self) -> None:
-        """Forward pending signals."""
-        while self._signalled:
-            number = self._signalled.pop()
-            assert self._process is not None
-            self._process.send_signal(signal.SIGTERM if number in _ENDING else number)
-
     def _fail(self, code: int) -> None:
         stdout, stderr = self._outputs.values()
         output = stderr if stderr.tail else stdout
         words = output.tail.decode(errors='replace').strip()
-        raise BootstrapError(FAILED, f'{self._name} {_how(code)}{_last(words)}',
+        last = f': {words.splitlines()[-1].removeprefix("rp-agent: ")}' if words else ''
+        raise BootstrapError(FAILED, f'{self._name} {_how(code)}{last}',
                              os.path.abspath(output.path) if words else os.path.abspath(f'{self._name}.log'), words)
-
-
-def _begin(parent: int) -> None:
-    """Prepare the process of the agent, which executes a shell first."""
-    die_with_parent(parent)
-    signals.ignore_warnings()
 
 
 def _how(code: int) -> str:
@@ -156,8 +179,3 @@ def _how(code: int) -> str:
         return f'ended with exit code {code}'
     names = {number.value: f' ({number.name})' for number in signal.Signals}   # real-time signals have none
     return f'was killed by signal {-code}{names.get(-code, "")}'
-
-
-def _last(words: str) -> str:
-    """Return the last line of the output as a part of a sentence."""
-    return f': {words.splitlines()[-1].removeprefix("rp-agent: ")}' if words else ''

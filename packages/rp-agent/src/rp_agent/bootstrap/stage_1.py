@@ -19,8 +19,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from rp_agent.bootstrap import environment, stage_2
-from rp_agent.bootstrap.child import BootstrapProcess
-from rp_agent.bootstrap.failure import BootstrapError, report
+from rp_agent.bootstrap.child import BootstrapError, BootstrapProcess, report
 from rp_agent.lineage import die_with_parent
 from rp_api.system import private, signals
 from rp_api.system.host import with_home

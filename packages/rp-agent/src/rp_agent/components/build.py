@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rp_agent import sandbox
 from rp_agent.components.names import EXECUTING, STAGING_INPUT, STAGING_OUTPUT
 from rp_agent.executor import registry
+from rp_agent.executor.base import BaseExecutor
 from rp_agent.executor.launching.environment import NodePorts, PilotContext
 from rp_agent.executor.launching.launchers import Launchers
 from rp_agent.task import AgentTask
@@ -23,7 +24,7 @@ if TYPE_CHECKING:   # most sub-agents on nodes have no stagers
     from rp_agent.stager.output import StagerOutput
     from rp_api.staging.location import Sandboxes
 
-    Worker = StagerInput | registry.AnyExecutor | StagerOutput
+    Worker = StagerInput | BaseExecutor | StagerOutput
     """A component of which there may be several instances, in any process."""
 
 
@@ -75,7 +76,7 @@ class Builder:
 
         return StagerOutput(uid, tracer, self._sandboxes, self._offload)
 
-    def _executor(self, uid: str, tracer: Tracer) -> registry.AnyExecutor:
+    def _executor(self, uid: str, tracer: Tracer) -> BaseExecutor:
         """Return the executor that the platform names, with its options from the agent's configuration."""
         make = registry.spawner(self._config['platform']['agent_spawner'])
         context = pilot_context(self._config)._replace(launchers=self._launchers, ports=self._ports)

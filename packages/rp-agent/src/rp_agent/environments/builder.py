@@ -16,12 +16,11 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from fnmatch import fnmatchcase
 from io import FileIO
 from shlex import quote
-from types import TracebackType
 from typing import NamedTuple
 
 from rp_agent.bootstrap.environment import is_of_a_process, parse
@@ -92,7 +91,10 @@ def build(request: BuildRequest) -> Built:
         path = _place(request, files, found)
         before, after = _in_place(request, path, found)
         if path != files.directory:
-            _link(path, files.directory)
+            with suppress(FileNotFoundError, IsADirectoryError):   # a directory has what was built before
+                os.unlink(files.directory)
+            with suppress(FileExistsError):
+                os.symlink(path, files.directory)
     else:
         before, after = _run(request, path, None, ())
     before, after = shared(before, request.reserved), shared(after, request.reserved)
@@ -128,7 +130,7 @@ def _in_place(request: BuildRequest, path: str, found: str) -> tuple[dict[str, s
     os.makedirs(os.path.dirname(path), exist_ok=True)
     if os.path.exists(lock) and (owner := os.lstat(lock).st_uid) != os.geteuid():
         return _of_another_user(request, path, found, owner)
-    with BuildLock(path, alone=not request.spec['keep'] and not request.spec['path']) as held:
+    with _build_lock(path, alone=not request.spec['keep'] and not request.spec['path']) as held:
         known = _identity(path)
         if known:
             _check_identity(path, known, found)
@@ -136,7 +138,9 @@ def _in_place(request: BuildRequest, path: str, found: str) -> tuple[dict[str, s
         processes.sweep({_BUILDS: path}, signal.SIGKILL)
         with suppress(FileNotFoundError):
             remove(path)
-        variables = _run(request, path, _requirements(request.spec), (held.fd,))
+        listed = {entry: dependencies(entry) for entry in request.spec['setup']
+                  if is_pyproject(entry) and request.spec['type'] != UV}
+        variables = _run(request, path, commands.requirements_words(request.spec, listed), (held,))
         private.write_file(os.path.join(path, _COMPLETE), found.encode(), 0o644)
         return variables
 
@@ -166,11 +170,6 @@ def _check_identity(path: str, known: str, found: str) -> None:
                          f'files that it names: choose another path, or remove {path} when no task uses it')
 
 
-def _requirements(spec: EnvSpec) -> list[str]:
-    listed = {entry: dependencies(entry) for entry in spec['setup'] if is_pyproject(entry) and spec['type'] != UV}
-    return commands.requirements_words(spec, listed)
-
-
 def _run(request: BuildRequest, path: str, requirements: list[str] | None,
          inherited: tuple[int, ...]) -> tuple[dict[str, str], dict[str, str]]:
     """Run the script of an environment, and return the variables before and after its activation."""
@@ -180,8 +179,11 @@ def _run(request: BuildRequest, path: str, requirements: list[str] | None,
         text.write(os.fsencode(commands.script(request.spec, path, requirements,
                                                *map(_path_of, (before, after, reason)))))
         shell = find_shell(request.shell, request.base.get('PATH', os.defpath))
+        own = {name: value for name, value in os.environ.items() if name.startswith('RP_')}
+        if inherited:
+            own[_BUILDS] = path
         code = subprocess.run([shell, _path_of(text)], stdin=subprocess.DEVNULL, check=False,
-                              env={**_environment(request.base), **({_BUILDS: path} if inherited else {})},
+                              env={**request.base, 'PWD': os.getcwd(), **own},
                               pass_fds=(*(file.fileno() for file in (before, after, reason, text)), *inherited),
                               ).returncode
         if code:
@@ -200,12 +202,6 @@ def _end_tools() -> None:
             return
 
 
-def _environment(base: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of the tools: that of tasks, and the variables that mark processes of this builder."""
-    return {**base, **{name: value for name, value in os.environ.items() if name.startswith('RP_')},
-            'PWD': os.getcwd()}
-
-
 def _path_of(file: FileIO) -> str:
     return f'/proc/self/fd/{file.fileno()}'
 
@@ -213,13 +209,6 @@ def _path_of(file: FileIO) -> str:
 def _content(file: FileIO) -> bytes:
     file.seek(0)
     return file.read()
-
-
-def _link(path: str, link: str) -> None:
-    with suppress(FileNotFoundError, IsADirectoryError):   # a directory has what was built before
-        os.unlink(link)
-    with suppress(FileExistsError):
-        os.symlink(path, link)
 
 
 def shared(variables: Mapping[str, str], reserved: Sequence[str]) -> dict[str, str]:
@@ -254,40 +243,32 @@ def lock_path(directory: str) -> str:
     return f'{directory}.lock'
 
 
-class BuildLock:
-    """The lock of a directory, a context manager that waits for the lock; OwnershipError if it is another user's.
+@contextmanager
+def _build_lock(directory: str, *, alone: bool) -> Iterator[int]:
+    """Wait for the lock of a directory, and hold it; yield its descriptor. OwnershipError if it is another user's.
 
     Some file systems have no locks. Then only one agent may use the directory, and it is not locked (`alone`).
     """
-
-    def __init__(self, directory: str, *, alone: bool) -> None:
-        self._path = lock_path(directory)
-        self._alone = alone
-        self.fd = -1
-
-    def __enter__(self) -> BuildLock:
-        self.fd = private.open_file(self._path, os.O_RDWR | os.O_CREAT, readable=True)
+    path = lock_path(directory)
+    held = private.open_file(path, os.O_RDWR | os.O_CREAT, readable=True)
+    try:
         try:
-            os.fchmod(self.fd, 0o600)   # other users could hold a lock that they can open
-            fcntl.flock(self.fd, fcntl.LOCK_EX)
+            os.fchmod(held, 0o600)   # other users could hold a lock that they can open
+            fcntl.flock(held, fcntl.LOCK_EX)
         except OSError as error:
             if error.errno not in _UNSUPPORTED:
                 raise
-            if not self._alone:
-                raise BuildError(f'the file system of {self._path} has no file locks ({error.strerror}), which '
-                                 'environments that pilots share need: choose another directory') from error
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 traceback: TracebackType | None) -> None:
-        try:
-            if error is None:   # what the build has left in the background may go on
-                fcntl.flock(self.fd, fcntl.LOCK_UN)
-        except OSError as failure:
-            if failure.errno not in _UNSUPPORTED:
+            if not alone:
+                raise BuildError(f'the file system of {path} has no file locks ({error.strerror}), which environments '
+                                 'that pilots share need: choose another directory') from error
+        yield held
+        try:   # what the build has left in the background may go on
+            fcntl.flock(held, fcntl.LOCK_UN)
+        except OSError as error:
+            if error.errno not in _UNSUPPORTED:
                 raise
-        finally:
-            os.close(self.fd)
+    finally:
+        os.close(held)
 
 
 if __name__ == '__main__':

@@ -45,20 +45,14 @@ class MemoryFailures:
         if record is None or record['kind'] not in (EXIT, SIGNAL):
             return
         self._look()   # at each failure: a kill in a task that ends otherwise must not explain a later one
-        if record.get('signal') == signal.SIGKILL and self._take():
+        if record.get('signal') == signal.SIGKILL and self._unexplained:
+            self._unexplained -= 1   # each kill explains one task
             reason = 'the out-of-memory killer has killed it'
         elif task.description['mem_per_rank'] and _complains(task):
             reason = f'it has reached its limit, mem_per_rank is {task.description["mem_per_rank"]} MB'
         else:
             return
         task.error = {**record, 'kind': MEMORY, 'sentence': f'{record.get("sentence") or task.exception}: {reason}'}
-
-    def _take(self) -> bool:
-        """Return whether there was a kill that explains no task yet; each explains one."""
-        if not self._unexplained:
-            return False
-        self._unexplained -= 1
-        return True
 
     def _look(self) -> None:
         """Note new kills, and forget old ones."""

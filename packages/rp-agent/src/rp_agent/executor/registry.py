@@ -1,17 +1,17 @@
 """Registry of executors: find the `agent_spawner` of a platform.
 
 Entry points of the group `radical_pilot.executors` add executors. Each is a function (`Spawner`) that returns an
-executor (`AnyExecutor`), usually a subclass of `rp_agent.executor.base.BaseExecutor`.
+executor, an `rp_agent.executor.base.BaseExecutor`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Mapping
+from typing import Any, cast
 
+from rp_agent.executor.base import BaseExecutor
 from rp_agent.executor.launching.environment import PilotContext
 from rp_agent.instance_nodes import DVM_METHODS
-from rp_agent.task import AgentTask
 from rp_api.extensions import find
 from rp_api.loop.event_loop import Loop
 from rp_profiling.write.tracer import Tracer
@@ -31,47 +31,7 @@ _OURS = {
 """The executors of this project."""
 
 
-class AnyExecutor(Protocol):
-    """The interface of executors that the pipeline uses; `BaseExecutor` describes the methods."""
-
-    uid: str
-    """Identifier of the component."""
-    tracer: Tracer
-    """Records events."""
-    output: Callable[[list[Any]], None]
-    """Receives batches of tasks that have ended; the pipeline sets it."""
-    advanced: Callable[..., None]
-    """Called when tasks change their state; the pipeline sets it."""
-
-    def __contains__(self, uid: object) -> bool:
-        """Return whether the task with this uid is here and has not ended."""
-
-    def put(self, tasks: list[AgentTask]) -> None:
-        """Run tasks that have slots, in state AGENT_EXECUTING_PENDING."""
-
-    def expect(self, expected: Callable[[int], Sequence[AgentTask]]) -> None:
-        """Accept a forecast: `expected(count)` returns at most `count` tasks that are likely to be put next."""
-
-    def cancel(self, uids: Iterable[str]) -> None:
-        """End tasks as CANCELED; ignore unknown uids."""
-
-    def stop(self, on_empty: Callable[[], Any], reason: str) -> None:
-        """End all tasks as CANCELED for this reason; call `on_empty` when the last one has been handed on."""
-
-    def sweep(self, uids: Iterable[str]) -> None:
-        """Kill processes that ended tasks have left on this node."""
-
-    def forward_signal(self, number: int) -> None:
-        """Pass a signal on to the running tasks that want it."""
-
-    def check(self) -> None:
-        """Verify all invariants; raise AssertionError."""
-
-    def close(self) -> None:
-        """Release all resources; called when the executor has no tasks."""
-
-
-Spawner = Callable[[str, Tracer, Loop, PilotContext, Mapping[str, Any]], AnyExecutor]
+Spawner = Callable[[str, Tracer, Loop, PilotContext, Mapping[str, Any]], BaseExecutor]
 """Creates an executor from its uid, the tracer, the event loop, the context of the pilot, and options by name.
 
 An executor ignores options that it does not know.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from rp_agent.launch_method import nodes
-from rp_agent.launch_method.base import Job, Program, Rank
+from rp_agent.launch_method.base import Job, Program
 from rp_agent.launch_method.mpi_library import MPICH, OPEN_MPI
 from rp_agent.launch_method.system import LaunchSystem
 from rp_api.errors import PlatformError
@@ -87,9 +87,10 @@ def pals(job: Job, _: Program) -> Placement:
     first = 0
     for number, part in enumerate(nodes.parts(nodes.blocks(job.ranks))):
         ranks = sum([run.ranks for run in part])
-        placement.options.append(['-np', str(ranks), '--envall', '--ppn', str(part[0].ranks), '--cpu-bind',
-                                  _core_list(job.ranks[first:first + ranks], part)])
-        placement.options[-1] += _hosts_of_part(job, part, number, placement.files)
+        each = nodes.cores_of_each(job.ranks[first:first + ranks], part)   # empty if they differ or are unknown
+        bound = 'list:' + ':'.join([nodes.ranges(cores) for cores in each]) if each else 'none'   # list:0-1:2-3
+        placement.options.append(['-np', str(ranks), '--envall', '--ppn', str(part[0].ranks), '--cpu-bind', bound,
+                                  *_hosts_of_part(job, part, number, placement.files)])
         first += ranks
     return placement
 
@@ -111,12 +112,6 @@ def _counted(job: Job, runs: Sequence[nodes.NodeBlock]) -> tuple[str, dict[str, 
     """Return the path of a file that lists hosts with their numbers of ranks, and the file."""
     name = f'{job.uid}.hosts'
     return f'{job.sandbox}/{name}', {name: ''.join([f'{run.node}:{run.ranks}\n' for run in runs])}
-
-
-def _core_list(ranks: Sequence[Rank], part: Sequence[nodes.NodeBlock]) -> str:
-    """Return the cores of the ranks of each node, such as `list:0-1:2-3`; `none` if they differ or are unknown."""
-    each = nodes.cores_of_each(ranks, part)
-    return 'list:' + ':'.join([nodes.ranges(cores) for cores in each]) if each else 'none'
 
 
 _OMPI = ('OMPI_COMM_WORLD_RANK', 'PMIX_RANK')

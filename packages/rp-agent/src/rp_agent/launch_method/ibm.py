@@ -53,17 +53,14 @@ class Runjob(LaunchMethod):
         return ''
 
     def command(self, job: Job, executable: Sequence[str]) -> Command:
-        argv = [self.program.path, '--np', str(len(job.ranks)), '--ranks-per-node', str(_ranks_per_node(job)),
+        # the largest number of ranks on a node, rounded up to a power of two, as runjob requires
+        most = 1 << (max(run.ranks for run in blocks(job.ranks)) - 1).bit_length()
+        argv = [self.program.path, '--np', str(len(job.ranks)), '--ranks-per-node', str(most),
                 '--block', self.setting.facts['loadl_bg_block'], '--corner', str(job.details['corner_node']),
                 '--shape', 'x'.join(map(str, job.details['shape'])), *self._arguments]
         for name in job.variables:
             argv += ['--exp-env', name]
         return Command((*argv, ':', *executable))
-
-
-def _ranks_per_node(job: Job) -> int:
-    """Return the largest number of ranks on a node, rounded up to a power of two, as runjob requires."""
-    return 1 << (max(run.ranks for run in blocks(job.ranks)) - 1).bit_length()
 
 
 _MILLIONTH = 1e-6
@@ -94,7 +91,8 @@ class Jsrun(LaunchMethod):
         cores = math.ceil(sets.ranks * job.cores_per_rank / self.setting.threads_per_core)
         argv = [self.program.path, f'-n{sets.number}', f'-a{sets.ranks}', f'-c{cores}', f'-g{sets.gpus}']
         if sets.gpus:
-            argv.append(f'-r{self._sets_per_node(job, sets)}')
+            most = max(Counter(rank.index for rank in job.ranks).values())   # ranks on a node
+            argv.append(f'-r{max(1, most // sets.ranks)}')
         if sets.ranks == 1:
             argv += ['-b', 'rs']
         elif job.cores_per_rank > 1 or job.threading == 'OpenMP':
@@ -102,11 +100,6 @@ class Jsrun(LaunchMethod):
         if job.mem_per_rank:
             argv += ['-m', str(sets.ranks * job.mem_per_rank)]
         return Command((*argv, *_smpi(job), *self._arguments, *executable))
-
-    def _sets_per_node(self, job: Job, sets: Sets) -> int:
-        """Return the number of resource sets on the node that has most ranks of the job."""
-        counts = Counter(rank.index for rank in job.ranks)
-        return max(1, max(counts.values()) // sets.ranks)
 
 
 class JsrunErf(Jsrun):

@@ -57,7 +57,8 @@ class Srun(LaunchMethod):
         self._pmi, self._pmis = pmi, () if chosen else tuple(pmis)
         self.asks_library = bool(self._pmis)
         self._verbose = {'SLURM_DEBUG': '1', 'SLURM_CPU_BIND': 'verbose'} if verbose else {}
-        self._fixed = ('--export=ALL', *self._sharing(binds), *self._threads())
+        threads = ('--threads-per-core', str(setting.threads_per_core)) if setting.threads_per_core > 1 else ()
+        self._fixed = ('--export=ALL', *self._sharing(binds), *threads)
 
     @classmethod
     def detect(cls, system: LaunchSystem, setting: Setting, options: Mapping[str, Any] | None = None) -> LaunchMethod:
@@ -112,10 +113,6 @@ class Srun(LaunchMethod):
         if self._pmi.partition('_v')[0] in _PMI[kind]:
             return ''
         return next((pmi for pmi in _PMI[kind] if pmi in self._pmis), None)
-
-    def _threads(self) -> tuple[str, ...]:
-        threads = self.setting.threads_per_core
-        return ('--threads-per-core', str(threads)) if threads > 1 else ()
 
     def _gpus(self, job: Job, runs: Sequence[NodeBlock], most: int) -> tuple[str, ...]:
         """Return the options for GPUs; without `exclusive`, all GPUs of each node, of which ranks choose their own."""

@@ -24,8 +24,8 @@ from rp_agent.components.isolation import Isolation
 from rp_agent.components.killed import HeldBack
 from rp_agent.components.names import EXECUTING, STAGING_INPUT
 from rp_agent.components.pool import all_of
+from rp_agent.executor.base import BaseExecutor
 from rp_agent.executor.launching.environment import NodePorts
-from rp_agent.executor.registry import AnyExecutor
 from rp_agent.lineage import become_subreaper, die_with_parent
 from rp_agent.node_copies import place
 from rp_agent.nodes import guard
@@ -76,14 +76,14 @@ class Host(NodePorts):
         builder = Builder(config, loop, self._helpers.run, self)
         self._components: dict[str, Worker] = {}
         self._stagers: dict[str, StagerInput] = {}
-        self._executors: dict[str, AnyExecutor] = {}
+        self._executors: dict[str, BaseExecutor] = {}
         self._isolation: dict[str, Isolation] = {}
         for component, uid in own['instances']:
             self._components[uid] = made = builder.make(component, uid, ComponentPorts(
                 partial(self._done_with, uid), partial(self._leave, uid, 'failed'), partial(self._advanced, uid)))
             self._isolation[uid] = Isolation(partial(self._lacks, uid), partial(self._give_up, uid))
             if component == EXECUTING:
-                self._executors[uid] = cast(AnyExecutor, made)
+                self._executors[uid] = cast(BaseExecutor, made)
             elif component == STAGING_INPUT:
                 self._stagers[uid] = cast('StagerInput', made)
         interval, timeout = own['heartbeat']

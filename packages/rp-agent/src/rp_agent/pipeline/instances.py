@@ -14,9 +14,9 @@ from rp_agent.components.names import ANYWHERE, EXECUTING, INLINE, STAGING_INPUT
 from rp_agent.components.pool import InstancePool, Member, NodePool
 from rp_agent.components.stage import Flow, Owner, Tasks
 from rp_agent.executor import registry
+from rp_agent.executor.base import BaseExecutor
 from rp_agent.executor.launching.environment import NodePorts
 from rp_agent.executor.launching.launchers import is_mpi
-from rp_agent.executor.registry import AnyExecutor
 from rp_agent.nodes.remote import Remote
 from rp_agent.nodes.sub_agents import SubAgents
 from rp_agent.pipeline import task_copies
@@ -51,15 +51,15 @@ class Instances(NodePorts):
         self._ports = {**ports, EXECUTING: ports[EXECUTING]._replace(sweep_elsewhere=self.sweep_elsewhere,
                                                                      signalled=self._signalled)}
         self._told_to_end: set[str] = set()   # executors in sub-agents that got SIGTERM
-        self.local: list[Component | AnyExecutor] = []
+        self.local: list[Component] = []
         """The instances in this process."""
         self.sub_agents: SubAgents | None = None
         remotes = self._start(plan, loop, allocation)
         self.pools = {component: self._pool(plan.of(component), remotes)
                       for component in (STAGING_INPUT, EXECUTING, STAGING_OUTPUT)}
         self.inputs = cast('InstancePool[StagerInput | Remote]', self.pools[STAGING_INPUT])
-        self.executors = cast('InstancePool[AnyExecutor | Remote]', self.pools[EXECUTING])
-        self.only_executor = cast('AnyExecutor | None', _only(self.executors))
+        self.executors = cast('InstancePool[BaseExecutor | Remote]', self.pools[EXECUTING])
+        self.only_executor = cast('BaseExecutor | None', _only(self.executors))
         """The executor if there is only one, in this process."""
 
     def entrance(self, component: str) -> Callable[[Tasks], None]:

@@ -19,7 +19,6 @@ from rp_agent.components.killed import HeldBack, is_killed
 from rp_agent.components.names import EXECUTING, SCHEDULING, STAGING_INPUT, STAGING_OUTPUT
 from rp_agent.components.pool import all_of
 from rp_agent.components.stage import Flow, Owner, Stage, Tasks
-from rp_agent.executor.registry import AnyExecutor
 from rp_agent.lifetime import in_batch
 from rp_agent.nodes.sub_agents import SubAgents
 from rp_agent.pipeline import retry
@@ -179,7 +178,7 @@ class Pipeline(Flow):
         if self.sub_agents:
             self.sub_agents.close()
 
-    def _parts(self) -> list[Component | AnyExecutor | Stage]:
+    def _parts(self) -> list[Component | Stage]:
         """Return all components in this process, and the optional stages."""
         return [self._scheduler, *self._instances.local, *self.stages.present]
 

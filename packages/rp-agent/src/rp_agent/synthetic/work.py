@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import os
 import time
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from rp_agent.synthetic.compute import compute, compute_until
@@ -77,10 +76,7 @@ def do(amount: Amount) -> dict[str, Any]:
     Raises `ImportError` if mpi4py is missing for MPI, `NoGpu`, and `OSError` of file operations.
     """
     ranks = MpiRanks() if amount.mpi else Ranks()
-    gpus: list[Gpu] = []
-    if amount.gpus:
-
-        gpus = open_gpus(amount.gpus)
+    gpus = open_gpus(amount.gpus) if amount.gpus else []
     held = _used(amount.memory)
     read = _read(amount)
     ranks.together()
@@ -99,8 +95,10 @@ def _compute(amount: Amount, gpus: list[Gpu], begin: float) -> tuple[float, int]
     if amount.sleep:
         time.sleep(amount.seconds)
         return 0.0, 0
-    work: Callable[[], float] = (lambda: compute(amount.flops / amount.threads)) if amount.flops else \
-        (lambda: compute_until(end))
+
+    def work() -> float:
+        return compute(amount.flops / amount.threads) if amount.flops else compute_until(end)
+
     if amount.threads == 1 and not gpus:
         return work(), 0
     from concurrent.futures import ThreadPoolExecutor

@@ -22,7 +22,7 @@ from rp_agent.executor.backends.fleet import Demand
 from rp_agent.executor.backends.instance_supervisor import InstanceSupervisor
 from rp_agent.executor.backends.launcher import InstanceNode
 from rp_agent.executor.backends.process import Processes
-from rp_agent.executor.backends.runner import BackendJob, JobKind, Runner
+from rp_agent.executor.backends.runner import JobKind, Runner
 from rp_agent.executor.base import BaseExecutor, Ending, TimedRun, TimeLimits
 from rp_agent.executor.launching import rank_program, rank_script, script
 from rp_agent.executor.launching.containers import contained
@@ -83,7 +83,7 @@ class JobExecutor(BaseExecutor):
         self._processes = Processes(loop, context.own_sandbox, variables)
         self.supervisor = InstanceSupervisor(loop, tracer, context.pilot_id, kind.launcher, parts, nodes,
                                              context.own_sandbox, variables, self)
-        kind.begin(self.supervisor.take_line)
+        kind.begin(self.supervisor)
 
     @cached_property
     def _host(self) -> str:
@@ -181,8 +181,7 @@ class JobExecutor(BaseExecutor):
         path = f'{sandbox}/{uid}.exec.sh'
         write_script(path, text.encode(errors='surrogateescape'))
         argv = rank_program.of_script(self._rank_program, path)
-        job = BackendJob(task, argv, {**self._environment.base, **own}, stdio(task))
-        return {'run': uid, **self._kind.request(job)}
+        return {'run': uid, **self._kind.request(task, argv, {**self._environment.base, **own}, stdio(task))}
 
     # decisions of the supervisor
 
@@ -253,17 +252,21 @@ class JobExecutor(BaseExecutor):
     def _take_news(self, index: int, message: Mapping[str, Any]) -> None:
         if 'ready' in message:
             self._unready[index] = 0
-            self._launch_again(index)
+            # the jobs of a lost runner have ended: launch its tasks again, which counts one fault of the instance
+            lost = [run for run in self._runs.values() if run.index == index and run.lost]
+            for each in lost:
+                self._not_launched(each, each.lost, blame=each is lost[0])
             return
         if 'unreachable' in message:
             self._unreachable(index, str(message['unreachable']))
             return
-        uid = next((message[key] for key in ('started', 'ended', 'refused', 'failed') if key in message), None)
-        run = self._runs.get(uid) if uid is not None else None
+        uid = next((message[key] for key in ('started', 'ended', 'refused', 'failed') if key in message), '')
+        run = self._runs.get(uid)
         if run is None or run.index != index:
             return
         if 'started' in message:
-            self._started(run)
+            run.started = True
+            self._limits.runs(run)
         elif 'ended' in message:
             self._ended(run, os.waitstatus_to_exitcode(message['status']), message.get('why', ''))
         elif 'refused' in message and run.ending is None:
@@ -277,25 +280,15 @@ class JobExecutor(BaseExecutor):
             self.supervisor.done(run.task.uid)
             self.refuse(run.task.uid, reason)
 
-    def _started(self, run: _Run) -> None:
-        run.started = True
-        self._limits.runs(run)
-
     def _ended(self, run: _Run, code: int, why: str) -> None:
         uid = run.task.uid
-        started, codes = rank_script.read_notes(run.task.sandbox, uid)
+        started, noted = rank_script.read_notes(run.task.sandbox, uid)
         if why and not started:
             self._launch_failed(run, why)
             return
         self.supervisor.done(uid)
-        self._let_go(run, self._codes(run, code, codes))
-
-    @staticmethod
-    def _codes(run: _Run, code: int, told: Mapping[int, int]) -> Mapping[int, int]:
-        """Return the exit codes by rank of a job that has ended with `code`, from the notes of failed ranks."""
-        if told:
-            return {**dict.fromkeys(run.ranks, 0), **not_killed(told)}
-        return dict.fromkeys(run.ranks, 0) if code == 0 else {0: code}
+        all_well = dict.fromkeys(run.ranks, 0)
+        self._let_go(run, {**all_well, **not_killed(noted)} if noted else all_well if code == 0 else {0: code})
 
     def _launch_failed(self, run: _Run, reason: str) -> None:
         """Retry a task that did not run to its end for a reason outside of the task."""
@@ -329,12 +322,6 @@ class JobExecutor(BaseExecutor):
         self._drop_runner(index)
         self._unready[index] = 0
         self.supervisor.unreachable(index, f'instance {index} cannot be reached: {reason}')
-
-    def _launch_again(self, index: int) -> None:
-        """Launch the tasks of a lost runner again, whose replacement has ended their jobs."""
-        lost = [run for run in self._runs.values() if run.index == index and run.lost]
-        for run in lost:   # counts one fault of the instance
-            self._not_launched(run, run.lost, blame=run is lost[0])
 
     # ends of tasks
 

@@ -198,18 +198,14 @@ class PipeWriter:
                     written = os.write(self._descriptor, rest)
                 del self._unsent[:written]
         except BlockingIOError:
-            self._wait_for_room()
+            if self._room is None:   # an epoll descriptor, because the loop watches descriptors only for reading
+                self._room = select.epoll()
+                self._room.register(self._descriptor, select.EPOLLOUT)
+                self._loop.add_fd(self._room.fileno(), self._write)
             return
         except BrokenPipeError:   # the owner of the reader reports its end
             self._unsent.clear()
         self._stop_waiting_for_room()
-
-    def _wait_for_room(self) -> None:
-        """Watch for room by an epoll descriptor, because the loop watches descriptors only for reading."""
-        if self._room is None:
-            self._room = select.epoll()
-            self._room.register(self._descriptor, select.EPOLLOUT)
-            self._loop.add_fd(self._room.fileno(), self._write)
 
     def _stop_waiting_for_room(self) -> None:
         if self._room is not None:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+from rp_agent.executor.backends.instance_supervisor import InstanceSupervisor
 from rp_agent.executor.backends.launcher import InstanceLauncher, Startup
 from rp_agent.executor.backends.process import Processes
 from rp_agent.task import AgentTask
@@ -32,17 +32,6 @@ class Runner(Protocol):
         """End the runner, and ignore its further messages."""
 
 
-@dataclass(slots=True)
-class BackendJob:
-    """A task as a kind of instance sees it; each rank runs `argv`."""
-
-    task: AgentTask
-    argv: tuple[str, ...]
-    environment: Mapping[str, str]
-    output: tuple[str, str]
-    """Paths of the files of standard output and error."""
-
-
 class JobKind(Protocol):
     """The parts of the job executor that are specific to one kind of instance; a subclass implements them."""
 
@@ -52,14 +41,18 @@ class JobKind(Protocol):
     """True if instances bind ranks to cores and GPUs; otherwise ranks bind themselves."""
     launcher: InstanceLauncher
 
-    def request(self, job: BackendJob) -> dict[str, Any]:
-        """Return the parameters that a runner needs to run the job; raise LaunchRefused if it cannot be run."""
+    def request(self, task: AgentTask, argv: tuple[str, ...], environment: dict[str, str],
+                output: tuple[str, str]) -> dict[str, Any]:
+        """Return the parameters of a task for a runner; raise LaunchRefused if it cannot be run.
+
+        Each rank runs `argv`, with standard output and error in the two files `output`.
+        """
 
     def runner(self, started: Processes, address: str, news: News, broken: Broken) -> Runner:
         """Start a runner for the instance at this address; raise OSError if it cannot be started."""
 
-    def begin(self, take_line: Callable[[int, str], object]) -> None:
-        """Call `take_line(number, line)` with messages of instances that do not come by their output."""
+    def begin(self, supervisor: InstanceSupervisor) -> None:
+        """Pass messages of instances to their supervisor that do not come by their output."""
         return
 
     def close(self) -> None:

@@ -14,7 +14,7 @@ import os
 import pwd
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from copy import copy
 from typing import Any, NamedTuple
 
@@ -139,8 +139,7 @@ def charliecloud(box: Box) -> ContainerCommand:
     return ContainerCommand([*words, box.image, '--'], environment | ({'TMPDIR': TMP} if box.scratch else {}))
 
 
-_COMMANDS: Mapping[str, Callable[[Box], ContainerCommand]] = {
-    'apptainer': apptainer, 'singularity': singularity, 'podman': podman, 'charliecloud': charliecloud}
+_COMMANDS = {'apptainer': apptainer, 'singularity': singularity, 'podman': podman, 'charliecloud': charliecloud}
 
 
 def contained(task: AgentTask, environment: TaskEnvironment) -> AgentTask:
@@ -153,13 +152,17 @@ def contained(task: AgentTask, environment: TaskEnvironment) -> AgentTask:
     wanted = description['container']
     tool, program = _tool(task, environment)
     image = expand(wanted[IMAGE], environment.base) or wanted[IMAGE]
-    box = Box(program, image, _is_path(image, tool), task.sandbox, tuple(_all_binds(task, environment)),
+    # Apptainer takes all others that are no URL as paths, too
+    is_path = image.startswith(_LIKE_A_PATH) or (tool in ('apptainer', 'singularity') and '://' not in image)
+    box = Box(program, image, is_path, task.sandbox, tuple(_all_binds(task, environment)),
               wanted.get(GPU, ''), tuple(filter(_IDENTIFIER.match, description['environment'])),
               scratch=_scratch(environment.base), user=(os.getuid(), os.getgid()),
               login='' if 'USER' in environment.base else _login(), peers=_peers(task),
               tag=f'{task.uid}.{os.urandom(6).hex()}')
     if box.is_path and '$' not in image:
-        box = _checked(box, tool, os.path.join(task.sandbox, image), here=_is_here(task, environment))
+        launchers = environment.context.launchers
+        here = launchers is None or all(launchers.is_here(slot['node_index']) for slot in task.slots or ())
+        box = _checked(box, tool, os.path.join(task.sandbox, image), here=here)
     command = _COMMANDS[tool](box)
     inside = copy(task)
     inside.description = Description({
@@ -201,17 +204,6 @@ def _peers(task: AgentTask) -> int:
     if not is_mpi(task):
         return 0
     return max(Counter(place.index for place in places(task)).values(), default=int(task.description['ranks']))
-
-
-def _is_path(image: str, tool: str) -> bool:
-    """Return whether an image is a path. Apptainer takes all others that are no URL as paths, too."""
-    return image.startswith(_LIKE_A_PATH) or (tool in ('apptainer', 'singularity') and '://' not in image)
-
-
-def _is_here(task: AgentTask, environment: TaskEnvironment) -> bool:
-    """Return whether all ranks run on this host."""
-    launchers = environment.context.launchers
-    return launchers is None or all(launchers.is_here(slot['node_index']) for slot in task.slots or ())
 
 
 def _checked(box: Box, tool: str, path: str, *, here: bool) -> Box:

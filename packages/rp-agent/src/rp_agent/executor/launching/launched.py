@@ -17,7 +17,7 @@ from rp_agent.executor.launching.environment import TaskEnvironment
 from rp_agent.executor.launching.launchers import is_mpi
 from rp_agent.executor.launching.rank_script import RankShare
 from rp_agent.executor.processes.launch import Block
-from rp_agent.launch_method.base import Command, Job, Rank
+from rp_agent.launch_method.base import Job, Rank
 from rp_agent.lookup import LaunchRefused
 from rp_agent.task import BLOCK, DVM, LAUNCH_INFO, RANKS_PER_SLOT, AgentTask
 from rp_api.system.gpus import NO_GPUS
@@ -157,11 +157,14 @@ def compose(task: AgentTask, environment: TaskEnvironment, own: dict[str, str], 
         rank_text = script.exec_script(task, told, context, detail=detail)
         program = rank_program.of_script(launchers.rank_program, f'{task.sandbox}/{execute}')
     command = method.command(job, program)
+    line = shlex.join(command.argv)
+    stdout, stderr = map(literal, stdio)
     commands = task.description['pre_launch'] or task.description['post_launch']
     launch_text = script.launch_script(
-        task, {**told, **method.environment, **command.environment}, _launch(command, stdio),
+        task, {**told, **method.environment, **command.environment},
+        [f'{line} </dev/null >{stdout} 2>{stderr}', 'RP_RET=$?'],
         environment.shell if commands else FALLBACK, detail=detail, hidden='')
-    task.extra[LAUNCH_INFO] = {'launch_method': method.NAME, 'launch_command': shlex.join(command.argv)}
+    task.extra[LAUNCH_INFO] = {'launch_method': method.NAME, 'launch_command': line}
     return TaskLaunch(
         method.NAME, command.argv, launchers.variables(method, environment.base).block({**own, **command.environment}),
         {execute: rank_text, f'{task.uid}.launch.sh': launch_text, **command.files}, ranks,
@@ -169,7 +172,3 @@ def compose(task: AgentTask, environment: TaskEnvironment, own: dict[str, str], 
         {**method.environment, **command.environment}, (*method.rank_variables, *method.size_variables))
 
 
-def _launch(command: Command, stdio: tuple[str, str]) -> list[str]:
-    """Return the lines of a launch script that run the launcher."""
-    stdout, stderr = map(literal, stdio)
-    return [f'{shlex.join(command.argv)} </dev/null >{stdout} 2>{stderr}', 'RP_RET=$?']

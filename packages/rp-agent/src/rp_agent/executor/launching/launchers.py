@@ -195,17 +195,13 @@ class Launchers:
 
     def _detect(self) -> tuple[Methods, str]:
         from rp_agent.executor.launching import rank_program
-
-        return self._methods_here(), rank_program.installed(self._sandbox)
-
-    def _methods_here(self) -> Methods:
         from rp_agent.launch_method.base import Setting
         from rp_agent.launch_method.find import detect
         from rp_agent.launch_method.system import LaunchSystem
 
         setting = Setting(**{**self.setting, 'nodes': tuple(self.setting.get('nodes', ()))})
         system = LaunchSystem(self._environ, shell=self.platform.get('shell', ''))
-        return detect({'launch_methods': self._order}, setting, system)
+        return detect({'launch_methods': self._order}, setting, system), rank_program.installed(self._sandbox)
 
     def _undetected(self, error: BaseException) -> None:
         """Continue without methods: an error in a plugin's method fails only tasks that need a launcher."""

@@ -153,25 +153,20 @@ class Executor(BaseExecutor):
 
     def _start(self, task: AgentTask) -> bool:
         """Start or defer a task; return False if it must wait for resources."""
+        again = bool(self._short_since) and task.uid in self._short_since
         try:
-            return self._start_or_wait(task)
+            if not again and (self._start_plain(task) or self._deferred.take(task)):
+                return True
+            try:
+                self._prepare(task, again)
+            except Shortage as shortage:
+                return self._postpone(task, shortage)
+            except LaunchRefused as error:
+                self._refuse(task, error)
+            if again:
+                del self._short_since[task.uid]
         except Exception as error:
             self._broke(task, error, 'starting')
-            return True
-
-    def _start_or_wait(self, task: AgentTask) -> bool:
-        uid = task.uid
-        again = bool(self._short_since) and uid in self._short_since
-        if not again and (self._start_plain(task) or self._deferred.take(task)):
-            return True
-        try:
-            self._prepare(task, again)
-        except Shortage as shortage:
-            return self._postpone(task, shortage)
-        except LaunchRefused as error:
-            self._refuse(task, error)
-        if again:
-            del self._short_since[uid]
         return True
 
     def _start_plain(self, task: AgentTask) -> bool:
@@ -277,7 +272,9 @@ class Executor(BaseExecutor):
         task = run.task
         uid = task.uid
         run.stop_timer()
-        self._forget_start(run)
+        if run.start_fd >= 0:
+            self._reaper.forget(run.start_fd)
+            run.start_fd = -1
         if run.plan.launch is not None and self._deferred.takes_back(run):
             if self._stopping is not None and uid in self._deferred:
                 self._end_unstarted(self._deferred.pop(uid))
@@ -331,11 +328,6 @@ class Executor(BaseExecutor):
             elif uid in self._deferred:
                 self._end_unstarted(self._deferred.pop(uid))
         self._reaper.end([running[uid] for uid in uids if uid in running], ending)
-
-    def _forget_start(self, run: Run) -> None:
-        if run.start_fd >= 0:
-            self._reaper.forget(run.start_fd)
-            run.start_fd = -1
 
     def _end_unstarted(self, task: AgentTask) -> None:
         self._short_since.pop(task.uid, None)

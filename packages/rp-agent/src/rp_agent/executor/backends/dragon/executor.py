@@ -10,14 +10,16 @@ from typing import Any, ClassVar
 import zmq
 
 from rp_agent.executor.backends.dragon import dragon_runner
+from rp_agent.executor.backends.instance_supervisor import InstanceSupervisor
 from rp_agent.executor.backends.jobs import JobExecutor
 from rp_agent.executor.backends.launcher import InstanceLauncher, InstanceNode, Startup, nodes_of
 from rp_agent.executor.backends.process import Processes
-from rp_agent.executor.backends.runner import BackendJob, Broken, JobKind, News, Runner
+from rp_agent.executor.backends.runner import Broken, JobKind, News, Runner
 from rp_agent.executor.launching.environment import PilotContext
 from rp_agent.executor.launching.launchers import is_mpi
 from rp_agent.lookup import LaunchRefused
 from rp_agent.network import listen_address
+from rp_agent.task import AgentTask
 from rp_api.loop.event_loop import Loop
 from rp_api.transport.access import AccessPoint
 from rp_api.transport.keys import make_server
@@ -45,24 +47,23 @@ class DragonKind(JobKind):
         self._single = single
         self.launcher = DragonExecutor(self._link.invitation, single=single, by_ssh=by_ssh)
 
-    def request(self, job: BackendJob) -> dict[str, Any]:
+    def request(self, task: AgentTask, argv: tuple[str, ...], environment: dict[str, str],
+                output: tuple[str, str]) -> dict[str, Any]:
         """Return the command, environment, directory, output and hosts of the ranks."""
-        task = job.task
         if is_mpi(task):
             raise LaunchRefused('DRAGON starts plain processes, not ranks of an MPI program: set use_mpi=False, or use '
                                 'another platform')
         hosts = [slot['node_name'] for slot in task.slots or ()]
         hosts = [''] * task.processes if self._single else hosts[:task.processes]
-        return {'argv': job.argv, 'environment': dict(job.environment), 'directory': task.sandbox,
-                'output': job.output, 'hosts': hosts}
+        return {'argv': argv, 'environment': environment, 'directory': task.sandbox, 'output': output, 'hosts': hosts}
 
     def runner(self, started: Processes, address: str, news: News, broken: Broken) -> Runner:
         """Return the connection to the runner in that instance."""
         return LinkRunner(self._link, int(address), news)
 
-    def begin(self, take_line: Callable[[int, str], object]) -> None:
-        """Report runners that have connected to the supervisor."""
-        self._link.take_line = take_line
+    def begin(self, supervisor: InstanceSupervisor) -> None:
+        """Report runners that have connected; output of programs in Dragon may get lost."""
+        self._link.supervisor = supervisor
 
     def close(self) -> None:
         """Close the connection."""
@@ -95,8 +96,7 @@ class RunnerLink:
         self._socket.bind(address)
         self._address = str(self._socket.getsockopt_string(zmq.LAST_ENDPOINT))
         self._listeners: dict[bytes, News] = {}
-        self.take_line: Callable[[int, str], object] = lambda number, line: None
-        """Called when a runner has connected; output of programs in Dragon may get lost."""
+        self.supervisor: InstanceSupervisor | None = None
         loop.add_socket(self._socket, self._receive)
 
     def invitation(self, number: int) -> str:
@@ -128,7 +128,8 @@ class RunnerLink:
             listener = self._listeners.get(sender)
             if 'hello' in message:
                 self._socket.send_multipart([sender, b'{}'])
-                self.take_line(int(sender), f'{_CONNECTED}{int(sender)}')
+                if self.supervisor is not None:
+                    self.supervisor.take_line(int(sender), f'{_CONNECTED}{int(sender)}')
             elif listener is not None:
                 listener(message)
 

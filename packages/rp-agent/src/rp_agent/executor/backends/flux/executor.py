@@ -10,13 +10,13 @@ from rp_agent.executor.backends.flux.instance import EnclosingFlux, FluxInstance
 from rp_agent.executor.backends.jobs import JobExecutor
 from rp_agent.executor.backends.launcher import nodes_of
 from rp_agent.executor.backends.process import Processes
-from rp_agent.executor.backends.runner import BackendJob, Broken, JobKind, News, PipeRunner, Runner
+from rp_agent.executor.backends.runner import Broken, JobKind, News, PipeRunner, Runner
 from rp_agent.executor.launching.environment import PilotContext
 from rp_agent.executor.launching.launchers import Launchers
 from rp_agent.instance_nodes import divide
 from rp_agent.lookup import LaunchRefused
 from rp_agent.resource_manager.systems.flux import SIZE, URI
-from rp_agent.task import DEFAULTS
+from rp_agent.task import DEFAULTS, AgentTask
 from rp_api.constants import RAPTOR_WORKER
 from rp_api.loop.event_loop import Loop
 from rp_profiling.write.tracer import Tracer
@@ -38,11 +38,11 @@ class FluxKind(JobKind):
         self.launcher = launcher
         self._threads = threads
 
-    def request(self, job: BackendJob) -> dict[str, Any]:
+    def request(self, task: AgentTask, argv: tuple[str, ...], environment: dict[str, str],
+                output: tuple[str, str]) -> dict[str, Any]:
         """Return the jobspec of a task."""
-        environment = {name: value for name, value in job.environment.items() if name not in _OUTER}
-        return {'jobspec': jobspec(job.task.description, job.argv, environment, job.task.sandbox, job.output,
-                                   self._threads)}
+        inner = {name: value for name, value in environment.items() if name not in _OUTER}
+        return {'jobspec': jobspec(task.description, argv, inner, task.sandbox, output, self._threads)}
 
     def runner(self, started: Processes, address: str, news: News, broken: Broken) -> Runner:
         """Start a runner, on the host of the instance if need be."""
