@@ -43,7 +43,12 @@ def make_sandbox(path: str) -> None:
 def write_scripts(task: AgentTask, plan: LaunchPlan) -> None:
     """Write the scripts of the plan into the sandbox, and remove the notes of an earlier run."""
     if plan.launch is not None:
-        _clear_notes(task)
+        from rp_agent.executor.launching import rank_script  # most agents never need it
+
+        try:
+            rank_script.prepare(task.sandbox, task.uid, bool(task.description['pre_exec_sync']))
+        except OSError as error:
+            raise _refusal('cannot prepare', error.filename or task.sandbox, error) from error
     for name, text in plan.scripts.items():
         write_script(f'{task.sandbox}/{name}', text)
 
@@ -56,15 +61,6 @@ def write_script(path: str, text: bytes) -> None:
             stream.write(text)
     except OSError as error:
         raise _refusal('cannot write', path, error) from error
-
-
-def _clear_notes(task: AgentTask) -> None:
-    from rp_agent.executor.launching import rank_script  # most agents never need it
-
-    try:
-        rank_script.prepare(task.sandbox, task.uid, bool(task.description['pre_exec_sync']))
-    except OSError as error:
-        raise _refusal('cannot prepare', error.filename or task.sandbox, error) from error
 
 
 class Starter:

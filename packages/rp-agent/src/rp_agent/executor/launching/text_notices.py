@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from rp_agent.task import AgentTask, differing
@@ -39,7 +39,6 @@ class TextNotices:
     def __init__(self, environment: Callable[[], Mapping[str, str]], notice: Callable[[str], object]) -> None:
         self._environment = environment
         self._notice = notice
-        self._base: Mapping[str, str] | None = None
         self._told: set[str] = set()
         self._told_command = self._told_value = False
 
@@ -84,16 +83,15 @@ class TextNotices:
     def _look(self, uid: str, description: Mapping[str, Any]) -> None:
         if not isinstance(description['environment'], dict):   # it is refused later
             return
-        for name in _unset(description, self._known()):
+        for name in _unset(description, self._base):
             if name not in self._told and len(self._told) < NAMES_MAX:
                 self._told.add(name)
                 self._notice(f'{uid}: ${name} in its arguments is not set and is replaced by nothing; for a plain "$", '
                              f'set literal_arguments=True, or write \\${name}')
 
-    def _known(self) -> Mapping[str, str]:
-        if self._base is None:
-            self._base = self._environment()
-        return self._base
+    @cached_property
+    def _base(self) -> Mapping[str, str]:
+        return self._environment()
 
 
 def _unset(description: Mapping[str, Any], base: Mapping[str, str]) -> Iterator[str]:

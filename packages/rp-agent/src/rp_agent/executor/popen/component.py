@@ -177,7 +177,7 @@ class Executor(BaseExecutor):
             return False
         self._reaper.watch(run)
         self.tracer.record_many(task.uid, _STARTED)
-        if run.limit > 0:
+        if run.limit != 0:
             self._deadlines.limit(run)
         return True
 
