@@ -15,7 +15,7 @@ from typing import Any
 
 from rp_agent.launch_method import find
 from rp_agent.launch_method.base import Job, LaunchMethod, Program, Rank, Setting
-from rp_agent.launch_method.flavours import FLAVOURS
+from rp_agent.launch_method.mpirun import FLAVOURS
 from rp_api.platforms.systems import LAUNCH_METHODS
 
 CALLS = 2000

@@ -12,8 +12,7 @@ from clusters import SYSTEM_PATH, require
 from ssh_hosts import Namespaces, namespaces
 
 from rp_agent.launch_method.base import Job, LaunchMethod, Rank, Setting
-from rp_agent.launch_method.flavours import recognised
-from rp_agent.launch_method.mpirun import Mpirun
+from rp_agent.launch_method.mpirun import Mpirun, recognised
 from rp_agent.launch_method.single import Ssh
 from rp_agent.launch_method.system import LaunchSystem
 

@@ -12,7 +12,7 @@ import pytest
 from clusters import SYSTEM_PATH, TIMEOUT
 from slurm_cluster import SlurmCluster
 
-from rp_agent.executor.backends.flux.instance import FluxLauncher
+from rp_agent.executor.backends.flux.executor import FluxLauncher
 from rp_agent.executor.backends.launcher import InstanceNode
 
 STAND_IN = Path(__file__).parents[2] / 'packages' / 'rp-agent' / 'tests' / 'flux_stand_in'

@@ -16,8 +16,7 @@ from launch_support import is_gone
 from leftovers import must_end, open_descriptors
 
 from rp_agent.executor.backends.dragon.executor import DragonKind
-from rp_agent.executor.backends.flux.executor import FluxKind
-from rp_agent.executor.backends.flux.instance import FluxInstances, FluxLauncher
+from rp_agent.executor.backends.flux.executor import FluxInstances, FluxKind, FluxLauncher
 from rp_agent.executor.backends.jobs import JobExecutor
 from rp_agent.executor.backends.launcher import InstanceNode
 from rp_api.system import processes

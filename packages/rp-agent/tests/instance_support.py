@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from rp_agent.executor.backends.instance_supervisor import InstanceSupervisor
 from rp_agent.executor.backends.launcher import InstanceLauncher, InstanceNode, Startup
+from rp_agent.executor.launching.environment import NodePorts
 from rp_api.loop.event_loop import Loop
 from rp_profiling.write.tracer import Tracer
 
@@ -34,7 +35,7 @@ class ScriptLauncher(InstanceLauncher):
         return line == 'ready'
 
 
-class SupervisorHarness:
+class SupervisorHarness(NodePorts):
     """A supervisor, its loop, and what it has decided."""
 
     def __init__(self, path: Path, launcher: InstanceLauncher, parts: Sequence[range], *,
@@ -45,7 +46,7 @@ class SupervisorHarness:
         count = parts[-1].stop
         self.supervisor = InstanceSupervisor(self.loop, self.tracer, 'pilot.0000', launcher, parts,
                                              [InstanceNode(f'n{index}', 4) for index in range(count)], str(path),
-                                             environment or {'PATH': '/usr/bin:/bin'}, self)
+                                             environment or {'PATH': '/usr/bin:/bin'}, self, self)
         self.launched: list[tuple[str, int, str]] = []
         self.abandoned: list[tuple[str, str]] = []
         self.again: list[tuple[str, str]] = []
@@ -95,7 +96,7 @@ class SupervisorHarness:
     def refuse(self, uid: str, reason: str) -> None:
         self.refused.append((uid, reason))
 
-    def lost(self, nodes: range, reason: str) -> None:
+    def nodes_lost(self, nodes: range, reason: str) -> None:
         self.losses.append((nodes, reason))
 
     def _too_late(self) -> None:

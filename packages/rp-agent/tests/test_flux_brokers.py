@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
-from rp_agent.executor.backends.flux.instance import RUNNER, FluxLauncher, NestedFlux
+from rp_agent.executor.backends.flux.executor import RUNNER, FluxLauncher, NestedFlux
 from rp_agent.executor.backends.launcher import InstanceNode, nodes_of
 from rp_agent.launch_method.base import Job, Program, Rank, Setting
 from rp_agent.launch_method.flux import Flux as FluxRun

@@ -25,8 +25,7 @@ from leftovers import must_end
 
 from rp_agent.executor.backends import jobs
 from rp_agent.executor.backends.flux import flux_runner
-from rp_agent.executor.backends.flux.executor import jobspec
-from rp_agent.executor.backends.flux.instance import EnclosingFlux, NestedFlux
+from rp_agent.executor.backends.flux.executor import EnclosingFlux, NestedFlux, jobspec
 from rp_agent.executor.launching.rank_script import host_of
 from rp_agent.task import Description
 from rp_api import states

@@ -11,7 +11,7 @@ from executor_support import a_context
 from resource_manager_support import MadeUp, allocate
 
 from rp_agent.executor.backends.flux import executor
-from rp_agent.executor.backends.flux.instance import EnclosingFlux, FluxLauncher, NestedFlux
+from rp_agent.executor.backends.flux.executor import EnclosingFlux, FluxLauncher, NestedFlux
 from rp_agent.executor.backends.launcher import InstanceLauncher, InstanceNode
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.resource_manager.granted import Node as Granted

@@ -70,7 +70,7 @@ def test_sleeping_uses_no_core(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_memory_is_used() -> None:
-    code = ('from rp_agent.synthetic.work import Amount, do; print(do(Amount(memory=64 << 20))["memory"]); '
+    code = ('from rp_agent.synthetic.cli import Amount, do; print(do(Amount(memory=64 << 20))["memory"]); '
             'print(open("/proc/self/status").read())')
     told = subprocess.run([sys.executable, '-c', code], check=True, capture_output=True, text=True).stdout
     memory, most = told.split()[0], told.partition('VmHWM:')[2].split()[0]
@@ -88,7 +88,7 @@ def test_files_are_read_and_written(capsys: pytest.CaptureFixture[str], tmp_path
 
 def test_kernel_counts_what_is_read_and_written(tmp_path: Path) -> None:
     (tmp_path / 'source').write_bytes(b'x' * 1000)
-    code = ('from rp_agent.synthetic.work import Amount, do; print(do(Amount(read=5_000_000, source="source", '
+    code = ('from rp_agent.synthetic.cli import Amount, do; print(do(Amount(read=5_000_000, source="source", '
             'write=5_000_000))["written"]); print(open("/proc/self/io").read())')
     told = subprocess.run([sys.executable, '-c', code], check=True, capture_output=True, text=True, cwd=tmp_path).stdout
     counted = {name.rstrip(':'): int(value) for name, value in (line.split() for line in told.splitlines()[1:] if line)}
@@ -134,7 +134,7 @@ def test_without_a_gpu(tmp_path: Path) -> None:
 
 
 def test_without_a_driver(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('rp_agent.synthetic.work.LIBRARY', 'libcuda-which-is-nowhere.so')
+    monkeypatch.setattr('rp_agent.synthetic.cli.LIBRARY', 'libcuda-which-is-nowhere.so')
     assert main(['--gpus', '1', '--seconds', '0.01']) == 1
     assert 'this host has no NVIDIA driver' in capsys.readouterr().err
 

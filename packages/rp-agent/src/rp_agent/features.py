@@ -19,7 +19,7 @@ from rp_api.loop.offload import Offload
 
 if TYPE_CHECKING:
     from rp_agent.endpoint import Endpoint
-    from rp_agent.environments.environments import Done, Failed
+    from rp_agent.environments.environments import Done
     from rp_agent.environments.preparation import OnNodes, Preparation
     from rp_agent.environments.published import Built
     from rp_agent.services.supervisor import Supervisor
@@ -82,12 +82,11 @@ class Features:
         """The part for environments, which the first use makes."""
         from rp_agent.environments.preparation import Preparation
 
-        made = Preparation(self._config, self._loop, self._pipeline.stages.gate, self._agent.notice)
-        made.environments.distribute = self._distribute
+        made = Preparation(self._config, self._loop, self._pipeline.stages.gate, self._agent.notice, self._distribute)
         self._parts.append(made)
         return made
 
-    def _distribute(self, built: Built, done: Done, failed: Failed) -> None:
+    def _distribute(self, built: Built, done: Done) -> None:
         """Copy an environment to the nodes if it is to be copied, then call `done()`."""
         wanted = built.spec['pack'] or self._config['agent'].get('node_local_envs', False)
         if built.path and wanted:

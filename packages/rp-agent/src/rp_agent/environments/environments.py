@@ -38,7 +38,7 @@ Done = Callable[[], object]
 Failed = Callable[[str, str], object]
 """Called with the reason of a failure in a sentence, and its details."""
 
-Distribute = Callable[[Built, Done, Failed], None]
+Distribute = Callable[[Built, Done], object]
 """Copies an environment to the nodes, then calls back."""
 
 
@@ -69,11 +69,12 @@ class Environments:
     `config` is the agent's configuration, `base` the whole environment of tasks, `belongs` the variables in it that
     identify the pilot's processes, `pilot_sandbox` the sandbox that all agents of the pilot share, `reserved` has
     patterns of names of variables that no environment may set. `distribute` is called for each environment that was
-    built, before tasks may use it; None if tasks use it where it was built.
+    built, before tasks may use it.
     """
 
     def __init__(self, config: Mapping[str, Any], loop: Loop, base: Mapping[str, str], belongs: Mapping[str, str],
-                 pilot_sandbox: str, reserved: Iterable[str] = (), most: int | None = None) -> None:
+                 pilot_sandbox: str, reserved: Iterable[str] = (), most: int | None = None,
+                 distribute: Distribute = lambda built, done: done()) -> None:
         self._loop = loop
         self._belongs = dict(belongs)
         self._sandbox = pilot_sandbox
@@ -84,7 +85,7 @@ class Environments:
         self._entries: dict[str, _Entry] = {}
         self._queue: deque[_Entry] = deque()
         self._running: set[_Entry] = set()
-        self.distribute: Distribute | None = None
+        self._distribute = distribute
 
     def prepare(self, name: str, spec: EnvSpec, done: Done, failed: Failed) -> None:
         """Prepare an environment, then call `done()` or `failed(reason, detail)`.
@@ -191,11 +192,7 @@ class Environments:
         except UNREADABLE as error:
             self._failed(entry, f'the record of the environment {entry.name!r} cannot be read: {sentence(error)}', '')
             return
-        if self.distribute is None:
-            self._ready(entry)
-        else:
-            self.distribute(built, lambda: self._ready(entry), lambda reason, detail: self._failed(
-                entry, reason, detail))
+        self._distribute(built, lambda: self._ready(entry))
 
     def _ready(self, entry: _Entry) -> None:
         entry.ready = True

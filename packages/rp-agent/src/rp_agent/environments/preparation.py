@@ -12,7 +12,7 @@ from typing import Any
 from rp_agent import sandbox
 from rp_agent.calls import Call
 from rp_agent.components.build import belongs, pilot_context
-from rp_agent.environments.environments import Done, Environments, Failed
+from rp_agent.environments.environments import Distribute, Done, Environments, Failed
 from rp_agent.environments.published import UNREADABLE, Built, Files
 from rp_agent.executor.launching.environment import TaskEnvironment
 from rp_agent.launch_method.base import LaunchMethod
@@ -44,14 +44,16 @@ _NODES_SHOWN = 3
 class Preparation:
     """Prepares environments, and provides them to the tasks that wait for them.
 
-    `notice` gets a sentence for the application about an environment that cannot be built.
+    `notice` gets a sentence for the application about an environment that cannot be built. `distribute` is called for
+    each environment that was built, before tasks may use it.
     """
 
-    def __init__(self, config: Mapping[str, Any], loop: Loop, gate: Gate, notice: Callable[[str], None]) -> None:
+    def __init__(self, config: Mapping[str, Any], loop: Loop, gate: Gate, notice: Callable[[str], None],
+                 distribute: Distribute = lambda built, done: done()) -> None:
         base = TaskEnvironment(pilot_context(config)).base
         self._sandbox = sandbox.of_pilot(config)
         self.environments = Environments(config, loop, base, belongs(config), self._sandbox,
-                                         _reserved(config['platform']))
+                                         _reserved(config['platform']), distribute=distribute)
         self._gate = gate
         self._notice = notice
 

@@ -30,7 +30,6 @@ _OURS = {
 }
 """The executors of this project."""
 
-
 Spawner = Callable[[str, Tracer, Loop, PilotContext, Mapping[str, Any]], BaseExecutor]
 """Creates an executor from its uid, the tracer, the event loop, the context of the pilot, and options by name.
 

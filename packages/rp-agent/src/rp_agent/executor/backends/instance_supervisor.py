@@ -23,6 +23,7 @@ from rp_agent.executor.backends import fleet
 from rp_agent.executor.backends.fleet import Demand, Fleet
 from rp_agent.executor.backends.launcher import InstanceLauncher, InstanceNode
 from rp_agent.executor.backends.process import InstanceProcess, Processes
+from rp_agent.executor.launching.environment import NodePorts
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.system import processes
 from rp_api.system.processes import read_process
@@ -54,9 +55,6 @@ class User(Protocol):
     def refuse(self, uid: str, reason: str) -> None:
         """Fail the task."""
 
-    def lost(self, nodes: range, reason: str) -> None:
-        """Stop using these nodes of the pilot; no task may be ended before this returns."""
-
 
 @dataclass(slots=True)
 class _Live:
@@ -77,17 +75,19 @@ class InstanceSupervisor:
     """The instances of one launcher, on these parts of the pilot's nodes, for the tasks of one `user`.
 
     `directory` is the pilot sandbox, `environment` that of the processes, `pilot` the uid under which events are
-    recorded.
+    recorded, `ports` gets lost nodes.
     """
 
     def __init__(self, loop: Loop, tracer: Tracer, pilot: str, launcher: InstanceLauncher, parts: Sequence[range],
-                 nodes: Sequence[InstanceNode], directory: str, environment: Mapping[str, str], user: User) -> None:
+                 nodes: Sequence[InstanceNode], directory: str, environment: Mapping[str, str], ports: NodePorts,
+                 user: User) -> None:
         self._loop = loop
         self._tracer = tracer
         self._pilot = pilot
         self._launcher = launcher
         self.parts = tuple(parts)
         self.nodes = tuple(nodes)
+        self._ports = ports
         self._user = user
         self._directory = directory
         self._environment = environment
@@ -182,9 +182,9 @@ class InstanceSupervisor:
                 self._user.displace(command.uid, self._named(command.reason))
             elif isinstance(command, fleet.Refuse):
                 self._user.refuse(command.uid, self._named(command.reason))
-            else:
+            else:   # no task may be ended before `nodes_lost` returns
                 _log.error('%s', self._named(f'instance {command.instance} is lost: {command.reason}'))
-                self._user.lost(self.parts[command.instance], self._named(command.reason))
+                self._ports.nodes_lost(self.parts[command.instance], self._named(command.reason))
 
     def _named(self, reason: str) -> str:
         return f'{self._launcher.NAME}: {reason}'

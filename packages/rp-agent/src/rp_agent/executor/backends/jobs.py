@@ -82,7 +82,7 @@ class JobExecutor(BaseExecutor):
         variables = {**without_inputs(context.base_env), **context.belongs}
         self._processes = Processes(loop, context.own_sandbox, variables)
         self.supervisor = InstanceSupervisor(loop, tracer, context.pilot_id, kind.launcher, parts, nodes,
-                                             context.own_sandbox, variables, self)
+                                             context.own_sandbox, variables, context.ports, self)
         kind.begin(self.supervisor)
 
     @cached_property
@@ -227,10 +227,6 @@ class JobExecutor(BaseExecutor):
             self._leave(run.task, {}, run.ending)
         else:
             self._refuse(run.task, LaunchRefused(reason))
-
-    def lost(self, nodes: range, reason: str) -> None:
-        """Report the nodes of a lost instance."""
-        self._context.ports.nodes_lost(nodes, reason)
 
     # reports of runners
 

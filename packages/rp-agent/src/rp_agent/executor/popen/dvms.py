@@ -138,7 +138,7 @@ class Dvms:
         launcher = _MAKERS[method.NAME](environment.get('UMS_OMPIX_PRRTE_DIR', ''))
         variables = {**environment, **context.belongs}
         self.supervisor = InstanceSupervisor(loop, tracer, context.pilot_id, launcher, self.parts, nodes,
-                                             context.own_sandbox, variables, self)
+                                             context.own_sandbox, variables, context.ports, self)
         self.tasks: dict[str, AgentTask] = {}
         """Waiting tasks, by uid."""
         self._launched: dict[str, AgentTask] = {}
@@ -240,10 +240,6 @@ class Dvms:
     def refuse(self, uid: str, reason: str) -> None:
         """Fail a task that no DVM will launch."""
         self._user.refuse(self.tasks.pop(uid), reason)
-
-    def lost(self, nodes: range, reason: str) -> None:
-        """Report the nodes of a lost DVM."""
-        self._ports.nodes_lost(nodes, reason)
 
     # launchers
 
