@@ -2,27 +2,24 @@
 
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
+from rp_agent.scheduler.nodemap cimport (
+    NodeMap,
+    rp_at,
+    rp_free,
+    rp_index_flaw,
+    rp_index_leaf,
+    rp_largest_share,
+    rp_node,
+    rp_usable,
+    rp_used,
+)
 from rp_agent.scheduler.placement cimport Placement, amounts_of, bit_indices, part_of, rp_part, units_of
-from rp_agent.scheduler.slotmap cimport SlotMap, rp_index, rp_node, rp_nodes
 
 from rp_api.resources.pool import UNITS as _UNITS
 from rp_api.resources.pool import ensure
 
 
-cdef extern from "slotnodes.h" nogil:
-    rp_node *rp_at(const rp_nodes *nodes, int32_t position)
-    uint64_t *rp_free(const rp_nodes *nodes, int32_t position)
-    uint64_t *rp_usable(const rp_nodes *nodes, int32_t position)
-    int64_t *rp_used(const rp_nodes *nodes, int32_t position)
-    int64_t rp_largest_share(const rp_nodes *nodes, int32_t position, uint64_t among)
-
-
-cdef extern from "slotindex.h" nogil:
-    int32_t rp_index_flaw(const rp_index *index)
-    int rp_index_leaf(const rp_index *index, int32_t position, int32_t gpus)
-
-
-def check(SlotMap slots not None):
+def check(NodeMap slots not None):
     """Verify that held and free resources add up to the resources of each node, and that the index matches.
 
     Raise `AssertionError` if not.
@@ -44,7 +41,7 @@ def check(SlotMap slots not None):
     ensure(rp_index_flaw(&slots.index) == 0, f'tree node {rp_index_flaw(&slots.index)} contradicts its children')
 
 
-def _held(SlotMap slots):
+def _held(NodeMap slots):
     """Return the resources held by all placements, by position."""
     cdef Py_ssize_t number
     cdef Placement placement
@@ -77,7 +74,7 @@ def _add_parts(Placement placement, dict found):
         node['parts'] += 1
 
 
-def _node(SlotMap slots, int32_t position):
+def _node(NodeMap slots, int32_t position):
     cdef const rp_node *node = rp_at(&slots.nodes, position)
     cdef int32_t words = slots.nodes.words, gpu
     return {'title': f'node {slots.table[position][0]}',
@@ -112,7 +109,7 @@ def _check_node(node, held):
     ensure(not node['temporary'], f'{title}: is masked or was not renewed')
 
 
-def _check_leaf(SlotMap slots, int32_t position, node, totals):
+def _check_leaf(NodeMap slots, int32_t position, node, totals):
     """Verify that the index shows the free resources of a node, and add them to the totals, unless it is hidden."""
     cdef int32_t leaf = slots.index.leaves + position, gpus
     found, free_gpus = node['found'], len(node['gpus'])
