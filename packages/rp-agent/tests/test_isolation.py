@@ -23,6 +23,7 @@ from rp_agent.stager.input import StagerInput
 from rp_agent.stager.output import StagerOutput
 from rp_agent.task import AgentTask
 from rp_api import states
+from rp_api.constants import TASK_EXECUTABLE
 
 BAD = 'task.bad'
 UIDS = ('task.0', BAD, 'task.1', 'task.2')
@@ -87,14 +88,14 @@ def run(agent: Agent, caplog: pytest.LogCaptureFixture, **description: Any) -> A
 
 
 PLAIN: dict[str, Any] = {}
+ODD: dict[str, Any] = {'mode': TASK_EXECUTABLE, 'services': []}   # with attributes that stages look at
 SERVED: dict[str, Any] = {'named_env': 'rp'}
 AGAIN: dict[str, Any] = {'retries': 1}
 SHELL = {'agent_spawner': 'SHELL'}
 
 STEPS: list[tuple[Any, str, dict[str, Any], dict[str, Any]]] = [
     (StagerInput, 'put', PLAIN, {}), (StagerInput, 'advance', PLAIN, {}), (StagerInput, 'forward', PLAIN, {}),
-    (retry, 'concerns_attempts', PLAIN, {}), (the_stages, 'concerns_raptor', PLAIN, {}),
-    (the_stages, 'has_needs', PLAIN, {}),
+    (retry, 'concerns_attempts', ODD, {}), (the_stages, 'concerns_raptor', ODD, {}), (the_stages, 'has_needs', ODD, {}),
     (Gate, 'put', SERVED, {}), (Gate, '_missing', SERVED, {}), (Gate, '_set_variables', SERVED, {}),
     (Scheduler, 'put', PLAIN, {}), (Continuous, 'admit', PLAIN, {}), (Continuous, 'request', PLAIN, {}),
     (Continuous, 'place', PLAIN, {}),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pipeline_support import Agent
 
-from rp_agent.pipeline.task_commands import with_commands
+from rp_agent.pipeline.task_commands import TaskCommands
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.platforms.definition import ResourceConfig
@@ -54,36 +54,31 @@ def test_a_failing_command_is_named(tmp_path: Path) -> None:
     assert 'pre_exec failed with exit code 1: false of the platform' in str(task.stderr)
 
 
-def test_tasks_of_usual_platforms_are_not_touched() -> None:
-    out: list[AgentTask] = []
-    task = AgentTask('t', {'executable': 'x'}, 'pilot.0000', '')
+def test_usual_platforms_have_no_commands() -> None:
     platforms: list[Mapping[str, Any]] = [ResourceConfig(resource_manager='FORK'), {}]
-    for platform in platforms:
-        with_commands(platform, out.extend)([task])
-    assert out == [task] * 2
-    assert (task.description, task.extra) == ({'executable': 'x'}, {})
+    assert [TaskCommands(platform).added for platform in platforms] == [{}, {}]
 
 
 def test_a_nice_task_is_nice_before_its_own_commands() -> None:
     task = AgentTask('t', {'executable': 'x', 'nice': 5, 'pre_exec': ['mine']}, 'pilot.0000', '')
-    with_commands({'task_pre_exec': ['theirs']}, lambda tasks: None)([task])
+    TaskCommands({'task_pre_exec': ['theirs']}).add(task)
     first, *others = task.description['pre_exec']
     assert 'renice -n 5 -p $$' in first
     assert others == ['mine', 'theirs']
 
 
 def test_tasks_do_not_share_commands() -> None:
-    out: list[AgentTask] = []
     shared = ['mine']
     tasks = [AgentTask(uid, {'executable': 'x', 'pre_exec': shared}, 'pilot.0000', '') for uid in ('one', 'two')]
-    with_commands({'task_pre_exec': ['theirs']}, out.extend)(tasks)
-    assert [task.description['pre_exec'] for task in out] == [['mine', 'theirs']] * 2
+    for task in tasks:
+        TaskCommands({'task_pre_exec': ['theirs']}).add(task)
+    assert [task.description['pre_exec'] for task in tasks] == [['mine', 'theirs']] * 2
     assert shared == ['mine']
 
 
 def test_tasks_that_run_again_have_the_commands_once() -> None:
     task = AgentTask('t', {'pre_exec': ['mine']}, 'pilot.0000', '/nowhere')
-    put = with_commands({'task_pre_exec': ['added']}, lambda tasks: None)
-    put([task])
-    put([task])
+    commands = TaskCommands({'task_pre_exec': ['added']})
+    commands.add(task)
+    commands.add(task)
     assert task.description['pre_exec'] == ['mine', 'added']

@@ -118,4 +118,4 @@ def answer_task(task: AgentTask, value: Any, reason: str | None, detail: str) ->
         task.fail(reason, detail)
     else:
         task.return_value = value
-        task.target_state = states.DONE
+        task.end(states.DONE)

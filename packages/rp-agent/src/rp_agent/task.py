@@ -177,6 +177,16 @@ class AgentTask:
         if self.target_state != states.FAILED:
             self.target_state, self.exception, self.exception_detail, self.error = state, exception, detail, error
 
+    def end(self, state: str, exception: str | None = None) -> None:
+        """Set this final state, whatever the task has had before."""
+        self.target_state = state
+        self.exception = exception
+
+    def unplace(self) -> None:
+        """Forget the placement, whose resources were freed."""
+        self.placement = self.request = self.slots = None
+        self.ticket = -1
+
     def clear(self) -> None:
         """Forget the outcome of a run, before the next one."""
         self.target_state = self.exit_code = self.exception = self.exception_detail = self.error = None

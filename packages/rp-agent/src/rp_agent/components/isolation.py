@@ -7,8 +7,6 @@ task with which it raises an error again is the one that fails.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from functools import partial, wraps
-from typing import Any
 
 from rp_agent.logs import LOG
 from rp_agent.task import AgentTask
@@ -35,9 +33,10 @@ class Isolation:
         try:
             put(tasks)
         except Exception as error:
-            self._sort_out(doing, put, tasks, error)
+            self.sort_out(doing, put, tasks, error)
 
-    def _sort_out(self, doing: str, put: Put, tasks: list[AgentTask], error: Exception) -> None:
+    def sort_out(self, doing: str, put: Put, tasks: list[AgentTask], error: Exception) -> None:
+        """Handle the error of a step: fail the task that causes it, and pass the others to the step again."""
         left = [task for task in tasks if task.step == doing]
         if len(tasks) == 1 and left:
             tasks[0].broke(error, doing)
@@ -47,16 +46,6 @@ class Isolation:
         for task in left:
             if self._take_back(task):
                 self.run(doing, put, [task])
-
-
-def step(doing: str) -> Callable[[Callable[[Any, list[AgentTask]], None]], Callable[[Any, list[AgentTask]], None]]:
-    """Return a decorator for methods that take tasks, of objects with an `isolation`."""
-    def decorate(put: Callable[[Any, list[AgentTask]], None]) -> Callable[[Any, list[AgentTask]], None]:
-        @wraps(put)
-        def enter(self: Any, tasks: list[AgentTask]) -> None:
-            self.isolation.run(doing, partial(put, self), tasks)
-        return enter
-    return decorate
 
 
 def unless(tasks: Iterable[AgentTask], kept: Callable[[AgentTask], object], doing: str) -> list[AgentTask]:

@@ -21,7 +21,7 @@ from typing import Any
 from rp_agent.components.isolation import unless
 from rp_agent.components.killed import FAILURE_HOLD_S
 from rp_agent.components.stage import Flow, Owner, Stage, Tasks
-from rp_agent.pipeline.retry import STARTED, attempt_record, concerns_attempts, history_of, reset, used
+from rp_agent.pipeline.retry import STARTED, attempt_record, concerns_attempts, history_of, used
 from rp_agent.pipeline.task_copies import TaskCopy
 from rp_agent.task import EXITED, HISTORY, UNSTARTED, AgentTask, Description, differing
 from rp_api import states
@@ -162,8 +162,7 @@ class Attempts(Stage):
             marks = {key: True for key in (EXITED, UNSTARTED) if key in pause.task.extra}
             pause.task.clear()
             pause.task.extra |= marks
-            pause.task.target_state = states.CANCELED
-            pause.task.exception = reason
+            pause.task.cancel(reason)
         if pauses:
             leave([pause.task for pause in pauses])
 
@@ -251,7 +250,7 @@ class Attempts(Stage):
         if changes:   # a copy, as calls share their descriptions
             task.description = Description({**task.description, **changes})
         task.clear()
-        reset(task)
+        task.unplace()
         self._flow.attempt(task)
 
 

@@ -14,11 +14,12 @@ from collections.abc import Collection, Iterable
 from enum import Enum
 from typing import NamedTuple
 
-from rp_agent.pipeline.retry import attempt_record, history_of, restarts
+from rp_agent.components.killed import is_killed
+from rp_agent.pipeline.retry import attempt_record, history_of, is_last, restarts
 from rp_agent.task import EXITED, HISTORY, UNSTARTED, AgentTask
 from rp_api import states
 from rp_api.constants import AGENT_SERVICE, TASK_SERVICE
-from rp_api.failures.kinds import CANCELED, DEPENDENCY, NODE, PILOT
+from rp_api.failures.kinds import CANCELED, DEPENDENCY, EXIT, NODE, PILOT, SIGNAL
 from rp_api.failures.losses import DEATH, END, is_suspect, suspicion
 from rp_api.task_modes import PILOT_RPC
 
@@ -76,6 +77,14 @@ def verdict(run: TaskRun, *, ending: bool, left: float) -> Verdict:
     if run.restartable:
         return Verdict.LOST if run.movable else Verdict.ENDED
     return Verdict.OWN if run.state == states.DONE else Verdict.ENDED
+
+
+def is_doubtful(task: AgentTask, left: float) -> bool:
+    """Return whether the failure of a task, `left` seconds before the job has to end, may be a sign of its end."""
+    if (task.error or {}).get('kind') not in (EXIT, SIGNAL) or not restarts(task):
+        return False
+    run = TaskRun(task.target_state, restartable=True, killed=is_killed(task), last=is_last(task))
+    return verdict(run, ending=False, left=left) is Verdict.LATE
 
 
 class Ends(NamedTuple):
@@ -165,7 +174,7 @@ class PilotEnd:
         elif self.state == states.FAILED or self.sentence in (task.exception or ''):
             task.error = task.error or {'kind': PILOT, 'sentence': self.sentence}
         if self.state == states.FAILED:
-            task.target_state = states.FAILED
+            task.end(states.FAILED, task.exception)
 
 
 def exited(task: AgentTask) -> bool:

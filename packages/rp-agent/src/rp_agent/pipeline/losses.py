@@ -163,7 +163,6 @@ def _end(tasks: Sequence[AgentTask], reason: str, kind: str) -> None:
     """Set the final state of tasks that died with a process: FAILED, or CANCELED if they were being cancelled."""
     for task in tasks:
         if task.cancelled and task.target_state is None:
-            task.target_state = states.CANCELED
-            task.exception = reason
+            task.cancel(reason)
         else:
             task.fail(repr(RuntimeError(reason.partition('; see ')[0])), reason, kind, sentence=reason)

@@ -14,27 +14,26 @@ from functools import partial
 from typing import Any
 
 from rp_agent.components.build import ComponentPorts, make_tracer
-from rp_agent.components.isolation import Isolation, step, unless
-from rp_agent.components.killed import HeldBack, is_killed
+from rp_agent.components.isolation import Isolation, unless
+from rp_agent.components.killed import HeldBack
 from rp_agent.components.names import EXECUTING, SCHEDULING, STAGING_INPUT, STAGING_OUTPUT
 from rp_agent.components.pool import all_of
 from rp_agent.components.stage import Flow, Owner, Stage, Tasks
 from rp_agent.lifetime import in_batch
-from rp_agent.nodes.sub_agents import SubAgents
-from rp_agent.pipeline import retry
-from rp_agent.pipeline.batching import Gather
 from rp_agent.pipeline.instances import Instances
-from rp_agent.pipeline.job_end import TaskRun, Verdict, exited, verdict
+from rp_agent.pipeline.job_end import exited, is_doubtful
 from rp_agent.pipeline.losses import Losses
-from rp_agent.pipeline.stages import Stages
-from rp_agent.pipeline.task_commands import with_commands
+from rp_agent.pipeline.retry import restarts
+from rp_agent.pipeline.stages import CONCERNED, Stages
+from rp_agent.pipeline.task_commands import TaskCommands
 from rp_agent.pipeline.task_copies import TaskCopies
+from rp_agent.reporting.reporter import delay
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler.component import Scheduler
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.component import Component
-from rp_api.failures.kinds import EXIT, NODE, SIGNAL
+from rp_api.failures.kinds import NODE
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.offload import Offload
 
@@ -44,10 +43,27 @@ MOST_AWAITED = 20
 STOP_TIMEOUT = 12.0
 """Seconds that executors in sub-agents have to end their tasks; longer than the time-outs of the executors."""
 
+_SCHEDULER = f'{SCHEDULING}.0000'
 _EXECUTING = states.TASK.value(states.AGENT_EXECUTING)
 
 _TO_SCHEDULER = 'scheduling'
 """The step at which tasks enter gate and scheduler."""
+
+_Step = Callable[[Any, Tasks], None]
+
+
+def _step(doing: str) -> Callable[[_Step], _Step]:
+    """Return a decorator for a step of the pipeline: `Isolation.run`, without another call for each bulk."""
+    def decorate(put: _Step) -> _Step:
+        def enter(self: Pipeline, tasks: Tasks) -> None:
+            for task in tasks:
+                task.step = doing
+            try:
+                put(self, tasks)
+            except Exception as error:
+                self.isolation.sort_out(doing, partial(put, self), tasks, error)
+        return enter
+    return decorate
 
 
 class Pipeline(Flow):
@@ -58,41 +74,35 @@ class Pipeline(Flow):
         self._loop = loop
         self._owner = owner
         self._in_hand = 0
+        self._ended: Tasks = []   # their output is staged soon
         self.isolation = Isolation(self._take_back, self._give_up)
-        self._held_back = HeldBack(loop, in_job=in_batch(config['platform']), restarts=retry.restarts,
-                                   is_doubtful=self._is_doubtful)
+        self._in_job = in_batch(config['platform'])
+        self._held_back = HeldBack(loop, in_job=self._in_job, restarts=restarts,
+                                   is_doubtful=lambda task: is_doubtful(task, owner.left_s))
         self._losses = Losses(allocation.names, loop, self.isolation, self, owner)
         self._instances = Instances(config, loop, offload, allocation, {
             STAGING_INPUT: ComponentPorts(self._staged, self.leave, self.advanced),
             EXECUTING: ComponentPorts(self.executed, self.leave, self.advanced),
             STAGING_OUTPUT: ComponentPorts(self.leave, self.leave, self.advanced)}, self._losses, self, owner)
-        uid = f'{SCHEDULING}.0000'
-        tracer = make_tracer(config, uid)
-        self._scheduler = Scheduler(uid, tracer, allocation, config, self._unplaced, loop.call_later)
-        self._schedule = with_commands(config['platform'], self._scheduler.put)
+        self.sub_agents = self._instances.sub_agents
+        """The sub-agents; None if all components are in this process."""
+        tracer = make_tracer(config, _SCHEDULER)
+        self._scheduler = Scheduler(_SCHEDULER, tracer, allocation, config, self._unplaced, loop.call_later)
+        self._commands = TaskCommands(config['platform'])
         self.stages = Stages(config, loop, offload, allocation, tracer, self, owner)
         self._copies = TaskCopies(config['agent'], tracer, self._scheduler.release)
         if self._copies.active:
             self.stages.add(self._copies)
-        self._connect(self._copies.entrance)
-
-    def _connect(self, entrance: Callable[[str, Callable[[Tasks], None]], Callable[[Tasks], None]]) -> None:
-        """Connect the components; `entrance` adds clones."""
-        instances = self._instances
-        stage_output = partial(self.isolation.run, 'staging its output', instances.entrance(STAGING_OUTPUT))
-        self._to_input = entrance(STAGING_INPUT, instances.inputs.put)
+        entrance = self._copies.entrance   # which adds clones
+        self._to_input = entrance(STAGING_INPUT, self._instances.inputs.put)
         self._to_scheduler = entrance(SCHEDULING, self._admit)
-        self._to_executors = instances.entrance(EXECUTING)
-        self._to_output = entrance(STAGING_OUTPUT, Gather(self._loop, stage_output, self._load).put)
+        self._to_executors = self._instances.entrance(EXECUTING)
+        self._to_stagers = self._instances.entrance(STAGING_OUTPUT)
+        self._to_output = entrance(STAGING_OUTPUT, self._gather)
         self._scheduler.output = entrance(EXECUTING, self._execute)
         self._scheduler.advanced = self.advanced
-        if instances.only_executor:   # with several, the executor of a task is known only after placement
-            instances.only_executor.expect(self._scheduler.upcoming)
-
-    @property
-    def sub_agents(self) -> SubAgents | None:
-        """The sub-agents; None if all components are in this process."""
-        return self._instances.sub_agents
+        if self._instances.only_executor:   # with several, the executor of a task is known only after placement
+            self._instances.only_executor.expect(self._scheduler.upcoming)
 
     @property
     def held_back(self) -> int:
@@ -127,10 +137,9 @@ class Pipeline(Flow):
     def refuse(self, tasks: Tasks, reason: str) -> None:
         """End tasks that have not entered the pipeline as CANCELED."""
         for task in tasks:
-            task.target_state = states.CANCELED
-            task.exception = reason
+            task.end(states.CANCELED, reason)
         if tasks:
-            self.stages.require(tasks)   # a RAPTOR master may be among them, for which others wait
+            self._require(tasks)   # a RAPTOR master may be among them, for which others wait
             self._in_hand += len(tasks)
             self.leave(tasks)
 
@@ -148,11 +157,11 @@ class Pipeline(Flow):
         self._scheduler.cancel_all(reason)
         self._held_back.release()
         executors = self._instances.executors.all_members()
-        one_stopped = all_of(max(1, len(executors)), stopped)
+        one_stopped = all_of(len(executors), stopped)
         for executor in executors:
             executor.stop(one_stopped, reason)
         if not executors:
-            self._loop.call_soon(one_stopped)
+            self._loop.call_soon(stopped)
         if self.sub_agents:
             self._loop.call_later(STOP_TIMEOUT, self.sub_agents.kill)
 
@@ -182,10 +191,6 @@ class Pipeline(Flow):
         """Return all components in this process, and the optional stages."""
         return [self._scheduler, *self._instances.local, *self.stages.present]
 
-    def _load(self) -> int:
-        """Return the number of tasks that may delay the ends of others."""
-        return min(self._in_hand, MOST_AWAITED) if self._owner.awaited else self._in_hand
-
     # errors that one task causes
 
     def _holds(self, task: AgentTask) -> bool:
@@ -200,8 +205,7 @@ class Pipeline(Flow):
                 stage.take_back(task)
             self._scheduler.take_back(task)
             if task.placement is not None:
-                self._scheduler.release([task])
-                retry.reset(task)
+                self._free([task])
         return not self._holds(task)
 
     def _give_up(self, task: AgentTask) -> None:
@@ -220,18 +224,16 @@ class Pipeline(Flow):
             self.cancel([task])
 
     def advanced(self, tasks: Sequence[AgentTask], state: str) -> None:
+        shown = tasks
         try:
-            self._show(tasks, state)
+            for stage in self.stages.present:
+                shown = stage.visible(shown, state)
+            self._owner.advanced(shown, state)
         except Exception as error:
             if len(tasks) == 1:   # later: the component is about to pass it on
                 self._loop.call_soon(self._not_shown, tasks[0], error)
             for task in tasks if len(tasks) > 1 else ():
                 self.advanced([task], state)
-
-    def _show(self, tasks: Sequence[AgentTask], state: str) -> None:
-        for stage in self.stages.present:
-            tasks = stage.visible(tasks, state)
-        self._owner.advanced(tasks, state)
 
     # the way of tasks
 
@@ -239,28 +241,33 @@ class Pipeline(Flow):
         self._in_hand += len(tasks)
         self._enter(tasks)
 
-    @step('taking it')
+    def _require(self, tasks: Tasks) -> None:
+        """Make the stages that these tasks are the first to need; most need none."""
+        if any(not CONCERNED.isdisjoint(task.description) for task in tasks):
+            self.stages.require(tasks)
+
+    @_step('taking it')
     def _enter(self, tasks: Tasks) -> None:
-        self.stages.require(tasks)
+        self._require(tasks)
         for stage in self.stages.present:
             tasks = stage.entered(tasks)
         self._to_input(tasks)
 
-    @step('passing it on')
+    @_step('passing it on')
     def _staged(self, tasks: Tasks) -> None:
         for stage in self.stages.present:
             tasks = stage.staged(tasks)
         if tasks:
             self._to_scheduler(tasks)
 
-    @step(_TO_SCHEDULER)
+    @_step(_TO_SCHEDULER)
     def _admit(self, tasks: Tasks) -> None:
         for stage in self.stages.present:
             tasks = stage.admitted(tasks)
         if tasks:
-            self._schedule(tasks)
+            self.schedule(tasks)
 
-    @step('starting')
+    @_step('starting')
     def _execute(self, tasks: Tasks) -> None:
         """Pass placed tasks to the executors."""
         for stage in self.stages.present:
@@ -275,26 +282,22 @@ class Pipeline(Flow):
         self.leave(tasks)
 
     def executed(self, tasks: Tasks) -> None:
-        self._instances.executors.left(tasks)
+        if self._instances.executors.spread:
+            self._instances.executors.left(tasks)
         for stage in self.stages.present:
             tasks = stage.returned(tasks)
         if self._losses.spread:
             tasks = self._losses.returned(tasks)
-        self._end_execution(self._held_back.hold(tasks, self._end_execution))
-
-    def _is_doubtful(self, task: AgentTask) -> bool:
-        """Return whether the failure of a task may be a sign of the end of the job."""
-        if (task.error or {}).get('kind') not in (EXIT, SIGNAL) or not retry.restarts(task):
-            return False
-        run = TaskRun(task.target_state, restartable=True, killed=is_killed(task), last=retry.is_last(task))
-        return verdict(run, ending=False, left=self._owner.left_s) is Verdict.LATE
+        if self._in_job or any(task.target_state == states.FAILED for task in tasks):
+            tasks = self._held_back.hold(tasks, self._end_execution)
+        self._end_execution(tasks)
 
     def _end_execution(self, tasks: Tasks) -> None:
         for stage in self.stages.present:
             tasks = stage.executed(tasks)
         if self._losses.judges:
             tasks = unless(tasks, self._losses.judge, 'judging its node')
-        self._scheduler.release(self._copies.with_slots(tasks))
+        self._scheduler.release(self._copies.with_slots(tasks) if self._copies.active else tasks)
         for stage in self.stages.present:
             tasks = stage.freed(tasks)
         if tasks:
@@ -311,8 +314,27 @@ class Pipeline(Flow):
         if tasks:
             self._to_output(tasks)
 
+    def _gather(self, tasks: Tasks) -> None:
+        """Stage the output of tasks after a delay that grows with the number of tasks.
+
+        They end one by one, and handling each end on its own would delay the start of other tasks.
+        """
+        if not self._ended:
+            in_hand = min(self._in_hand, MOST_AWAITED) if self._owner.awaited else self._in_hand
+            self._loop.call_later(delay(in_hand), self._stage_ended)
+        self._ended += tasks
+
+    def _stage_ended(self) -> None:
+        tasks, self._ended = self._ended, []
+        self._stage(tasks)
+
+    @_step('staging its output')
+    def _stage(self, tasks: Tasks) -> None:
+        self._to_stagers(tasks)
+
     def leave(self, tasks: Tasks) -> None:
-        tasks = self._copies.drop(tasks)
+        if self._copies.active:
+            tasks = self._copies.drop(tasks)
         for stage in self.stages.present:
             tasks = stage.freed(tasks)
         self._in_hand -= len(tasks)
@@ -324,11 +346,13 @@ class Pipeline(Flow):
     # the ways on for tasks that a stage has kept
 
     def admit(self, tasks: Tasks) -> None:
-        self.stages.require(tasks)
+        self._require(tasks)
         self._admit(tasks)
 
     def schedule(self, tasks: Tasks) -> None:
-        self._schedule(tasks)
+        for task in tasks if self._commands.added else [task for task in tasks if 'nice' in task.description]:
+            self._commands.add(task)
+        self._scheduler.put(tasks)
 
     def release(self, tasks: Tasks) -> None:
         self._scheduler.release(tasks)
@@ -351,17 +375,20 @@ class Pipeline(Flow):
         if task.placement is not None and self._losses.down.isdisjoint(task.placement.nodes()):
             self._scheduler.launch_again(task)
             return
-        self._scheduler.release([task])
-        retry.reset(task)
+        self._free([task])
         self._admit([task])
 
     def place_again(self, tasks: Tasks) -> None:
         tasks = self._copies.drop(tasks)
         if tasks:
-            self._scheduler.release(tasks)
-            for task in tasks:
-                retry.reset(task)
+            self._free(tasks)
             self._admit(tasks)
+
+    def _free(self, tasks: Tasks) -> None:
+        """Free the resources of tasks, which are placed again."""
+        self._scheduler.release(tasks)
+        for task in tasks:
+            task.unplace()
 
     def restart(self, tasks: Tasks, reason: str) -> None:
         tasks = self._copies.drop(tasks)

@@ -16,12 +16,12 @@ from rp_api.failures.retry_rules import RetryRules
 STARTED = 'scheduler.started'
 """Key in a task's `extra`: when its present attempt has begun to execute."""
 
-_ATTRIBUTES = frozenset({'retries', 'expect', 'restartable'})
+ATTRIBUTES = frozenset({'retries', 'expect', 'restartable'})
 
 
 def concerns_attempts(task: AgentTask) -> bool:
     """Return whether a task has attributes that matter after its run."""
-    return not _ATTRIBUTES.isdisjoint(task.description)
+    return not ATTRIBUTES.isdisjoint(task.description)
 
 
 def limits_of(allocation: Allocation) -> dict[str, float]:
@@ -75,9 +75,3 @@ def attempt_record(task: AgentTask, where: str = '', lost: str = '') -> dict[str
 def place_of(task: AgentTask) -> list[str]:
     """Return the names of the nodes of a task; empty before it is placed."""
     return list(dict.fromkeys(slot['node_name'] for slot in task.slots or ()))
-
-
-def reset(task: AgentTask) -> None:
-    """Clear the placement of a task, whose resources were freed."""
-    task.placement = task.request = task.slots = None
-    task.ticket = -1

@@ -22,6 +22,9 @@ from rp_profiling.write.tracer import Tracer
 if TYPE_CHECKING:
     from rp_agent.prerequisites.gate import Gate
 
+CONCERNED = retry.ATTRIBUTES | {'mode', 'raptor_id', 'named_env', 'services'}
+"""Attributes of descriptions without which a task needs no stage."""
+
 GATE = 'agent_prerequisites.0000'
 
 

@@ -8,7 +8,6 @@ from operator import attrgetter
 
 from rp_agent.raptor.master import Master, TaskQueue
 from rp_agent.task import AgentTask, Description
-from rp_api import states
 from rp_api.balancing.shares import requests, shares
 from rp_api.constants import RAPTOR_WORKER
 from rp_api.failures.kinds import LOST
@@ -89,8 +88,7 @@ class MasterRegistry:
         if master is not None:
             _place(task, master).pop(task.uid, None)
         if task.cancelled:
-            task.target_state = states.CANCELED
-            task.exception = 'cancelled while it waited for its RAPTOR master'
+            task.cancel('cancelled while it waited for its RAPTOR master')
         elif master is None:
             ended = '; '.join(f'{each.uid}: {each.ended}' for each in self.masters.values() if each.ended)
             task.fail(f'no RAPTOR master of {task.pilot} is left: {ended}', f'{task.uid} is for any master', LOST)
@@ -144,8 +142,7 @@ def fail(task: AgentTask, master: Master) -> None:
     """Set the final state of a task whose master has ended: FAILED, or CANCELED if it was being cancelled."""
     sentence = f'{master.uid} has ended before it ran the task: {master.ended}'
     if task.cancelled:
-        task.target_state = states.CANCELED
-        task.exception = sentence
+        task.cancel(sentence)
     else:
         task.fail(sentence, sentence, LOST)
 
