@@ -238,7 +238,7 @@ def test_stopped_agent(tmp_path: Path) -> None:
 def test_agent_has_enough(tmp_path: Path) -> None:
     """It asks for no more from a mark on, gets commands all the same, and asks again when it has little left."""
     count = 10_000
-    setup = 'import rp_agent.reporting.task_intake as i; i.HIGH_WATER_TASKS = 20; i.PER_CORE = 1'
+    setup = 'import rp_agent.pipeline.arrivals as i; i.HIGH_WATER_TASKS = 20; i.PER_CORE = 1'
     with real(tmp_path, setup=setup) as (application, _):
         application.submit(uids(count), **shell('exec sleep 100'))
         application.until_state(uids(2), states.AGENT_EXECUTING)
@@ -259,7 +259,7 @@ def test_agent_never_has_enough_of_tasks_that_wait_for_others(tmp_path: Path) ->
         return {'order': {'ns': 'x', 'order': number, 'size': size}}
 
     platform = {'agent_spawner': 'POPEN', 'agent_config': 'default', 'agent_scheduler': 'CONTINUOUS_ORDERED'}
-    with real(tmp_path, setup='import rp_agent.reporting.task_intake as i; i.HIGH_WATER_TASKS = 2048; i.PER_CORE = 1',
+    with real(tmp_path, setup='import rp_agent.pipeline.arrivals as i; i.HIGH_WATER_TASKS = 2048; i.PER_CORE = 1',
               agent={'platform': platform}) as (application, _):
         application.submit(uids(count), tags=tags(1, count), **shell('exec sleep 100'))
         application.submit(uids(1, count), tags=tags(0, 1), **shell('echo first'))

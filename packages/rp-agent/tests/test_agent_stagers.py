@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from rp_agent.stager.input import StagerInput
-from rp_agent.stager.output import TAIL, StagerOutput, tail
+from rp_agent.stager.component import TAIL, StagerInput, StagerOutput, tail
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.constants import COPY, LINK, MOVE, NON_FATAL, TARBALL, TRANSFER

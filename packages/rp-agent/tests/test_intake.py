@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rp_agent.reporting import task_intake as module
-from rp_agent.reporting.task_intake import HIGH_WATER_TASKS, PER_CORE, Intake
+from rp_agent.pipeline.arrivals import HIGH_WATER_TASKS, PER_CORE, Intake
 from rp_api.coordination.contract import NewTask
 
 
@@ -64,4 +63,4 @@ def test_a_large_pilot_needs_more_tasks(held: list[bool]) -> None:
 
 def test_the_mark_never_leaves_cores_without_tasks() -> None:
     """When more is asked for, there are still several tasks for each core."""
-    assert module.PER_CORE // 2 >= 2
+    assert PER_CORE // 2 >= 2

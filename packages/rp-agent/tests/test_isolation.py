@@ -19,8 +19,7 @@ from rp_agent.pipeline.attempts import Attempts
 from rp_agent.prerequisites.gate import Gate
 from rp_agent.scheduler.component import Scheduler
 from rp_agent.scheduler.policies.continuous import Continuous
-from rp_agent.stager.input import StagerInput
-from rp_agent.stager.output import StagerOutput
+from rp_agent.stager.component import StagerInput, StagerOutput
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.constants import TASK_EXECUTABLE

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rp_agent.stager.output import MAX_ENTRIES_PER_SANDBOX, MIN_SANDBOXES, Missing
+from rp_agent.stager.component import MAX_ENTRIES_PER_SANDBOX, MIN_SANDBOXES, Missing
 
 
 def sandboxes(directory: Path, count: int = MIN_SANDBOXES) -> list[str]:

@@ -61,8 +61,8 @@ FAILING: Culprit = {'executable': '/bin/false'}
 SCRIPT: Culprit = {'pre_exec': ['true'], 'timeout': 20.0}
 
 STEPS: dict[str, tuple[str, Culprit]] = {
-    'what was there before': ('rp_agent.stager.input:names', {'sandbox': 'own'}),
-    'input staging': ('rp_agent.stager.input:stage', STAGED_IN),
+    'what was there before': ('rp_agent.stager.component:_names', {'sandbox': 'own'}),
+    'input staging': ('rp_agent.stager.component:stage', STAGED_IN),
     'what a policy makes of it': ('rp_agent.scheduler.policies.continuous:Continuous.request', {}),
     'its priority': ('rp_agent.scheduler.policies.continuous:Continuous.priority', {}),
     'sandbox': ('rp_agent.executor.popen.component:make_sandbox', SCRIPT),
@@ -74,10 +74,10 @@ STEPS: dict[str, tuple[str, Culprit]] = {
     'end of a process': ('rp_agent.executor.popen.reaper:Reaper._settle', {}),
     'exit code': ('rp_agent.executor.popen.component:outcome.exit_code_of_task', FAILING),
     'explanation': ('rp_agent.executor.popen.component:outcome.explain', FAILING),
-    'look at the sandbox': ('rp_agent.stager.output:look', {}),
-    'end of its output': ('rp_agent.stager.output:tail', {'executable': '/bin/echo', 'arguments': ['x']}),
-    'output staging': ('rp_agent.stager.output:stage', STAGED_OUT),
-    'cleanup': ('rp_agent.stager.output:remove_sandbox', {'cleanup': True}),
+    'look at the sandbox': ('rp_agent.stager.component:look', {}),
+    'end of its output': ('rp_agent.stager.component:tail', {'executable': '/bin/echo', 'arguments': ['x']}),
+    'output staging': ('rp_agent.stager.component:stage', STAGED_OUT),
+    'cleanup': ('rp_agent.stager.component:remove_sandbox', {'cleanup': True}),
 }
 
 

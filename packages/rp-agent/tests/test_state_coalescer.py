@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
-from rp_agent.reporting.state_coalescer import StateCoalescer
+from rp_agent.reporting.reporter import StateCoalescer
+from rp_agent.task import AgentTask
 
 
-def tasks(*uids: str) -> list[SimpleNamespace]:
-    return [SimpleNamespace(uid=uid) for uid in uids]
+def tasks(*uids: str) -> list[AgentTask]:
+    return [AgentTask(uid, {}, 'pilot', '') for uid in uids]
 
 
 def test_a_state_has_lasted_after_a_whole_round() -> None:

@@ -145,7 +145,7 @@ class Agent(Owner):
         """Report which tasks may have started: the batch system may kill this process before its final report."""
         self._returns.note(self._tasks.values())
         self._returns.keep(self._tasks)
-        if self._link.lost:
+        if self._link.loss.lost:
             return
         self._reporter.flush()   # before, as tasks that are neither final nor kept run elsewhere
         self._link.report_active(self._last_info())
@@ -208,7 +208,7 @@ class Agent(Owner):
     def _progress_changed(self) -> None:
         if self._ending is None:
             self._link.report_active(self._resources())
-        self._link.left()
+        self._link.loss.left()
 
     def notice(self, sentence: str) -> None:
         """Tell the application a sentence about the pilot."""
@@ -359,7 +359,8 @@ class Agent(Owner):
         followed = self._arrivals.ended(tasks)
         self._arrivals.count()
         self._reporter.finished(self._arrivals.without_own(tasks) if self._arrivals.own else tasks, followed)
-        self._link.left()
+        if self._link.loss.lost:
+            self._link.loss.left()
         if not self._tasks and self._drain_timer is not None:
             self._drained()
 
@@ -385,7 +386,7 @@ class Agent(Owner):
     def _say_goodbye(self) -> None:
         assert self._ending is not None
         end = self._ending
-        self._reporter.flush(sending=not self._link.lost)
+        self._reporter.flush(sending=not self._link.loss.lost)
         self._flush_traces()
         if end.again and not self._link.refusal:
             self._notices.append(f'{end.sentence}; it continues if the batch system starts its job again')

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rp_agent import sandbox
-from rp_agent.components.names import EXECUTING, STAGING_INPUT, STAGING_OUTPUT
+from rp_agent.components.names import EXECUTING, STAGING_INPUT
 from rp_agent.executor import registry
 from rp_agent.executor.base import BaseExecutor
 from rp_agent.executor.launching.environment import NodePorts, PilotContext
@@ -20,8 +20,7 @@ from rp_profiling.write.host_clock import HostClock
 from rp_profiling.write.tracer import Tracer
 
 if TYPE_CHECKING:   # most sub-agents on nodes have no stagers
-    from rp_agent.stager.input import StagerInput
-    from rp_agent.stager.output import StagerOutput
+    from rp_agent.stager.component import StagerInput, StagerOutput
     from rp_api.staging.location import Sandboxes
 
     Worker = StagerInput | BaseExecutor | StagerOutput
@@ -59,22 +58,18 @@ class Builder:
 
     def make(self, component: str, uid: str, ports: ComponentPorts) -> Worker:
         """Return an instance of a component that is connected to `ports`."""
-        made = self._make(component, uid, make_tracer(self._config, uid), ports.failed)
+        tracer = make_tracer(self._config, uid)
+        made: Worker
+        if component == EXECUTING:
+            made = self._executor(uid, tracer)
+        else:
+            from rp_agent.stager.component import StagerInput, StagerOutput
+
+            made = (StagerInput(uid, tracer, self._sandboxes, self._offload, ports.failed)
+                    if component == STAGING_INPUT else StagerOutput(uid, tracer, self._sandboxes, self._offload))
         made.output = ports.output
         made.advanced = ports.advanced
         return made
-
-    def _make(self, component: str, uid: str, tracer: Tracer, failed: Callable[[list[AgentTask]], None]) -> Worker:
-        if component == STAGING_INPUT:
-            from rp_agent.stager.input import StagerInput
-
-            return StagerInput(uid, tracer, self._sandboxes, self._offload, failed)
-        if component == EXECUTING:
-            return self._executor(uid, tracer)
-        assert component == STAGING_OUTPUT, component
-        from rp_agent.stager.output import StagerOutput
-
-        return StagerOutput(uid, tracer, self._sandboxes, self._offload)
 
     def _executor(self, uid: str, tracer: Tracer) -> BaseExecutor:
         """Return the executor that the platform names, with its options from the agent's configuration."""

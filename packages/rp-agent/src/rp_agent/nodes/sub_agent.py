@@ -45,7 +45,7 @@ from rp_profiling.write.host_clock import Reading
 if TYPE_CHECKING:
     from rp_agent.components.build import Worker
     from rp_agent.node_copies.receiver import Receiver
-    from rp_agent.stager.input import StagerInput
+    from rp_agent.stager.component import StagerInput
 
 FLUSH = 1.0
 """Seconds between two writes of traces to their files."""

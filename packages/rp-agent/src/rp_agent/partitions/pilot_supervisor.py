@@ -240,7 +240,7 @@ class PilotSupervisor:
         assert partition.ending is not None
         self._tracer.record('partition_stop', partition.uid, msg=partition.ending[0])
         self._lost(partition.number, *partition.ending)
-        self._link.left()
+        self._link.loss.left()
         self._start_wanted()
 
     def _lost(self, number: int, state: str, reason: str) -> None:
@@ -276,7 +276,7 @@ class PilotSupervisor:
     def _look_at_end(self) -> None:
         if self._ending is None or self._partitions or self._link.reports_end:
             return
-        if self._proxy_reporter.speaking and not self._link.lost:
+        if self._proxy_reporter.speaking and not self._link.loss.lost:
             self._loop.call_later(SPEAKING, self._say_goodbye)
         else:
             self._say_goodbye()

@@ -21,7 +21,6 @@ from rp_agent.pipeline.returns import Returns
 from rp_agent.pipeline.runs import Runs
 from rp_agent.raptor.task_kind import is_call
 from rp_agent.reporting.coordinator_link import CoordinatorLink
-from rp_agent.reporting.task_intake import Intake
 from rp_agent.task import DEFAULTS, HISTORY, AgentTask, Description
 from rp_api import states
 from rp_api.constants import AGENT_SERVICE, TASK_SERVICE
@@ -30,6 +29,7 @@ from rp_api.description.task import AFTER
 from rp_api.failures.kinds import DEPENDENCY, DESCRIPTION
 from rp_api.loop.event_loop import Loop
 from rp_api.task_modes import PILOT_RPC, SERVICE_MODES
+from rp_api.uid_set import UidSet
 from rp_profiling.write.tracer import Tracer
 
 if TYPE_CHECKING:
@@ -38,6 +38,68 @@ if TYPE_CHECKING:
 _SERVICES = frozenset({TASK_SERVICE, AGENT_SERVICE})
 
 _OWN = 'agent.own'
+
+HIGH_WATER_TASKS = 1 << 16
+"""High-water mark: tasks in the agent at which it stops the delivery, unless the pilot is large."""
+
+PER_CORE = 8
+"""High-water mark per core on a large pilot: tasks that keep it busy until more arrive."""
+
+
+class Intake:
+    """The record of tasks that have arrived or were cancelled before, and the flow control of their delivery.
+
+    `hold(on)` is called to suspend and resume the delivery of tasks. It does not hold up commands, which can therefore
+    overtake tasks.
+    """
+
+    def __init__(self, hold: Callable[[bool], None], cores: int) -> None:
+        self._hold = hold
+        self._high = max(HIGH_WATER_TASKS, PER_CORE * cores)
+        self.holding = False
+        """True if the delivery of tasks is suspended."""
+        self._seen = UidSet()
+        self.awaited: set[str] = set()
+        """Tasks that were cancelled and have not arrived."""
+        self._not_done = UidSet()   # tasks that have arrived, and ended otherwise or went elsewhere
+
+    def new(self, tasks: Sequence[NewTask]) -> list[NewTask]:
+        """Return the tasks that have not arrived before: a coordinator may deliver a task again."""
+        return list(compress(tasks, self._seen.add_each([uid for uid, _ in tasks])))
+
+    def has_seen(self, uid: str) -> bool:
+        """Return whether a task of that uid has arrived."""
+        return uid in self._seen
+
+    def not_done(self, uids: Iterable[str]) -> None:
+        """Remember tasks that have left the agent, but are not DONE here."""
+        self._not_done.update(uids)
+
+    def is_done(self, uid: str) -> bool:
+        """Return whether a task that the agent does not have now is DONE here."""
+        return uid in self._seen and uid not in self._not_done
+
+    def cancelled(self, uid: str) -> bool:
+        """Return whether a task was cancelled before it arrived, once."""
+        found = uid in self.awaited
+        self.awaited.discard(uid)
+        return found
+
+    def cancel(self, uids: Sequence[str]) -> list[str]:
+        """Remember the cancelled tasks that have not arrived yet, and return them."""
+        absent = [uid for uid in uids if uid not in self._seen]
+        self.awaited.update(absent)
+        return absent
+
+    def in_hand(self, tasks: int) -> None:
+        """Suspend the delivery at the high-water mark, and resume it at half of that.
+
+        `tasks` run or wait only for resources.
+        """
+        holding = tasks > self._high // 2 if self.holding else tasks >= self._high
+        if holding != self.holding:
+            self.holding = holding
+            self._hold(holding)
 
 
 class Arrivals:
@@ -49,6 +111,7 @@ class Arrivals:
         self._config = config
         self._loop = loop
         self._pilot: str = config['pilot']
+        self._sandbox = sandbox.of_pilot(config)
         self._tasks = tasks
         self._connection = link.connection
         self._reporter = link.reporter
@@ -101,7 +164,7 @@ class Arrivals:
         if self._over or not any(AFTER in description for _, description in new):
             self.released(new)
             return
-        waits = [bool(each.get(AFTER)) and not self.intake.is_cancelled(uid) for uid, each in new]
+        waits = [bool(each.get(AFTER)) and uid not in self.intake.awaited for uid, each in new]
         self.released([task for task, held in zip(new, waits, strict=True) if not held])   # others may be after them
         if self._gate is None:
             from rp_agent.dependencies.gate import DependencyGate
@@ -164,7 +227,7 @@ class Arrivals:
             self._returns.note(tasks)
             self._pipeline.refuse(tasks, f'{self._pilot} has ended')
             return
-        late = [task for task in tasks if self.intake.cancelled(task.uid)] if self.intake.expects_cancelled else []
+        late = [task for task in tasks if self.intake.cancelled(task.uid)] if self.intake.awaited else []
         if late:
             self._pipeline.refuse(late, f'cancelled before it came to {self._pilot}')
             tasks = [task for task in tasks if task.uid in self._tasks]
@@ -241,7 +304,8 @@ class Arrivals:
         tasks: list[AgentTask] = []
         for uid, description in new:
             if description is not self._description[0]:
-                self._description = description, Description(description) if is_call(description) else description
+                self._description = description, (
+                    Description(description) if 'raptor_id' in description and is_call(description) else description)
                 self._unknown = sorted(description.keys() - DEFAULTS.keys())
             tasks.append(self._record(uid, self._description[1]))
             if self._unknown:   # to ignore one, such as a dependency, could give a wrong result
@@ -252,7 +316,9 @@ class Arrivals:
 
     def _record(self, uid: str, description: dict[str, Any]) -> AgentTask:
         try:
-            task = AgentTask(uid, description, self._pilot, sandbox.of_task(self._config, uid, description))
+            own = 'sandbox' in description   # most have none
+            where = sandbox.of_task(self._config, uid, description) if own else f'{self._sandbox}/{uid}'
+            task = AgentTask(uid, description, self._pilot, where)
             if uid in self.histories:
                 task.extra[HISTORY] = self.histories.pop(uid)
             if self._runs is not None:

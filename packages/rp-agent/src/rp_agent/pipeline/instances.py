@@ -22,7 +22,7 @@ from rp_agent.nodes.sub_agents import SubAgents
 from rp_agent.pipeline import task_copies
 from rp_agent.pipeline.losses import Losses
 from rp_agent.resource_manager.base import Allocation
-from rp_agent.stager.input import StagerInput
+from rp_agent.stager.component import StagerInput
 from rp_agent.task import AgentTask
 from rp_api.component import Component
 from rp_api.errors import PlatformError

@@ -94,7 +94,7 @@ class Pipeline(Flow):
         if self._copies.active:
             self.stages.add(self._copies)
         entrance = self._copies.entrance   # which adds clones
-        self._to_input = entrance(STAGING_INPUT, self._instances.inputs.put)
+        self._to_input = entrance(STAGING_INPUT, self._instances.entrance(STAGING_INPUT))
         self._to_scheduler = entrance(SCHEDULING, self._admit)
         self._to_executors = self._instances.entrance(EXECUTING)
         self._to_stagers = self._instances.entrance(STAGING_OUTPUT)

@@ -72,7 +72,7 @@ class Returns:
                 back += returned
         elsewhere = [*back, *forgotten]
         if elsewhere:
-            self._reporter.drop(elsewhere)
+            self._reporter.states.drop(elsewhere)
             self._reporter.returned([_returned(task, self._pilot) for task in back])
         return left, [task.uid for task in elsewhere]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rp_agent.executor.launching.outcome import of_codes
-from rp_agent.stager.output import OUTPUTS_KNOWN, TAIL, tail
+from rp_agent.stager.component import OUTPUTS_KNOWN, TAIL, tail
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.failures.kinds import CANCELED, EXCEPTION, KINDS

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from rp_agent.components.stage import Flow, Stage, Tasks
-from rp_agent.stager.output import tail
+from rp_agent.stager.component import tail
 from rp_agent.task import JOB_SLOTS, PART, AgentTask
 from rp_api import states
 from rp_api.constants import RAPTOR_WORKER

@@ -51,16 +51,10 @@ class CoordinatorLink:
         spool = ResultSpool(sandbox.updates(config))
         self.connection = agent_connection(loop, config['coordination'], self._pilot, config['agent_uid'])
         self.reporter = Reporter(loop, self.connection, spool, tracer)
-        self._loss = CoordinatorLoss(loop, config['orphan_timeout'], unfinished, self._give_up)
-        self.left = self._loss.left
+        self.loss = CoordinatorLoss(loop, config['orphan_timeout'], unfinished, self._give_up)
         self.connection.on_lost = self._on_lost
         self.connection.on_found = self._on_found
         self.connection.on_refused = self._on_refused
-
-    @property
-    def lost(self) -> bool:
-        """True if the coordinator is lost at present."""
-        return self._loss.lost
 
     @property
     def reports_end(self) -> bool:
@@ -76,7 +70,7 @@ class CoordinatorLink:
         """Report a state of the pilot as the last one; `over()` is called at the end of the report."""
         last = Update(self._pilot, state, info)
         self._final_report = FinalReport(self._loop, self.connection, self.reporter, last, over)
-        if not self.lost:
+        if not self.loss.lost:
             self._final_report.found()
 
     def report_end(self, config: Mapping[str, Any], state: str, reason: str, info: dict[str, Any],
@@ -106,18 +100,18 @@ class CoordinatorLink:
             self.connection.remove_endpoint()
 
     def _on_lost(self, how: str) -> None:
-        self._loss.coordinator_lost(how)
+        self.loss.coordinator_lost(how)
         if self._final_report is not None:
             self._final_report.lost()
 
     def _on_found(self) -> None:
-        self._loss.coordinator_found()
+        self.loss.coordinator_found()
         if self._final_report is not None:
             self._final_report.found()
 
     def _on_refused(self, reason: str) -> None:
         self.refusal = reason
-        self._loss.lost = True
+        self.loss.lost = True
         if self._final_report is not None:
             self._final_report.lost()
         self._finish(states.FAILED, f'was refused: {reason}')

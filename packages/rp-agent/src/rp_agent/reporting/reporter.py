@@ -9,13 +9,14 @@ acts before the coordinator has them, and all results while the coordinator does
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 from rp_agent.logs import LOG
 from rp_agent.reporting.result_spool import ResultSpool
-from rp_agent.reporting.state_coalescer import StateCoalescer
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.coordination.contract import BULK, AgentConnection, PackedInfo, Update
@@ -27,8 +28,7 @@ from rp_api.wire import codec
 from rp_profiling.write.tracer import Tracer
 
 DELAY_PER_TASK = 1e-4
-"""Seconds that an update may be delayed for each task in the agent: the delay stays a small part of the time that the
-tasks take, and many tasks share the cost of a bulk."""
+"""Seconds that an update may be delayed for each task in the agent: a small part of the time that the tasks take."""
 
 MAX_DELAY = 0.05
 """Longest delay of a result, in seconds."""
@@ -48,8 +48,7 @@ ANSWER = 0.25
 MOST_BYTES = 16 << 20
 """Bytes of unsent results that are kept in memory; more are written to disk."""
 
-_PER_TASK, _PER_RANK, _PER_FILE = 512, 640, 128
-_PER_PACKED = 256
+_PER_TASK, _PER_RANK, _PER_FILE, _PER_PACKED = 512, 640, 128, 256
 """Approximate size in bytes, without texts and packed data."""
 
 _WAITING = frozenset(state for state in states.TASK.names
@@ -64,6 +63,66 @@ def delay(tasks: int, most: float = MAX_DELAY) -> float:
     return 0.0 if seconds < MIN_DELAY else min(most, seconds)
 
 
+class StateCoalescer:
+    """The last state of each task by uid. A state has lasted when the task was in it for a whole round."""
+
+    def __init__(self) -> None:
+        self._last: list[AgentTask] = []    # the last bulk, which mostly comes again in another state,
+        self._state = ''                 # and its state
+        self._new: dict[str, str] = {}   # other states of this round
+        self._old: dict[str, str] = {}   # states of earlier rounds, unless there is a new one
+
+    def __bool__(self) -> bool:
+        return bool(self._last or self._new or self._old)
+
+    def add(self, tasks: Sequence[AgentTask], state: str) -> None:
+        """Add a state that tasks have reached."""
+        bulk = list(tasks)
+        if bulk != self._last:
+            self._store_last()
+            self._last = bulk
+        self._state = state
+
+    def drop(self, tasks: Sequence[AgentTask]) -> None:
+        """Discard the states of these tasks."""
+        if self._last == tasks:
+            self._last = []
+        self.drop_uids([task.uid for task in tasks])
+
+    def drop_uids(self, uids: Collection[str]) -> None:
+        """Discard the states of the tasks with these uids."""
+        self._store_last()
+        for known in (self._new, self._old):
+            if known:
+                deque(map(known.pop, uids, repeat(None)), 0)
+
+    def all(self) -> dict[str, str]:
+        """Take all states."""
+        self._store_last()
+        found, self._new, self._old = {**self._old, **self._new}, {}, {}
+        return found
+
+    def of(self, uids: Iterable[str]) -> dict[str, str]:
+        """Take the states of these tasks."""
+        self._store_last()
+        return {uid: known.pop(uid) for known in (self._old, self._new) for uid in uids if uid in known}
+
+    def lasting(self, others: Collection[str]) -> dict[str, str]:
+        """Take the states that have lasted, except `others`, and begin a new round."""
+        self._store_last()
+        found = {uid: state for uid, state in self._old.items() if state not in others and uid not in self._new}
+        for uid in found:
+            del self._old[uid]
+        self._old.update(self._new)
+        self._new = {}
+        return found
+
+    def _store_last(self) -> None:
+        if self._last:
+            self._new.update(dict.fromkeys([task.uid for task in self._last], self._state))
+            self._last = []
+
+
 class Reporter:
     """The unsent state changes and results of tasks; of several states of one task, only the last one is sent.
 
@@ -75,18 +134,18 @@ class Reporter:
         self._loop = loop
         self._connection = connection
         self._spool = spool
-        self._states = StateCoalescer()
+        self.states = StateCoalescer()
         self._infos: dict[str, dict[str, Any]] = {}
         self._finished: list[Update] = []
-        self._size = 0
-        self._limit = MOST_BYTES
+        self._size, self._limit = 0, MOST_BYTES
         self._scheduled = False
         self._states_scheduled = False
-        self._round_over = False   # whether states that have lasted for a round are due
-        self._all_ripe = False     # whether all states are due
+        self._round_over = False   # whether states that have lasted for a round are due, and whether all are
+        self._all_ripe = False
         self._rounds = 0           # rounds since states in which tasks wait were sent
         self._kept = False
         self._noted = False        # whether there are copies on disk of what is not sent yet
+        self._spooled = False      # whether updates wait on disk
         self._unanswered: object = None   # the first message without an answer
         self._silent = False       # whether the coordinator has not answered for some time
         self.tasks = 0
@@ -94,7 +153,7 @@ class Reporter:
         self.waiting = 0
         """Number of further tasks that wait for others: these may be many, and still each result is sent at once."""
         self._tracer = tracer or Tracer(None, '')
-        connection.on_room = self._on_room
+        connection.on_room = self._send_if_due
 
     def changed(self, tasks: Sequence[AgentTask], state: str, info: dict[str, Any] | None = None) -> None:
         """Report a state that is not the last one in the agent; `info` holds attributes that became known with it."""
@@ -103,16 +162,12 @@ class Reporter:
             self._schedule()   # the application waits for it
         if self._tracer.full_detail:
             self._tracer.record_bulk('update_request', [task.uid for task in tasks], msg=state)
-        self._states.add(tasks, state)
+        self.states.add(tasks, state)
         self._schedule_states()
-
-    def drop(self, tasks: Sequence[AgentTask]) -> None:
-        """Discard the unsent states of these tasks."""
-        self._states.drop(tasks)
 
     def returned(self, updates: Sequence[Update]) -> None:
         """Report tasks that run on other pilots; each update names this pilot."""
-        self._states.drop_uids([update.uid for update in updates])
+        self.states.drop_uids([update.uid for update in updates])
         if updates:
             self._finished += updates
             if self._silent:
@@ -124,7 +179,7 @@ class Reporter:
 
         The agent acts upon the results of `acted_upon` next, whether the coordinator has them or not.
         """
-        self.drop(tasks)
+        self.states.drop(tasks)
         for task in tasks if self._infos else ():
             self._infos.pop(task.uid, None)
         updates = _last_updates(tasks)
@@ -147,7 +202,7 @@ class Reporter:
         if not sending:
             self._write_spool()
             return
-        while self._spool.waiting:
+        while self._spooled:
             self._send_from_disk()
         self._all_ripe = True
         self._send_news()
@@ -155,9 +210,9 @@ class Reporter:
     def keep(self, pilot: Update | None) -> None:
         """Write unacknowledged results and the final state of the pilot to disk, to stay there."""
         self._kept = True
-        sent = [] if self._silent else self._in_flight()
-        if sent or self._finished or pilot:
-            self._spool.keep(sent + self._finished, pilot)
+        results = ([] if self._silent else self._in_flight()) + self._finished
+        if results or pilot:
+            self._spool.keep(results, pilot)
 
     def forget(self) -> None:
         """Remove the results on disk: the coordinator has acknowledged all of them."""
@@ -177,7 +232,7 @@ class Reporter:
 
     def _due(self) -> None:
         self._scheduled = False
-        self._all_ripe |= self._has_few
+        self._all_ripe |= self._has_few()
         self._send()
 
     def _state_delay(self, most: float) -> float:
@@ -190,25 +245,24 @@ class Reporter:
 
     def _states_due(self) -> None:
         self._states_scheduled = False
-        self._all_ripe |= self._has_few
+        self._all_ripe |= self._has_few()
         self._round_over = True
         self._rounds += 1
         self._send()
-        if self._states:
+        if self.states:
             self._schedule_states()
 
-    @property
     def _has_few(self) -> bool:
-        """True if there are so few tasks that all states are sent with the next message."""
+        """Return whether there are so few tasks that all states are sent with the next message."""
         return self._state_delay(MAX_STATE_DELAY) <= MAX_DELAY
 
-    def _on_room(self) -> None:
+    def _send_if_due(self) -> None:
         if not self._scheduled:
             self._send()
 
     def _send(self) -> None:
         """Send the oldest updates first while the connection has room; the others follow when it has room again."""
-        while self._spool.waiting and self._connection.room:
+        while self._spooled and self._connection.room:
             self._send_from_disk()
         if self._connection.room:
             self._send_news()
@@ -217,19 +271,22 @@ class Reporter:
         updates = self._spool.take(BULK)
         if updates:
             self._push(updates)
-        if not self._spool.waiting:
-            self._connection.when_settled(partial(self._spool.accepted, self._spool.taken))
+        self._spooled = self._spool.waiting
+        if not self._spooled:
+            self._await_settled()
+
+    def _await_settled(self) -> None:
+        """Remove the file when the coordinator has acknowledged all that was taken from it."""
+        self._connection.when_settled(partial(self._spool.accepted, self._spool.taken))
 
     def _send_news(self) -> None:
         updates = self._ripe() + self._finished
         if updates:
-            self._finished = []
-            self._size = 0
-            self._limit = MOST_BYTES
+            self._finished, self._size, self._limit = [], 0, MOST_BYTES
             self._push(updates)
             if self._noted:
                 self._noted = False
-                self._connection.when_settled(partial(self._spool.accepted, self._spool.taken))
+                self._await_settled()
 
     def _push(self, updates: list[Update]) -> None:
         self._connection.update_tasks(updates)
@@ -249,7 +306,7 @@ class Reporter:
         """Write all results to disk from now on, and copies of what was sent, if the coordinator has not answered."""
         if self._unanswered is first and not self._silent and self._spool.note(self._in_flight()):
             self._silent = True
-            self._connection.when_settled(partial(self._spool.accepted, self._spool.taken))
+            self._await_settled()
             self._write_spool()
 
     def _in_flight(self) -> list[Update]:
@@ -264,27 +321,22 @@ class Reporter:
     def _ripe(self) -> list[Update]:
         """Take the states that are due."""
         if self._all_ripe:
-            ripe = self._states.all()
+            ripe = self.states.all()
             self._rounds = 0
         else:
-            ripe = self._states.of(self._infos)
+            ripe = self.states.of(self._infos)
             if self._round_over:
-                ripe |= self._states.lasting(self._told_later())
+                wait = self._rounds * self._state_delay(MAX_STATE_DELAY) < self._state_delay(MAX_WAITING_DELAY)
+                self._rounds = self._rounds if wait else 0
+                ripe |= self.states.lasting(_WAITING if wait else ())
         self._all_ripe = self._round_over = False
         return [Update(uid, state, self._infos.pop(uid, None)) for uid, state in ripe.items()]
-
-    def _told_later(self) -> Collection[str]:
-        """Return the states that are not sent in this round even if they have lasted."""
-        if self._rounds * self._state_delay(MAX_STATE_DELAY) < self._state_delay(MAX_WAITING_DELAY):
-            return _WAITING
-        self._rounds = 0
-        return ()
 
     def _write_spool(self) -> None:
         """Move the results in memory to disk."""
         if not self._finished or self._spool.put(self._finished):
-            self._finished = []
-            self._size = 0
+            self._spooled = self._spool.waiting
+            self._finished, self._size = [], 0
         else:
             self._limit = 2 * self._size   # do not try again with each task
 
@@ -307,8 +359,9 @@ def _last_updates(tasks: Sequence[AgentTask]) -> list[Update]:
             continue
         if task.description is not before:   # RAPTOR's calls share theirs
             before, client_has_work = task.description, _client_has_work(task)
-        if client_has_work or not _is_plain_success(task):
-            updates.append(packed(task))
+        if (client_has_work or task.output_files or task.target_state != states.DONE
+                or task.state != states.TMGR_STAGING_OUTPUT_PENDING):
+            updates.append(packed(task))   # its packed result is not all that there is to report
             continue
         if task.packed != info.packed:   # most are like the one before
             info = PackedInfo(task.packed)
@@ -333,22 +386,12 @@ def packed(task: AgentTask) -> Update:
 
 def _end(task: AgentTask) -> Update:
     """Return the last state that the agent reports, with the results."""
-    if task.state == states.TMGR_STAGING_OUTPUT_PENDING:
-        if task.target_state == states.DONE and not _client_has_work(task):
-            return Update(task.uid, states.DONE, task.result())
-        info = task.result()
-        info['target_state'] = task.target_state
-        return Update(task.uid, task.state, info)
     assert task.target_state is not None, f'{task.uid} has left without a final state'
-    info = task.result()
-    info['reached'] = task.state
-    return Update(task.uid, task.target_state, info)
-
-
-def _is_plain_success(task: AgentTask) -> bool:
-    """Return whether the packed result of a task is all that there is to report if the client stages no output."""
-    return (task.target_state == states.DONE and task.state == states.TMGR_STAGING_OUTPUT_PENDING
-            and not task.output_files)
+    if task.state != states.TMGR_STAGING_OUTPUT_PENDING:
+        return Update(task.uid, task.target_state, {**task.result(), 'reached': task.state})
+    if task.target_state == states.DONE and not _client_has_work(task):
+        return Update(task.uid, states.DONE, task.result())
+    return Update(task.uid, task.state, {**task.result(), 'target_state': task.target_state})
 
 
 def _client_has_work(task: AgentTask) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from rp_agent.resource_manager.base import Allocation
-from rp_agent.scheduler.shapes import shape_of, text
+from rp_agent.scheduler.policy import shape_of, text
 from rp_agent.scheduler.slotmap import Shape, SlotMap
 from rp_agent.task import AgentTask, Description
 from rp_api.errors import ResourceError

@@ -10,9 +10,8 @@ from rp_agent.instance_nodes import DVM_METHODS
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler.beside import refuse_beside
 from rp_agent.scheduler.explicit_slots import ExplicitPlacement, ExplicitRequest, ExplicitSlots
-from rp_agent.scheduler.policy import Item, Policy
+from rp_agent.scheduler.policy import Item, Policy, shape_of
 from rp_agent.scheduler.reservation import Reservation
-from rp_agent.scheduler.shapes import shape_of
 from rp_agent.scheduler.slotmap import Placement, SlotMap
 from rp_agent.scheduler.waitpool import WaitPool
 from rp_agent.task import AgentTask
@@ -236,7 +235,8 @@ class Scheduler(Component):
                 ready.append(task)
         if ready:
             self._leave_placed(ready)
-        self._set_alarm(self._reservation.update(now), now)
+        if self._waiting:
+            self._set_alarm(self._reservation.update(now), now)
 
     def _try(self, now: float) -> list[AgentTask]:
         """Return the tasks of all items that leave the pool, placed or refused."""

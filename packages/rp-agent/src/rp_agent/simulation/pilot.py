@@ -9,7 +9,6 @@ from typing import Any
 
 from rp_agent.instance_nodes import divide, parts
 from rp_agent.lifetime import in_batch, limit
-from rp_agent.pipeline import retry
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.resource_manager.granted import Node
 from rp_agent.resource_manager.shape import Shape
@@ -248,7 +247,7 @@ class Pilot:
         """Schedule a task whose nodes are lost once more."""
         assert self._scheduler is not None
         self._scheduler.release([task])
-        retry.reset(task)
+        task.unplace()
         self._scheduler.put([task])
 
     def refused(self, task: AgentTask, reason: str) -> None:

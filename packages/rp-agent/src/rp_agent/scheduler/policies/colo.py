@@ -11,7 +11,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 from rp_agent.scheduler.policies.continuous import Continuous, on_same_node, place_all, place_on_same_node
-from rp_agent.scheduler.shapes import shape_of
+from rp_agent.scheduler.policy import shape_of
 from rp_agent.scheduler.slotmap import Placement
 from rp_agent.task import AgentTask
 from rp_api.errors import ResourceError

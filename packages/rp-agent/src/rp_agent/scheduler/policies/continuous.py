@@ -6,8 +6,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rp_agent.resource_manager.base import Allocation
-from rp_agent.scheduler.policy import Policy
-from rp_agent.scheduler.shapes import text
+from rp_agent.scheduler.policy import Policy, text
 from rp_agent.scheduler.slotmap import Placement, Shape, SlotMap
 from rp_agent.task import AgentTask
 from rp_api.errors import ResourceError

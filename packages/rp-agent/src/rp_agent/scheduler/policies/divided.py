@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rp_agent.instance_nodes import parts
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler.policies.continuous import Continuous, are_neighbours
-from rp_agent.scheduler.shapes import text
+from rp_agent.scheduler.policy import text
 from rp_agent.scheduler.slotmap import Placement, Shape, SlotMap
 from rp_agent.task import AgentTask
 from rp_api.errors import ResourceError

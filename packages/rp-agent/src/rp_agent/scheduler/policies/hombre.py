@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from rp_agent.scheduler.policy import Policy
-from rp_agent.scheduler.shapes import text
+from rp_agent.scheduler.policy import Policy, text
 from rp_agent.scheduler.slotmap import Shape
 from rp_agent.task import AgentTask
 from rp_api.errors import ResourceError

@@ -1,15 +1,18 @@
-"""Output stager of the agent: AGENT_STAGING_OUTPUT_PENDING in, TMGR_STAGING_OUTPUT_PENDING out."""
+"""The stagers of the agent, which execute its staging directives: those of input, and those of output.
+
+`StagerInput` takes tasks in AGENT_STAGING_INPUT_PENDING, and passes them on in AGENT_SCHEDULING_PENDING. `StagerOutput`
+takes them in AGENT_STAGING_OUTPUT_PENDING, and passes them on in TMGR_STAGING_OUTPUT_PENDING.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import compress
 
-from rp_agent.stager.base import stage
 from rp_agent.stager.look import look
 from rp_agent.task import AgentTask
 from rp_api import states
@@ -17,8 +20,11 @@ from rp_api.component import Component
 from rp_api.errors import PilotError
 from rp_api.failures.kinds import STAGING
 from rp_api.loop.offload import Offload
+from rp_api.staging.directive import Directive
+from rp_api.staging.interruption import interruptible
 from rp_api.staging.location import Sandboxes, acts_on_client
-from rp_api.staging.run import is_removable, remove_sandbox
+from rp_api.staging.protocol import protocol
+from rp_api.staging.run import is_removable, remove_sandbox, run
 from rp_api.system.readable import open_regular
 from rp_profiling.write.tracer import Tracer
 
@@ -39,6 +45,101 @@ MIN_SANDBOXES = 8
 
 MAX_ENTRIES_PER_SANDBOX = 16
 """Maximum number of directory entries per sandbox for which the directory is listed."""
+
+
+class StagerInput(Component):
+    """Executes the agent's staging directives of a task before it is scheduled; passes on tasks without directives.
+
+    `failed(tasks)` receives tasks whose staging has failed, or that were cancelled meanwhile.
+    """
+
+    def __init__(self, uid: str, tracer: Tracer, sandboxes: Callable[[AgentTask], Sandboxes], offload: Offload,
+                 failed: Callable[[list[AgentTask]], None]) -> None:
+        super().__init__(uid, tracer)
+        self._sandboxes = sandboxes
+        self._offload = offload
+        self._failed = failed
+        self._busy: dict[str, AgentTask] = {}
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._busy
+
+    def put(self, tasks: list[AgentTask]) -> None:
+        """Accept tasks and stage their input."""
+        self.received(tasks)
+        self.advance(tasks, states.AGENT_STAGING_INPUT)
+        ready: list[AgentTask] = []
+        odd: list[AgentTask] = []
+        for task in tasks:
+            description = task.description
+            if dict.get(description, 'input_staging'):   # not set in most descriptions
+                self._busy[task.uid] = task
+                self._offload(partial(self._stage, task), partial(self._staged, task), partial(self._broke, task))
+                continue
+            if dict.get(description, 'sandbox'):   # other tasks may use the same directory
+                try:
+                    task.extra['before'] = set(_names(task))
+                except Exception as error:
+                    task.broke(error, 'looking at its sandbox')
+            (ready if task.target_state is None else odd).append(task)
+        if odd:
+            self._failed(odd)
+        self._pass_on(ready)
+
+    def cancel(self, uids: Iterable[str], reason: str = 'cancelled while its input was staged') -> None:
+        """Cancel the tasks whose input is being staged, and ignore the results of the staging."""
+        ended = [self._busy.pop(uid) for uid in uids if uid in self._busy]
+        for task in ended:
+            task.cancel(reason)
+        if ended:
+            self._failed(ended)
+
+    def cancel_all(self, reason: str) -> None:
+        """Cancel all tasks whose input is being staged."""
+        self.cancel(list(self._busy), reason)
+
+    def _stage(self, task: AgentTask) -> None:
+        if task.cancelled:
+            return
+        directives = task.description['input_staging']
+        try:
+            os.makedirs(task.sandbox, exist_ok=True)
+            packed = [directive for directive in directives if protocol(directive['action']).packed]
+            if packed:
+                self._unpack(task, packed[0])
+            with interruptible(lambda: task.uid not in self._busy):   # cancelled
+                stage(task, directives, self._sandboxes(task), self.tracer, 'staging_in')
+            task.extra['before'] = set(_names(task))
+        except (PilotError, OSError) as error:
+            task.fail(str(error), 'input staging failed', STAGING)
+
+    @staticmethod
+    def _unpack(task: AgentTask, directive: Directive) -> None:
+        """Unpack the client's archive, which holds the files of all directives with this action."""
+        from rp_api.staging.tarball import unpack
+
+        archive = os.path.join(task.sandbox, f'{task.uid}.tar')
+        unpack(directive, archive, task.sandbox)
+        os.unlink(archive)
+
+    def _broke(self, task: AgentTask, error: BaseException) -> None:
+        task.broke(error, 'input staging')
+        self._staged(task, None)
+
+    def _staged(self, task: AgentTask, _: None) -> None:
+        if self._busy.pop(task.uid, None) is None:
+            return   # cancelled
+        if task.cancelled:
+            task.cancel('cancelled while its input was staged')
+        if task.target_state is None:
+            self._pass_on([task])
+        else:
+            self._failed([task])
+
+    def _pass_on(self, tasks: list[AgentTask]) -> None:
+        if tasks:
+            self.advance(tasks, states.AGENT_SCHEDULING_PENDING)
+            self.forward(tasks)
 
 
 class StagerOutput(Component):
@@ -200,3 +301,25 @@ class Missing:
             return None
         self._entries[parent] = len(found)
         return found
+
+
+def _names(task: AgentTask) -> list[str]:
+    """Return the names of the files in the task's sandbox; none if the sandbox cannot be read."""
+    try:
+        return os.listdir(task.sandbox)
+    except (OSError, ValueError):   # the executor reports the error
+        return []
+
+
+def stage(task: AgentTask, directives: list[Directive], sandboxes: Sandboxes, tracer: Tracer, name: str) -> None:
+    """Execute the agent's directives, and record the client's as skipped. Relative paths start at the task's sandbox.
+
+    Raises `StagingError` for the first directive that fails.
+    """
+    mine = []
+    for directive in directives:
+        if acts_on_client(directive['action']):
+            tracer.record(f'{name}_skip', task.uid, msg=directive['uid'])
+        else:
+            mine.append(directive)
+    run(task.uid, mine, ('task', 'task'), sandboxes, tracer, name)
