@@ -8,8 +8,7 @@ import pytest
 from raptor_support import ACCESS, HOW, PILOT, RaptorPorts, a_master, a_task, a_worker, tasks
 
 from rp_agent.raptor.master import STALLED
-from rp_agent.raptor.task_kind import divided
-from rp_agent.task import AgentTask
+from rp_agent.task import AgentTask, divided
 from rp_api import constants as c
 from rp_api import states
 from rp_api.raptor_link import BULK, RPC

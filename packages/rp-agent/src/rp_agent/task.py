@@ -8,11 +8,12 @@ from typing import Any
 
 from rp_agent.logs import LOG
 from rp_api import states
-from rp_api.constants import RAPTOR_WORKER
+from rp_api.constants import RAPTOR_MASTER, RAPTOR_WORKER
 from rp_api.description.task import TaskDescription
 from rp_api.errors import sentence
 from rp_api.failures.kinds import INTERNAL
 from rp_api.logger import logger
+from rp_api.task_modes import MASTER_RPC
 
 DEFAULTS: dict[str, Any] = TaskDescription().as_dict()
 """Default values of the attributes of a task description."""
@@ -49,6 +50,8 @@ KILLED = 'killed'
 
 BLOCK = 'torus'
 """Key in a task's `extra`: its block on a torus, as `corner` (coordinates), `corner_node` (name) and `shape`."""
+
+_OF_RAPTOR = (RAPTOR_MASTER, RAPTOR_WORKER, MASTER_RPC)
 
 
 class Description(dict[str, Any]):
@@ -236,3 +239,28 @@ def differing(tasks: Iterable[AgentTask]) -> Iterator[AgentTask]:
         if task.description is not before:
             before = task.description
             yield task
+
+
+def is_call(description: Mapping[str, Any]) -> bool:
+    """Return whether a description is that of a task which a master runs: no component changes it."""
+    return bool(description.get('raptor_id')) and description.get('mode') not in _OF_RAPTOR
+
+
+def concerns_raptor(task: AgentTask) -> bool:
+    """Return whether a task is a master, a worker, or for a master."""
+    description = task.description
+    # most tasks have neither
+    return (('mode' in description or 'raptor_id' in description)
+            and (description['mode'] in _OF_RAPTOR or bool(description['raptor_id'])))
+
+
+def divided(tasks: Iterable[AgentTask]) -> tuple[list[AgentTask], list[AgentTask]]:
+    """Return the tasks that concern RAPTOR, and the others."""
+    theirs: list[AgentTask] = []
+    others: list[AgentTask] = []
+    before, goes_to = None, others
+    for task in tasks:
+        if task.description is not before:   # calls share theirs
+            before, goes_to = task.description, theirs if concerns_raptor(task) else others
+        goes_to.append(task)
+    return theirs, others

@@ -19,9 +19,8 @@ from rp_agent.executor.launching.text_notices import TextNotices
 from rp_agent.pipeline.pipeline import Pipeline
 from rp_agent.pipeline.returns import Returns
 from rp_agent.pipeline.runs import Runs
-from rp_agent.raptor.task_kind import is_call
 from rp_agent.reporting.coordinator_link import CoordinatorLink
-from rp_agent.task import DEFAULTS, HISTORY, AgentTask, Description
+from rp_agent.task import DEFAULTS, HISTORY, AgentTask, Description, is_call
 from rp_api import states
 from rp_api.constants import AGENT_SERVICE, TASK_SERVICE
 from rp_api.coordination.contract import BULK, NewTask, Update

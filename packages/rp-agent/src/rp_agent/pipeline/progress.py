@@ -9,8 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping
 
-from rp_agent.raptor.task_kind import is_call
-from rp_agent.task import AgentTask
+from rp_agent.task import AgentTask, is_call
 from rp_api import states
 from rp_api.constants import RAPTOR_WORKER
 from rp_api.loop.event_loop import Loop, Timer

@@ -6,9 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rp_agent.raptor.task_kind import concerns_raptor
 from rp_agent.resource_manager.base import Allocation
-from rp_agent.task import HISTORY, AgentTask
+from rp_agent.task import HISTORY, AgentTask, concerns_raptor
 from rp_api.failures.kinds import NODE, PILOT
 from rp_api.failures.losses import LOST, is_suspect, losses
 from rp_api.failures.retry_rules import RetryRules

@@ -12,9 +12,8 @@ from rp_agent.components.build import make_tracer
 from rp_agent.components.stage import Flow, Owner, Stage, Tasks
 from rp_agent.pipeline import retry
 from rp_agent.prerequisites.needs import has_needs
-from rp_agent.raptor.task_kind import concerns_raptor
 from rp_agent.resource_manager.base import Allocation
-from rp_agent.task import differing
+from rp_agent.task import concerns_raptor, differing
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.offload import Offload
 from rp_profiling.write.tracer import Tracer

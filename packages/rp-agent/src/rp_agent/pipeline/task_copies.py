@@ -18,8 +18,7 @@ from typing import Any
 
 from rp_agent.components.names import EXECUTING, SCHEDULING, STAGING_INPUT, STAGING_OUTPUT
 from rp_agent.components.stage import Stage
-from rp_agent.raptor.task_kind import concerns_raptor
-from rp_agent.task import AgentTask
+from rp_agent.task import AgentTask, concerns_raptor
 from rp_api.platforms.agent_config import CLONING, clone_numbers
 from rp_profiling.write.tracer import Tracer
 

@@ -14,32 +14,29 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rp_agent.components.isolation import unless
 from rp_agent.components.stage import Flow, Owner, Stage, Tasks
 from rp_agent.raptor import start
+from rp_agent.raptor.dealing import Dealer
 from rp_agent.raptor.master import Master, how_it_ended
-from rp_agent.raptor.master_registry import MasterRegistry, fail
+from rp_agent.raptor.master_registry import MasterRegistry
 from rp_agent.raptor.ports import RaptorPorts
-from rp_agent.raptor.results import apply, has_run
-from rp_agent.raptor.submissions import Submissions, with_told
-from rp_agent.raptor.task_kind import divided
+from rp_agent.raptor.results import apply, apply_checked, has_run
+from rp_agent.raptor.submissions import Submissions
 from rp_agent.raptor.waits import Waits
-from rp_agent.task import AgentTask, Description
+from rp_agent.raptor.worker_parts import WorkerPart
+from rp_agent.task import AgentTask, Description, divided
 from rp_api import states
 from rp_api.component import Component
-from rp_api.constants import RAPTOR_MASTER, RAPTOR_WORKER, TASK_EXECUTABLE
-from rp_api.errors import CoordinationError, sentence
-from rp_api.failures.kinds import DESCRIPTION, LAUNCH
-from rp_api.raptor_link import ANY, RPC
+from rp_api.constants import RAPTOR_MASTER, RAPTOR_WORKER
+from rp_api.errors import CoordinationError
+from rp_api.failures.kinds import LAUNCH
+from rp_api.raptor_link import RPC
 from rp_api.system.shared_directory import sweep
 from rp_api.transport.access import Access
-from rp_api.wire import codec
 from rp_profiling.write.tracer import Tracer
-
-if TYPE_CHECKING:
-    from rp_agent.raptor.worker_parts import WorkerPart
 
 _log = logging.getLogger('radical.pilot.agent.raptor')
 
@@ -49,14 +46,9 @@ DRAIN = 0.25
 GRACE = 10.0
 """Seconds that workers have to end by themselves after the end of their master."""
 
-_GIVEN_AGAIN = 'raptor.given_again'
-
 
 class Raptor(Component, Stage):
-    """The RAPTOR component; masters receive `info` as `welcome`.
-
-    It takes tasks in AGENT_SCHEDULING_PENDING.
-    """
+    """The RAPTOR component, which takes tasks in AGENT_SCHEDULING_PENDING; masters receive `info` as `welcome`."""
 
     order = 3
 
@@ -71,18 +63,15 @@ class Raptor(Component, Stage):
         self._registry = MasterRegistry()
         self._submissions = Submissions(ports, flow)
         self._addresses: dict[bytes, Master] = {}
-        self._tasks: dict[str, AgentTask] = {}
-        """The tasks of the masters themselves."""
+        self._tasks: dict[str, AgentTask] = {}   # of the masters themselves
         self._waits = Waits(ports, owner, self._registry, self._tasks, self._submissions.own)
-        self._last_request = 0
-        self._asked: dict[int, AgentTask] = {}
-        self._stopped: str | None = None
-        """The reason why all tasks end, after `stop`."""
+        self._dealer = Dealer(ports, flow, self._registry, self.advance)
+        self._stopped: str | None = None   # the reason why all tasks end
         self._handlers: Mapping[str, Callable[..., None]] = {
             'credit': self._on_credit, 'ranks': self._on_ranks, 'returned': self._on_returned,
-            'states': self._on_states, 'results': self._on_results,
-            'submit': self._on_submit, 'cancel': self._on_cancel, 'rpc_result': self._on_rpc_result,
-            'waits': self._waits.master_waits, 'bye': self._on_bye}
+            'states': self._on_states, 'results': self._on_results, 'submit': self._on_submit,
+            'cancel': self._on_cancel, 'rpc_result': self._on_rpc_result, 'waits': self._waits.master_waits,
+            'bye': self._on_bye}
 
     def __contains__(self, uid: object) -> bool:
         return self._registry.holder(str(uid)) is not None or self._registry.waiting(str(uid)) is not None
@@ -126,8 +115,8 @@ class Raptor(Component, Stage):
             self.advance(waiting, states.AGENT_SCHEDULING)
             self._end(self._registry.wait(waiting))
             for master in asked:
-                self._ask(master)
-            self._serve()
+                self._dealer.ask(master)
+            self._dealer.serve()
 
     def _schedule(self, tasks: list[AgentTask]) -> None:
         """Pass masters and workers to the scheduler."""
@@ -158,48 +147,6 @@ class Raptor(Component, Stage):
             self._registry.end(task)
         if tasks:
             self._flow.leave(tasks)
-
-    def _serve(self) -> None:
-        """Send masters the tasks that they have asked for."""
-        for master, tasks in self._registry.deal():
-            # the master returns executables to the agent, which schedules them first; tasks that another master has
-            # given back keep their state
-            self.advance([task for task in tasks if task.description['mode'] != TASK_EXECUTABLE
-                          and task.state == states.AGENT_SCHEDULING], states.AGENT_EXECUTING_PENDING)
-            self._send_tasks(master, tasks)
-        for master, number in self._registry.to_give_back():
-            master.asked = number
-            self._ports.send(master.address, 'give_back', number)
-
-    def _send_tasks(self, master: Master, tasks: list[AgentTask]) -> None:
-        try:
-            common, rests = codec.pack_bulk([task.description for task in tasks])
-            self._ports.send(master.address, 'tasks', common, [task.uid for task in tasks],
-                             [task.sandbox for task in tasks], rests)
-        except ValueError as error:   # too large or nested too deeply
-            if len(tasks) == 1:
-                self._cannot_send(master, tasks[0], error)
-                return
-            self._send_tasks(master, tasks[:len(tasks) // 2])
-            self._send_tasks(master, tasks[len(tasks) // 2:])
-
-    def _cannot_send(self, master: Master, task: AgentTask, error: ValueError) -> None:
-        del master.held[task.uid]
-        master.credit += 1
-        task.fail(sentence(error), f'{task.uid} cannot be sent to {master.uid}', DESCRIPTION)
-        self._flow.leave([task])
-
-    def _ask(self, master: Master) -> None:
-        """Send a master the requests that were not sent yet."""
-        if not master.up:
-            return
-        for task in [task for task in master.requests.values() if task.state != states.AGENT_EXECUTING]:
-            self._last_request += 1
-            self._asked[self._last_request] = task
-            self.advance([task], states.AGENT_EXECUTING)
-            description = task.description
-            self._ports.send(master.address, 'rpc', self._last_request, description['method'], description['args'],
-                             description['kwargs'])
 
     # messages of masters
 
@@ -232,23 +179,21 @@ class Raptor(Component, Stage):
         if master.up or master.gone:   # it was connected before
             return
         _log.info('%s is up, process %d', uid, pid)
-        master.listens = checked.address
-        master.up = True
-        master.last_result = time.monotonic()
+        master.begins(checked.address)
         self._owner.master_up(task, checked.as_dict())
         workers = list(master.waiting.values())
         master.waiting.clear()
         self._schedule([worker for worker in workers if self._can_start(worker)])
-        self._ask(master)
-        self._serve()
+        self._dealer.ask(master)
+        self._dealer.serve()
 
     def _on_credit(self, master: Master, number: int) -> None:
         master.credit += number
-        self._serve()
+        self._dealer.serve()
 
     def _on_ranks(self, master: Master, number: int) -> None:
         master.ranks = number
-        self._serve()
+        self._dealer.serve()
 
     def _on_returned(self, master: Master, uids: list[str]) -> None:
         """Take tasks back that a master has not started, for another one."""
@@ -256,7 +201,7 @@ class Raptor(Component, Stage):
         tasks = [master.held.pop(uid) for uid in uids if uid in master.held and uid not in self._submissions.running]
         self._end([task for task in tasks if task.cancelled])
         self._registry.wait_again([task for task in tasks if not task.cancelled])
-        self._serve()
+        self._dealer.serve()
 
     def _on_states(self, master: Master, state: str, uids: list[str]) -> None:
         if state == states.AGENT_EXECUTING:
@@ -276,7 +221,7 @@ class Raptor(Component, Stage):
                 if type(result) is bytes and not task.extra:   # the usual case
                     apply(task, result)
                 else:
-                    _apply(task, result)
+                    apply_checked(task, result)
                 tasks.append(task)
         self._finish(tasks)
 
@@ -300,12 +245,12 @@ class Raptor(Component, Stage):
         self._flow.cancel(self._submissions.of(master, uids))
 
     def _on_rpc_result(self, master: Master, number: int, good: bool, value: Any) -> None:
-        task = self._asked.pop(number, None)
-        if task is None or master.requests.pop(task.uid, None) is None:
-            return
-        _apply(task, {'return_value': value} if good else {
-            'exception': str(value), 'exception_detail': f'{master.uid} has refused it', 'target_state': states.FAILED})
-        self._finish([task])
+        task = self._dealer.answered(master, number)
+        if task is not None:
+            apply_checked(task, {'return_value': value} if good else {
+                'exception': str(value), 'exception_detail': f'{master.uid} has refused it',
+                'target_state': states.FAILED})
+            self._finish([task])
 
     def _on_bye(self, master: Master) -> None:
         master.up = False
@@ -384,31 +329,13 @@ class Raptor(Component, Stage):
         _log.info('%s has ended: %s', master.uid, how)
         self._addresses.pop(master.address, None)
         self._ports.forget(master.address)
-        lost = self._take_back(master)
-        again, failed = [], []
-        for task in lost:
-            if self._may_go_elsewhere(task):
-                task.extra[_GIVEN_AGAIN] = True
-                again.append(task)
-            else:
-                fail(task, master)
-                failed.append(task)
+        failed = self._registry.lost(master, master.take_held(self._submissions.running))
         if failed:
             self._flow.leave(failed)
         self._end(self._registry.given_up(master))
-        self._registry.wait_again(again)
-        self._serve()
+        self._dealer.serve()
         if master.workers or master.own:
             self._ports.call_later(GRACE, self._end_workers, master)
-
-    def _take_back(self, master: Master) -> list[AgentTask]:
-        """Take from a master all tasks that the agent does not execute."""
-        uids = [uid for uid in master.held if uid not in self._submissions.running]
-        return [master.held.pop(uid) for uid in uids]
-
-    def _may_go_elsewhere(self, task: AgentTask) -> bool:
-        return (task.description['raptor_id'] == ANY and not task.cancelled and not self._registry.all_ended()
-                and _GIVEN_AGAIN not in task.extra)
 
     def _end_workers(self, master: Master) -> None:
         """Cancel the workers and other tasks of a master that have outlived it."""
@@ -439,7 +366,7 @@ class Raptor(Component, Stage):
         self._stopped = reason
         tasks = self._registry.clear()
         for master in self._registry.masters.values():
-            tasks += self._take_back(master)
+            tasks += master.take_held(self._submissions.running)
             master.held.clear()
             if master.up:
                 self._ports.send(master.address, 'stop', reason)
@@ -468,20 +395,6 @@ class Raptor(Component, Stage):
 
     def check(self) -> None:
         """Verify all invariants; raise AssertionError if one is violated."""
-        masters = self._registry.masters.values()
-        own = {uid: master for master in masters for uid in master.own}
+        own = {uid: master for master in self._registry.masters.values() for uid in master.own}
         assert own == self._submissions.own, 'tasks of masters are miscounted'
-        places = [uid for master in masters for queue in (*master.queues, master.held) for uid in queue]
-        places += self._registry.any
-        assert len(places) == len(set(places)), 'a task is in two places'
-        for master in masters:
-            assert master.credit >= 0, f'{master.uid} was given too much'
-            assert not (master.ended and (master.up or any(master.queues))), f'{master.uid} has ended, and has tasks'
-
-
-def _apply(task: AgentTask, result: dict[str, Any] | bytes) -> None:
-    """Apply a result to a task; the user's code in the master may have made it invalid."""
-    try:
-        apply(task, with_told(task, result))
-    except Exception as error:
-        task.broke(error, 'reading the result that its master sent')
+        self._registry.check()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Container, Iterator, MutableMapping
 from dataclasses import dataclass, field
 
 from rp_agent.task import AgentTask, Description
@@ -133,6 +134,16 @@ class Master:
     def queues(self) -> tuple[TaskQueue, ...]:
         """The queues of all tasks that wait for it."""
         return self.queue, self.requests, self.waiting
+
+    def begins(self, listens: str) -> None:
+        """Note that it is up, and listens at this address."""
+        self.listens = listens
+        self.up = True
+        self.last_result = time.monotonic()
+
+    def take_held(self, running: Container[str]) -> list[AgentTask]:
+        """Take all its tasks that the agent does not execute."""
+        return [self.held.pop(uid) for uid in [*self.held] if uid not in running]
 
     def stalled(self, now: float) -> bool:
         """Return whether its tasks may have to wait until other tasks arrive."""

@@ -15,6 +15,8 @@ from rp_api.raptor_link import ANY, BULK, RPC
 
 _UID = attrgetter('uid')
 
+_GIVEN_AGAIN = 'raptor.given_again'
+
 _BYTES = 4 << 20
 """Bytes of functions and code at which a message is full."""
 
@@ -100,6 +102,20 @@ class MasterRegistry:
         found = [task for queue in master.queues for task in queue.values()]
         return found + list(self.any.values()) if self.all_ended() else found
 
+    def lost(self, master: Master, tasks: Iterable[AgentTask]) -> list[AgentTask]:
+        """Queue tasks that a master had when it ended for any other one, once; fail and return the others."""
+        again, failed = [], []
+        for task in tasks:
+            if (task.description['raptor_id'] == ANY and not task.cancelled and not self.all_ended()
+                    and _GIVEN_AGAIN not in task.extra):
+                task.extra[_GIVEN_AGAIN] = True
+                again.append(task)
+            else:
+                fail(task, master)
+                failed.append(task)
+        self.wait_again(again)
+        return failed
+
     def clear(self) -> list[AgentTask]:
         """Take all waiting tasks."""
         tasks = [task for queue in self._queues() for task in queue.values()]
@@ -136,6 +152,15 @@ class MasterRegistry:
     def to_give_back(self) -> list[tuple[Master, int]]:
         """Return the masters that have to give tasks back, as ranks of others are idle, and how many."""
         return requests(len(self.any), [master for master in self.masters.values() if master.up])
+
+    def check(self) -> None:
+        """Verify all invariants; raise AssertionError if one is violated."""
+        masters = self.masters.values()
+        places = [*self.any, *(uid for master in masters for queue in (*master.queues, master.held) for uid in queue)]
+        assert len(places) == len(set(places)), 'a task is in two places'
+        for master in masters:
+            assert master.credit >= 0, f'{master.uid} was given too much'
+            assert not (master.ended and (master.up or any(master.queues))), f'{master.uid} has ended, and has tasks'
 
 
 def fail(task: AgentTask, master: Master) -> None:

@@ -12,6 +12,9 @@ from rp_api import states
 from rp_api.failures.kinds import CANCELED, EXCEPTION, KINDS
 from rp_api.raptor_link import target_state
 
+TOLD = 'raptor.told'
+"""Key in a task's `extra`: the result of its execution by the agent, which was sent to its master."""
+
 _EXECUTING = states.TASK.value(states.AGENT_EXECUTING)
 
 
@@ -33,6 +36,15 @@ def apply(task: AgentTask, result: Mapping[str, Any] | bytes) -> None:
         detail = detail or f'exit code: {task.exit_code}'
     task.exception, task.exception_detail = exception, detail
     task.error = None if task.target_state == states.DONE else _record(task, result)
+
+
+def apply_checked(task: AgentTask, result: Mapping[str, Any] | bytes) -> None:
+    """Apply a result that the user's code in the master may have made invalid, completed by that of the agent's run."""
+    told: dict[str, Any] = task.extra.pop(TOLD, {})
+    try:
+        apply(task, result if isinstance(result, bytes) else {**told, **result})
+    except Exception as error:
+        task.broke(error, 'reading the result that its master sent')
 
 
 def has_run(task: AgentTask) -> bool:

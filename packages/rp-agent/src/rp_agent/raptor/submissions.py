@@ -12,14 +12,12 @@ from typing import Any
 from rp_agent.components.stage import Flow
 from rp_agent.raptor.master import Master
 from rp_agent.raptor.ports import RaptorPorts
-from rp_agent.raptor.results import result_of
+from rp_agent.raptor.results import TOLD, result_of
 from rp_agent.raptor.start import submitted
 from rp_agent.task import PART, AgentTask, Description
 from rp_api import states
 from rp_api.constants import RAPTOR_WORKER
 from rp_api.errors import sentence
-
-_TOLD = 'raptor.told'
 
 
 class Submissions:
@@ -88,7 +86,7 @@ class Submissions:
         master = self.running.pop(task.uid, None)
         if master is None or task.uid not in master.held or master.ended:
             return False
-        task.extra[_TOLD] = result = result_of(task)
+        task.extra[TOLD] = result = result_of(task)
         self._tell(master, task.uid, task.target_state or states.FAILED, result)
         task.target_state = None   # so far
         return True
@@ -126,9 +124,3 @@ class Submissions:
     def _tell(self, master: Master, uid: str, state: str, result: dict[str, Any] | None) -> None:
         if master.address and not master.ended:
             self._ports.send(master.address, 'task_state', uid, state, result)
-
-
-def with_told(task: AgentTask, result: dict[str, Any] | bytes) -> dict[str, Any] | bytes:
-    """Return the result that a master sends, completed by the result of the execution that the agent sent to it."""
-    told: dict[str, Any] = task.extra.pop(_TOLD, {})
-    return {**told, **result} if isinstance(result, dict) else result
