@@ -56,7 +56,7 @@ def test_open_calls_are_cancelled() -> None:
     stopped = []
 
     def start(call: Call) -> None:
-        call.on_cancel = lambda: stopped.append(call.uid)
+        call.when_cancelled(lambda: stopped.append(call.uid))
 
     caller.calls.register('start', start)
     for uid in 'abc':

@@ -46,7 +46,7 @@ class Agent:
 
     def _hold(self, call: Call) -> None:
         self.held.append(call)
-        call.on_cancel = self.cancelled.set
+        call.when_cancelled(self.cancelled.set)
 
     def ask(self, name: str, *args: Any, address: str = '') -> tuple[Any, str | None]:
         """Call a procedure as the application does, and return its value and the reason of a failure."""

@@ -66,7 +66,7 @@ class Agent(Owner):
         self._ending: PilotEnd | None = None
         self._warnings: dict[int, float] = {}   # when each came last
         self._drain_timer: Timer | None = None
-        self.on_ending: Callable[[str, str], object] = lambda state, reason: None
+        self._on_ending: Callable[[str, str], object] = lambda state, reason: None
         self._lifetime = Lifetime(config)
         uid: str = config['agent_uid']
         self._tracer = make_tracer(config, uid)
@@ -128,10 +128,10 @@ class Agent(Owner):
         self._ending = PilotEnd(
             self.pilot, state, reason, cancelled, by_user=by_user, again=self._interrupted,
             by_death=state == states.FAILED and not self._by_signal)
-        self.on_ending(state, reason)
+        self._on_ending(state, reason)
         _log.info('the pilot ends as %s: %s', state, reason)
         if self._returns.wanted:
-            self._tell_kept()
+            self._report_kept()
         for task in self._tasks.values():
             task.cancelled = True
         sentence = self._ending.sentence
@@ -141,7 +141,7 @@ class Agent(Owner):
         self._features.stop(sentence)
         self._pipeline.stop(sentence, lambda: self._drain(deadline), job_ends=not by_user)
 
-    def _tell_kept(self) -> None:
+    def _report_kept(self) -> None:
         """Report which tasks may have started: the batch system may kill this process before its final report."""
         self._returns.note(self._tasks.values())
         self._returns.keep(self._tasks)
@@ -157,6 +157,10 @@ class Agent(Owner):
     def when_known(self, callback: Callable[[], object]) -> None:
         """Call back when the coordinator has acknowledged all updates so far, such as that the pilot is active."""
         self._connection.when_settled(callback)
+
+    def when_ending(self, callback: Callable[[str, str], object]) -> None:
+        """Call back with the state and the reason when the pilot begins to end."""
+        self._on_ending = callback
 
     def told_to_end(self) -> None:
         """End the pilot because of a signal."""
@@ -205,16 +209,18 @@ class Agent(Owner):
         return {'resource_details': self._allocation.details(self._lost_nodes), 'notices': self._notices,
                 'hint': self._allocation.hint, 'endpoint': self._endpoint, 'stuck': self._progress.stuck}
 
-    def _progress_changed(self) -> None:
+    def _report_active(self) -> None:
         if self._ending is None:
             self._link.report_active(self._resources())
+
+    def _progress_changed(self) -> None:
+        self._report_active()
         self._link.loss.left()
 
     def notice(self, sentence: str) -> None:
         """Tell the application a sentence about the pilot."""
         self._notices.append(sentence)
-        if self._ending is None:
-            self._link.report_active(self._resources())
+        self._report_active()
 
     def nodes_lost(self, positions: Sequence[int], reason: str) -> None:
         """Report lost nodes; the pipeline handles their tasks."""
@@ -267,7 +273,8 @@ class Agent(Owner):
         if name == 'cancel_tasks':
             self.cancel_tasks(command['uids'])
         elif name == 'call':   # commands overtake tasks, whose delivery may be suspended
-            self._overtakes(command['task'])
+            if self._earlier is None:   # later runs get the commands again, and an answered call must not be repeated
+                self._arrivals.put([new_task(command['task'])])
         elif name == 'history':
             self._arrivals.remember(command['tasks'])
         elif name == 'return_unstarted':
@@ -278,15 +285,6 @@ class Agent(Owner):
             self.finish(command.get('state', states.CANCELED), command['reason'], by_user=True)
         else:
             _log.error('command %r is unknown', name)
-
-    def _overtakes(self, call: dict[str, Any]) -> None:
-        """Take a call that was sent as a command before its task arrives.
-
-        A later run of the pilot's job gets the commands of earlier runs again, and their tasks only if they are not
-        final: calls that were answered must not be made again.
-        """
-        if self._earlier is None:
-            self._arrivals.put([new_task(call)])
 
     def cancel_tasks(self, uids: Sequence[str]) -> None:
         self._arrivals.intake.cancel(uids)

@@ -11,10 +11,7 @@ from rp_api.errors import sentence
 
 
 class Call:
-    """A call that is being answered, by exactly one `done` or `fail`; later ones have no effect.
-
-    `on_cancel` may be set to a function that ends the work on the call when its caller no longer waits.
-    """
+    """A call that is being answered, by exactly one `done` or `fail`; later ones have no effect."""
 
     def __init__(self, uid: str, name: str, args: Sequence[Any], kwargs: Mapping[str, Any],
                  answered: Callable[[Call, Any, str | None, str], object]) -> None:
@@ -22,7 +19,7 @@ class Call:
         self.name = name
         self.args = args
         self.kwargs = kwargs
-        self.on_cancel: Callable[[], object] = lambda: None
+        self._on_cancel: Callable[[], object] = lambda: None
         self._answered = answered
         self._open = True
 
@@ -38,6 +35,15 @@ class Call:
             detail: The explanation for the user, such as the last lines of an output.
         """
         self._answer(None, reason, detail)
+
+    def when_cancelled(self, callback: Callable[[], object]) -> None:
+        """Call back when the caller no longer waits, to end the work on the call."""
+        self._on_cancel = callback
+
+    def cancel(self, reason: str) -> None:
+        """End the work on the call, and answer with an error."""
+        self._on_cancel()
+        self.fail(reason)
 
     def _answer(self, value: Any, reason: str | None, detail: str) -> None:
         if self._open:
@@ -104,8 +110,7 @@ class Calls:
         for uid in list(uids):
             call = self._open.get(uid)
             if call is not None:
-                call.on_cancel()
-                call.fail(reason)
+                call.cancel(reason)
 
     def cancel_all(self, reason: str) -> None:
         """End all open calls with that reason."""

@@ -152,7 +152,7 @@ class Endpoint:
         self._last_call += 1
         number = self._last_call
         visitor.asked[number] = call
-        call.on_cancel = lambda: visitor.asked.pop(number, None)
+        call.when_cancelled(lambda: visitor.asked.pop(number, None))
         self._send(sender, 'call', number, call.name, list(call.args), dict(call.kwargs))
 
     def _on_result(self, _: bytes, visitor: Visitor, number: int, good: bool, value: Any) -> None:

@@ -60,7 +60,7 @@ class LocalTasks:
         uids = self._uids(_argument(call, 'uids', None))
         running = {uid for uid in uids if self._results[uid] is None}
         self._waits[call.uid] = call, uids, running
-        call.on_cancel = lambda: self._waits.pop(call.uid, None)
+        call.when_cancelled(lambda: self._waits.pop(call.uid, None))
         self._answer([call.uid])
 
     def cancel_tasks(self, call: Call) -> None:

@@ -128,6 +128,10 @@ class AgentTask:
     def slots(self, slots: list[dict[str, Any]] | None) -> None:
         self._slots = slots
 
+    def reached(self, state: str) -> bool:
+        """Return whether the task is in that state or a later one."""
+        return states.TASK.value(self.state) >= states.TASK.value(state)
+
     @property
     def processes(self) -> int:
         """Number of processes that the agent starts: one per rank, but one manager for the ranks of a RAPTOR worker."""
@@ -157,6 +161,10 @@ class AgentTask:
             self.exception = exception
             self.exception_detail = detail
             self.error = {'kind': kind, **more}
+
+    def fail_as(self, kind: str, reason: str, **more: Any) -> None:
+        """Set FAILED as the task's final state, as `fail` does, with one sentence as the error and the explanation."""
+        self.fail(repr(RuntimeError(reason)), reason, kind, sentence=reason, **more)
 
     def broke(self, error: BaseException, doing: str) -> None:
         """Set FAILED as the task's final state after an unexpected error, and log the error.
@@ -204,21 +212,10 @@ class AgentTask:
         result: dict[str, Any] = {}
         if self.exit_code is not None:
             result['exit_code'] = self.exit_code
-        if self.stdout:
-            result['stdout'] = self.stdout
-        if self.stderr:
-            result['stderr'] = self.stderr
-        if self.exception:
-            result['exception'] = self.exception
-        if self.exception_detail:
-            result['exception_detail'] = self.exception_detail
-        if self.error:
-            result['error'] = self.error
-        slots = self.slots
-        if slots:
-            result['slots'] = slots
-        if self.output_files:
-            result['output_files'] = self.output_files
+        for name in ('stdout', 'stderr', 'exception', 'exception_detail', 'error', 'slots', 'output_files'):
+            value = getattr(self, name)
+            if value:
+                result[name] = value
         if LAUNCH_INFO in self.extra:
             result |= self.extra[LAUNCH_INFO]
         if HISTORY in self.extra:

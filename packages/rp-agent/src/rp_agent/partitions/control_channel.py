@@ -34,11 +34,10 @@ Message = dict[str, Any]
 class ControlledAgent(Protocol):
     """The part of an agent that the control channel uses."""
 
-    on_ending: Callable[[str, str], object]
-
     def finish(self, state: str, reason: str, *, by_user: bool) -> None: ...
     def told_to_end(self) -> None: ...
     def warned(self, number: int) -> None: ...
+    def when_ending(self, callback: Callable[[str, str], object]) -> None: ...
     def when_known(self, callback: Callable[[], object]) -> None: ...
 
 
@@ -130,7 +129,7 @@ def obey(agent: ControlledAgent, loop: Loop, supervisor: Mapping[str, int]) -> C
         os.set_inheritable(supervisor['read'], False)
     channel = ControlChannel(loop, supervisor['read'], supervisor['write'], partial(_follow, agent),
                              ended=agent.told_to_end)
-    agent.on_ending = lambda state, reason: channel.say({'ending': [state, reason[:_REASON_MAX_CHARS]]})
+    agent.when_ending(lambda state, reason: channel.say({'ending': [state, reason[:_REASON_MAX_CHARS]]}))
     agent.when_known(lambda: channel.say({'ready': True}))
     return channel
 

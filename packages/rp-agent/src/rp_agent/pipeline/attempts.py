@@ -194,7 +194,7 @@ class Attempts(Stage):
             return
         task, (missing, stderr) = pause.task, found
         if missing:
-            task.fail(repr(RuntimeError(missing)), missing, OUTPUT, sentence=missing)
+            task.fail_as(OUTPUT, missing)
         rules = RetryRules(task.description)
         if task.target_state != states.DONE and used(task) < rules.most and self._is_covered(task, rules, stderr):
             self._pause(task, rules)

@@ -15,21 +15,16 @@ from enum import Enum
 from typing import NamedTuple
 
 from rp_agent.components.killed import is_killed
-from rp_agent.pipeline.retry import attempt_record, history_of, is_last, restarts
+from rp_agent.pipeline.retry import attempt_record, fail_suspect, history_of, is_last, restarts
 from rp_agent.task import EXITED, HISTORY, UNSTARTED, AgentTask
 from rp_api import states
 from rp_api.constants import AGENT_SERVICE, TASK_SERVICE
 from rp_api.failures.kinds import CANCELED, DEPENDENCY, EXIT, NODE, PILOT, SIGNAL
-from rp_api.failures.losses import DEATH, END, is_suspect, suspicion
+from rp_api.failures.losses import DEATH, END, is_suspect
 from rp_api.task_modes import PILOT_RPC
 
 DUE = 60.0
 """Seconds before the end of the job in which a failure may be a sign of it."""
-
-_STARTS = states.TASK.value(states.AGENT_EXECUTING_PENDING)
-"""Value of the state from which a task may have started."""
-
-_STAGES_OUTPUT = states.TASK.value(states.AGENT_STAGING_OUTPUT)
 
 
 class Verdict(Enum):
@@ -126,7 +121,7 @@ class PilotEnd:
             self._end_with_user(task)
             return False
         if EXITED not in task.extra and (
-                states.TASK.value(task.state) >= _STAGES_OUTPUT         # it had ended before
+                task.reached(states.AGENT_STAGING_OUTPUT)         # it had ended before
                 or task.target_state != states.CANCELED                 # it fails without a run
                 or (task.error or {}).get('kind') == DEPENDENCY):
             return False
@@ -138,7 +133,7 @@ class PilotEnd:
         return found in (Verdict.LOST, Verdict.RETURNED)
 
     def _run(self, task: AgentTask) -> TaskRun:
-        started = EXITED in task.extra or states.TASK.value(task.state) >= _STARTS
+        started = EXITED in task.extra or task.reached(states.AGENT_EXECUTING_PENDING)
         return TaskRun(task.target_state, started and UNSTARTED not in task.extra,
                    restarts(task) or (self.again and task.description['mode'] in (TASK_SERVICE, AGENT_SERVICE)),
                    self.again or not task.description['pilot'], task.uid in self.cancelled)
@@ -146,23 +141,22 @@ class PilotEnd:
     def _lose(self, task: AgentTask) -> bool:
         """Record the lost attempt; return False if the task is suspected of being the cause, and has failed."""
         of_node = self.by_death and (task.error or {}).get('kind') == NODE
-        how, history = DEATH if of_node else END, history_of(task)
+        how = DEATH if of_node else END
         reason = str((task.error or {}).get('sentence') or self.sentence) if of_node else self.sentence
         kind = NODE if of_node else PILOT
-        if of_node and is_suspect(history):
-            reason = suspicion(task.uid, history, reason)
+        if of_node and is_suspect(history_of(task)):
             task.clear()
-            task.fail(repr(RuntimeError(reason)), reason, kind, sentence=reason, lost=DEATH)
+            fail_suspect(task, kind, reason)
             return False
         task.error = {'kind': kind, 'sentence': reason}
-        task.extra[HISTORY] = [*history, attempt_record(task, lost=how)]
+        task.extra[HISTORY] = [*history_of(task), attempt_record(task, lost=how)]
         return True
 
     def _fail(self, task: AgentTask) -> None:
         """Fail a task that was running, or could not run elsewhere, and cannot run again."""
         code = task.exit_code
         task.target_state = None
-        task.fail(repr(RuntimeError(self.sentence)), self.sentence, PILOT, sentence=self.sentence)
+        task.fail_as(PILOT, self.sentence)
         task.exit_code = code
 
     def _end_with_user(self, task: AgentTask) -> None:

@@ -16,7 +16,7 @@ from rp_agent.pipeline.node_health import ROW, NodeHealth
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.failures.kinds import LOST, NODE
-from rp_api.failures.losses import DEATH, is_suspect, suspicion
+from rp_api.failures.losses import is_suspect
 from rp_api.loop.event_loop import Loop
 
 
@@ -151,10 +151,8 @@ class Losses:
 def _end_of_node(tasks: Sequence[AgentTask], reason: str) -> None:
     """Set the final state of tasks of a lost node that do not run again."""
     for task in tasks:
-        history = retry.history_of(task)
-        if not task.cancelled and retry.restarts(task, NODE) and is_suspect(history):
-            reason_of_task = suspicion(task.uid, history, reason)
-            task.fail(repr(RuntimeError(reason_of_task)), reason_of_task, NODE, sentence=reason_of_task, lost=DEATH)
+        if not task.cancelled and retry.restarts(task, NODE) and is_suspect(retry.history_of(task)):
+            retry.fail_suspect(task, NODE, reason)
         else:
             _end([task], reason, NODE)
 

@@ -44,7 +44,6 @@ STOP_TIMEOUT = 12.0
 """Seconds that executors in sub-agents have to end their tasks; longer than the time-outs of the executors."""
 
 _SCHEDULER = f'{SCHEDULING}.0000'
-_EXECUTING = states.TASK.value(states.AGENT_EXECUTING)
 
 _TO_SCHEDULER = 'scheduling'
 """The step at which tasks enter gate and scheduler."""
@@ -214,7 +213,7 @@ class Pipeline(Flow):
             self.cancel([task])
             return
         self._instances.executors.left([task])
-        if task.placement is not None and states.TASK.value(task.state) <= _EXECUTING:
+        if task.placement is not None and not task.reached(states.AGENT_STAGING_OUTPUT_PENDING):
             self._scheduler.release([task])
         self.leave([task])
 

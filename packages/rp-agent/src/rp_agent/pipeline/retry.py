@@ -9,7 +9,7 @@ from typing import Any
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.task import HISTORY, AgentTask, concerns_raptor
 from rp_api.failures.kinds import NODE, PILOT
-from rp_api.failures.losses import LOST, is_suspect, losses
+from rp_api.failures.losses import DEATH, LOST, is_suspect, losses, suspicion
 from rp_api.failures.retry_rules import RetryRules
 
 STARTED = 'scheduler.started'
@@ -69,6 +69,11 @@ def attempt_record(task: AgentTask, where: str = '', lost: str = '') -> dict[str
              'signal': record.get('signal'), 'pilot': task.pilot, 'nodes': place_of(task),
              'started': task.extra.pop(STARTED, None), 'ended': time.time(), 'sandbox': where, LOST: lost or None}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def fail_suspect(task: AgentTask, kind: str, reason: str) -> None:
+    """Fail a task that is suspected of being the reason why it was lost again and again."""
+    task.fail_as(kind, suspicion(task.uid, history_of(task), reason), lost=DEATH)
 
 
 def place_of(task: AgentTask) -> list[str]:

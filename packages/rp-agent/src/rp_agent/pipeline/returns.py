@@ -12,9 +12,6 @@ from rp_agent.task import HISTORY, UNSTARTED, AgentTask
 from rp_api import states
 from rp_api.coordination.contract import Update
 
-_STARTS = states.TASK.value(states.AGENT_EXECUTING_PENDING)
-"""Value of the state from which a task may have started."""
-
 
 class Returns:
     """Decides which tasks of a pilot are returned at its end; `unstarted` are the uids of those not reported."""
@@ -79,12 +76,12 @@ class Returns:
 
 def can_return(task: AgentTask) -> bool:
     """Return whether a task has not started, was not cancelled, and may run on another pilot."""
-    return (states.TASK.value(task.state) < _STARTS and not task.cancelled and task.target_state is None
+    return (not task.reached(states.AGENT_EXECUTING_PENDING) and not task.cancelled and task.target_state is None
             and not task.description['pilot'] and not task.description['raptor_id'])
 
 
 def _returned(task: AgentTask, pilot: str) -> Update:
     """Return the update that gives a task back, which may have been reported as executing."""
     info = {'returned': pilot, **({'history': task.extra[HISTORY]} if HISTORY in task.extra else {})}
-    begun = HISTORY in task.extra or states.TASK.value(task.state) >= _STARTS
+    begun = HISTORY in task.extra or task.reached(states.AGENT_EXECUTING_PENDING)
     return Update(task.uid, states.AGENT_EXECUTING if begun else states.AGENT_SCHEDULING, info)

@@ -16,14 +16,14 @@ from contextlib import suppress
 from typing import Any
 
 from rp_agent import sandbox
-from rp_agent.pipeline.retry import history_of, restarts
+from rp_agent.pipeline.retry import fail_suspect, history_of, restarts
 from rp_agent.task import HISTORY, AgentTask
 from rp_api import states
 from rp_api.constants import AGENT_SERVICE, TASK_SERVICE
 from rp_api.coordination import spool_file
 from rp_api.coordination.contract import LEFT_AGENT, Update
 from rp_api.failures.kinds import PILOT
-from rp_api.failures.losses import DEATH, END, LOST, is_suspect, suspicion
+from rp_api.failures.losses import DEATH, END, LOST, is_suspect
 from rp_api.system import private
 
 _RUN, _END = 'run', 'end'
@@ -80,8 +80,8 @@ class Runs:
         history = list(history_of(task))
         for how in lost:
             if how == DEATH and is_suspect(history):
-                reason = suspicion(task.uid, history, self.told)
-                task.fail(repr(RuntimeError(reason)), reason, PILOT, sentence=reason, lost=DEATH)
+                task.extra[HISTORY] = history
+                fail_suspect(task, PILOT, self.told)
                 break
             history.append({'attempt': len(history) + 1, 'kind': PILOT, 'reason': self.told, 'pilot': self._pilot,
                             LOST: how})

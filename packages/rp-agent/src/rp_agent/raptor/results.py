@@ -15,7 +15,6 @@ from rp_api.raptor_link import target_state
 TOLD = 'raptor.told'
 """Key in a task's `extra`: the result of its execution by the agent, which was sent to its master."""
 
-_EXECUTING = states.TASK.value(states.AGENT_EXECUTING)
 
 
 def apply(task: AgentTask, result: Mapping[str, Any] | bytes) -> None:
@@ -50,7 +49,7 @@ def apply_checked(task: AgentTask, result: Mapping[str, Any] | bytes) -> None:
 def has_run(task: AgentTask) -> bool:
     """Return whether a task with a result was executed, as far as the result shows."""
     return (task.target_state == states.DONE or task.exit_code is not None
-            or states.TASK.value(task.state) >= _EXECUTING)
+            or task.reached(states.AGENT_EXECUTING))
 
 
 def result_of(task: AgentTask) -> dict[str, Any]:
