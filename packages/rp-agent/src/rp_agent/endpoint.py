@@ -13,9 +13,9 @@ from typing import Any
 
 import zmq
 
-from rp_agent import network, sandbox
+from rp_agent import sandbox
 from rp_agent.calls import Call, Calls
-from rp_agent.nodes.child import address_beside
+from rp_agent.nodes.child import address_for_nodes
 from rp_agent.resource_manager.base import Allocation
 from rp_api.endpoint.visitor import endpoint_file, from_visitor
 from rp_api.errors import CoordinationError
@@ -193,10 +193,8 @@ class Endpoint:
 
 def open_endpoint(config: Mapping[str, Any], loop: Loop, allocation: Allocation, calls: Calls) -> Endpoint:
     """Return the endpoint of an agent, which all nodes of the pilot can reach."""
-    others = allocation.elsewhere
-    address = (network.listen_address(config['platform'], allocation.names[others[-1]]) if others else
-               address_beside(config['registry_address']))
-    return Endpoint(loop, calls, endpoint_file(sandbox.of_pilot(config), str(config.get('partition', ''))), address)
+    file = endpoint_file(sandbox.of_pilot(config), str(config.get('partition', '')))
+    return Endpoint(loop, calls, file, address_for_nodes(config, allocation))
 
 
 def _uid(sender: bytes, number: int) -> str:

@@ -12,7 +12,9 @@ from typing import Any
 
 import zmq
 
+from rp_agent import network
 from rp_agent.executor.launching.outcome import explain_code
+from rp_agent.resource_manager.base import Allocation
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.process_handle import ProcessHandle
 from rp_api.system import signals
@@ -97,6 +99,13 @@ def address_beside(hub: str) -> str | None:
     if scheme != 'ipc' or len(os.fsencode(own)) > zmq.IPC_PATH_MAX_LEN or not os.path.isdir(directory):
         return None
     return None if os.stat(directory).st_mode & 0o077 else f'ipc://{own}'
+
+
+def address_for_nodes(config: Mapping[str, Any], allocation: Allocation) -> str | None:
+    """Return the address to listen at for all nodes of a pilot; None if a directory has to be made for it."""
+    others = allocation.elsewhere
+    return (network.listen_address(config['platform'], allocation.names[others[-1]]) if others else
+            address_beside(config['registry_address']))
 
 
 def how_it_ended(code: int) -> str:

@@ -1,19 +1,27 @@
-"""The link to masters: the socket that they connect to, and the file with its access data."""
+"""The link to masters: the socket that they connect to, the file with its access data, and the way to the component."""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 import zmq
 
+from rp_agent import sandbox
+from rp_agent.bootstrap.environment import additions
+from rp_agent.components.build import make_tracer
+from rp_agent.components.stage import Flow, Owner
+from rp_agent.nodes.child import address_for_nodes
+from rp_agent.raptor.component import Raptor
+from rp_agent.resource_manager.base import Allocation
+from rp_agent.task import AgentTask
 from rp_api import raptor_link
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
-from rp_api.raptor_link import master_file
+from rp_api.raptor_link import link_file, master_file
 from rp_api.transport.access import AccessPoint
 from rp_api.transport.connection import arrivals
 from rp_api.transport.keys import Tally
@@ -41,6 +49,8 @@ def remove_leftovers(pilot_sandbox: str, uid: str, address: str) -> None:
 
 
 _log = logging.getLogger('radical.pilot.agent.raptor')
+
+UID = 'agent_raptor.0000'
 
 Receive = Callable[[bytes, str, list[Any]], object]
 
@@ -119,3 +129,28 @@ class MasterLink:
             self._listener.socket.send_multipart([master, *frames], zmq.NOBLOCK)
         except zmq.ZMQError as error:   # the master reconnects, or the executor reports its end
             _log.debug('cannot send to %r: %s', master, error)
+
+
+class RaptorLink(MasterLink):
+    """The link of a pilot, and its RAPTOR component, which uses it as its `ports`."""
+
+    def __init__(self, config: Mapping[str, Any], loop: Loop, allocation: Allocation, flow: Flow,
+                 owner: Owner) -> None:
+        self._config = config
+        self._knows = owner.knows
+        self.environment: Mapping[str, str] = additions(config.get('environment'), os.environ)
+        self.call_later = loop.call_later
+        self.raptor = Raptor(UID, make_tracer(config, UID), self, flow, owner, {
+            'nodes': len(set(allocation.names)), 'session': config['session'], 'pilot': config['pilot']})
+        file = link_file(sandbox.of_pilot(config), str(config.get('partition', '')))
+        super().__init__(loop, file, address_for_nodes(config, allocation), self.raptor.receive)
+
+    def make(self, uid: str, description: dict[str, Any]) -> AgentTask | None:
+        """Return a new task of this pilot; None if there is one of that uid."""
+        if self._knows(uid):
+            return None
+        return AgentTask(uid, description, self._config['pilot'], sandbox.of_task(self._config, uid, description))
+
+    def remove_leftovers(self, master: str, address: str) -> None:
+        """Remove the files of a master that listened at that address."""
+        remove_leftovers(sandbox.of_pilot(self._config), master, address)
