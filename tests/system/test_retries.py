@@ -12,7 +12,7 @@ import pytest
 from conftest import Run, pilot_description, processes_with, wait_until
 
 import radical.pilot as rp
-from rp_agent.pipeline.node_health import ROW
+from rp_agent.pipeline.losses import ROW
 
 # each attempt adds a line to `tries` beside the sandbox, and goes by their number
 COUNT = 'echo $RP_PILOT_ID >> ../tries; n=$(wc -l < ../tries); echo try $n; echo bad luck >&2; '

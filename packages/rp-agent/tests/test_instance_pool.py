@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rp_agent.components.pool import InstancePool, NodePool, all_of
+from rp_agent.components.pool import InstancePool, all_of
 from rp_agent.task import AgentTask
 
 
@@ -92,7 +92,7 @@ def placed(*places: tuple[int, ...]) -> list[AgentTask]:
 
 def test_a_task_goes_to_the_member_of_its_node() -> None:
     home, one, two = Instance(), Instance(), Instance()
-    pool = NodePool([home], {1: one, 2: two})
+    pool = InstancePool([home], {1: one, 2: two})
     tasks = placed((0,), (1,), (2,), (1,), (0, 1))
     pool.put(tasks)
     assert (home.got, one.got, two.got) == ([tasks[0], tasks[4]], [tasks[1], tasks[3]], [tasks[2]])
@@ -105,7 +105,7 @@ def test_a_task_goes_to_the_member_of_its_node() -> None:
 
 
 def test_tasks_over_several_nodes_are_known_while_they_run() -> None:
-    pool = NodePool([Instance()], {1: Instance()})
+    pool = InstancePool([Instance()], {1: Instance()})
     tasks = placed((0, 1), (1,))
     pool.put(tasks)
     assert pool.spread == {tasks[0].uid: tasks[0]}
@@ -115,7 +115,7 @@ def test_tasks_over_several_nodes_are_known_while_they_run() -> None:
 
 def test_a_member_of_a_node_can_be_lost() -> None:
     home, one = Instance(), Instance()
-    pool = NodePool([home], {1: one})
+    pool = InstancePool([home], {1: one})
     (task,) = placed((1,))
     pool.put([task])
     pool.dismiss(one)

@@ -22,7 +22,7 @@ from pipeline_support import ALL, ON_RESERVED, SLEEP, TIMEOUT, Agent, nothing_le
 
 from rp_agent.components.build import belongs
 from rp_agent.nodes.sub_agents import SubAgents
-from rp_agent.pipeline import node_health
+from rp_agent.pipeline import losses
 from rp_agent.task import HISTORY, AgentTask
 from rp_api import states
 from rp_api.constants import COPY
@@ -304,7 +304,7 @@ def test_without_a_node_the_pilot_fails(make: Callable[..., Agent]) -> None:
 
 def test_a_node_that_is_lost_after_it_was_taken_out_of_use_counts_once(make: Callable[..., Agent],
                                                                        monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_health, 'ROW', 1)
+    monkeypatch.setattr(losses, 'ROW', 1)
     agent = make(2)
 
     def on(node: int, uid: str, executable: str, core: int = 0, *arguments: str) -> AgentTask:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from rp_agent.pipeline.node_health import ROW, NodeHealth
+from rp_agent.pipeline.losses import ROW, NodeHealth
 from rp_agent.task import AgentTask
 from rp_api import states
 

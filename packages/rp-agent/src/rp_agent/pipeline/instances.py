@@ -11,7 +11,7 @@ from rp_agent.components import layout
 from rp_agent.components.build import Builder, ComponentPorts
 from rp_agent.components.layout import ComponentInstance, Layout
 from rp_agent.components.names import ANYWHERE, EXECUTING, INLINE, STAGING_INPUT, STAGING_OUTPUT
-from rp_agent.components.pool import InstancePool, Member, NodePool
+from rp_agent.components.pool import InstancePool, Member
 from rp_agent.components.stage import Flow, Owner, Tasks
 from rp_agent.executor import registry
 from rp_agent.executor.base import BaseExecutor
@@ -99,11 +99,9 @@ class Instances(NodePorts):
         """Return the pool of all instances of a component."""
         on_nodes = {each.node: remotes[each.uid] for each in instances if each.node != ANYWHERE}
         members = [remotes.get(each.uid) or self._make(each) for each in instances if each.node == ANYWHERE]
-        if not on_nodes:
-            return InstancePool(members)
-        # Agent_0 launches all MPI tasks, into DVMs
-        central = is_mpi if registry.launches_into_dvms(self._config['platform']) else None
-        return NodePool(members, on_nodes, central)
+        if on_nodes and registry.launches_into_dvms(self._config['platform']):
+            return InstancePool(members, on_nodes, is_mpi)   # Agent_0 launches all MPI tasks, into DVMs
+        return InstancePool(members, on_nodes)
 
     def _make(self, instance: ComponentInstance) -> Worker:
         """Construct an instance in this process."""

@@ -99,8 +99,10 @@ class Scheduler(Component):
         self.tracer.record_bulk('unschedule_start', uids)
         for placement in self._policy.release(ours):
             self._pool.freed(placement)
-        if with_slots:
-            self._release_explicit(with_slots)
+        for task in with_slots:
+            if isinstance(task.placement, ExplicitPlacement):
+                self._explicit.release(task.placement)
+                self._pool.freed(task.placement.whole)
         self.tracer.record_bulk('unschedule_stop', uids)
         left = self._policy.left(ours)
         if left:
@@ -252,7 +254,7 @@ class Scheduler(Component):
         return self._policy.tasks(items)
 
     def _from_pool(self, now: float) -> list[Item]:
-        """Place items of the pool and return them."""
+        """Place items of the pool and return them; simulations override it."""
         return self._pool.place(self._fits, now)
 
     def _fits(self, item: Item) -> bool:
@@ -276,12 +278,6 @@ class Scheduler(Component):
         self._alarm = None
         if not self._closed:
             self._place()
-
-    def _release_explicit(self, tasks: Sequence[AgentTask]) -> None:
-        for task in tasks:
-            if isinstance(task.placement, ExplicitPlacement):
-                self._explicit.release(task.placement)
-                self._pool.freed(task.placement.whole)
 
     # failing and cancelling
 

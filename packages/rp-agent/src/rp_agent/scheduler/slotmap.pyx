@@ -113,9 +113,8 @@ cdef class SlotMap(NodeMap):
         The result equals that of `place_on` for these nodes, without a scan; None if there is no room now.
         """
         cdef rp_need need = _need(shape, 1)
-        cdef int32_t position, part = 0
+        cdef int32_t position
         cdef int64_t count, missing = shape.ranks
-        cdef Placement placement
         if not 0 <= first <= end <= self.nodes.count:
             raise ResourceError(f'{first} to {end} are no positions of nodes: there are {self.nodes.count} nodes')
         plan = []
@@ -126,25 +125,15 @@ cdef class SlotMap(NodeMap):
                 plan.append((position, count))
                 missing -= count
             position = rp_index_next(&self.index, &need, position + 1)
-        if missing:
-            return None
-        placement = self._new(shape, shape.ranks, shape.ranks, -1)
-        for position, count in plan:
-            self._fill(placement, shape, position, part, count)
-            part += count
-        self._hold(placement)
-        for position, _ in plan:
-            self._publish(position)
-        return placement
+        return None if missing else self._carried_out(shape, plan, False)
 
     def place_on(self, Shape shape not None, positions, bint whole=False):
         """Return a placement on as few of these nodes as possible from the front, hidden or not; None without room.
 
         With `whole`, each node is taken as a whole, and nodes that are not idle are skipped.
         """
-        cdef int32_t position, part
+        cdef int32_t position
         cdef int64_t count, missing = shape.ranks
-        cdef Placement placement
         plan = {}
         for each in positions:
             position = self._position(each)
@@ -156,21 +145,25 @@ cdef class SlotMap(NodeMap):
             missing -= count
             if missing == 0:
                 break
-        if missing:
-            return None
-        part = shape.ranks
+        return None if missing else self._carried_out(shape, list(plan.items()), whole)
+
+    def _carried_out(self, Shape shape, list plan, bint whole):
+        """Return a placement of these numbers of ranks on nodes that have room for them, which are taken as a whole."""
+        cdef int32_t position, part = 0, ranks = shape.ranks
+        cdef int64_t count
+        cdef Placement placement
         if whole:
-            placement = self._new(shape, part, part + len(plan), part * (shape.gpus + 1) + len(plan) * self.nodes.gpus)
+            placement = self._new(shape, ranks, ranks + len(plan),
+                                  ranks * (shape.gpus + 1) + len(plan) * self.nodes.gpus)
         else:
-            placement = self._new(shape, part, part, -1)
-        part = 0
-        for position, count in plan.items():
+            placement = self._new(shape, ranks, ranks, -1)
+        for position, count in plan:
             self._fill(placement, shape, position, part, count)
             part += count
         if whole:
-            self._take_rest(placement, list(plan))
+            self._take_rest(placement, [position for position, _ in plan])
         self._hold(placement)
-        for position in plan:
+        for position, _ in plan:
             self._publish(position)
         return placement
 
