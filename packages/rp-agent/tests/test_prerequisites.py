@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from rp_agent.components.stage import Flow, Owner
-from rp_agent.prerequisites.gate import Gate
-from rp_agent.prerequisites.needs import ENVIRONMENT, PILOT, SERVICE, Need, has_needs
-from rp_agent.task import VARIABLES, AgentTask
+from rp_agent.prerequisites.gate import ENVIRONMENT, PILOT, SERVICE, Gate, Need
+from rp_agent.task import VARIABLES, AgentTask, has_needs
 from rp_api import states
 from rp_profiling.write.tracer import Tracer
 

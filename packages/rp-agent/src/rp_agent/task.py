@@ -261,3 +261,10 @@ def divided(tasks: Iterable[AgentTask]) -> tuple[list[AgentTask], list[AgentTask
             before, goes_to = task.description, theirs if concerns_raptor(task) else others
         goes_to.append(task)
     return theirs, others
+
+
+def has_needs(task: AgentTask) -> bool:
+    """Return whether a task needs anything besides resources; most do not."""
+    description = task.description
+    return ('named_env' in description or 'services' in description) and bool(
+        description['named_env'] or description['services'])

@@ -20,8 +20,7 @@ from rp_agent.launch_method.find import find
 from rp_agent.logs import LOG
 from rp_agent.node_copies.copies import NodeCopies
 from rp_agent.node_copies.distributor import Outcome
-from rp_agent.prerequisites.gate import Gate, Variables
-from rp_agent.prerequisites.needs import ENVIRONMENT, Need
+from rp_agent.prerequisites.gate import ENVIRONMENT, Gate, Need, Variables
 from rp_agent.task import AgentTask
 from rp_api.description.container import merged
 from rp_api.description.environment import BUILT, CONTAINER, EnvSpec, normal_form

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -103,11 +102,6 @@ class ControlChannel:
             self._heard(message)
         else:
             self._printed(line)
-
-
-def pair() -> tuple[socket.socket, socket.socket]:
-    """Return both ends of a channel."""
-    return socket.socketpair()
 
 
 def of_launcher() -> dict[str, int]:

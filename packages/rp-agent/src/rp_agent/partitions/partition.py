@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -44,7 +45,7 @@ class Partition:
         self.code: int | None = None
         self._loop = loop
         self._ended = ended
-        ours, theirs = control_channel.pair()
+        ours, theirs = socket.socketpair()
         try:
             private.make_directory(self.directory, readable=True)
             self._child = self._start(config, theirs.fileno())

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 from rp_agent.components.build import make_tracer
 from rp_agent.components.stage import Flow, Owner, Stage, Tasks
 from rp_agent.pipeline import retry
-from rp_agent.prerequisites.needs import has_needs
 from rp_agent.resource_manager.base import Allocation
-from rp_agent.task import concerns_raptor, differing
+from rp_agent.task import concerns_raptor, differing, has_needs
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.offload import Offload
 from rp_profiling.write.tracer import Tracer
@@ -63,8 +62,7 @@ class Stages:
     def gate(self) -> Gate:
         """The gate before the scheduler, for those who provide what tasks need."""
         from rp_agent.bootstrap.environment import additions
-        from rp_agent.prerequisites.gate import Gate
-        from rp_agent.prerequisites.needs import ENVIRONMENT, Need
+        from rp_agent.prerequisites.gate import ENVIRONMENT, Gate, Need
         from rp_api.description.environment import OWN
 
         gate = Gate(GATE, make_tracer(self._config, GATE), self._flow, self._owner)

@@ -4,21 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from reprlib import repr as short
+from typing import NamedTuple
 
 from rp_agent.components.stage import Flow, Owner, Stage, Tasks
-from rp_agent.prerequisites.needs import ENVIRONMENT, Need, has_needs, needs_of
-from rp_agent.task import VARIABLES, AgentTask
+from rp_agent.task import VARIABLES, AgentTask, has_needs
 from rp_api import states
 from rp_api.component import Component
 from rp_api.errors import DescriptionError, sentence
 from rp_api.failures.kinds import DEPENDENCY, DESCRIPTION
 from rp_profiling.write.tracer import Tracer
 
+ENVIRONMENT = 'environment'
+SERVICE = 'service'
+PILOT = 'pilot'
+"""Kinds of needs; that of the kind PILOT is `services`, the services of the pilot's description."""
+
 Variables = Callable[[AgentTask], Mapping[str, str]]
 """Returns the variables that a provider sets in the environment of a task, called when the task leaves the gate.
 
 Raises DescriptionError if the task cannot run with what is provided.
 """
+
+
+class Need(NamedTuple):
+    """Something that a task needs before it can be scheduled: its kind, and its name among those of that kind."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f'{self.kind} {self.name}'.rstrip()
 
 
 @dataclass(slots=True)
@@ -239,3 +255,20 @@ class Gate(Component, Stage):
         for task in tasks:
             task.cancel(reason)
         self._leave([], tasks)
+
+
+def needs_of(task: AgentTask) -> list[Need]:
+    """Return the needs of a task, in the order in which it waits for them.
+
+    Raises:
+        DescriptionError: They are no names.
+    """
+    environment, services = task.description['named_env'], task.description['services']
+    if environment and not isinstance(environment, str):
+        raise DescriptionError(f'named_env is {short(environment)}, it must be a name')
+    if not isinstance(services or [], list) or not all(isinstance(name, str) for name in services or ()):
+        raise DescriptionError(f'services is {short(services)}, it must be a list of names')
+    needs = [Need(SERVICE, name) for name in services or ()]
+    if environment:
+        needs.insert(0, Need(ENVIRONMENT, environment))
+    return needs

@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from rp_agent.components.isolation import unless
 from rp_agent.components.stage import Flow, Owner, Stage, Tasks
-from rp_agent.prerequisites.gate import Gate
-from rp_agent.prerequisites.needs import PILOT, SERVICE, Need, has_needs
+from rp_agent.prerequisites.gate import PILOT, SERVICE, Gate, Need
 from rp_agent.services.instance import ServiceTask, free_port
 from rp_agent.services.probes import can_repeat, put_aside, signs
 from rp_agent.services.registry import Registry, ServiceInstance, variable
 from rp_agent.services.watch import Watch, WatchPorts
-from rp_agent.task import VARIABLES, AgentTask
+from rp_agent.task import VARIABLES, AgentTask, has_needs
 from rp_api import states
 from rp_api.description.task import TaskDescription
 from rp_api.errors import PlatformError, sentence
