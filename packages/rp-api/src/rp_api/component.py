@@ -1,7 +1,7 @@
 """Components: pipeline stages that take bulks of entities in one state and pass them on in the next.
 
-Components do not use sockets, threads or processes. The code that builds a pipeline sets `output` (the receiver of
-processed bulks) and `advanced` (the receiver of state changes).
+Components do not use sockets, threads or processes. The code that builds a pipeline connects them: `output` receives
+processed bulks, `advanced` state changes.
 
 A component always traces the states that it sets. The steps in between, `get`, `publish` and `put`, happen at the same
 moments in a pipeline of direct calls; they are traced if the tracer's detail is `full`.
@@ -30,6 +30,11 @@ class Component:
         self.traces_steps = tracer.full_detail
         self._closed = False
         tracer.record('component_init', uid=uid)
+
+    def connect(self, output: Callable[[list[Any]], None], advanced: Callable[[Sequence[Any], str], None]) -> None:
+        """Set the receivers of processed bulks and of state changes."""
+        self.output = output
+        self.advanced = advanced
 
     def __contains__(self, uid: object) -> bool:
         """Return whether an entity with this uid is here, which leaves by itself."""

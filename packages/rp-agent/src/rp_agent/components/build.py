@@ -67,8 +67,7 @@ class Builder:
 
             made = (StagerInput(uid, tracer, self._sandboxes, self._offload, ports.failed)
                     if component == STAGING_INPUT else StagerOutput(uid, tracer, self._sandboxes, self._offload))
-        made.output = ports.output
-        made.advanced = ports.advanced
+        made.connect(ports.output, ports.advanced)
         return made
 
     def _executor(self, uid: str, tracer: Tracer) -> BaseExecutor:

@@ -98,8 +98,7 @@ class Pipeline(Flow):
         self._to_executors = self._instances.entrance(EXECUTING)
         self._to_stagers = self._instances.entrance(STAGING_OUTPUT)
         self._to_output = entrance(STAGING_OUTPUT, self._gather)
-        self._scheduler.output = entrance(EXECUTING, self._execute)
-        self._scheduler.advanced = self.advanced
+        self._scheduler.connect(entrance(EXECUTING, self._execute), self.advanced)
         if self._instances.only_executor:   # with several, the executor of a task is known only after placement
             self._instances.only_executor.expect(self._scheduler.upcoming)
 
