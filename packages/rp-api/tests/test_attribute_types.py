@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rp_api import units
-from rp_api.description import task, typed
+from rp_api.description import task_rules, typed
 from rp_api.description.casts import program, uid
 from rp_api.description.pilot import PilotDescription
 from rp_api.description.task import TaskDescription
@@ -32,12 +32,12 @@ _Number: TypeAlias = float | str | None
 _Time: TypeAlias = float | str | timedelta | None
 '''
 
-TEXTS = (str, uid, program)
+TEXTS = (str, uid, program, task_rules.function)
 
 
 def type_of(kind: Any) -> str:
     """The type that a type checker expects of values that are cast to `kind`."""
-    if kind in TEXTS or kind is vars(task)['_function']:
+    if kind in TEXTS:
         return '_Text'
     if kind in (units.seconds, units.minutes):
         return '_Time'

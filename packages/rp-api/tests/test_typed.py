@@ -18,10 +18,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rp_api.description.casts import Cast, Check, at_least, cast_for, one_of
+from rp_api.description.casts import at_least, cast_for, one_of
 from rp_api.description.typed import Description
 from rp_api.errors import AttributeTypeError, AttributeUnknown, DescriptionError
-from rp_api.record import CastError
+from rp_api.record import Cast, CastError, Field
 
 
 class Meal(Description):
@@ -29,16 +29,13 @@ class Meal(Description):
 
     __slots__ = ()
 
-    _schema: ClassVar[Mapping[str, Any]] = {
-        'name': str, 'guests': int, 'hours': float, 'warm': bool, 'dishes': [str], 'drinks': {str: str},
-        'notes': {str: Any}, 'table': str, '_hidden': int, 'courses': [{str: [int]}],
-    }
-    _defaults: ClassVar[Mapping[str, Any]] = {
-        'name': '', 'guests': 1, 'hours': 1.0, 'warm': False, 'dishes': [], 'drinks': {}, 'notes': {},
-        'courses': [],
+    _fields: ClassVar[Mapping[str, Field]] = {
+        'name': Field(str, ''), 'guests': Field(int, 1, at_least(1)), 'hours': Field(float, 1.0),
+        'warm': Field(bool, False), 'dishes': Field([str], []), 'drinks': Field({str: str}, {}),
+        'notes': Field({str: Any}, {}), 'table': Field(str, None), '_hidden': Field(int, None),
+        'courses': Field([{str: [int]}], []),
     }
     _aliases: ClassVar[Mapping[str, str]] = {'people': 'guests'}
-    _checks: ClassVar[Mapping[str, Check]] = {'guests': at_least(1)}
 
     @classmethod
     def _instead(cls, name: str) -> str | None:
@@ -563,4 +560,4 @@ def test_words_are_found_in_any_case() -> None:
 @pytest.mark.parametrize('spec', [3, [], [int, str], {int: str}, {}])
 def test_a_wrong_schema_is_refused_when_the_class_is_made(spec: Any) -> None:
     with pytest.raises(TypeError, match='is no type of an attribute'):
-        type('Wrong', (Description,), {'_schema': {'a': spec}})
+        type('Wrong', (Description,), {'_fields': {'a': Field(spec, None)}})

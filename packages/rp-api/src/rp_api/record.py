@@ -23,14 +23,23 @@ _TRUE = {'1', 'true', 'yes', 'on'}
 _FALSE = {'0', 'false', 'no', 'off'}
 
 
+Cast = Callable[[Any], Any]
+Check = Callable[[Any], 'str | None']
+
+
 class Field(NamedTuple):
-    """The type of a field, as a cast, and its default value or factory."""
+    """The type of a field, its default value or factory, and the check of its range.
 
-    cast: Callable[[Any], Any]
+    The type is a cast, and in descriptions any of those that `rp_api.description.casts` describes. Only descriptions
+    have checks.
+    """
+
+    cast: Any
     default: Any = REQUIRED
+    check: Check | None = None
 
 
-def field(cast: Callable[[Any], Any], default: Any = REQUIRED) -> Any:
+def field(cast: Cast, default: Any = REQUIRED) -> Any:
     """Return a field of a record, for a class attribute annotated with the type of its values."""
     return Field(cast, default)
 
@@ -196,7 +205,7 @@ def flag(value: Any) -> bool:
     return word in _TRUE
 
 
-def list_of(cast: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
+def list_of(cast: Cast) -> Callable[[Any], list[Any]]:
     """Return a cast to a list of such values; a single value becomes a list of one."""
     def cast_list(value: Any) -> list[Any]:
         many = isinstance(value, list | tuple)
@@ -209,7 +218,7 @@ def list_of(cast: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
     return cast_list
 
 
-def dict_of(cast: Callable[[Any], Any]) -> Callable[[Any], dict[str, Any]]:
+def dict_of(cast: Cast) -> Callable[[Any], dict[str, Any]]:
     """Return a cast to a dict of such values with string keys."""
     def cast_dict(value: Any) -> dict[str, Any]:
         if not isinstance(value, Mapping):
@@ -221,7 +230,7 @@ def dict_of(cast: Callable[[Any], Any]) -> Callable[[Any], dict[str, Any]]:
     return cast_dict
 
 
-def _in_collection(kind: str, cast: Callable[[Any], Any], items: Iterable[tuple[Any, Any]]) -> CastError:
+def _in_collection(kind: str, cast: Cast, items: Iterable[tuple[Any, Any]]) -> CastError:
     """Return the error about the first of these items that cannot be cast; `kind` describes the whole."""
     for key, item in items:
         try:

@@ -18,11 +18,8 @@ from signal import Signals
 from typing import Any
 
 from rp_api import record
-from rp_api.record import CastError
+from rp_api.record import Cast, CastError, Check
 from rp_api.system.signals import WARNINGS, name_of
-
-Cast = Callable[[Any], Any]
-Check = Callable[[Any], 'str | None']
 
 _LIKE_A_PATH = ('/', './', '../', '$')
 """Beginnings of text that is a path, not a name."""

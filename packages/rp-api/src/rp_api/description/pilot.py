@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rp_api import constants as c
 from rp_api import units
-from rp_api.description.casts import PILOT_UID, Cast, Check, at_least, path, structure, uid
+from rp_api.description.casts import PILOT_UID, at_least, path, structure, uid
 from rp_api.description.partitions import check_sizes, sizes, whole
 from rp_api.description.task import TaskDescription
 from rp_api.description.typed import Description
 from rp_api.errors import DescriptionError
-from rp_api.record import CastError
+from rp_api.record import Cast, CastError, Field
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -70,37 +70,6 @@ def _channels(names: list[str]) -> str | None:
     if fit and len({name.upper() for name in names}) == len(names):
         return None
     return 'different names of letters, digits and "_", each of which ends in "_queue" or "_pubsub"'
-
-
-_ATTRIBUTES: dict[str, tuple[Any, Any]] = {
-    UID: (uid, None),
-    RESOURCE: (str, None),
-    ACCESS_SCHEMA: (str, None),
-    RUNTIME: (int, 10),
-    JOB_NAME: (str, None),
-    SANDBOX: (str, None),
-    NODES: (int, 0),
-    BACKUP_NODES: (int, 0),
-    CORES: (int, 0),
-    GPUS: (int, 0),
-    MEMORY: (int, 0),
-    QUEUE: (str, None),
-    PROJECT: (str, None),
-    APP_COMM: ([str], []),
-    CLEANUP: (bool, False),
-    EXIT_ON_ERROR: (bool, True),
-    FAIL_IF_UNSCHEDULABLE: (bool, False),
-    REQUEUE: (bool, False),
-    INPUT_STAGING: ([structure], []),
-    OUTPUT_STAGING: ([str], []),
-    PREPARE_ENV: ({str: {str: Any}}, {}),
-    SERVICES: ([_service], []),
-    ENABLE_EP: (bool, False),
-    RECONFIG_SRC: (str, None),
-    PARTITIONS: (sizes, 0),
-    CONFIG: ({str: Any}, {}),
-}
-"""The type and the default of each attribute."""
 
 
 class PilotDescription(Description):
@@ -174,27 +143,42 @@ class PilotDescription(Description):
         def __init__(self, from_dict: Mapping[str, Any] | None = None,
                      **attributes: Unpack[PilotAttributes]) -> None: ...
 
-    _schema: ClassVar[Mapping[str, Any]] = {name: kind for name, (kind, _) in _ATTRIBUTES.items()}
-    _defaults: ClassVar[Mapping[str, Any]] = {name: default for name, (_, default) in _ATTRIBUTES.items()}
+    _fields: ClassVar[Mapping[str, Field]] = {
+        UID: Field(uid, None, PILOT_UID),
+        RESOURCE: Field(str, None),
+        ACCESS_SCHEMA: Field(str, None),
+        RUNTIME: Field(int, 10, at_least(1)),
+        JOB_NAME: Field(str, None),
+        SANDBOX: Field(str, None, path),
+        NODES: Field(int, 0, at_least(0)),
+        BACKUP_NODES: Field(int, 0, at_least(0)),
+        CORES: Field(int, 0, at_least(0)),
+        GPUS: Field(int, 0, at_least(0)),
+        MEMORY: Field(int, 0),
+        QUEUE: Field(str, None),
+        PROJECT: Field(str, None),
+        APP_COMM: Field([str], [], _channels),
+        CLEANUP: Field(bool, False),
+        EXIT_ON_ERROR: Field(bool, True),
+        FAIL_IF_UNSCHEDULABLE: Field(bool, False),
+        REQUEUE: Field(bool, False),
+        INPUT_STAGING: Field([structure], []),
+        OUTPUT_STAGING: Field([str], []),
+        PREPARE_ENV: Field({str: {str: Any}}, {}),
+        SERVICES: Field([_service], []),
+        ENABLE_EP: Field(bool, False),
+        RECONFIG_SRC: Field(str, None),
+        PARTITIONS: Field(sizes, 0),
+        CONFIG: Field({str: Any}, {}),
+    }
 
     _units: ClassVar[Mapping[str, Cast]] = {RUNTIME: units.minutes, MEMORY: units.megabytes}
-
-    _checks: ClassVar[Mapping[str, Check]] = {
-        UID: PILOT_UID,
-        SANDBOX: path,
-        RUNTIME: at_least(1),
-        NODES: at_least(0),
-        BACKUP_NODES: at_least(0),
-        CORES: at_least(0),
-        GPUS: at_least(0),
-        APP_COMM: _channels,
-    }
 
     @classmethod
     def _instead(cls, name: str) -> str | None:
         from rp_api.description.wrong_names import OF_PILOTS  # only needed for messages
 
-        if name not in OF_PILOTS and name in TaskDescription._schema:
+        if name not in OF_PILOTS and name in list(TaskDescription()):
             return f'set TaskDescription.{name}'
         return OF_PILOTS.get(name)
 

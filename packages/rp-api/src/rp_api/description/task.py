@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rp_api import constants as c
 from rp_api import units
+from rp_api.description import casts, task_rules
 from rp_api.description.after import after, not_empty
-from rp_api.description.casts import (
-    TASK_UID,
-    Cast,
-    Check,
-    at_least,
-    list_of,
-    mapping,
-    one_of,
-    path,
-    path_part,
-    program,
-    reference,
-    structure,
-    text,
-    uid,
-    warning,
-)
+from rp_api.description.casts import at_least, mapping, one_of, path, reference, structure
 from rp_api.description.container import container
+from rp_api.description.task_rules import RESERVED_UIDS as RESERVED_UIDS
 from rp_api.description.typed import Description
-from rp_api.errors import DescriptionError, attribute_type_error
 from rp_api.failures import retry_rules
-from rp_api.record import CastError
+from rp_api.record import Cast, Field
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -118,62 +102,8 @@ SCHEDULER = 'scheduler'
 WORKER_CLASS = 'worker_class'
 WORKER_FILE = 'worker_file'
 
-# words that are valid where a uid is expected
-RESERVED_UIDS = ('client', 'resource', 'pilot')
-
-# the required attribute of each mode; RAPTOR masters and workers have defaults for all attributes
-_NEEDED = {
-    c.TASK_EXECUTABLE: EXECUTABLE,
-    c.TASK_SERVICE: EXECUTABLE,
-    c.AGENT_SERVICE: EXECUTABLE,
-    c.TASK_PROC: EXECUTABLE,
-    c.TASK_FUNCTION: FUNCTION,
-    c.TASK_METHOD: METHOD,
-    c.TASK_EVAL: CODE,
-    c.TASK_EXEC: CODE,
-    c.TASK_SHELL: COMMAND,
-}
-
-_SERVICE_MODES = (c.TASK_SERVICE, c.AGENT_SERVICE)
-_KEPT_UP = (*_SERVICE_MODES, c.RAPTOR_MASTER, c.RAPTOR_WORKER)
-_OF_AGENTS = (c.TASK_EXECUTABLE, *_SERVICE_MODES)
-# the modes of tasks that run in a process of a RAPTOR worker, or as a child of one
-_OF_WORKERS = (c.TASK_FUNCTION, c.TASK_METHOD, c.TASK_EVAL, c.TASK_EXEC, c.TASK_PROC, c.TASK_SHELL)
-
 # types of processes and threads that are accepted and change nothing
 _WITHOUT_EFFECT = (c.MPI, c.FUNC, c.SERIAL, c.GPU, c.GPU_MPI, c.GPU_OpenMP)
-
-
-def _function(value: Any) -> str:
-    """Cast to the name of a function, or to the text of a `PythonTask`."""
-    if callable(value):
-        raise CastError('the name of a function of the worker, or rp.PythonTask(function, args, kwargs)')
-    return text(value)
-
-
-def _per_rank(value: Any) -> Any:
-    """Cast to a command for all ranks, or to a dict with a command or list of commands for each rank number."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, os.PathLike):
-        return text(value)
-    if not isinstance(value, Mapping) or not all(str(rank).isdecimal() for rank in value):
-        raise CastError('a command or a dict of rank numbers with commands')
-    commands = {str(rank): cmd if isinstance(cmd, str) else list_of(str)(cmd) for rank, cmd in value.items()}
-    return value if commands == value and isinstance(value, dict) else commands
-
-
-def _service(value: Any) -> dict[str, Any]:
-    """Cast to the settings of a service."""
-    from rp_api.description import service  # few tasks are services
-
-    return service.service(value) if value != {} else value
-
-
-def _uid(value: str) -> str | None:
-    if value in RESERVED_UIDS:
-        return f'none of the reserved words {", ".join(RESERVED_UIDS)}'
-    return TASK_UID(value)
 
 
 class Cache(str):
@@ -193,97 +123,6 @@ class Cache(str):
         if not isinstance(key, str) or not key:
             raise ValueError(f'key is {key!r}, it must be text that is not empty')
         return super().__new__(cls, key)
-
-
-def _cache(value: Any) -> bool | str:
-    """Cast to a bool, or to a key, which is not empty."""
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str | os.PathLike) and text(value):
-        return str(text(value))
-    raise CastError('True, False or a key, which is text')
-
-
-def _services(value: list[str]) -> str | None:
-    return None if all(value) else 'names or uids of services, which are not empty'
-
-
-def _gpus(value: float) -> str | None:
-    if value < 0 or (value > 1 and value != int(value)):
-        return 'a share of a GPU from 0 to 1, or a whole number of GPUs'
-    return None
-
-
-def _niceness(value: int) -> str | None:
-    return None if 0 <= value <= 19 else 'a number from 0 to 19'
-
-
-_ATTRIBUTES: dict[str, tuple[Any, Any]] = {
-    UID: (uid, ''),
-    NAME: (str, ''),
-    MODE: (str, c.TASK_EXECUTABLE),
-    EXECUTABLE: (program, ''),
-    ARGUMENTS: ([str], []),
-    INFO_PATTERN: (str, ''),
-    CODE: (str, ''),
-    FUNCTION: (_function, ''),
-    METHOD: (str, ''),
-    ARGS: ([Any], []),
-    KWARGS: ({str: Any}, {}),
-    COMMAND: (str, ''),
-    LITERAL_ARGUMENTS: (bool, False),
-    SANDBOX: (str, ''),
-    ENVIRONMENT: ({str: str}, {}),
-    NAMED_ENV: (str, ''),
-    CONTAINER: (container, {}),
-    PRE_LAUNCH: ([str], []),
-    POST_LAUNCH: ([str], []),
-    PRE_EXEC: ([_per_rank], []),
-    PRE_EXEC_SYNC: (bool, False),
-    POST_EXEC: ([_per_rank], []),
-    STDOUT: (str, ''),
-    STDERR: (str, ''),
-    INPUT_STAGING: ([structure], []),
-    OUTPUT_STAGING: ([structure], []),
-    STAGE_ON_ERROR: (bool, False),
-    PRIORITY: (int, 0),
-    NICE: (int, 0),
-    USE_MPI: (bool, None),
-    RANKS: (int, 1),
-    RANKS_PER_NODE: (int, None),
-    CORES_PER_RANK: (int, 1),
-    GPUS_PER_RANK: (float, 0.0),
-    THREADING_TYPE: (one_of('', c.POSIX, c.OpenMP, ignored=(*_WITHOUT_EFFECT, c.CUDA)), ''),
-    GPU_TYPE: (one_of('', c.CUDA, c.ROCm, c.INTEL, ignored=(*_WITHOUT_EFFECT, c.POSIX, c.OpenMP)), ''),
-    LFS_PER_RANK: (int, 0),
-    MEM_PER_RANK: (int, 0),
-    SLOTS: ([mapping], []),
-    PILOT: (reference, ''),
-    PARTITION: (int, None),
-    TAGS: ({str: Any}, {}),
-    RAPTOR_ID: (reference, ''),
-    RAPTOR_CLASS: (str, ''),
-    RAPTOR_FILE: (str, ''),
-    SERVICE: (_service, {}),
-    SERVICES: ([reference], []),
-    AFTER: (after, []),
-    METADATA: ({str: Any}, {}),
-    TIMEOUT: (float, 0.0),
-    STARTUP_TIMEOUT: (float, 0.0),
-    RESTARTABLE: (bool, False),
-    FORWARD_SIGNALS: ([warning], []),
-    CLEANUP: (bool, False),
-    CACHE: (_cache, False),
-    RETRIES: (int, 0),
-    RETRY_ON: ([retry_rules.rule], []),
-    RETRY_DELAY: (float, 1.0),
-    RETRY_WITH: (retry_rules.change, {}),
-    EXPECT: ([retry_rules.expected], []),
-    CPU_PROCESS_TYPE: (Any, ''),
-    GPU_THREADS: (Any, 0),
-    GPU_THREAD_TYPE: (Any, ''),
-}
-"""The type and the default of each attribute."""
 
 
 class TaskDescription(Description):
@@ -431,8 +270,71 @@ class TaskDescription(Description):
         def __init__(self, from_dict: Mapping[str, Any] | None = None,
                      **attributes: Unpack[TaskAttributes]) -> None: ...
 
-    _schema: ClassVar[Mapping[str, Any]] = {name: kind for name, (kind, _) in _ATTRIBUTES.items()}
-    _defaults: ClassVar[Mapping[str, Any]] = {name: default for name, (_, default) in _ATTRIBUTES.items()}
+    _fields: ClassVar[Mapping[str, Field]] = {
+        UID: Field(casts.uid, '', task_rules.uid),
+        NAME: Field(str, ''),
+        MODE: Field(str, c.TASK_EXECUTABLE),
+        EXECUTABLE: Field(casts.program, ''),
+        ARGUMENTS: Field([str], []),
+        INFO_PATTERN: Field(str, ''),
+        CODE: Field(str, ''),
+        FUNCTION: Field(task_rules.function, ''),
+        METHOD: Field(str, ''),
+        ARGS: Field([Any], []),
+        KWARGS: Field({str: Any}, {}),
+        COMMAND: Field(str, ''),
+        LITERAL_ARGUMENTS: Field(bool, False),
+        SANDBOX: Field(str, '', path),
+        ENVIRONMENT: Field({str: str}, {}),
+        NAMED_ENV: Field(str, '', casts.path_part),
+        CONTAINER: Field(container, {}),
+        PRE_LAUNCH: Field([str], []),
+        POST_LAUNCH: Field([str], []),
+        PRE_EXEC: Field([task_rules.per_rank], []),
+        PRE_EXEC_SYNC: Field(bool, False),
+        POST_EXEC: Field([task_rules.per_rank], []),
+        STDOUT: Field(str, '', path),
+        STDERR: Field(str, '', path),
+        INPUT_STAGING: Field([structure], []),
+        OUTPUT_STAGING: Field([structure], []),
+        STAGE_ON_ERROR: Field(bool, False),
+        PRIORITY: Field(int, 0),
+        NICE: Field(int, 0, task_rules.niceness),
+        USE_MPI: Field(bool, None),
+        RANKS: Field(int, 1, at_least(1)),
+        RANKS_PER_NODE: Field(int, None, at_least(1)),
+        CORES_PER_RANK: Field(int, 1, at_least(1)),
+        GPUS_PER_RANK: Field(float, 0.0, task_rules.gpus),
+        THREADING_TYPE: Field(one_of('', c.POSIX, c.OpenMP, ignored=(*_WITHOUT_EFFECT, c.CUDA)), ''),
+        GPU_TYPE: Field(one_of('', c.CUDA, c.ROCm, c.INTEL, ignored=(*_WITHOUT_EFFECT, c.POSIX, c.OpenMP)), ''),
+        LFS_PER_RANK: Field(int, 0),
+        MEM_PER_RANK: Field(int, 0),
+        SLOTS: Field([mapping], []),
+        PILOT: Field(reference, ''),
+        PARTITION: Field(int, None, at_least(0)),
+        TAGS: Field({str: Any}, {}),
+        RAPTOR_ID: Field(reference, ''),
+        RAPTOR_CLASS: Field(str, ''),
+        RAPTOR_FILE: Field(str, ''),
+        SERVICE: Field(task_rules.service, {}),
+        SERVICES: Field([reference], [], task_rules.services),
+        AFTER: Field(after, [], not_empty),
+        METADATA: Field({str: Any}, {}),
+        TIMEOUT: Field(float, 0.0, at_least(0)),
+        STARTUP_TIMEOUT: Field(float, 0.0, at_least(0)),
+        RESTARTABLE: Field(bool, False),
+        FORWARD_SIGNALS: Field([casts.warning], []),
+        CLEANUP: Field(bool, False),
+        CACHE: Field(task_rules.cache, False),
+        RETRIES: Field(int, 0, retry_rules.retries),
+        RETRY_ON: Field([retry_rules.rule], []),
+        RETRY_DELAY: Field(float, 1.0, at_least(0)),
+        RETRY_WITH: Field(retry_rules.change, {}),
+        EXPECT: Field([retry_rules.expected], []),
+        CPU_PROCESS_TYPE: Field(Any, ''),
+        GPU_THREADS: Field(Any, 0),
+        GPU_THREAD_TYPE: Field(Any, ''),
+    }
 
     _aliases: ClassVar[Mapping[str, str]] = {
         CPU_PROCESSES: RANKS,
@@ -452,26 +354,6 @@ class TaskDescription(Description):
         **dict.fromkeys((TIMEOUT, STARTUP_TIMEOUT, RETRY_DELAY), units.seconds),
     }
 
-    _checks: ClassVar[Mapping[str, Check]] = {
-        UID: _uid,
-        SANDBOX: path,
-        STDOUT: path,
-        STDERR: path,
-        RANKS: at_least(1),
-        RANKS_PER_NODE: at_least(1),
-        CORES_PER_RANK: at_least(1),
-        GPUS_PER_RANK: _gpus,
-        PARTITION: at_least(0),
-        NICE: _niceness,
-        SERVICES: _services,
-        AFTER: not_empty,
-        NAMED_ENV: path_part,
-        TIMEOUT: at_least(0),
-        STARTUP_TIMEOUT: at_least(0),
-        RETRIES: retry_rules.retries,
-        RETRY_DELAY: at_least(0),
-    }
-
     @classmethod
     def _instead(cls, name: str) -> str | None:
         from rp_api.description.wrong_names import OF_TASKS  # only needed for messages
@@ -483,79 +365,5 @@ class TaskDescription(Description):
         if self[USE_MPI] is None:
             self[USE_MPI] = self[RANKS] > 1
 
-    def _verify(self) -> None:
-        mode = self.mode
-        if mode not in c.TASK_MODES and not self.raptor_id:
-            raise attribute_type_error(f'TaskDescription.mode must be one of {", ".join(map(repr, c.TASK_MODES))}, or, '
-                                       f'with raptor_id, one that the workers have registered, not {mode!r}')
-        if mode in _SERVICE_MODES or dict.get(self, SERVICE):
-            self._verify_service()
-        if mode == c.TASK_METHOD and not self[METHOD]:
-            self[METHOD] = self[FUNCTION]
-        needed = _NEEDED.get(mode)
-        if needed and not self[needed]:
-            raise DescriptionError(f'TaskDescription.{needed} is not set, but tasks of mode {mode!r} need it')
-        if mode in _OF_AGENTS and dict.get(self, ARGS) and not dict.get(self, ARGUMENTS) and not self.raptor_id:
-            raise DescriptionError(f'TaskDescription.args is {self[ARGS]!r}, but it is for functions: tasks of mode '
-                                   f'{mode!r} have "arguments"')
-        if mode in _OF_WORKERS and dict.get(self, CONTAINER):
-            raise DescriptionError(f'TaskDescription.container is {self[CONTAINER]!r}, but tasks of mode {mode!r} run '
-                                   "in their worker's container: leave it unset")
-        if dict.get(self, NICE) and (mode in _OF_WORKERS or (self.raptor_id and mode not in _KEPT_UP)):
-            raise DescriptionError(f'TaskDescription.nice is {self[NICE]!r}, but calls of RAPTOR have the niceness of '
-                                   'their worker: set it in the description of the worker')
-        if any(dict.get(self, name) for name in (RETRIES, RETRY_ON, RETRY_WITH, EXPECT)):
-            self._verify_attempts()
-        self.verify_call()
-
-    def _verify_attempts(self) -> None:
-        mode = self.mode
-        for name in (RETRY_ON, RETRY_WITH):
-            if dict.get(self, name) and not self.retries:
-                raise DescriptionError(f'TaskDescription.{name} is {self[name]!r}, but retries is 0: set retries')
-        if dict.get(self, RETRY_WITH):
-            self[RETRY_WITH] = self._verified_changes()
-        if mode in _KEPT_UP:
-            name = RETRIES if dict.get(self, RETRIES) else EXPECT
-            raise DescriptionError(f'TaskDescription.{name} is {self[name]!r}, but tasks of mode {mode!r} run until '
-                                   'they are stopped: leave it unset (a service has service["restart"])')
-        if dict.get(self, EXPECT) and self.raptor_id and mode != c.TASK_EXECUTABLE:
-            raise DescriptionError(f'TaskDescription.expect is {self[EXPECT]!r}, but calls of RAPTOR leave no files: '
-                                   'leave it unset')
-
-    def _verified_changes(self) -> dict[str, Any]:
-        """Return `retry_with` with the values that the attributes are cast to; raise DescriptionError."""
-        changes: dict[str, Any] = self[RETRY_WITH]
-        new = {name: value for name, value in changes.items() if not retry_rules.is_relative(name, value)}
-        try:
-            description = TaskDescription({EXECUTABLE: 'any', **new})
-            description.verify()
-        except DescriptionError as error:
-            raise DescriptionError(f'TaskDescription.retry_with is {changes!r}: {error}') from None
-        return {**changes, **{name: description[name] for name in new}}
-
-    def _verify_service(self) -> None:
-        from rp_api.description import service  # few tasks are services
-
-        if self.mode not in _SERVICE_MODES:
-            raise DescriptionError(f'TaskDescription.service is set, but the mode is {self.mode!r}: set the mode '
-                                   f'{c.TASK_SERVICE!r}')
-        if self.raptor_id:
-            raise DescriptionError(f'TaskDescription.raptor_id is {self.raptor_id!r}, but the agent runs services '
-                                   'itself: leave it unset')
-        service.check(dict.get(self, SERVICE) or {}, dict.get(self, INFO_PATTERN) or '')
-
-    def verify_call(self) -> None:
-        """Verify the combination of attributes of a function or method task; raise DescriptionError."""
-        mode = self.mode
-        if mode not in (c.TASK_FUNCTION, c.TASK_METHOD):
-            return
-        if self.named_env:
-            raise DescriptionError(f'TaskDescription.named_env is {self.named_env!r}, but tasks of mode {mode!r} run '
-                                   "in their worker's environment: leave it unset")
-        if dict.get(self, ARGS) or dict.get(self, KWARGS):   # reading a default as an attribute would set it
-            from rp_api.functions import is_python_task
-
-            if is_python_task(self.function):
-                raise DescriptionError('TaskDescription.function includes its arguments, because PythonTask created '
-                                       'it: leave args and kwargs unset')
+    _verify = task_rules.verify
+    verify_call = task_rules.verify_call

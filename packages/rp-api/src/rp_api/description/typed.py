@@ -19,11 +19,11 @@ import sys
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, ClassVar, TypeVar
 
-from rp_api.description.casts import Cast, Check, cast_for
+from rp_api.description.casts import cast_for
 from rp_api.description.html_table import html_table
 from rp_api.description.renamed import warn_renamed
 from rp_api.errors import AttributeUnknown, DescriptionError, attribute_type_error, unknown_attribute
-from rp_api.record import CastError, plain, suggestion
+from rp_api.record import Cast, CastError, Check, Field, plain, suggestion
 
 D = TypeVar('D', bound='Description')
 
@@ -44,33 +44,33 @@ _NOT_SHOWN = frozenset({'check', 'derive', 'from_sparse', 'sparse', 'verify_alon
 class Description(dict[str, Any]):
     """A dict with typed attributes; see the rules of this module.
 
-    A subclass lists its attributes in `_schema` (name -> type, see `casts`), and optionally `_defaults` (default None),
-    `_aliases` (old name -> name), `_units` (name -> cast of values that may have a unit) and `_checks` (name -> check,
-    see `casts`).
+    A subclass lists its attributes in `_fields` (name -> type, default and check), and optionally `_aliases` (old name
+    -> name) and `_units` (name -> cast of values that may have a unit).
     """
 
     __slots__ = ('_origins',)
 
     _origins: dict[str, str]   # of unknown names; most descriptions have none
 
-    _schema: ClassVar[Mapping[str, Any]] = {}
-    _defaults: ClassVar[Mapping[str, Any]] = {}
+    _fields: ClassVar[Mapping[str, Field]] = {}
     _aliases: ClassVar[Mapping[str, str]] = {}
     _units: ClassVar[Mapping[str, Cast]] = {}
-    _checks: ClassVar[Mapping[str, Check]] = {}
 
     # derived from the tables above for each subclass
-    _all_defaults: ClassVar[dict[str, Any]] = {}
+    _schema: ClassVar[Mapping[str, Any]] = {}
+    _defaults: ClassVar[dict[str, Any]] = {}
     _casts: ClassVar[Mapping[str, Cast]] = {}
+    _checks: ClassVar[Mapping[str, Check]] = {}
     _known: ClassVar[frozenset[str]] = frozenset()
     _mutable: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        defaults = {name: cls._defaults.get(name) for name in cls._schema}
+        cls._schema = {name: field.cast for name, field in cls._fields.items()}
+        cls._defaults = {name: field.default for name, field in cls._fields.items()}
+        cls._checks = {name: field.check for name, field in cls._fields.items() if field.check}
+        cls._mutable = tuple(name for name, value in cls._defaults.items() if isinstance(value, list | dict))
         casts = {name: cast_for(cls._units.get(name, spec)) for name, spec in cls._schema.items()}
-        cls._mutable = tuple(name for name, value in defaults.items() if isinstance(value, list | dict))
-        cls._all_defaults = defaults
         cls._casts = casts | {old: casts[new] for old, new in cls._aliases.items()}
         cls._known = frozenset(cls._casts)
 
@@ -104,7 +104,7 @@ class Description(dict[str, Any]):
 
     def sparse(self) -> dict[str, Any]:
         """Return the values that differ from their defaults, as plain data that shares no list or dict with this."""
-        defaults = self._all_defaults
+        defaults = self._defaults
         found = {}
         for name, value in self._stored():
             if name not in defaults or value != defaults[name]:
@@ -135,7 +135,7 @@ class Description(dict[str, Any]):
     def check(self) -> None:
         """Cast all values as `verify` does, but derive none: a description that is sent stays small."""
         self._resolve_aliases()
-        casts, checks, unset = self._casts, self._checks, []
+        casts, unset = self._casts, []
         for name, value in self._stored():
             if value is None and name in casts:
                 unset.append(name)
@@ -143,8 +143,6 @@ class Description(dict[str, Any]):
             cast = self._cast(name, value)
             if cast is not value:
                 dict.__setitem__(self, name, cast)  # the key exists, so the dict may change while it is iterated
-            if name in checks:
-                self._check(name, cast)
         for name in unset:
             del self[name]
         self._verify()
@@ -154,36 +152,32 @@ class Description(dict[str, Any]):
 
         `values` has the attributes; their cast values are set in it and in the description.
         """
-        casts, checks = self._casts, self._checks
         for name, value in values.items():
-            if value is None or name not in casts or name in self._aliases:
+            if value is None or name not in self._casts or name in self._aliases:
                 return False
             cast = self._cast(name, value)
             if cast is not value:
                 self[name] = values[name] = cast   # the keys exist, so the dicts may change while they are iterated
-            if name in checks:
-                self._check(name, cast)
         return True
 
     def _verify(self) -> None:
         """Verify the attributes as a whole; all values have their types. Subclasses override this."""
 
     def _cast(self, name: str, value: Any) -> Any:
+        """Return a value as its attribute has it; raise DescriptionError if it has a wrong type or is out of range."""
         cast = self._casts.get(name)
         if cast is None:
             raise unknown_attribute(self._complaint(name) + self._origin(name))
         try:
-            return cast(value)
+            found = cast(value)
         except CastError as error:
             sentence = f'{type(self).__name__}.{name} must be {error}, not {_shown(value)}'
             if error.place:
                 sentence += f': {name}{error.place} is {_shown(error.part)}'
             raise attribute_type_error(sentence) from None
-
-    def _check(self, name: str, value: Any) -> None:
-        allowed = self._checks[name](value)
-        if allowed:
-            raise DescriptionError(f'{type(self).__name__}.{name} is {_shown(value)}, but must be {allowed}')
+        if name in self._checks and (allowed := self._checks[name](found)):
+            raise DescriptionError(f'{type(self).__name__}.{name} is {_shown(found)}, but must be {allowed}')
+        return found
 
     def _resolve_aliases(self) -> None:
         """Move values set by old names to the new ones; 0, '' and None by an old name mean "not set"."""
@@ -230,14 +224,14 @@ class Description(dict[str, Any]):
 
     def _full(self) -> dict[str, Any]:
         """Return all attributes and other keys, in the order of the schema, with new copies of mutable defaults."""
-        full = self._all_defaults.copy()
+        full = self._defaults.copy()
         for name in self._mutable:
             full[name] = full[name].copy()
         full.update(self._stored())
         return full
 
     def _names(self) -> list[str]:
-        known = self._all_defaults
+        known = self._defaults
         return [*known, *(name for name in dict.keys(self) if name not in known)]
 
     # attributes
@@ -267,7 +261,7 @@ class Description(dict[str, Any]):
         if new is not None:
             return self[new]
         try:
-            value = self._all_defaults[key]
+            value = self._defaults[key]
         except KeyError:
             raise NoSuchAttribute(self._complaint(key)) from None
         if key in self._mutable:
@@ -276,10 +270,10 @@ class Description(dict[str, Any]):
         return value
 
     def __contains__(self, key: object) -> bool:
-        return key in self._all_defaults or key in self._aliases or dict.__contains__(self, key)
+        return key in self._defaults or key in self._aliases or dict.__contains__(self, key)
 
     def __len__(self) -> int:
-        known = self._all_defaults
+        known = self._defaults
         return len(known) + sum(name not in known for name in dict.keys(self))
 
     def __iter__(self) -> Iterator[str]:
@@ -350,7 +344,7 @@ class Description(dict[str, Any]):
             if isinstance(other, type(self)):
                 self._add_origins(getattr(other, '_origins', {}))
                 other = dict(other._stored())
-                for name in [name for name in dict.keys(self) if name in self._all_defaults or name in self._aliases]:
+                for name in [name for name in dict.keys(self) if name in self._defaults or name in self._aliases]:
                     dict.pop(self, name)
             dict.update(self, other)
         dict.update(self, values)
