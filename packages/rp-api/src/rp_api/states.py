@@ -173,13 +173,6 @@ class StateModel:
                 return state
         return max(seen, key=self.value, default=None)
 
-    def check(self) -> None:
-        """Verify the invariants of the tables; raise `StateError` for the first violation."""
-        self._check_values()
-        for current in self.values:
-            for target in self.names:
-                self._check_step(current, target)
-
     @cached_property
     def _steps(self) -> dict[tuple[str | None, str], tuple[str, tuple[str, ...]]]:
         steps = {}
@@ -209,38 +202,6 @@ class StateModel:
             if state not in self.names and not (state is None and state is current):
                 return self._unknown(state)
         return StateError(f'a {self.name} in the final state {current} cannot become {target}')
-
-    def _check_values(self) -> None:
-        top = self.rows[-1].value
-        line = [row.value for row in self.rows if row.name not in FINAL]
-        self._require(line == list(range(top)), f'the numbers {line} do not count from 0 to {top - 1}')
-        ends = [row.name for row in self.rows if row.value == top]
-        self._require(ends == FINAL, f'{ends} share the highest number, not {FINAL}')
-        self._require(len(set(self.names)) == len(self.rows), 'a state is listed twice')
-
-    def _check_step(self, current: str | None, target: str) -> None:
-        step = self._steps.get((current, target))
-        move = f'{current} -> {target}'
-        if step is None:
-            self._require(self.is_final(current) and self.is_final(target) and current != target, f'{move} is missing')
-            return
-        new, passed = step[0], list(step[1])
-        self._require(new == (passed[-1] if passed else current), f'{move} ends in {new} but announces {passed}')
-        if new == current:
-            old_news = self.values[target] < self.values[current] or target == current
-            self._require(old_news and not passed, f'{move} is ignored')
-            return
-        self._require(new == target, f'{move} ends in {new}')
-        if target in (FAILED, CANCELED) or self.is_final(current):
-            self._require(passed == [target], f'{move} announces {passed}')
-        else:
-            numbers = [self.values[state] for state in passed]
-            wanted = list(range(self.values[current] + 1, self.values[target] + 1))
-            self._require(numbers == wanted, f'{move} announces {passed}')
-
-    def _require(self, holds: bool, complaint: str) -> None:
-        if not holds:
-            raise StateError(f'the state table of a {self.name} is broken: {complaint}')
 
 
 PILOT = StateModel('pilot', PILOT_STATES, _PILOT_LATE_END, frozenset({PMGR_ACTIVE}))

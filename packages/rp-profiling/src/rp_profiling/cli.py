@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,8 @@ def trace(arguments: list[str]) -> int:
     """Analyse and check the traces of a session, draw and export them."""
     options = _parser().parse_args(arguments)
     try:
-        return _ACTIONS[options.action](options)
+        code: int = options.run(options)
+        return code
     except ModuleNotFoundError as error:
         if (error.name or '').partition('.')[0] not in ('numpy', 'matplotlib', 'pandas'):
             raise
@@ -35,8 +35,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument('--sandbox', action='append', default=[], metavar='DIR',
                         help='the sandbox of a pilot, if it is not found automatically; can be given several times')
     actions = parser.add_subparsers(dest='action', metavar='ACTION', required=True)
-    actions.add_parser('stats', help='figures: states, TTX, OVH, utilisation, durations of the stages of tasks')
-    actions.add_parser('check', help='check the session against the event catalogue; exit code 1 for violations')
+    stats = actions.add_parser('stats', help='figures: states, TTX, OVH, utilisation, durations of the stages of tasks')
+    check = actions.add_parser('check', help='check the session against the event catalogue; exit code 1 for '
+                                             'violations')
     report = actions.add_parser('report', help='write an HTML file with everything, which needs no network')
     plot = actions.add_parser('plot', help='draw all pictures into files')
     export = actions.add_parser('export', help='write the trace for other programs')
@@ -46,6 +47,8 @@ def _parser() -> argparse.ArgumentParser:
     for action, what in ((report, 'the file (default: SESSION.html)'), (plot, 'a directory (default: SESSION.plots)'),
                          (export, 'the file (default: SESSION.json or SESSION.csv)')):
         action.add_argument('-o', '--output', metavar='PATH', help=what)
+    for action, run in ((stats, _stats), (check, _check), (report, _report), (plot, _plot), (export, _export)):
+        action.set_defaults(run=run)
     return parser
 
 
@@ -136,7 +139,3 @@ def _export(options: argparse.Namespace) -> int:
     write(_analysis(options), path)
     print(path)
     return 0
-
-
-_ACTIONS: dict[str, Callable[[argparse.Namespace], int]] = {
-    'stats': _stats, 'check': _check, 'report': _report, 'plot': _plot, 'export': _export}

@@ -41,10 +41,7 @@ def complete(events: list[Event], pilots: Mapping[str, tuple[float, float]]) -> 
         events: The events, sorted by time.
         pilots: The times of the first and the last event of each pilot's agent.
     """
-    histories: dict[str, list[Event]] = {}
-    for event in events:
-        histories.setdefault(event[UID], []).append(event)
-    added = [event for uid, history in histories.items() for event in _missing(uid, history, pilots)]
+    added = [event for uid, history in _histories(events).items() for event in _missing(uid, history, pilots)]
     return sorted([*events, *added], key=_order)
 
 
@@ -59,12 +56,17 @@ def fix_profiles(profile: list[Event]) -> list[Event]:
     Returns:
         The same list, in the order of time.
     """
-    histories: dict[str, list[Event]] = {}
-    for event in profile:
-        histories.setdefault(event[UID], []).append(event)
-    profile += [event for history in histories.values() for event in _interrupted(history)]
+    profile += [event for history in _histories(profile).values() for event in _interrupted(history)]
     profile.sort(key=_order)
     return profile
+
+
+def _histories(events: Iterable[Event]) -> dict[str, list[Event]]:
+    """Return the events of each entity."""
+    found: dict[str, list[Event]] = {}
+    for event in events:
+        found.setdefault(event[UID], []).append(event)
+    return found
 
 
 def _order(event: Event) -> tuple[float, int]:

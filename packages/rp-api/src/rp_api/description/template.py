@@ -18,6 +18,7 @@ from typing import Any
 
 from rp_api.description import task as names
 from rp_api.errors import DescriptionError
+from rp_api.record import Cast
 from rp_api.system.shell_text import escaped, is_command
 
 ATTRIBUTES = (names.NAME, names.EXECUTABLE, names.ARGUMENTS, names.SANDBOX, names.ENVIRONMENT, names.STDOUT,
@@ -149,7 +150,7 @@ def _quoted(value: Any) -> Any:
     return quote(value) if isinstance(value, str) and is_command(value, '/') else value
 
 
-_CONVERT: dict[str | None, Callable[[Any], Any]] = {None: lambda value: value, 's': _with_backslashes, 'r': _quoted}
+_CONVERT: dict[str | None, Cast] = {None: lambda value: value, 's': _with_backslashes, 'r': _quoted}
 
 
 def _each(keys: Iterable[str], items: Sequence[Render]) -> Render:

@@ -17,7 +17,7 @@ from rp_api import units
 from rp_api.backoff import backoff
 from rp_api.failures import kinds as k
 from rp_api.failures.kinds import KINDS
-from rp_api.record import CastError, integer, number
+from rp_api.record import Cast, CastError, integer, number
 from rp_api.system.signals import name_of
 
 BY_DEFAULT = frozenset(
@@ -47,7 +47,7 @@ CHANGEABLE = (*_LIMITED, 'ranks_per_node', 'timeout', 'startup_timeout', 'priori
 """The attributes that `retry_with` may change."""
 
 _NUMBERS = (*_LIMITED, 'ranks_per_node', 'timeout', 'startup_timeout', 'priority')
-_UNITS: Mapping[str, Callable[[Any], Any]] = {
+_UNITS: Mapping[str, Cast] = {
     'mem_per_rank': units.megabytes, 'lfs_per_rank': units.megabytes, 'timeout': units.seconds,
     'startup_timeout': units.seconds}
 _CHANGE = re.compile(r'([*+])\s*(\d+(?:\.\d+)?)\Z')

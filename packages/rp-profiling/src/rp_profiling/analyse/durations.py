@@ -79,8 +79,14 @@ def durations(trace: Trace, start: str, stop: str, kind: str = 'task') -> Second
 
 def concurrency(trace: Trace, start: str, stop: str, kind: str = 'task') -> tuple[Seconds, NDArray[np.int64]]:
     """Return the number of entities between two moments over time: (seconds of changes, number from then on)."""
-    first, last = _both(trace, start, stop, kind)
-    return steps(np.concatenate([first, last]), np.repeat(np.array([1, -1]), len(first)), trace.span[0])
+    return between(trace, *_both(trace, start, stop, kind))
+
+
+def between(trace: Trace, first: Times, last: Times) -> tuple[Seconds, NDArray[np.int64]]:
+    """Return the number of spans over time; those without a start or an end are left out."""
+    known = (first != NEVER) & (last != NEVER)
+    times = np.concatenate([first[known], last[known]])
+    return steps(times, np.repeat(np.array([1, -1]), len(times) // 2), trace.span[0])
 
 
 def rate(trace: Trace, moment: str, window: float, kind: str = 'task') -> tuple[Seconds, Seconds]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rp_profiling.analyse.durations import moments, rate, steps
+from rp_profiling.analyse.durations import between, moments, rate
 from rp_profiling.analyse.utilisation import ACTIVITIES, Analysis, Utilisation
 from rp_profiling.catalogue import TASK_STATES
 from rp_profiling.draw.call_pictures import call_pictures
@@ -70,31 +70,18 @@ def utilisation(analysis: Analysis, kind: str) -> Picture:
 def _resampled(used: Utilisation) -> tuple[Array, dict[str, Array]]:
     """Return the means of all levels over equal intervals of time: (their starts, means)."""
     edges = np.linspace(used.times[0], used.times[-1], BINS + 1)
-    grid = np.union1d(edges, used.times)
-    lengths = np.diff(grid)
-    source = np.searchsorted(used.times, grid[:-1], side='right') - 1
-    target = np.clip(np.searchsorted(edges, grid[:-1], side='right') - 1, 0, BINS - 1)
-    width = edges[1] - edges[0] or 1.0
-    return edges[:-1], {name: np.bincount(target, used.levels[name][source] * lengths, BINS) / width
-                        for name in ACTIVITIES}
+    lengths, width = np.diff(used.times), edges[1] - edges[0] or 1.0
+    passed = {name: np.concatenate([[0.0], np.cumsum(used.levels[name][:-1] * lengths)]) for name in ACTIVITIES}
+    return edges[:-1], {name: np.diff(np.interp(edges, used.times, spent)) / width for name, spent in passed.items()}
 
 
 def concurrency(trace: Trace) -> Picture:
     """Return the number of tasks in each stage over time."""
-    layers = []
+    layers, tasks = [], trace.entities('task')
     for name, (start, stop, colour) in _CONCURRENCY.items():
-        times, level = _between(trace, start, stop)
-        layers.append(Layer(name, colour, *thinned(times, level)))
+        times, level = between(trace, moments(trace, start)[tasks], moments(trace, stop)[tasks])
+        layers.append(Layer(name, colour, *thinned(times, level.astype(float))))
     return Picture('concurrency', 'Concurrency', 'steps', 'tasks', layers)
-
-
-def _between(trace: Trace, start: str, stop: str) -> tuple[Array, Array]:
-    tasks = trace.entities('task')
-    first, last = moments(trace, start)[tasks], moments(trace, stop)[tasks]
-    known = (first != NEVER) & (last != NEVER)
-    times = np.concatenate([first[known], last[known]])
-    x, y = steps(times, np.repeat(np.array([1.0, -1.0]), int(known.sum())), trace.span[0])
-    return x, y
 
 
 def thinned(x: Array, y: Array, most: int = 4 * BINS) -> tuple[Array, Array]:
