@@ -20,8 +20,6 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_INCREF
 from libc.stdint cimport uint64_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memcpy
-from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 cimport cython
 
@@ -37,9 +35,16 @@ cdef extern from "Python.h":
         Py_ssize_t ob_exports  # number of memoryviews
 
 
-cdef extern from *:
-    "#define RP_ONES 0x0101010101010101ULL"
-    const uint64_t ONES "RP_ONES"  # a one in each byte
+cdef extern from "rowtext.h" nogil:
+    enum: RP_BLOCK
+    ctypedef struct rp_stamp:
+        const char *text
+        Py_ssize_t size
+    uint64_t rp_now()
+    void rp_set_time(rp_stamp *stamp, uint64_t ticks)
+    bint rp_is_plain(const char *start, Py_ssize_t size)
+    char *rp_put(char *end, const char *start, Py_ssize_t size)
+    char *rp_put_blocks(char *end, const char *start, Py_ssize_t size)
 
 
 cdef enum:
@@ -48,11 +53,6 @@ cdef enum:
     LARGE_BULK = 1024  # rows of one bulk that are kept before the next check for a full buffer
     FIRST_RECORDS = 32
     FIRST_SIZE = 4 * 1024
-    TICKS = 10_000_000  # per second: the resolution of a time in a row
-    DECIMALS = 7
-    STAMP_SIZE = 32  # bytes, whole blocks: enough for all times of a clock
-    SECONDS_SIZE = 20
-    BLOCK = 16  # bytes that the processor copies at once
     FORMS = 16  # more than the kinds of events that a component records for each task
 
 
@@ -74,17 +74,6 @@ cdef struct Text:
     Py_ssize_t size
 
 
-cdef struct Stamp:
-    char[STAMP_SIZE] text
-    Py_ssize_t size
-    uint64_t second
-
-
-# for each byte: whether a field may contain it
-cdef char[256] _PLAIN
-for _byte in range(256):
-    _PLAIN[_byte] = 32 <= _byte < 127 and _byte not in b',"'
-
 # the memory in which rows were last made; a thread that makes rows takes it away meanwhile
 cdef bytearray _MEMORY = None
 
@@ -97,77 +86,17 @@ def clean(field):
 
 def timestamp(uint64_t nanoseconds):
     """Return a time since the epoch in the format of profiles: seconds with seven decimals, truncated."""
-    cdef Stamp stamp
+    cdef rp_stamp stamp
     stamp.size = 0
-    _set_time(&stamp, nanoseconds // 100)
+    rp_set_time(&stamp, nanoseconds // 100)
     return stamp.text[:stamp.size].decode('ascii')
-
-
-cdef uint64_t _now() noexcept nogil:
-    cdef timespec now
-    clock_gettime(CLOCK_REALTIME, &now)
-    return <uint64_t>now.tv_sec * TICKS + <uint64_t>now.tv_nsec // 100
-
-
-cdef void _set_time(Stamp *stamp, uint64_t ticks) noexcept nogil:
-    cdef uint64_t second = ticks // TICKS
-    cdef unsigned int decimals = <unsigned int>(ticks - second * TICKS)
-    cdef char *digit
-    if stamp.size == 0 or second != stamp.second:
-        _set_seconds(stamp, second)
-    digit = stamp.text + stamp.size
-    for _ in range(DECIMALS):
-        digit -= 1
-        digit[0] = <char>(c'0' + decimals % 10)
-        decimals //= 10
-
-
-cdef void _set_seconds(Stamp *stamp, uint64_t second) noexcept nogil:
-    """Start a stamp, with room for its decimals."""
-    cdef char[SECONDS_SIZE] digits
-    cdef int place = SECONDS_SIZE
-    stamp.second = second
-    while True:
-        place -= 1
-        digits[place] = <char>(c'0' + second % 10)
-        second //= 10
-        if second == 0:
-            break
-    memcpy(stamp.text, digits + place, <size_t>(SECONDS_SIZE - place))
-    stamp.text[SECONDS_SIZE - place] = c'.'
-    stamp.size = SECONDS_SIZE - place + 1 + DECIMALS
-
-
-cdef bint _is_plain(const char *start, Py_ssize_t size) noexcept nogil:
-    """Return whether a field may contain this ASCII text unchanged."""
-    cdef uint64_t word
-    while size >= 8:
-        memcpy(&word, start, 8)
-        if _is_odd(word):
-            return False
-        start += 8
-        size -= 8
-    while size > 0:
-        size -= 1
-        if not _PLAIN[<unsigned char>start[size]]:
-            return False
-    return True
-
-
-cdef inline bint _is_odd(uint64_t word) noexcept nogil:
-    """Return whether one of eight ASCII characters is a control character, a comma or a quote.
-
-    Only such a character gets its highest bit set by these sums, and only from there do they carry over.
-    """
-    return ((word - 0x20 * ONES) | ((word ^ c',' * ONES) - ONES) | ((word ^ c'"' * ONES) - ONES) | (word + ONES)
-            ) & (0x80 * ONES) != 0
 
 
 cdef inline object _set_text(Text *text, object field):
     """Point `text` to `field` as clean UTF-8; return the object that has to live as long as `text`, besides `field`."""
     text.start = <const char *>PyUnicode_DATA(field) if PyUnicode_IS_COMPACT_ASCII(field) else NULL
     text.size = PyUnicode_GET_LENGTH(field)
-    if text.start != NULL and _is_plain(text.start, text.size):
+    if text.start != NULL and rp_is_plain(text.start, text.size):
         return None
     return _set_cleaned(text, field)
 
@@ -177,21 +106,6 @@ cdef object _set_cleaned(Text *text, object field):
     text.start = encoded
     text.size = len(encoded)
     return encoded
-
-
-cdef inline char *_put(char *end, const char *start, Py_ssize_t size) noexcept nogil:
-    """Copy to `end`, and return the new end."""
-    memcpy(end, start, <size_t>size)
-    return end + size
-
-
-cdef inline char *_put_blocks(char *end, const char *start, Py_ssize_t size) noexcept nogil:
-    """Copy in whole blocks, for which both sides must have room: several times as fast."""
-    cdef Py_ssize_t place = 0
-    while place < size:
-        memcpy(end + place, start + place, BLOCK)
-        place += BLOCK
-    return end + size
 
 
 cdef inline object _fixed(object field):
@@ -226,7 +140,7 @@ cdef class _Form:
         tail = f',{clean(state)},\n'.encode()
         self.events = events
         self.state = state
-        self.text = b''.join([*parts, tail, bytes(BLOCK)])
+        self.text = b''.join([*parts, tail, bytes(RP_BLOCK)])
         self.heads = <Text *>PyMem_Malloc((len(parts) + 1) * sizeof(Text))
         if self.heads == NULL:
             raise MemoryError('no memory for a kind of events of a profile')
@@ -248,7 +162,7 @@ cdef class _Rows:
     cdef bytearray memory
     cdef char *end
     cdef char *limit  # of the memory
-    cdef Stamp stamp
+    cdef rp_stamp stamp
 
     def __init__(self):
         global _MEMORY
@@ -270,7 +184,7 @@ cdef class _Rows:
         cdef _Form form = <_Form>record.form
         cdef Text msg
         _held = _set_text(&msg, <object>record.msg)
-        _set_time(&self.stamp, record.ticks)
+        rp_set_time(&self.stamp, record.ticks)
         if type(<object>record.entities) is tuple:
             for uid in <tuple>record.entities:
                 self.add_entity(form, uid, &msg)
@@ -288,18 +202,18 @@ cdef class _Rows:
         return 0
 
     cdef inline int add_row(self, const Text *head, const Text *uid, const Text *tail, const Text *msg) except -1:
-        cdef Py_ssize_t size = self.stamp.size + head.size + uid.size + tail.size + BLOCK
+        cdef Py_ssize_t size = self.stamp.size + head.size + uid.size + tail.size + RP_BLOCK
         cdef char *end
         if msg != NULL:
             size += msg.size
         if self.limit - self.end < size:
             self.grow(size)
-        end = _put_blocks(self.end, self.stamp.text, self.stamp.size)
-        end = _put_blocks(end, head.start, head.size)
-        end = _put(end, uid.start, uid.size)
-        end = _put_blocks(end, tail.start, tail.size)
+        end = rp_put_blocks(self.end, self.stamp.text, self.stamp.size)
+        end = rp_put_blocks(end, head.start, head.size)
+        end = rp_put(end, uid.start, uid.size)
+        end = rp_put_blocks(end, tail.start, tail.size)
         if msg != NULL and msg.size:
-            end = _put(end - 1, msg.start, msg.size)
+            end = rp_put(end - 1, msg.start, msg.size)
             end[0] = c'\n'
             end += 1
         self.end = end
@@ -365,12 +279,12 @@ cdef class RowBuffer:
     def record(self, event, uid='', state='', msg=''):
         """Record one event, at the current time."""
         if self._wants(event):
-            self._keep(_now(), event, state, 1, _fixed(uid), _fixed(msg))
+            self._keep(rp_now(), event, state, 1, _fixed(uid), _fixed(msg))
 
     def record_many(self, uid, tuple events not None, msg=''):
         """Record the `events` of one entity in their order, all at the current time; `msg` belongs to the first one."""
         if self.enabled:
-            self._keep(_now(), events, '', 1, _fixed(uid), _fixed(msg))
+            self._keep(rp_now(), events, '', 1, _fixed(uid), _fixed(msg))
 
     def record_bulk(self, event, uids, state='', msg=''):
         """Record one event for each of `uids`, all at the current time."""
@@ -379,7 +293,7 @@ cdef class RowBuffer:
         cdef tuple fixed
         if not self._wants(event):
             return
-        ticks = _now()
+        ticks = rp_now()
         msg = _fixed(msg)
         fixed = tuple(uids)
         for uid in fixed:
@@ -400,7 +314,7 @@ cdef class RowBuffer:
         cdef uint64_t ticks
         if not self._wants(event):
             return
-        ticks = _now()
+        ticks = rp_now()
         for uid, msg in tuple(entities):
             self._keep(ticks, event, '', 1, _fixed(uid), _fixed(msg))
 
