@@ -24,9 +24,10 @@ from rp_api.analytics.resources import (
     get_duration,
     get_node_index,
     get_provided_resources,
+    get_resource_timelines,
+    get_resource_transitions,
 )
 from rp_api.analytics.session import get_hostmap, get_hostmap_deprecated
-from rp_api.analytics.timelines import get_resource_timelines, get_resource_transitions
 
 
 def row(time: float, name: str, uid: str = 'task.000000', state: str = '', msg: str = '') -> Event:

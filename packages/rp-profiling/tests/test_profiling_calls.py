@@ -14,7 +14,7 @@ import pytest
 
 from rp_profiling.calls import Calls, concurrency, durations, figures, rate, read_calls, use
 from rp_profiling.check import check_trace
-from rp_profiling.draw.call_pictures import call_pictures
+from rp_profiling.draw.pictures import call_pictures
 from rp_profiling.read.calls import read_file
 from rp_profiling.read.session import read_trace
 from rp_profiling.write.calls import ASYNC, DONE, END, FAILED, HEAD, INTERRUPTED, MAGIC, PART, TASK, CallFile

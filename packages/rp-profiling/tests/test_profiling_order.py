@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 
 from rp_profiling.catalogue import ORDERS, PartialOrder, orders_of
-from rp_profiling.catalogue.model import alt, opt, seq, star
+from rp_profiling.catalogue.model import Star, alt, opt, seq
 from rp_profiling.check.orders import Automata, compile_order
 
 
@@ -24,7 +24,7 @@ def accepts(automata: Automata, word: list[str], *, strict: bool = True) -> bool
 
 @pytest.fixture
 def automata() -> Automata:
-    return compile_order(PartialOrder('c', 's', seq('a', star(alt('b', seq('c', 'd'))), opt('e', 'f'), 'app_*', 'g')))
+    return compile_order(PartialOrder('c', 's', seq('a', Star(alt('b', seq('c', 'd'))), opt('e', 'f'), 'app_*', 'g')))
 
 
 @pytest.mark.parametrize('word', ['a app_1 g', 'a b b app_1 g', 'a c d b e f app_x g'])

@@ -13,11 +13,6 @@ NAMED_ENV = 'rp'
 """The environment of the agent itself."""
 
 
-def complete_master(description: TaskDescription) -> None:
-    """Set the master program as executable, unless the description has one."""
-    _complete(description, MASTER_PROGRAM, [description.raptor_file, description.raptor_class or 'Master'], [])
-
-
 def complete_worker(description: TaskDescription) -> None:
     """Set the worker program as executable, unless the description has one; the worker's master must be set."""
     master = description.raptor_id
@@ -30,7 +25,7 @@ def complete_worker(description: TaskDescription) -> None:
 def complete(description: TaskDescription) -> None:
     """Complete the description of a master or worker; others are left unchanged."""
     if description.mode == c.RAPTOR_MASTER:
-        complete_master(description)
+        _complete(description, MASTER_PROGRAM, [description.raptor_file, description.raptor_class or 'Master'], [])
     elif description.mode == c.RAPTOR_WORKER:
         complete_worker(description)
 

@@ -34,8 +34,8 @@ _PROF_UTILS = {
         get_session_profile get_session_description get_session_json fetch_json get_hostmap get_hostmap_deprecated""",
     'rp_api.analytics.completion': 'fix_profiles',
     'rp_api.analytics.resources': """
-        get_provided_resources get_consumed_resources get_duration get_node_index cluster_resources""",
-    'rp_api.analytics.timelines': 'get_resource_transitions get_resource_timelines',
+        get_provided_resources get_consumed_resources get_duration get_node_index cluster_resources
+        get_resource_transitions get_resource_timelines""",
 }
 _SERIALIZERS = {'rp_api.functions': _SERIALIZER, 'rp_api.errors': 'SerializationError DeserializationError'}
 

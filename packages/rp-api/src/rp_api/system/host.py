@@ -16,8 +16,16 @@ def host_id() -> str:
     It consists of the kernel's boot id and the PID namespace; without `/proc`, it is the host name.
     """
     try:
+        return f'{boot_id()}:{os.readlink("/proc/self/ns/pid")}'
+    except OSError:
+        return os.uname().nodename
+
+
+def boot_id() -> str:
+    """Return the kernel's id of its start; without `/proc`, it is the host name."""
+    try:
         with open('/proc/sys/kernel/random/boot_id', encoding='ascii') as file:
-            return f'{file.read().strip()}:{os.readlink("/proc/self/ns/pid")}'
+            return file.read().strip()
     except OSError:
         return os.uname().nodename
 

@@ -138,14 +138,20 @@ def variable(pid: int, name: str) -> str:
 
 def read_process(pid: int) -> Process | None:
     """Return the process of that number, or None if it does not exist."""
+    fields = _fields(pid)
+    if fields is None:
+        return None
+    return Process(pid, fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+
+
+def _fields(pid: int) -> list[bytes] | None:
+    """Return the fields behind the name in /proc/PID/stat; None if the process does not exist."""
     try:
         with open(f'/proc/{pid}/stat', 'rb') as stream:
-            line = stream.read()
+            # the name, in parentheses, may contain spaces and parentheses
+            return stream.read().rpartition(b') ')[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # the second field is the name in parentheses, which may contain spaces and parentheses
-    fields = line[line.rindex(b')') + 2:].split()
-    return Process(pid, fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
 
 
 def process_table() -> dict[int, Process]:
@@ -278,12 +284,8 @@ def _matches(pid: int, wanted: list[frozenset[bytes]]) -> bool | None:
 
 def _executes(pid: int) -> bool:
     """Return whether a process is about to execute a program: it has memory, but no environment yet."""
-    try:
-        with open(f'/proc/{pid}/stat', 'rb') as stream:
-            fields = stream.read().rpartition(b') ')[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return fields[0] not in b'ZX' and fields[_SIZE] != b'0' and fields[_ENVIRONMENT_END] == b'0'
+    fields = _fields(pid)
+    return fields is not None and fields[0] not in b'ZX' and fields[_SIZE] != b'0' and fields[_ENVIRONMENT_END] == b'0'
 
 
 def _send(pid: int, sig: int, still_meant: Callable[[], object]) -> bool:

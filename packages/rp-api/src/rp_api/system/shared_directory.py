@@ -17,6 +17,7 @@ import weakref
 from contextlib import suppress
 
 from rp_api.system import private
+from rp_api.system.host import boot_id
 
 _MEMORY = '/dev/shm'
 _OVERFLOW = 'overflow'   # name of the link
@@ -118,12 +119,7 @@ def place() -> str:
     It names the start of the kernel and the mounted file system: containers may have one of their own.
     """
     base = shared_memory()
-    try:
-        with open('/proc/sys/kernel/random/boot_id', encoding='ascii') as file:
-            host = file.read().strip()
-    except OSError:
-        host = os.uname().nodename
-    return f'{host}:{os.stat(base).st_dev}:{base}'
+    return f'{boot_id()}:{os.stat(base).st_dev}:{base}'
 
 
 def _make() -> tuple[str, int]:

@@ -6,7 +6,7 @@ and the analysis are made from these tables.
 
 from __future__ import annotations
 
-from rp_profiling.catalogue import agent, bootstrap, client, common, coordination
+from rp_profiling.catalogue import agent, bootstrap, client, common
 from rp_profiling.catalogue.agent import RAPTOR_WORKER
 from rp_profiling.catalogue.model import (
     ALL_COMPONENTS,
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 EVENTS: tuple[Event, ...] = (
-    *common.EVENTS, *client.EVENTS, *coordination.EVENTS, *bootstrap.EVENTS, *agent.EVENTS)
+    *common.EVENTS, *client.EVENTS, *bootstrap.EVENTS, *agent.EVENTS)
 ORDERS: tuple[PartialOrder, ...] = (*common.ORDERS, *client.ORDERS, *bootstrap.ORDERS, *agent.ORDERS)
 
 LEFT_OUT = frozenset(each.name for each in EVENTS if each.detail != LEAST)

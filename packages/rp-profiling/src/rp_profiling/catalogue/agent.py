@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from rp_profiling.catalogue.model import IN_USE, OWN, Event, PartialOrder, Recorder, alt, opt, seq, star
+from rp_profiling.catalogue.model import IN_USE, OWN, Event, PartialOrder, Recorder, Star, alt, opt, seq
 from rp_profiling.levels import DEFAULT, FULL, STATES
 
 _DVM = 'dvm_id=%d'
@@ -111,7 +111,7 @@ _STAGING_OUT = (
 
 EVENTS = (*_AGENT, *_STAGING_IN, *_SCHEDULING, *_EXECUTING, *_STAGING_OUT)
 
-_APP = (opt('app_start'), star('app_*'), opt('app_stop'))
+_APP = (opt('app_start'), Star('app_*'), opt('app_stop'))
 RAPTOR_WORKER = 'raptor_worker'
 """The component that ranks of RAPTOR workers are in their profiles, before the uid of the worker and their number."""
 
@@ -127,7 +127,7 @@ _RANKS = (
 )
 
 ORDERS = (
-    PartialOrder('agent_0', 'instance', seq('hostname', opt('resources'), star(alt('cmd', 'get')))),
+    PartialOrder('agent_0', 'instance', seq('hostname', opt('resources'), Star(alt('cmd', 'get')))),
     PartialOrder(
         'agent_0',
         'instance',
@@ -139,7 +139,7 @@ ORDERS = (
     PartialOrder('AgentStagingInputComponent', 'file',
                  alt('staging_in_skip', seq('staging_in_start', alt('staging_in_fail', 'staging_in_stop')))),
     PartialOrder('AgentSchedulingComponent', 'task', seq(
-        'schedule_try', star('schedule_fail'), 'schedule_ok', 'unschedule_start', 'unschedule_stop')),
+        'schedule_try', Star('schedule_fail'), 'schedule_ok', 'unschedule_start', 'unschedule_stop')),
     PartialOrder(
         'AgentExecutingComponent',
         'task',

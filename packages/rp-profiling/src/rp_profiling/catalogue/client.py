@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from rp_profiling.catalogue.model import IN_USE, OWN, PartialOrder, Recorder, alt, opt, seq, star
+from rp_profiling.catalogue.model import IN_USE, OWN, PartialOrder, Recorder, Star, alt, opt, seq
 from rp_profiling.levels import DEFAULT, FULL
 
 _session = Recorder('Session', 'session', ('rp.session.*.prof',))
@@ -17,6 +17,7 @@ _pilot = Recorder('Pilot', 'pilot', ('rp.session.*.prof',), DEFAULT)
 _tmgr = Recorder('TaskManager', 'task', ('tmgr.*.prof',))
 _input = Recorder('TMGRStagingInputComponent', 'task', ('tmgr_staging_input.*.prof',), DEFAULT)
 _output = Recorder('TMGRStagingOutputComponent', 'task', ('tmgr_staging_output.*.prof',), DEFAULT)
+_coordination = Recorder('Coordination', 'task or pilot', ('hub.prof', 'mongodb.prof'))
 _update = Recorder('UpdateWorker', 'task', ('agent_0.prof',), FULL)
 
 # the session's own order has the two config_parser events, which the model only names
@@ -75,7 +76,12 @@ _UPDATES = (
     _update('update_pushed', 'a state update has been sent', msg='state'),
 )
 
-EVENTS = (*_SESSION, *_PILOTS, *_TASKS, *_UPDATES)
+_COORDINATION = (
+    _coordination('update_refused', 'an agent has reported on a task or pilot that is not (or no longer) bound to its '
+                  'pilot; the report is ignored', msg='pilot of the agent', condition='RUNTIME', origin=OWN),
+)
+
+EVENTS = (*_SESSION, *_PILOTS, *_TASKS, *_UPDATES, *_COORDINATION)
 
 _FETCHED = seq('session_fetch_start', 'session_fetch_stop')
 _CONFIG_READ = seq('config_parser_start', 'config_parser_stop')
@@ -84,15 +90,15 @@ ORDERS = (
     PartialOrder(
         'Session',
         'session',
-        seq('session_start', opt(_CONFIG_READ), opt('session_ok'), star(alt(_CONFIG_READ, _FETCHED)), 'session_close',
-            'session_stop', star(_FETCHED)),
+        seq('session_start', opt(_CONFIG_READ), opt('session_ok'), Star(alt(_CONFIG_READ, _FETCHED)), 'session_close',
+            'session_stop', Star(_FETCHED)),
         note='Each process that opens the session anew records this sequence. Files can be read and fetched more than '
              'once.',
     ),
     PartialOrder(
         'PMGRLaunchingComponent',
         'pilot',
-        seq(star(seq('staging_in_start', alt('staging_in_fail', 'staging_in_stop'))), 'submission_start',
+        seq(Star(seq('staging_in_start', alt('staging_in_fail', 'staging_in_stop'))), 'submission_start',
             'submission_stop'),
         note='The launcher makes the sandboxes of pilots on other hosts, between the other two events.',
     ),
@@ -100,7 +106,7 @@ ORDERS = (
     PartialOrder('Pilot', 'file', seq('staging_out_start', alt('staging_out_fail', 'staging_out_stop'))),
     PartialOrder('TMGRStagingInputComponent', 'task', seq(
         'create_sandbox_start', 'create_sandbox_stop',
-        star(alt('staging_in_start', 'staging_in_fail', 'staging_in_stop')))),
+        Star(alt('staging_in_start', 'staging_in_fail', 'staging_in_stop')))),
     PartialOrder('TMGRStagingInputComponent', 'file',
                  seq('staging_in_start', alt('staging_in_fail', 'staging_in_stop'))),
     PartialOrder('TMGRStagingOutputComponent', 'file',

@@ -12,9 +12,9 @@ from rp_profiling.catalogue.model import (
     OWN,
     PartialOrder,
     Recorder,
+    Star,
     opt,
     seq,
-    star,
 )
 from rp_profiling.levels import DEFAULT, FULL
 
@@ -61,17 +61,17 @@ EVENTS = (
 )
 
 ORDERS = (
-    PartialOrder(ALL_COMPONENTS, 'component', seq('component_init', star('*'), 'component_final')),
+    PartialOrder(ALL_COMPONENTS, 'component', seq('component_init', Star('*'), 'component_final')),
     PartialOrder(
         ALL_COMPONENTS,
         'entity',
-        seq(opt('get'), star(seq('advance', opt('publish'))), opt('put')),
+        seq(opt('get'), Star(seq('advance', opt('publish'))), opt('put')),
         note='A component may leave out get, publish and put, and may move an entity through several states.',
     ),
     PartialOrder(
         ALL_PROFILES,
         'profile',
-        seq('sync_abs', star('*'), 'END'),
+        seq('sync_abs', Star('*'), 'END'),
         note='A profile that was extended holds this sequence once for each writer.',
     ),
 )

@@ -1,7 +1,7 @@
 """The classes of the catalogue's tables.
 
 An `Event` describes an event of a component, a `State` the component and file that record the entry into a state, and a
-`PartialOrder` the order of events. The pattern of an order is built with `seq`, `alt`, `star` and `opt` from names of
+`PartialOrder` the order of events. The pattern of an order is built with `seq`, `alt`, `Star` and `opt` from names of
 events; a name that ends in `*` stands for a family of events, and the name `*` for any event.
 
 Meaning of a pattern:
@@ -151,11 +151,6 @@ def seq(*steps: Step) -> Seq:
 def alt(*steps: Step) -> Alt:
     """Return one of the steps."""
     return Alt(steps)
-
-
-def star(step: Step) -> Star:
-    """Return any number of a step."""
-    return Star(step)
 
 
 def opt(*steps: Step) -> Opt:

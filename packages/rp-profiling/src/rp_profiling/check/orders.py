@@ -8,7 +8,7 @@ has run, has events of that (`_STEPS`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -191,18 +191,18 @@ class _Checker:
         """Return for each entity how strictly it is matched with an order."""
         known = self._known
         relaxed, strict, skip = (np.uint8(each) for each in (match.RELAXED, match.STRICT, match.SKIP))
-        tasks = known.kinds == 1
-        modes: dict[str, Callable[[], Modes]] = {
-            'pilot': lambda: np.where(self._trace.entered('PMGR_ACTIVE') != NEVER, strict, relaxed),
-            'session': lambda: np.where(self._closed, strict, relaxed),
-            'instance': lambda: np.where(known.kinds == 2, relaxed, skip),
-            'entity': lambda: np.where(tasks, strict, skip),
-            # events of an unsuccessful attempt may be missing
-            'task': lambda: np.where(known.done & (self._attempts(order) == 0), strict, relaxed),
-        }
         if order.component == 'bootstrap_0':
             return np.asarray(np.where(self._trace.last('bootstrap_0_stop') != NEVER, strict, relaxed), np.uint8)
-        found: Modes = modes.get(order.scope, modes['task'])()
+        if order.scope == 'pilot':
+            found = np.where(self._trace.entered('PMGR_ACTIVE') != NEVER, strict, relaxed)
+        elif order.scope == 'session':
+            found = np.where(self._closed, strict, relaxed)
+        elif order.scope == 'instance':
+            found = np.where(known.kinds == 2, relaxed, skip)
+        elif order.scope == 'entity':
+            found = np.where(known.kinds == 1, strict, skip)
+        else:   # events of an unsuccessful attempt may be missing
+            found = np.where(known.done & (self._attempts(order) == 0), strict, relaxed)
         if order.component == 'AgentExecutingComponent' and 'task_start' in order.names():
             launched = self._launched
             found = np.where(launched if order.scope == 'task' else ~launched, found, skip)

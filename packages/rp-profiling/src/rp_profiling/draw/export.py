@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from rp_profiling.analyse.utilisation import Analysis
-from rp_profiling.draw.picture import Picture
-from rp_profiling.draw.pictures import concurrency
+from rp_profiling.draw.pictures import Picture, concurrency
 from rp_profiling.read.columns import TICKS
 from rp_profiling.read.trace import NEVER
 from rp_profiling.write.slots import CORE

@@ -5,16 +5,23 @@ All times are seconds since the start of the trace.
 
 from __future__ import annotations
 
-import numpy as np
+from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
+from rp_profiling.analyse import calls as of_calls
 from rp_profiling.analyse.durations import between, moments, rate
 from rp_profiling.analyse.utilisation import ACTIVITIES, Analysis, Utilisation
 from rp_profiling.catalogue import TASK_STATES
-from rp_profiling.draw.call_pictures import call_pictures
-from rp_profiling.draw.picture import Array, Layer, Picture
+from rp_profiling.read.calls import Calls
 from rp_profiling.read.columns import TICKS
 from rp_profiling.read.trace import NEVER, Trace
 from rp_profiling.write.slots import CORE, GPU
+
+Array = NDArray[np.float64]
+
+TIME = 'time [s]'
 
 BINS = 1500
 """Intervals of stacked pictures: more than the pixels of their width."""
@@ -44,6 +51,39 @@ _RATES = {'reach the agent': ('AGENT_STAGING_INPUT', '#bdbdbd'), 'get resources'
           'start': ('rank_start', '#31a354'), 'stop': ('last rank_stop', '#de2d26')}
 _STATE_COLOURS = ('#deebf7', '#c6dbef', '#9ecae1', '#6baed6', '#4292c6', '#2171b5', '#fee6ce', '#fdae6b', '#fd8d3c',
                   '#222222', '#e5f5e0', '#a1d99b', '#74c476', '#238b45')
+
+_DURATIONS = 120
+"""Intervals of the distribution of durations, equal on a logarithmic scale."""
+
+_SHORTEST = 1e-7
+
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One line, area or cloud of points: (x, y)."""
+
+    name: str
+    colour: str
+    x: Array
+    y: Array
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture of one `form`: `stack` (areas on top of each other), `steps`, `lines` or `points`.
+
+    The x axis is time, unless `x_label` says otherwise; with `is_log` it is logarithmic.
+    """
+
+    name: str
+    title: str
+    form: str
+    y_label: str
+    layers: list[Layer] = field(default_factory=list)
+    note: str = ''
+    x_label: str = TIME
+    is_log: bool = False
 
 
 def all_pictures(analysis: Analysis) -> list[Picture]:
@@ -134,3 +174,45 @@ def states(trace: Trace) -> Picture:
         inside = np.searchsorted(np.sort(start), edges, 'right') - np.searchsorted(np.sort(stop), edges, 'right')
         layers.append(Layer(name, _STATE_COLOURS[index], edges, inside.astype(float)))
     return Picture('states', 'States of tasks', 'stack', 'tasks', [layer for layer in layers if layer.y.any()])
+
+
+def call_pictures(calls: Calls) -> list[Picture]:
+    """Return all pictures of the calls; none if there are no calls."""
+    if not len(calls):
+        return []
+    found = of_calls.figures(calls)
+    return [_call_concurrency(calls, found), _call_rate(calls, found), _call_use(calls), _call_durations(calls, found)]
+
+
+def _call_concurrency(calls: Calls, found: of_calls.Figures) -> Picture:
+    layer = Layer('calls that run', '#222222', *of_calls.concurrency(calls))
+    return Picture('call-concurrency', 'Concurrency of function calls', 'steps', 'calls', [layer],
+                   f'{found.calls:,} calls on {found.ranks} ranks')
+
+
+def _call_rate(calls: Calls, found: of_calls.Figures) -> Picture:
+    x, y = of_calls.rate(calls)
+    layer = Layer('calls that end', '#de2d26', x, y)
+    return Picture('call-rate', 'Rate of function calls', 'lines', 'calls/s', [layer],
+                   f'best second: {found.rate:,.0f} calls/s; intervals of {x[1] - x[0]:.3g} s')
+
+
+def _call_use(calls: Calls) -> Picture:
+    used = of_calls.use(calls)
+    layers = [Layer('in calls', '#222222', used.times, used.busy),
+              Layer('idle', '#c7e9c0', used.times, np.maximum(used.there - used.busy, 0.0))]
+    return Picture('rank-utilisation', 'Use of the ranks of RAPTOR workers', 'stack', 'ranks', layers,
+                   f'in calls {100 * used.share:.1f} %')
+
+
+def _call_durations(calls: Calls, found: of_calls.Figures) -> Picture:
+    took = np.maximum(of_calls.durations(calls), _SHORTEST)
+    first, last = np.log10(took.min()), np.log10(took.max())
+    edges = np.logspace(first, max(last, first + 0.1), _DURATIONS + 1)
+    # rounding may move the first and the last one out of the intervals
+    place = np.clip(np.searchsorted(edges, took, 'right') - 1, 0, _DURATIONS - 1)
+    counts = np.bincount(place, minlength=_DURATIONS).astype(float)
+    return Picture('call-durations', 'Durations of function calls', 'steps', 'calls',
+                   [Layer('calls', '#2c7fb8', edges[:-1], counts)],
+                   f'mean {found.mean:.3g} s, median {found.median:.3g} s, longest {found.longest:.3g} s',
+                   x_label='duration [s]', is_log=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rp_profiling.draw.picture import Picture
+from rp_profiling.draw.pictures import Picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,8 +20,7 @@ from rp_profiling.analyse.calls import figures
 from rp_profiling.analyse.durations import TASK, durations, final_states
 from rp_profiling.analyse.utilisation import ACTIVITIES, Analysis
 from rp_profiling.check import Findings
-from rp_profiling.draw.picture import TIME, Layer, Picture
-from rp_profiling.draw.pictures import all_pictures
+from rp_profiling.draw.pictures import TIME, Layer, Picture, all_pictures
 from rp_profiling.read.columns import TICKS
 from rp_profiling.write.slots import CORE, GPU
 

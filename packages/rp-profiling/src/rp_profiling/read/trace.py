@@ -163,15 +163,11 @@ class Trace:
 
     def entities(self, kind: str) -> NDArray[np.intp]:
         """Return the numbers of all entities of a kind (`task` or `pilot`), identified by states that only it has."""
-        return self._pilots if kind == 'pilot' else self._tasks
+        return self._entities['pilot' if kind == 'pilot' else 'task']
 
     @cached_property
-    def _tasks(self) -> NDArray[np.intp]:
-        return self._in_states(('TMGR_', 'AGENT_'))
-
-    @cached_property
-    def _pilots(self) -> NDArray[np.intp]:
-        return self._in_states(('PMGR_',))
+    def _entities(self) -> dict[str, NDArray[np.intp]]:
+        return {'task': self._in_states(('TMGR_', 'AGENT_')), 'pilot': self._in_states(('PMGR_',))}
 
     def _in_states(self, prefixes: tuple[str, ...]) -> NDArray[np.intp]:
         """Return the entities that were in states with one of these prefixes."""

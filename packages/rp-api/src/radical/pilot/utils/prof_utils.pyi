@@ -15,11 +15,11 @@ from rp_api.analytics.resources import get_consumed_resources as get_consumed_re
 from rp_api.analytics.resources import get_duration as get_duration
 from rp_api.analytics.resources import get_node_index as get_node_index
 from rp_api.analytics.resources import get_provided_resources as get_provided_resources
+from rp_api.analytics.resources import get_resource_timelines as get_resource_timelines
+from rp_api.analytics.resources import get_resource_transitions as get_resource_transitions
 from rp_api.analytics.session import fetch_json as fetch_json
 from rp_api.analytics.session import get_hostmap as get_hostmap
 from rp_api.analytics.session import get_hostmap_deprecated as get_hostmap_deprecated
 from rp_api.analytics.session import get_session_description as get_session_description
 from rp_api.analytics.session import get_session_json as get_session_json
 from rp_api.analytics.session import get_session_profile as get_session_profile
-from rp_api.analytics.timelines import get_resource_timelines as get_resource_timelines
-from rp_api.analytics.timelines import get_resource_transitions as get_resource_transitions
