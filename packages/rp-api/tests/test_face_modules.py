@@ -73,7 +73,7 @@ def test_type_checkers_see_the_names_of_a_module(name: str) -> None:
     for node in ast.parse(stub.read_text()).body:
         if isinstance(node, ast.ImportFrom):  # only `X as X` is exported
             stars = node.names[0].name == '*'
-            named |= set(vars(importlib.import_module(str(node.module)))) if stars else {
+            named |= set(dir(importlib.import_module(str(node.module)))) if stars else {
                 alias.asname for alias in node.names if alias.asname == alias.name}
         elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == '__all__':
             named |= set(ast.literal_eval(node.value))

@@ -4,46 +4,7 @@ from radical.pilot.utils import misc as misc
 from radical.pilot.utils import prof_utils as prof_utils
 from radical.pilot.utils import serializer as serializer
 from radical.pilot.utils import session as session
-from rp_api.analytics.completion import fix_profiles as fix_profiles
-from rp_api.analytics.durations import PILOT_DURATIONS as PILOT_DURATIONS
-from rp_api.analytics.durations import PILOT_DURATIONS_DEBUG as PILOT_DURATIONS_DEBUG
-from rp_api.analytics.durations import PILOT_DURATIONS_DEBUG_RU as PILOT_DURATIONS_DEBUG_RU
-from rp_api.analytics.durations import PILOT_DURATIONS_DEBUG_SHORT as PILOT_DURATIONS_DEBUG_SHORT
-from rp_api.analytics.durations import TASK_DURATIONS_APP as TASK_DURATIONS_APP
-from rp_api.analytics.durations import TASK_DURATIONS_DEBUG as TASK_DURATIONS_DEBUG
-from rp_api.analytics.durations import TASK_DURATIONS_DEBUG_RU as TASK_DURATIONS_DEBUG_RU
-from rp_api.analytics.durations import TASK_DURATIONS_DEBUG_SHORT as TASK_DURATIONS_DEBUG_SHORT
-from rp_api.analytics.durations import TASK_DURATIONS_DEFAULT as TASK_DURATIONS_DEFAULT
-from rp_api.analytics.resources import cluster_resources as cluster_resources
-from rp_api.analytics.resources import get_consumed_resources as get_consumed_resources
-from rp_api.analytics.resources import get_duration as get_duration
-from rp_api.analytics.resources import get_node_index as get_node_index
-from rp_api.analytics.resources import get_provided_resources as get_provided_resources
-from rp_api.analytics.resources import get_resource_timelines as get_resource_timelines
-from rp_api.analytics.resources import get_resource_transitions as get_resource_transitions
-from rp_api.analytics.session import fetch_json as fetch_json
-from rp_api.analytics.session import get_hostmap as get_hostmap
-from rp_api.analytics.session import get_hostmap_deprecated as get_hostmap_deprecated
-from rp_api.analytics.session import get_session_description as get_session_description
-from rp_api.analytics.session import get_session_json as get_session_json
-from rp_api.analytics.session import get_session_profile as get_session_profile
-from rp_api.errors import DeserializationError as DeserializationError
-from rp_api.errors import SerializationError as SerializationError
-from rp_api.functions import deserialize_bson as deserialize_bson
-from rp_api.functions import deserialize_file as deserialize_file
-from rp_api.functions import deserialize_obj as deserialize_obj
-from rp_api.functions import serialize_bson as serialize_bson
-from rp_api.functions import serialize_file as serialize_file
-from rp_api.functions import serialize_obj as serialize_obj
-from rp_api.platforms.load import get_resource_config as get_resource_config
-from rp_api.platforms.load import get_resource_configs as get_resource_configs
-from rp_api.platforms.load import get_resource_fs_url as get_resource_fs_url
-from rp_api.platforms.load import get_resource_job_url as get_resource_job_url
-from rp_api.version_1 import convert_slots_to_new as convert_slots_to_new
-from rp_api.version_1 import convert_slots_to_old as convert_slots_to_old
-from rp_api.version_1 import create_tar as create_tar
-from rp_api.version_1 import get_rusage as get_rusage
-from rp_api.version_1 import tail as tail
-from rp_client.recorded import fetch_filetype as fetch_filetype
-from rp_client.recorded import fetch_logfiles as fetch_logfiles
-from rp_client.recorded import fetch_profiles as fetch_profiles
+from radical.pilot.utils.misc import *
+from radical.pilot.utils.prof_utils import *
+from radical.pilot.utils.serializer import *
+from radical.pilot.utils.session import *
