@@ -48,8 +48,11 @@ class MemoryFailures:
         if record.get('signal') == signal.SIGKILL and self._unexplained:
             self._unexplained -= 1   # each kill explains one task
             reason = 'the out-of-memory killer has killed it'
-        elif task.description['mem_per_rank'] and _complains(task):
-            reason = f'it has reached its limit, mem_per_rank is {task.description["mem_per_rank"]} MB'
+        elif limit := task.description['mem_per_rank']:
+            said = end_of(os.path.join(task.sandbox, task.description['stderr'] or f'{task.uid}.err'), _QUOTED_BYTES)
+            if not any(words in said for words in _COMPLAINTS):
+                return
+            reason = f'it has reached its limit, mem_per_rank is {limit} MB'
         else:
             return
         task.error = {**record, 'kind': MEMORY, 'sentence': f'{record.get("sentence") or task.exception}: {reason}'}
@@ -95,9 +98,3 @@ def of_this_process() -> MemoryFailures:
     except OSError:
         groups = ''
     return MemoryFailures(events_of_job(groups))
-
-
-def _complains(task: AgentTask) -> bool:
-    path = os.path.join(task.sandbox, task.description['stderr'] or f'{task.uid}.err')
-    text = end_of(path, _QUOTED_BYTES)
-    return any(words in text for words in _COMPLAINTS)

@@ -53,12 +53,9 @@ class Orte(LaunchMethod):
 
     def command(self, job: Job, executable: Sequence[str]) -> Command:
         files: dict[str, str] = {}
-        argv = [*self._to(job.details[DVM_URI]), *_places(job, files), '--map-by', 'seq:OVERSUBSCRIBE',
+        argv = [self.program.path, '--hnp', job.details[DVM_URI], *_places(job, files), '--map-by', 'seq:OVERSUBSCRIBE',
                 '--bind-to', 'none', *_exports(job)]
         return Command((*argv, *self._arguments, *executable), files)
-
-    def _to(self, uri: str) -> list[str]:
-        return [self.program.path, '--hnp', uri]
 
 
 class OrteLib(Orte):

@@ -67,18 +67,13 @@ def choose(job: Job, methods: Methods, spawner: str = '') -> LaunchMethod:
     """
     reasons = []
     for method in (*methods.found, *(other for first in methods.found for other in first.others)):
-        reason = _refusal(job, method, spawner)
+        reason = (f'it is for platforms with agent_spawner {method.SPAWNER}' if method.SPAWNER not in ('', spawner)
+                  else method.refuses(job) or _other_mpi(job, method))
         if not reason:
             return method
         reasons.append(f'{method.NAME}: {reason}')
     reasons += [f'{name}: {reason}' for name, reason in methods.missing.items()]
     raise LaunchRefused(f'no launch method of the platform can start {_described(job)}: {"; ".join(reasons)}')
-
-
-def _refusal(job: Job, method: LaunchMethod, spawner: str) -> str:
-    if method.SPAWNER not in ('', spawner):
-        return f'it is for platforms with agent_spawner {method.SPAWNER}'
-    return method.refuses(job) or _other_mpi(job, method)
 
 
 def _other_mpi(job: Job, method: LaunchMethod) -> str:

@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from shlex import quote
 from typing import TYPE_CHECKING
 
@@ -70,16 +70,11 @@ class LaunchSystem:
 
     def which(self, *names: str) -> str:
         """Return the path of the first of these programs that is in PATH; raise PlatformError if none is."""
-        found = next(self.each(names), None)
+        path = self.environ.get('PATH', os.defpath)
+        found = next(filter(None, (shutil.which(name, path=path) for name in names)), None)
         if found is None:
-            path = self.environ.get('PATH', os.defpath)
             raise PlatformError(f'{" or ".join(names)} is not in PATH ({path})')
         return found
-
-    def each(self, names: Sequence[str]) -> Iterator[str]:
-        """Iterate over the paths of these programs that are in PATH."""
-        path = self.environ.get('PATH', os.defpath)
-        return filter(None, (shutil.which(name, path=path) for name in names))
 
     def all(self, names: Sequence[str]) -> list[str]:
         """Return the paths of all these programs in PATH, each once, in order; raise PlatformError if none is."""

@@ -84,7 +84,9 @@ def do(amount: Amount) -> dict[str, Any]:
     """
     ranks = MpiRanks() if amount.mpi else Ranks()
     gpus = open_gpus(amount.gpus) if amount.gpus else []
-    held = _used(amount.memory)
+    held = bytearray(amount.memory)
+    pages = range(0, amount.memory, os.sysconf('SC_PAGESIZE'))
+    held[pages.start:pages.stop:pages.step] = b'\1' * len(pages)   # every page is written
     read = _read(amount)
     ranks.together()
     begin = time.monotonic()
@@ -114,14 +116,6 @@ def _compute(amount: Amount, gpus: list[Gpu], begin: float) -> tuple[float, int]
         filling = [pool.submit(gpu.work_until, end) for gpu in gpus]
         computing = [pool.submit(work) for _ in range(amount.threads)]
         return sum(each.result() for each in computing), sum(each.result() for each in filling)
-
-
-def _used(size: int) -> bytearray:
-    """Return that many bytes of memory, with every page written."""
-    held = bytearray(size)
-    pages = range(0, size, os.sysconf('SC_PAGESIZE'))
-    held[pages.start:pages.stop:pages.step] = b'\1' * len(pages)
-    return held
 
 
 def _read(amount: Amount) -> int:

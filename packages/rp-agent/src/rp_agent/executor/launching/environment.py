@@ -155,13 +155,13 @@ class TaskEnvironment:
     def of_task(self, task: AgentTask) -> dict[str, str]:
         """Return the variables that describe a task to all of its ranks."""
         description = task.description
-        cores = description['cores_per_rank']
+        cores, gpus = description['cores_per_rank'], description['gpus_per_rank']
         variables = {
             'RP_TASK_ID': task.uid,
             'RP_TASK_NAME': description['name'] or task.uid,
             'RP_TASK_SANDBOX': task.sandbox,
             'RP_CORES_PER_RANK': str(cores),
-            'RP_GPUS_PER_RANK': _number(description['gpus_per_rank']),
+            'RP_GPUS_PER_RANK': str(int(gpus)) if gpus == int(gpus) else f'{gpus:f}',
             'RP_RANKS': str(description['ranks']),
             'PWD': task.sandbox,
         }
@@ -218,7 +218,3 @@ class TaskEnvironment:
 def uses_gpus(task: AgentTask) -> bool:
     """Return whether ranks of a task may have GPUs: it asks for some, or for slots, which may have some."""
     return bool(task.description['gpus_per_rank'] or task.description['slots'])
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else f'{value:f}'

@@ -19,7 +19,11 @@ _MPI_UID = '{}.mpi'
 def variables(task: AgentTask, environment: TaskEnvironment) -> dict[str, str]:
     """Return the variables of a worker's manager; see `rp_api.raptor_link`."""
     context = environment.context
-    found = {raptor_link.SLOTS: _slots(task, environment), raptor_link.GPUS: _gpu_variable(task, environment)}
+    slots = [{'node': place.node, 'cores': place.cores, 'cpus': cpus_of(place, environment),
+              'gpus': environment.gpu_names(place.gpus, place.index)} for place in places(task)]
+    names = list(VISIBLE_GPUS.values())   # of variables for GPUs: that of their type, or the one that is set here
+    gpus = VISIBLE_GPUS.get(task.description['gpu_type']) or next(filter(environment.base.get, names), names[0])
+    found = {raptor_link.SLOTS: json.dumps(slots), raptor_link.GPUS: gpus}
     if PART in task.extra:
         found[raptor_link.PART] = json.dumps({**task.extra[PART], 'files': task.sandbox})
     if context.shell:
@@ -60,16 +64,3 @@ def _compose(task: AgentTask, environment: TaskEnvironment, own: dict[str, str],
     stdio = (f'{task.sandbox}/{job.uid}.out', f'{task.sandbox}/{job.uid}.err')
     return compose(job, environment, own | size, told | size, stdio, detail=environment.context.in_scripts, ends=True,
                    each=[((raptor_link.RUN, path),) for path in files])
-
-
-def _slots(task: AgentTask, environment: TaskEnvironment) -> str:
-    """Return the slots of the ranks, as JSON."""
-    return json.dumps([{'node': place.node, 'cores': place.cores, 'cpus': cpus_of(place, environment),
-                        'gpus': environment.gpu_names(place.gpus, place.index)} for place in places(task)])
-
-
-def _gpu_variable(task: AgentTask, environment: TaskEnvironment) -> str:
-    """Return the name of the variable for the GPUs of the ranks: that of their type, or the one that is set here."""
-    names = list(VISIBLE_GPUS.values())
-    return VISIBLE_GPUS.get(task.description['gpu_type']) or next(
-        (name for name in names if environment.base.get(name)), names[0])

@@ -62,7 +62,7 @@ class Deferred:
         if launchers is None or not (needs_launcher(task, launchers) or leads_job(task)):
             return False
         if launchers.known:
-            if launchers.look_at(task, lambda: self._seen(task.uid)):
+            if launchers.look_at(task, lambda: self._go_on(self._looking, task.uid)):
                 self._looking[task.uid] = task
                 return True
             return self._dvms is not None and not leads_job(task) and self._dvms.take(task)
@@ -101,7 +101,7 @@ class Deferred:
             return False
         run.task.extra[ATTEMPTS] = attempts + 1
         self._failed[run.task.uid] = run.task
-        self._loop.call_later(backoff(attempts, *_BACKOFF_S), self._launch_again, run.task.uid)
+        self._loop.call_later(backoff(attempts, *_BACKOFF_S), self._go_on, self._failed, run.task.uid)
         return True
 
     def stop(self, stopped: Callable[[], object]) -> None:
@@ -121,14 +121,9 @@ class Deferred:
         if self._dvms is not None:
             self._dvms.check(queued)
 
-    def _launch_again(self, uid: str) -> None:
-        task = self._failed.pop(uid, None)
-        if task is not None:
-            self._user.launch([task])
-
-    def _seen(self, uid: str) -> None:
-        """Continue with a task whose program has been inspected."""
-        task = self._looking.pop(uid, None)
+    def _go_on(self, waiting: dict[str, AgentTask], uid: str) -> None:
+        """Start a task that may have ended meanwhile."""
+        task = waiting.pop(uid, None)
         if task is not None:
             self._user.launch([task])
 

@@ -72,7 +72,10 @@ class DragonRunner:
             ready = dict(poller.poll(self._until_next_kill()))
             if self._woken in ready:
                 os.read(self._woken, 4096)
-                self._send_news()
+                with self._lock:
+                    news, self._news = self._news, []
+                for each in news:
+                    self._send(**each)
             if self._socket in ready:
                 request = json.loads(self._socket.recv())
                 if 'end' in request:
@@ -91,12 +94,6 @@ class DragonRunner:
         if not self._to_kill:
             return None
         return max(0, math.ceil((self._to_kill[0][0] - time.monotonic()) * 1000))
-
-    def _send_news(self) -> None:
-        with self._lock:
-            news, self._news = self._news, []
-        for each in news:
-            self._send(**each)
 
     def _run(self, request: dict[str, Any]) -> None:
         uid = request['run']

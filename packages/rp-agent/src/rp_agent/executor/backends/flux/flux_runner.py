@@ -197,10 +197,12 @@ def end_jobs(flux: Any, job: Any, mark: str) -> None:
             for known in sorted(ours, reverse=True):
                 _cancel(handle, job, known)
             ours.add(int(job.submit_get_id(job.submit_async(handle, json.dumps(_held(mark)), urgency=0))))
-        elif _mark_of(answer).startswith(mark):
-            ours.add(number)
-            if is_last:
-                _cancel(handle, job, number)
+        else:
+            attributes = (answer.get('jobspec') or {}).get('attributes') or {}
+            if str((attributes.get('user') or {}).get('rp', '')).startswith(mark):
+                ours.add(number)
+                if is_last:
+                    _cancel(handle, job, number)
         if any(event['name'] == 'clean' for event in answer['events']):
             ours.discard(number)
         journal.reset()
@@ -217,11 +219,6 @@ def _held(mark: str) -> dict[str, Any]:
             'resources': [{'type': 'slot', 'count': 1, 'label': 'task', 'with': [{'type': 'core', 'count': 1}]}],
             'tasks': [{'command': ['true'], 'slot': 'task', 'count': {'per_slot': 1}}],
             'attributes': {'system': {'duration': 0}, 'user': {'rp': f'{mark} end'}}}
-
-
-def _mark_of(answer: Any) -> str:
-    attributes = (answer.get('jobspec') or {}).get('attributes') or {}
-    return str((attributes.get('user') or {}).get('rp', ''))
 
 
 def start_guard(mark: str) -> subprocess.Popen[bytes]:
