@@ -107,9 +107,7 @@ def _python(spec: EnvSpec) -> str:
 
 
 def _steps(lines: Sequence[str]) -> list[str]:
-    """Return the lines so that each is logged, and that the script ends when one of them fails.
-
-    A line is on a line of its own, as it may end with a comment; the colon makes a bare comment a valid command.
-    """
+    """Return the lines so that each is logged, and that the script ends when one of them fails."""
+    # a line is on a line of its own, as it may end with a comment; the colon makes a bare comment a valid command
     return [f"printf '+ %s\\n' {quote(line)}\n{{ :\n{line}\n}} || "
             f'rp_failed "exit code $? of: "{quote(line)}' for line in lines]

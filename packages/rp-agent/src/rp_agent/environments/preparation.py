@@ -121,10 +121,8 @@ def _reserved(platform: Mapping[str, Any]) -> set[str]:
 
 
 def _require_program(record: str, task: AgentTask) -> Mapping[str, str]:
-    """Raise DescriptionError for a RAPTOR master or worker whose program is not in its environment.
-
-    Otherwise it would run in another one, whose program is on the PATH, too.
-    """
+    """Raise DescriptionError for a RAPTOR master or worker whose program is not in its environment."""
+    # otherwise it would run in another one, whose program is on the PATH, too
     if task.description['executable'] in PROGRAMS:
         try:
             built = Built.read(record)

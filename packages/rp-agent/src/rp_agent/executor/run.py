@@ -91,8 +91,7 @@ class Deadlines(TimeLimits):
         elif left <= 0:
             self._timed_out(run, not_started(run.start_limit))
         else:
-            run.timer = self._loop.call_later(min(left, _LOOK_AFTER), self._safely, run,
-                                              partial(self._look, deadline))
+            run.timer = self._loop.call_later(min(left, _LOOK_AFTER), self._safely, run, partial(self._look, deadline))
 
     def _look_once(self, run: Run) -> None:
         run.timer = None

@@ -137,10 +137,8 @@ def resource_sets(ranks: int, gpus_per_rank: float) -> Sets:
 
 
 def _erf_lines(ranks: Sequence[Rank], positions: Mapping[str, int]) -> Iterator[str]:
-    """Yield a line for each resource set: consecutive ranks that share GPUs, or one other rank.
-
-    Hosts are numbered as in the LSF job, from 1: 0 is the launch node.
-    """
+    """Yield a line for each resource set: consecutive ranks that share GPUs, or one other rank."""
+    # hosts are numbered as in the LSF job, from 1: 0 is the launch node
     start = 0
     for number in range(1, len(ranks) + 1):
         if number == len(ranks) or not _share(ranks[start], ranks[number]):

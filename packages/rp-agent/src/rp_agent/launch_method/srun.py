@@ -165,10 +165,8 @@ def _types_of_pmi(system: LaunchSystem, srun: str) -> tuple[str, ...]:
 
 
 def _together(job: Job) -> tuple[str, ...]:
-    """Return the options that end the ranks of an MPI program when a rank or node fails, and let others continue.
-
-    `--wait=0` lifts a site's limit on the time that ranks may run after the first one has ended.
-    """
+    """Return the options that end the ranks of an MPI program when a rank or node fails, and let others continue."""
+    # `--wait=0` lifts a site's limit on the time that ranks may run after the first one has ended
     if len(job.ranks) == 1:
         return ()
     return ('-K1', '--quit-on-interrupt') if job.mpi else ('-K0', '--no-kill', '--wait=0')

@@ -208,8 +208,7 @@ class Fleet:
         instance = self.instances[index]
         instance.faults += blame
         if instance.state is State.READY and instance.faults >= FAULTS:
-            instance.enter(State.DRAINING,
-                           f'{instance.faults} launches in a row have failed, the last one: {reason}')
+            instance.enter(State.DRAINING, f'{instance.faults} launches in a row have failed, the last one: {reason}')
         return [*self._drained(index), *self._retry(demand, reason, started)]
 
     def overdue(self, index: int, reason: str) -> list[Command]:

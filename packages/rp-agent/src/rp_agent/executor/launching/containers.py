@@ -220,10 +220,8 @@ def _checked(box: Box, tool: str, path: str, *, here: bool) -> Box:
 
 
 def _make_mount_point(image: str, bind: Bind) -> None:
-    """Create an empty directory or file in an image, where `ch-run` can mount a path of the node.
-
-    It mounts `/tmp` before.
-    """
+    """Create an empty directory or file in an image, where `ch-run` can mount a path of the node."""
+    # it mounts `/tmp` before
     target = image + bind.target
     if '$' in bind.source + target or f'{bind.target}/'.startswith(f'{TMP}/') or os.path.exists(target):
         return

@@ -138,8 +138,7 @@ def compose(task: AgentTask, environment: TaskEnvironment, own: dict[str, str], 
     shares = [(RankShare() if place.gpus else WITHOUT_GPUS) if method.chooses_devices
               else share_of(place, task.description['gpu_type'], environment) for place in where]
     if each:
-        shares = [share._replace(variables=(*share.variables, *more))
-                  for share, more in zip(shares, each, strict=True)]
+        shares = [share._replace(variables=(*share.variables, *more)) for share, more in zip(shares, each, strict=True)]
     base = launchers.rank_environment(method) if elsewhere or not method.FORWARDS else None
     memory, ends = task.description['mem_per_rank'] * MB, ends or DVM in task.extra
     if launchers.rank_program and rank_program.is_enough(task.description, task.sandbox):

@@ -182,8 +182,7 @@ def _exec_scripts(task: AgentTask, environment: TaskEnvironment, own: dict[str, 
     processes = [_shell(name, task, environment, {**own, **environment.of_rank(task, rank)}, _cores(task, rank))
                  for rank in range(task.processes)]
     context = script.started_by_agent(environment.shell, sync=sync)
-    text = script.exec_script(task, script_variables(environment, own), context,
-                              detail=environment.context.in_scripts)
+    text = script.exec_script(task, script_variables(environment, own), context, detail=environment.context.in_scripts)
     return LaunchPlan(EXEC, processes, stdio(task), {name: os.fsencode(text)}, sync)
 
 

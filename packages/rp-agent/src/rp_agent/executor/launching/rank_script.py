@@ -169,10 +169,8 @@ def _left(barrier: str) -> list[str]:
 
 
 def _guard(barrier: str) -> list[str]:
-    """Return lines that start the guard for a killed rank; not as a child of the shell, which may wait for all.
-
-    A shell of its own starts it, as a command substitution of ksh waits for its background processes.
-    """
+    """Return lines that start the guard for a killed rank; not as a child of the shell, which may wait for all."""
+    # a shell of its own starts it, as a command substitution of ksh waits for its background processes
     lines = ['{ while test -e "/proc/$1/exe"; do sleep 1; done', *_left(barrier),
              '} </dev/null >/dev/null 2>&1 & echo $!']
     guard = literal('\n'.join(lines))

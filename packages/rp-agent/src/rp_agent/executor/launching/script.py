@@ -123,8 +123,7 @@ def exec_script(task: AgentTask, told: Mapping[str, str], context: RankContext, 
         program = command_line(description['executable'], arguments_of(description))
     else:
         program = ' '.join(map(shell_quote, texts_of(description)))
-    lines += [*record.lines(), *context.heeds, f'{program} {hidden} &', 'export RP_RANK_PID=$!',
-              *context.runs]
+    lines += [*record.lines(), *context.heeds, f'{program} {hidden} &', 'export RP_RANK_PID=$!', *context.runs]
     record.note('rank_stop', '"RP_EXEC_PID=$RP_EXEC_PID:RP_RANK_PID=$RP_RANK_PID"')
     record.note('exec_post')
     if description['post_exec']:
@@ -226,10 +225,8 @@ def _commands(stage: str, entries: Sequence[str | Mapping[Any, str | list[str]]]
 
 
 def _command(stage: str, command: str, hidden: str) -> list[str]:
-    """Return lines that run one command in the script's shell, so that it can set variables, and exit if it fails.
-
-    The command is on separate lines, as it may end with a comment; the colon makes a bare comment a valid command.
-    """
+    """Return lines that run one command in the script's shell, so that it can set variables, and exit if it fails."""
+    # the command is on separate lines, as it may end with a comment; the colon makes a bare comment a valid command
     return ['{ :', command, f'}} {hidden} || rp_failed {stage} "$?" {literal(command)}']
 
 
