@@ -110,6 +110,10 @@ class PilotContext(NamedTuple):
         }
 
 
+BINDINGS_MAX = 4096
+"""Maximum number of sets of cores whose CPU masks are remembered."""
+
+
 class Bindings(dict[tuple[int, ...], bytes | None]):
     """The CPU masks of processes by their cores on the node; None for a process that stays unbound."""
 
@@ -117,6 +121,8 @@ class Bindings(dict[tuple[int, ...], bytes | None]):
         self._cpus = cpus
 
     def __missing__(self, cores: tuple[int, ...]) -> bytes | None:
+        if len(self) >= BINDINGS_MAX:
+            self.clear()
         cpus = self._cpus
         bound = cpus and cores and max(cores) < len(cpus)
         self[cores] = mask = cpu_mask(cpus[core] for core in cores) if bound else None
