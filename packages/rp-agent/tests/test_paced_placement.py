@@ -8,7 +8,7 @@ from waitpool_support import Job, Machine
 
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler.slotmap import Shape, SlotMap
-from rp_agent.simulation.pilot import PacedScheduler
+from rp_agent.simulation.schedulers import PacedScheduler
 from rp_agent.task import AgentTask
 from rp_api.errors import ResourceError
 from rp_api.simulation.clock import VirtualClock

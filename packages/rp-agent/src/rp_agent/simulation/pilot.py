@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -12,11 +12,8 @@ from rp_agent.lifetime import in_batch, limit
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.resource_manager.granted import Node
 from rp_agent.resource_manager.shape import Shape
-from rp_agent.scheduler.component import Scheduler
-from rp_agent.scheduler.policy import Item
-from rp_agent.simulation.launchers import SimulatedLaunchers
-from rp_agent.simulation.launching import Launcher, Storage
-from rp_agent.simulation.passes import PassScheduler
+from rp_agent.simulation.launchers import Launcher, SimulatedLaunchers, Storage
+from rp_agent.simulation.schedulers import PacedScheduler, PassScheduler
 from rp_agent.simulation.traces import COLLECTED, RAN, RUNS, Traces
 from rp_agent.task import AgentTask
 from rp_api import states
@@ -24,13 +21,9 @@ from rp_api.constants import AGENT_SCHEDULING_COMPONENT
 from rp_api.simulation.clock import VirtualClock
 from rp_api.simulation.contract import PilotEvents, PilotPlan, SimulatedTask, Usage
 from rp_api.simulation.model import Model
-from rp_profiling.write.tracer import Tracer
 
 EFFECT_DELAY_S = 1e-6
 """Seconds of virtual time between an event and an effect that must have a later timestamp."""
-
-TURN_S = 0.01
-"""Seconds of virtual time per turn: a fast scheduler places several tasks in one turn."""
 
 
 class Pilot:
@@ -160,7 +153,7 @@ class Pilot:
         self._traces.close()
         self._events.ended(self._plan.uid, self._state)
 
-    # tasks, and the events of their launchers (LaunchEvents)
+    # tasks, and the events of their launchers and of the fleet (LaunchEvents)
 
     def _placed(self, tasks: list[AgentTask]) -> None:
         assert self._launchers is not None
@@ -226,8 +219,6 @@ class Pilot:
                 task.target_state = states.FAILED
         return [(task.uid, task.target_state or states.DONE) for task in tasks]
 
-    # events of the fleet (FleetEvents)
-
     def started(self, number: int, *, ready: bool) -> None:
         if self._has_dvms:
             self._traces.dvm(number, 'dvm_start', *(('dvm_uri', 'dvm_ready') if ready else ()))
@@ -290,44 +281,3 @@ def divided(platform: Mapping[str, Any], model: Model, nodes: int) -> tuple[rang
     if not found and model.launchers:
         found = divide('of the model', nodes, {'instance_count': model.launchers})
     return found or (range(nodes),)
-
-
-class PacedScheduler(Scheduler):
-    """Places tasks one after the other; each placement and each search without room takes simulated time."""
-
-    def __init__(self, uid: str, tracer: Tracer, allocation: Allocation, config: Mapping[str, Any],
-                 failed: Callable[[list[AgentTask]], None], clock: VirtualClock, model: Model) -> None:
-        super().__init__(uid, tracer, allocation, config, failed, clock.call_later, clock.time)
-        nodes = len(allocation.names)
-        self._placement, self._search = model.placement.mean(nodes), model.search.mean(nodes)
-        self._most = max(1, round(TURN_S / self._placement)) if self._placement else None
-        self._later = clock.call_later
-        self._spent = 0.0
-        self._busy = False
-
-    def _place(self) -> None:
-        if self._busy:
-            return   # called again after the time spent on earlier placements
-        super()._place()
-        if self._spent:
-            self._busy = True
-            self._later(self._spent, self._go_on)
-            self._spent = 0.0
-
-    def _go_on(self) -> None:
-        self._busy = False
-        if not self._closed:
-            self._place()
-
-    def _from_pool(self, now: float) -> list[Item]:
-        if self._most is None:
-            return super()._from_pool(now)
-        placed = self._pool.place(self._fits, now, self._most)
-        self._spent += self._placement * len(placed)
-        return placed
-
-    def _fits(self, item: Item) -> bool:
-        fits = super()._fits(item)
-        if not fits:
-            self._spent += self._search
-        return fits

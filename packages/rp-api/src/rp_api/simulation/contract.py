@@ -44,18 +44,20 @@ class PilotPlan:
     """Run time in minutes, counted from when it gets its nodes; 0 for no limit."""
 
 
-@dataclass(frozen=True)
-class PilotEvents:
-    """The callbacks of a simulated pilot."""
+class PilotEvents(Protocol):
+    """The events of a simulated pilot; tasks are pairs of uid and final state."""
 
-    active: Callable[[str], object]
-    """The pilot of that uid accepts tasks."""
-    done: Callable[[Sequence[tuple[str, str]]], object]
-    """These tasks have ended: pairs of uid and final state."""
-    unplaced: Callable[[Sequence[tuple[str, str]]], object]
-    """These tasks ended without a placement, or because none is possible: pairs of uid and final state."""
-    ended: Callable[[str, str], object]
-    """The pilot of that uid has released its nodes; with its final state."""
+    def active(self, uid: str) -> None:
+        """The pilot of that uid accepts tasks."""
+
+    def done(self, tasks: Sequence[tuple[str, str]]) -> None:
+        """These tasks have ended."""
+
+    def unplaced(self, tasks: Sequence[tuple[str, str]]) -> None:
+        """These tasks ended without a placement, or because none is possible."""
+
+    def ended(self, uid: str, state: str) -> None:
+        """The pilot of that uid has released its nodes; with its final state."""
 
 
 @dataclass

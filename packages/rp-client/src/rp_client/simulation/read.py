@@ -40,10 +40,8 @@ def read(path: str) -> Run:
     except ImportError as error:
         raise PlatformError("function calls can be simulated with: pip install 'rp-client[simulation]'") from error
     calls = Calls.of(values)
-    return lambda platform, model, *, directory=None, seed=0: simulate_calls(
-        platform, calls, model, directory=directory, seed=seed)
+    return lambda platform, model, **more: simulate_calls(platform, calls, model, **more)
 
 
 def _of_tasks(workload: Workload) -> Run:
-    return lambda platform, model, *, directory=None, seed=0: simulate(
-        platform, workload, model, directory=directory, seed=seed)
+    return lambda platform, model, **more: simulate(platform, workload, model, **more)

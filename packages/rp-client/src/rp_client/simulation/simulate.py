@@ -10,7 +10,7 @@ from random import Random
 from rp_api import states
 from rp_api.errors import PilotError
 from rp_api.simulation.clock import VirtualClock
-from rp_api.simulation.contract import PilotEvents, PilotPlan, SimulatedPilot, SimulatedTask, pilot_maker
+from rp_api.simulation.contract import PilotPlan, SimulatedPilot, SimulatedTask, pilot_maker
 from rp_api.simulation.model import DEFAULT, Model, load_model
 from rp_client.scheduler.base import Request
 from rp_client.scheduler.round_robin import RoundRobin
@@ -51,12 +51,12 @@ class _Simulation:
         self._bound: dict[str, list[SimulatedTask]] = {}
         self._ends: Counter[str] = Counter()
         self._ended = 0
-        make, events = pilot_maker(), PilotEvents(self._active, self._done, self._unplaced, self._pilot_ended)
+        make = pilot_maker()
         self._pilots: dict[str, SimulatedPilot] = {}
         for number in range(platform.pilots):
             uid = f'pilot.{number:04d}'
             plan = PilotPlan(uid, platform.nodes, platform.definition, model, seed, directory, platform.runtime)
-            self._pilots[uid] = make(plan, self._clock, events)
+            self._pilots[uid] = make(plan, self._clock, self)
         self._traces = SimulatedTraces(directory, self._clock)
 
     def run(self) -> Result:
@@ -83,17 +83,19 @@ class _Simulation:
         if not uids:
             self._clock.call_later(0.0, self._finish)
 
-    def _active(self, uid: str) -> None:
+    # events of the pilots (PilotEvents)
+
+    def active(self, uid: str) -> None:
         self._traces.active(uid)
         tasks = self._bound.pop(uid, [])
         if tasks:
             self._pilots[uid].submit(tasks)
 
-    def _done(self, tasks: Sequence[tuple[str, str]]) -> None:
+    def done(self, tasks: Sequence[tuple[str, str]]) -> None:
         self._traces.done(tasks)
         self._count(tasks)
 
-    def _unplaced(self, tasks: Sequence[tuple[str, str]]) -> None:
+    def unplaced(self, tasks: Sequence[tuple[str, str]]) -> None:
         self._traces.final(tasks)
         self._count(tasks)
 
@@ -109,10 +111,10 @@ class _Simulation:
         for pilot in self._pilots.values():
             pilot.stop()
 
-    def _pilot_ended(self, uid: str, state: str) -> None:
+    def ended(self, uid: str, state: str) -> None:
         """Process the end of a pilot; tasks of a pilot that was never active fail."""
         self._traces.pilot_ended(uid, state)
-        self._unplaced([(task.uid, states.FAILED) for task in self._bound.pop(uid, [])])
+        self.unplaced([(task.uid, states.FAILED) for task in self._bound.pop(uid, [])])
         self._ended += 1
         if self._ended == len(self._pilots):
             self._clock.call_later(0.0, self._traces.closed)

@@ -1,4 +1,4 @@
-"""A scheduler that searches a list of tasks in passes, like that of the paper: models its cost and its limits."""
+"""The schedulers of a simulated pilot: the agent's in simulated time, and one that works in passes, as the paper's."""
 
 from __future__ import annotations
 
@@ -16,8 +16,68 @@ from rp_api.simulation.clock import VirtualClock
 from rp_api.simulation.model import Model
 from rp_profiling.write.tracer import Tracer
 
+TURN_S = 0.01
+"""Seconds of virtual time per turn: a fast scheduler places several tasks in one turn."""
 
-class PassScheduler(Scheduler):
+
+class TimedScheduler(Scheduler):
+    """Places tasks in turns, each of which takes simulated time for its placements and its searches without room."""
+
+    def __init__(self, uid: str, tracer: Tracer, allocation: Allocation, config: Mapping[str, Any],
+                 failed: Callable[[list[AgentTask]], None], clock: VirtualClock, model: Model) -> None:
+        super().__init__(uid, tracer, allocation, config, failed, clock.call_later, clock.time)
+        nodes = len(allocation.names)
+        self._placement, self._search = model.placement.mean(nodes), model.search.mean(nodes)
+        self._later = clock.call_later
+        self._busy = False
+
+    def _place(self) -> None:
+        if self._busy:
+            return   # called again at the end of the turn
+        spent = self._turn()
+        if spent:
+            self._busy = True
+            self._later(spent, self._turn_is_over)
+
+    def _turn(self) -> float:
+        """Place tasks, and return the seconds that this takes."""
+        raise NotImplementedError
+
+    def _turn_is_over(self) -> None:
+        self._busy = False
+        if not self._closed:
+            self._place()
+
+
+class PacedScheduler(TimedScheduler):
+    """Places tasks one after the other, as the scheduler of this system."""
+
+    def __init__(self, uid: str, tracer: Tracer, allocation: Allocation, config: Mapping[str, Any],
+                 failed: Callable[[list[AgentTask]], None], clock: VirtualClock, model: Model) -> None:
+        super().__init__(uid, tracer, allocation, config, failed, clock, model)
+        self._most = max(1, round(TURN_S / self._placement)) if self._placement else None
+        self._spent = 0.0
+
+    def _turn(self) -> float:
+        Scheduler._place(self)
+        spent, self._spent = self._spent, 0.0
+        return spent
+
+    def _from_pool(self, now: float) -> list[Item]:
+        if self._most is None:
+            return super()._from_pool(now)
+        placed = self._pool.place(self._fits, now, self._most)
+        self._spent += self._placement * len(placed)
+        return placed
+
+    def _fits(self, item: Item) -> bool:
+        fits = super()._fits(item)
+        if not fits:
+            self._spent += self._search
+        return fits
+
+
+class PassScheduler(TimedScheduler):
     """Tries each new task, and after a release some of the waiting ones, in passes that take simulated time.
 
     A pass tries tasks in the order of their arrival; of the waiting ones, until the model's `lookahead` of them found
@@ -27,16 +87,12 @@ class PassScheduler(Scheduler):
 
     def __init__(self, uid: str, tracer: Tracer, allocation: Allocation, config: Mapping[str, Any],
                  failed: Callable[[list[AgentTask]], None], clock: VirtualClock, model: Model) -> None:
-        super().__init__(uid, tracer, allocation, config, failed, clock.call_later, clock.time)
-        nodes = len(allocation.names)
-        self._placement, self._search = model.placement.mean(nodes), model.search.mean(nodes)
+        super().__init__(uid, tracer, allocation, config, failed, clock, model)
         self._lookahead = model.lookahead
-        self._later = clock.call_later
         self._come_new: list[Item] = []
         self._tried: deque[Item] = deque()
         self._placed_items: list[Item] = []
         self._freed = False
-        self._busy = False
 
     def release(self, tasks: Iterable[AgentTask]) -> None:
         """Free the resources of finished tasks, for the next pass."""
@@ -68,21 +124,17 @@ class PassScheduler(Scheduler):
             else:
                 self._come_new.append(item)
 
-    def _place(self) -> None:
-        if self._busy:
-            return   # called again at the end of the pass
+    def _turn(self) -> float:
         spent = self._pass()
-        if spent:
-            self._busy = True
-            self._later(spent, self._pass_is_over)
-        else:
-            super()._place()
+        if not spent:
+            Scheduler._place(self)
+        return spent
 
-    def _pass_is_over(self) -> None:
+    def _turn_is_over(self) -> None:
         self._busy = False
         if not self._closed:
-            super()._place()
-            self._place()
+            Scheduler._place(self)
+        super()._turn_is_over()
 
     def _from_pool(self, now: float) -> list[Item]:
         placed, self._placed_items = self._placed_items, []
