@@ -7,15 +7,14 @@ from resource_manager_support import MadeUp, allocate
 
 from rp_agent.resource_manager.batch import BatchSystem
 from rp_agent.resource_manager.granted import Node
-from rp_agent.resource_manager.systems import cobalt, lsf, pbspro, sge, yarn
-from rp_agent.resource_manager.systems.ccm import Ccm
+from rp_agent.resource_manager.systems import cobalt, fork, lsf, pbspro, sge
 from rp_agent.resource_manager.systems.cobalt import Cobalt
 from rp_agent.resource_manager.systems.find import find
 from rp_agent.resource_manager.systems.loadleveler import LoadLeveler
 from rp_agent.resource_manager.systems.lsf import Lsf
 from rp_agent.resource_manager.systems.pbspro import PbsPro
 from rp_agent.resource_manager.systems.sge import Sge
-from rp_agent.resource_manager.systems.torque import Torque
+from rp_agent.resource_manager.systems.torque import Ccm, Torque
 from rp_api.errors import PlatformError
 from rp_api.platforms.systems import RESOURCE_MANAGERS
 
@@ -227,7 +226,7 @@ def test_yarn_is_this_machine_and_a_cluster() -> None:
                              ({**YARN, 'hdfs getconf -nnRpcAddresses': ''}, 'names no address'), ({}, 'cannot be run')):
         with pytest.raises(PlatformError, match=sentence):
             allocate('YARN', {}, nodes=1, answers=broken)
-    assert yarn.running('') == []
+    assert fork.running_nodes('') == []
 
 
 def test_debug_has_what_is_asked_for() -> None:

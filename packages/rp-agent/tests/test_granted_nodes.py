@@ -12,8 +12,7 @@ from resource_manager_support import allocate
 from rp_agent.resource_manager import binding, machine
 from rp_agent.resource_manager.base import Allocation, Request
 from rp_agent.resource_manager.batch import choose
-from rp_agent.resource_manager.granted import Node, indices, megabytes, repeated
-from rp_agent.resource_manager.hostlist import expand
+from rp_agent.resource_manager.granted import Node, expand, indices, megabytes, repeated
 from rp_agent.resource_manager.shape import Shape
 from rp_agent.scheduler.slotmap import SlotMap
 from rp_api.errors import PlatformError, ResourceError

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from rp_agent.partitions.division import Divider, PartitionShare, Parts, allocation_of, is_part
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.resource_manager.binding import some_gpu_ids
-from rp_agent.resource_manager.pilot import as_plain, from_plain
+from rp_agent.resource_manager.systems.find import as_plain, from_plain
 from rp_api.errors import ResourceError
 
 

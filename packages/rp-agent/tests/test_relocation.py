@@ -14,7 +14,7 @@ from pipeline_support import processes_of
 
 from rp_agent.nodes import relocation
 from rp_agent.resource_manager.base import Allocation
-from rp_agent.resource_manager.pilot import allocation_of, as_plain
+from rp_agent.resource_manager.systems.find import allocation_of, as_plain
 from rp_api import states
 from rp_api.errors import PlatformError
 from rp_api.loop.event_loop import Loop

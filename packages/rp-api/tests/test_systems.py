@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rp_api.errors import PlatformError
-from rp_api.platforms import names, systems
+from rp_api.platforms import systems
 
 
 @pytest.fixture
@@ -39,15 +39,15 @@ def test_launch_methods_need_programs() -> None:
 
 @pytest.mark.usefixtures('plugin')
 def test_definitions_may_name_batch_systems_of_others() -> None:
-    assert 'MYSYS' in names.resource_managers()
-    assert {'mysys', 'mysys+ssh'} <= names.job_schemes()
+    assert 'MYSYS' in systems.resource_managers()
+    assert {'mysys', 'mysys+ssh'} <= systems.job_schemes()
     assert systems.submitter('mysys') == 'rp_mysys_row:jobs'
 
 
 def test_an_entry_point_that_is_no_batch_system(plugin: Path) -> None:
     plugin.write_text('MYSYS = 5\n')
     with pytest.raises(PlatformError, match=r'batch system mysys \(rp_mysys_row:MYSYS\) is 5, not a BatchSystem'):
-        names.job_schemes()
+        systems.job_schemes()
 
 
 def test_an_unknown_scheme() -> None:

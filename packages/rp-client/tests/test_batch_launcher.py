@@ -18,8 +18,7 @@ from rp_api.description.pilot import PilotDescription
 from rp_api.errors import PlatformError
 from rp_api.loop.event_loop import Loop
 from rp_api.platforms.definition import ResourceConfig
-from rp_api.platforms.names import HOP_SCHEMES
-from rp_api.platforms.systems import SCHEMES
+from rp_api.platforms.systems import HOP_SCHEMES, SCHEMES
 from rp_client.bootstrap import Bootstrap
 from rp_client.launcher import launchers
 from rp_client.launcher.base import Context, End, Reports, Start

@@ -25,7 +25,7 @@ from rp_agent.pipeline.progress import Progress
 from rp_agent.pipeline.returns import Returns, can_return
 from rp_agent.pipeline.runs import Runs
 from rp_agent.reporting.coordinator_link import CoordinatorLink
-from rp_agent.resource_manager.pilot import allocation_of, platform_of
+from rp_agent.resource_manager.systems.find import allocation_of, platform_of
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.coordination.contract import Update

@@ -25,7 +25,7 @@ from rp_agent.nodes.child import how_it_ended, tail
 from rp_agent.nodes.node_agent import environment_on_node
 from rp_agent.resource_manager import binding, shape
 from rp_agent.resource_manager.base import Allocation
-from rp_agent.resource_manager.pilot import allocation_of, as_plain, from_plain
+from rp_agent.resource_manager.systems.find import allocation_of, as_plain, from_plain
 from rp_api.errors import PlatformError
 from rp_api.loop.event_loop import Loop
 from rp_api.system import private

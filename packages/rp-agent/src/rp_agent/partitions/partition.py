@@ -15,7 +15,7 @@ from rp_agent.nodes import node_launch, relocation
 from rp_agent.nodes.child import NodeProcess, how_it_ended, tail
 from rp_agent.partitions import control_channel
 from rp_agent.partitions.division import Parts
-from rp_agent.resource_manager.pilot import from_plain
+from rp_agent.resource_manager.systems.find import from_plain
 from rp_api.errors import PlatformError
 from rp_api.loop.event_loop import Loop
 from rp_api.system import private, signals

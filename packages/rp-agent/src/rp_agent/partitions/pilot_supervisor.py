@@ -25,8 +25,8 @@ from rp_agent.partitions.control_channel import Message
 from rp_agent.partitions.division import Divider, Parts, allocation_of, is_part
 from rp_agent.partitions.partition import AGENT, Partition
 from rp_agent.reporting.coordinator_link import CoordinatorLink
-from rp_agent.resource_manager.pilot import allocation_of as pilot_allocation
-from rp_agent.resource_manager.pilot import as_plain
+from rp_agent.resource_manager.systems.find import allocation_of as pilot_allocation
+from rp_agent.resource_manager.systems.find import as_plain
 from rp_api import states
 from rp_api.coordination.connect import agent_connection
 from rp_api.coordination.contract import Update

@@ -9,9 +9,7 @@ from typing import Any, ClassVar
 
 from rp_agent.resource_manager.base import Allocation, Request
 from rp_agent.resource_manager.granted import Node
-from rp_agent.resource_manager.shape import (
-    Shape,
-)
+from rp_agent.resource_manager.shape import Shape
 from rp_agent.resource_manager.system import System
 from rp_api.errors import PlatformError, ResourceError
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rp_agent.resource_manager import machine
 from rp_agent.resource_manager.base import Domain
+from rp_agent.resource_manager.granted import indices
 from rp_agent.resource_manager.machine import listdir, read
 
 _CPUS = 'sys/devices/system/cpu'
@@ -92,11 +93,7 @@ def gpu_numa_nodes(root: Path = Path('/')) -> list[int]:
 
 def cpu_list(text: str) -> list[int]:
     """Return the numbers of a list such as `0-3,8,10-11`."""
-    found: list[int] = []
-    for part in filter(None, text.strip().split(',')):
-        first, _, last = part.partition('-')
-        found += range(int(first), int(last or first) + 1)
-    return found
+    return list(map(int, indices(text)))
 
 
 def _nvidia(root: Path) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from rp_api.description.pilot import PilotDescription
 from rp_api.platforms.definition import ARCHITECTURE, ResourceConfig
-from rp_api.platforms.names import FILE_SCHEMES, HOP_SCHEMES, job_schemes, launch_methods, resource_managers
+from rp_api.platforms.systems import FILE_SCHEMES, HOP_SCHEMES, job_schemes, launch_methods, resource_managers
 from rp_api.record import suggestion
 
 _LEAST_MEMORY, _MOST_MEMORY = 1024, 64 * 1024**2

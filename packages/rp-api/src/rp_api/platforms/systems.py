@@ -13,6 +13,15 @@ from rp_api.extensions import installed
 
 GROUP = 'radical_pilot.batch_systems'
 
+FILE_SCHEMES = frozenset(('file', 'sftp', 'ssh', 'scp', 'gsisftp', 'gsissh'))
+"""URL schemes of file """
+
+HOP_SCHEMES = ('fork', 'local', 'ssh', 'gsissh')
+"""URL schemes of hosts without a batch system, and for interactive commands."""
+
+HOPS = ('', 'ssh', 'gsissh')
+"""Suffixes of a batch system's URL scheme, after a +."""
+
 _AGENT = 'rp_agent.resource_manager.systems'
 _CLIENT = 'rp_client.launcher.batch.systems'
 
@@ -64,11 +73,11 @@ BATCH_SYSTEMS = (   # in the order in which a process looks for its enclosing jo
 
 _OTHER_MANAGERS = {
     'ALLOCATION': f'{_AGENT}.enclosing:Enclosing',
-    'CCM': f'{_AGENT}.ccm:Ccm',
-    'DEBUG': f'{_AGENT}.debug:Debug',
+    'CCM': f'{_AGENT}.torque:Ccm',
+    'DEBUG': f'{_AGENT}.fork:Debug',
     'FORK': f'{_AGENT}.fork:ForkNodes',
     'LOADL': f'{_AGENT}.loadleveler:LoadLeveler',
-    'YARN': f'{_AGENT}.yarn:Yarn',
+    'YARN': f'{_AGENT}.fork:Yarn',
 }
 """Resource managers without job submission, and alternative names of others."""
 
@@ -145,3 +154,20 @@ def other_systems() -> list[BatchSystem]:
 def submitter(scheme: str) -> str:
     """Return `module:attribute` of the submitter for a URL scheme (without hop); empty if there is none."""
     return SCHEMES.get(scheme) or next((system.client for system in other_systems() if system.scheme == scheme), '')
+
+
+def resource_managers() -> set[str]:
+    """Return the names of resource managers."""
+    others = {system.resource_manager for system in other_systems() if system.agent}
+    return {*RESOURCE_MANAGERS, *others, *installed('radical_pilot.resource_managers')}
+
+
+def launch_methods() -> set[str]:
+    """Return the names of launch methods."""
+    return {*LAUNCH_METHODS, *installed('radical_pilot.launch_methods')}
+
+
+def job_schemes() -> set[str]:
+    """Schemes of URLs of job managers."""
+    kinds = {*SCHEMES, *(system.scheme for system in other_systems() if system.scheme)}
+    return {*HOP_SCHEMES, *(f'{kind}+{hop}' if hop else kind for kind in kinds for hop in HOPS)}

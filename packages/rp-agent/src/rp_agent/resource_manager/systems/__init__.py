@@ -1,4 +1,4 @@
-"""The resource managers of this distribution, one module per batch system; `find` loads them by name.
+"""The resource managers of this distribution, `find` loads them by name.
 
 Imports the modules of `resource_manager`.
 """

@@ -1,4 +1,4 @@
-"""Registry of resource managers: loads the one that a platform names as `resource_manager`.
+"""The allocation of a pilot, from the resource manager that its platform names or, as plain data, from a configuration.
 
 The table `rp_api.platforms.systems` lists the resource managers of this project. Other distributions add theirs with an
 entry point of the group `radical_pilot.resource_managers`, or with a batch system (`radical_pilot.batch_systems`).
@@ -7,10 +7,12 @@ entry point of the group `radical_pilot.resource_managers`, or with a batch syst
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Protocol, cast
 
 from rp_agent.resource_manager.base import Allocation, Request
 from rp_agent.resource_manager.system import System
+from rp_agent.resource_manager.systems.flux import URI
 from rp_api import extensions
 from rp_api.platforms.systems import RESOURCE_MANAGERS, other_systems
 
@@ -68,3 +70,37 @@ def find(name: str) -> ResourceManager:
         own = own | {system.resource_manager: system.agent for system in other_systems() if system.agent}
     return cast('ResourceManager',
                 extensions.find(GROUP, name, own, f'resource_manager {name!r} of the platform')())
+
+
+def allocation_of(config: Mapping[str, Any]) -> Allocation:
+    """Return the allocation of the pilot of an agent with this configuration.
+
+    Raises `PlatformError` if the resources cannot be determined, `ResourceError` if there are fewer than requested.
+    """
+    if 'allocation' in config:
+        return from_plain(config['allocation'])
+    request = Request(config['nodes'], config['cores'], config['gpus'], config.get('backup_nodes', 0))
+    return allocate(request, config['platform'])
+
+
+def platform_of(platform: Mapping[str, Any], allocation: Allocation) -> Mapping[str, Any]:
+    """Return the platform of a pilot: with the executor FLUX for `local.allocation` on several nodes of a Flux job."""
+    if platform.get('resource_manager') != 'ALLOCATION' or URI not in allocation.facts or not allocation.elsewhere:
+        return platform
+    return {**platform, 'agent_spawner': 'FLUX', 'agent_scheduler': 'FLUX',
+            'launch_methods': {'order': ['FLUX'], 'FLUX': {}}}
+
+
+def as_plain(allocation: Allocation) -> dict[str, Any]:
+    """Return an allocation as plain data, for the configuration of an agent."""
+    return asdict(allocation) | {'smaller': list(allocation.smaller.items())}
+
+
+def from_plain(data: Mapping[str, Any]) -> Allocation:
+    """Return the allocation for the result of `as_plain`, also after a round trip through JSON."""
+    return Allocation(**{name: _tuples(value) for name, value in data.items()} | {
+        'smaller': dict(_tuples(data['smaller']))})
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value

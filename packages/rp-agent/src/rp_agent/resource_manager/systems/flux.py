@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 
 from rp_agent.resource_manager.base import Allocation, Request
 from rp_agent.resource_manager.batch import BatchSystem, variable
-from rp_agent.resource_manager.granted import Node, indices, number
-from rp_agent.resource_manager.hostlist import expand
+from rp_agent.resource_manager.granted import Node, expand, indices, number
 from rp_agent.resource_manager.system import System
 from rp_api.errors import PlatformError
 

@@ -1,9 +1,13 @@
-"""Resource manager FORK: the machine that the agent runs on."""
+"""Resource managers FORK, DEBUG and YARN: the machine that the agent runs on.
+
+DEBUG simulates the requested nodes on it. For YARN it is a front end of a running Hadoop cluster.
+"""
 
 from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -20,6 +24,27 @@ class ForkNodes:
     def allocate(self, request: Request, platform: Mapping[str, Any], system: System) -> Allocation:
         found = allocate(request, platform, system.environ)
         return replace(found, hint='; '.join(filter(None, (_in_job(system), _shared_cores(found)))))
+
+
+class Debug:
+    def allocate(self, request: Request, platform: Mapping[str, Any], system: System) -> Allocation:
+        """Return the requested allocation, regardless of the machine's resources."""
+        return allocate(request, {**platform, 'fake_resources': True}, system.environ)
+
+
+class Yarn:
+    """YARN; `Allocation.facts` has the address of its file system (`namenode`) and its nodes (`yarn_nodes`)."""
+
+    def allocate(self, request: Request, platform: Mapping[str, Any], system: System) -> Allocation:
+        """Return the resources of this machine; raise `PlatformError` if the cluster is down or has no nodes."""
+        namenode = system.run('hdfs', 'getconf', '-nnRpcAddresses').split()
+        if not namenode:
+            raise PlatformError('`hdfs getconf -nnRpcAddresses` names no address')
+        nodes = running_nodes(system.run('yarn', 'node', '-list'))
+        if not nodes:
+            raise PlatformError('`yarn node -list` names no node that is RUNNING')
+        return replace(allocate(request, platform, system.environ),
+                       facts={'namenode': namenode[0], 'yarn_nodes': ','.join(nodes)})
 
 
 def _in_job(system: System) -> str:
@@ -96,3 +121,8 @@ def _refuse_more(what: str, wanted: int, there: int, environ: Mapping[str, str] 
         bounds = ', '.join(f'{name}={environ[name]}' for name in (*VISIBLE_GPUS.values(), HIP_GPUS) if name in environ)
         raise ResourceError(f'{what}={wanted} of the pilot description is more than the {there} that this machine has'
                             + (f' (with {bounds} in the environment of the pilot)' if bounds else ''))
+
+
+def running_nodes(text: str) -> list[str]:
+    """Return the hosts of nodes in the state RUNNING; lines have `host:port`, state, address and containers."""
+    return re.findall(r'^\s*(\S+):\d+\s+RUNNING\s', text, re.MULTILINE)

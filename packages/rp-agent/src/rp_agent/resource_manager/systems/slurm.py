@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from rp_agent.resource_manager.batch import BatchSystem
-from rp_agent.resource_manager.granted import Node, indices, merged, number, repeated
-from rp_agent.resource_manager.hostlist import expand
+from rp_agent.resource_manager.granted import Node, expand, indices, merged, number, repeated
 from rp_agent.resource_manager.system import System
 from rp_api.errors import PlatformError
 

@@ -1,4 +1,4 @@
-"""Resource manager TORQUE: the node file has one line per core, the GPU file one per GPU."""
+"""Resource managers TORQUE and CCM (Cray Cluster Compatibility Mode): node files of PBS jobs have a line per core."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import ClassVar
 from rp_agent.resource_manager.batch import BatchSystem, variable
 from rp_agent.resource_manager.granted import Node, count_lines, number
 from rp_agent.resource_manager.system import System
+from rp_api.errors import PlatformError
+
+PATTERN = '~/.crayccm/*nodelist*'
 
 
 class Torque(BatchSystem):
@@ -21,6 +24,20 @@ class Torque(BatchSystem):
         path = system.environ.get('PBS_GPUFILE')
         gpus = of_gpu_file(system.read(path)) if path else {}
         return [Node(node.name, node.cores, gpus.get(node.name, 0) if gpus else None) for node in found]
+
+
+class Ccm(BatchSystem):
+    """Cluster Compatibility Mode in a PBS job."""
+
+    NAME: ClassVar[str] = 'CCM'
+    JOB: ClassVar[str] = 'PBS_JOBID'
+
+    def nodes(self, system: System) -> list[Node]:
+        path = system.newest(PATTERN)
+        if path is None:
+            raise PlatformError(f'there is no node list {PATTERN}: submit the pilot with the option for Cluster '
+                                'Compatibility Mode')
+        return count_lines(system.read(path))
 
 
 def of_gpu_file(text: str) -> dict[str, int]:

@@ -6,8 +6,7 @@ from typing import cast
 from urllib.parse import urlsplit
 
 from rp_api.extensions import load
-from rp_api.platforms.names import HOP_SCHEMES, HOPS
-from rp_api.platforms.systems import submitter
+from rp_api.platforms.systems import HOP_SCHEMES, HOPS, submitter
 from rp_client.launcher.batch.systems.base import BatchSystem
 
 
