@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rp_agent.node_copies import distributor
-from rp_agent.node_copies.distributor import Distributor, Item, Outcome, Ports
+from rp_agent.node_copies.distributor import Distributor, Item, Outcome
 from rp_api.loop.event_loop import Loop
 
 PIECE = 100
@@ -46,8 +46,7 @@ class Distribution:
         self.repeated: list[str] = []
         self.lose: Callable[[str, int], bool] = lambda name, offset: False
         self.outcome: Outcome | None = None
-        self.made = Distributor('copy', str(archive), self.loop, self._offload, Ports(self._put, self._spread),
-                                self._done)
+        self.made = Distributor('copy', str(archive), self.loop, self._offload, self, self._done)
 
     def run(self) -> Outcome:
         self.loop.call_soon(self.made.start, list(self.nodes))
@@ -74,7 +73,7 @@ class Distribution:
         except OSError as error:
             self.loop.call_soon(failed, error)
 
-    def _put(self, name: str, item: Item) -> None:
+    def put(self, name: str, item: Item) -> None:
         if item['what'] == 'unpack':
             assert item['size'] == self.size
             self.say(name, self.answers.get(name, 'wants'))
@@ -84,7 +83,7 @@ class Distribution:
         else:
             self.given_up.append(name)
 
-    def _spread(self, names: list[str], item: Item) -> None:
+    def spread(self, names: list[str], item: Item) -> None:
         for name in names:
             if not self.lose(name, item['offset']):
                 self._piece(name, item)

@@ -10,7 +10,7 @@ import pytest
 from rp_agent.services import watch as module
 from rp_agent.services.instance import restarts_of
 from rp_agent.services.probes import Seen
-from rp_agent.services.watch import Watch, WatchPorts
+from rp_agent.services.watch import Watch
 from rp_api.description.service import RESTART
 from rp_api.loop.event_loop import Loop
 
@@ -43,7 +43,7 @@ def watched(looks: list[Seen | Exception], *, limit: float = 0.0, liveness: bool
             loop.stop()
 
     watch = Watch(loop, offload, lambda: GOOD, {'interval': 0.01}, limit=limit, liveness=liveness,
-                  ports=WatchPorts(ready, given_up))
+                  ready=ready, given_up=given_up)
     loop.run()
     watch.stop()
     loop.close()
@@ -73,7 +73,7 @@ def test_the_deadline_does_not_concern_an_instance_that_is_ready() -> None:
 def test_an_instance_can_report_that_it_is_ready(liveness: bool) -> None:
     loop, calls = Loop(), list[str]()
     watch = Watch(loop, lambda *_: calls.append('look'), lambda: GOOD, {'interval': 30.0}, limit=60.0,
-                  liveness=liveness, ports=WatchPorts(calls.append, calls.append))
+                  liveness=liveness, ready=calls.append, given_up=calls.append)
     watch.signalled('here')
     watch.signalled('moved')
     loop.call_later(0.1, loop.stop)

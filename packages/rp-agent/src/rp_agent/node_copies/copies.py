@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from rp_agent.node_copies.distributor import Distributor, Outcome, Ports
+from rp_agent.node_copies.distributor import Distributor, Nodes, Outcome
 from rp_agent.node_copies.receiver import Item, Receiver
 from rp_api.errors import sentence
 from rp_api.loop.event_loop import Loop
@@ -24,19 +24,13 @@ Failed = Callable[[str, str], object]
 """Called with the reason of a failure and with its details."""
 
 
-class Bridge(Protocol):
+class Bridge(Nodes, Protocol):
     """The sub-agents on nodes (see `rp_agent.nodes.sub_agents`)."""
 
     copies: NodeCopies | None
 
     def on_nodes(self) -> dict[str, str]:
         """Return the names of those that start tasks, with the names of their nodes."""
-
-    def put(self, name: str, item: Item) -> None:
-        """Send an item."""
-
-    def spread(self, names: Sequence[str], item: Item) -> None:
-        """Send an item to several."""
 
 
 class _Packing(NamedTuple):
@@ -124,20 +118,22 @@ class NodeCopies:
         nodes = self._bridge.on_nodes() if self._bridge else {}
         if self._receiver is not None:
             nodes[HERE] = os.uname().nodename
-        made = Distributor(name, archive, self._loop, self._offload, Ports(self._put, self._spread), ended)
+        made = Distributor(name, archive, self._loop, self._offload, self, ended)
         self._distributors[name] = made
         made.start(nodes)
 
-    def _put(self, node: str, item: Item) -> None:
+    def put(self, node: str, item: Item) -> None:
+        """Send an item to a node."""
         if node == HERE:
             assert self._receiver is not None
             self._receiver.receive(item)
         elif self._bridge is not None:
             self._bridge.put(node, item)
 
-    def _spread(self, nodes: list[str], item: Item) -> None:
+    def spread(self, nodes: list[str], item: Item) -> None:
+        """Send an item to several nodes at once, without a guarantee."""
         elsewhere = [node for node in nodes if node != HERE]
         if elsewhere and self._bridge is not None:
             self._bridge.spread(elsewhere, item)
         if len(elsewhere) < len(nodes):
-            self._put(HERE, item)
+            self.put(HERE, item)

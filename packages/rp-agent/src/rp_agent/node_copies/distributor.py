@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.offload import Offload
@@ -32,13 +32,14 @@ TIMEOUT = 60.0
 Item = dict[str, Any]
 
 
-class Ports(NamedTuple):
+class Nodes(Protocol):
     """The ways from the distributor to the nodes."""
 
-    put: Callable[[str, Item], object]
-    """Sends an item to a node."""
-    spread: Callable[[list[str], Item], object]
-    """Sends an item to several nodes at once, without a guarantee."""
+    def put(self, name: str, item: Item) -> None:
+        """Send an item to a node."""
+
+    def spread(self, names: list[str], item: Item) -> None:
+        """Send an item to several nodes at once, without a guarantee."""
 
 
 @dataclass
@@ -63,12 +64,12 @@ class _Node:
 class Distributor:
     """The distribution of an archive as the copy `name`; `done(outcome)` is called once, when no node is left."""
 
-    def __init__(self, name: str, archive: str, loop: Loop, offload: Offload, ports: Ports,
+    def __init__(self, name: str, archive: str, loop: Loop, offload: Offload, ways: Nodes,
                  done: Callable[[Outcome], object]) -> None:
         self._name = name
         self._loop = loop
         self._offload = offload
-        self._ports = ports
+        self._ways = ways
         self._done = done
         self._outcome = Outcome()
         self._nodes: dict[str, _Node] = {}
@@ -147,7 +148,7 @@ class Distributor:
         self._sent = offset + len(data)
         names = [name for name, node in self._nodes.items() if node.state == 'taken']
         if names:
-            self._ports.spread(names, self._item('piece', offset=offset, data=data))
+            self._ways.spread(names, self._item('piece', offset=offset, data=data))
         self._send()
 
     def _read(self, offset: int, count: int, use: Callable[[int, bytes], object]) -> None:
@@ -205,7 +206,7 @@ class Distributor:
         del self._nodes[name]
 
     def _put(self, name: str, what: str, **values: Any) -> None:
-        self._ports.put(name, self._item(what, **values))
+        self._ways.put(name, self._item(what, **values))
 
     def _item(self, what: str, **values: Any) -> Item:
         return {'copy': self._name, 'what': what} | values

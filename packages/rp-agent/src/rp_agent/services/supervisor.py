@@ -22,7 +22,7 @@ from rp_agent.prerequisites.gate import PILOT, SERVICE, Gate, Need
 from rp_agent.services.instance import ServiceTask, free_port
 from rp_agent.services.probes import can_repeat, put_aside, signs
 from rp_agent.services.registry import Registry, ServiceInstance, variable
-from rp_agent.services.watch import Watch, WatchPorts
+from rp_agent.services.watch import Watch
 from rp_agent.task import VARIABLES, AgentTask, has_needs
 from rp_api import states
 from rp_api.description.task import TaskDescription
@@ -219,7 +219,7 @@ class Supervisor(Stage):
         service.watch = Watch(
             self._loop, self._helpers.run, service.look(), probe, limit=service.limit,
             liveness=service.liveness and can_repeat(probe),
-            ports=WatchPorts(partial(self._ready, service), partial(self._give_up, service)))
+            ready=partial(self._ready, service), given_up=partial(self._give_up, service))
         if service.router is not None:
             self._loop.call_soon(self._route, service, service.router)
 

@@ -7,7 +7,7 @@ so look whether it still is: after several failures in a row it is given up.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from rp_agent.services.probes import Look, Seen
 from rp_api.backoff import backoff
@@ -25,20 +25,11 @@ FAILURES = 3
 """Failed looks in a row after which an instance that was ready is given up."""
 
 
-class WatchPorts(NamedTuple):
-    """Callbacks of a watch."""
-
-    ready: Callable[[str], object]
-    """Called with the information that the probe has found, or that the instance has reported."""
-    given_up: Callable[[str], object]
-    """Called once at most, with the reason, when the instance was not ready in time or works no more."""
-
-
 class Watch:
     """Looks at one run of an instance; `stop` ends it."""
 
     def __init__(self, loop: Loop, offload: Offload, look: Look, probe: Mapping[str, Any], *, limit: float,
-                 liveness: bool, ports: WatchPorts) -> None:
+                 liveness: bool, ready: Callable[[str], object], given_up: Callable[[str], object]) -> None:
         """Begin to look.
 
         Args:
@@ -48,7 +39,8 @@ class Watch:
             probe: The complete probe, of which the watch uses `interval`.
             limit: Seconds until the instance has to be ready; 0 means no limit.
             liveness: Whether to go on with looks when it is ready.
-            ports: The callbacks.
+            ready: Called with the information that the probe has found, or that the instance has reported.
+            given_up: Called once at most, with the reason, when it was not ready in time or works no more.
         """
         self._loop = loop
         self._offload = offload
@@ -56,7 +48,7 @@ class Watch:
         self._interval: float = probe['interval']
         self._limit = limit
         self._liveness = liveness
-        self._ports = ports
+        self._when_ready, self._when_given_up = ready, given_up
         self._first = min(FIRST, self._interval)
         self._looks = 0
         self._ready = False
@@ -102,7 +94,7 @@ class Watch:
         self._timer.cancel()
         if self._liveness:
             self._again(ALIVE * self._interval)
-        self._ports.ready(text)
+        self._when_ready(text)
 
     def _alive(self, seen: Seen) -> None:
         self._failures = 0 if seen.good else self._failures + 1
@@ -116,7 +108,7 @@ class Watch:
 
     def _give_up(self, reason: str) -> None:
         self.stop()
-        self._ports.given_up(reason)
+        self._when_given_up(reason)
 
     def _again(self, delay: float) -> None:
         self._timer = self._loop.call_later(delay, self._begin)

@@ -137,7 +137,7 @@ class Pilot:
 
     def _cancel(self, task: AgentTask) -> None:
         """Cancel an unfinished task; kill it if it was launched."""
-        task.target_state = states.CANCELED
+        task.cancel(None)
         was_taken = task.uid in self._taken
         if was_taken:
             self._traces.killed(task.uid)

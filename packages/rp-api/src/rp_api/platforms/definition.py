@@ -17,29 +17,14 @@ from rp_api.errors import DescriptionError, attribute_type_error, unknown_attrib
 from rp_api.record import CastError, Record, anything, count, dict_of, field, flag, list_of, record, text
 from rp_api.units import megabytes, seconds
 
-VIRTENV_MODES = ('local', 'none', 'private', 'create', 'update', 'use', 'recreate')
-PYTHON_DISTS = ('default', 'anaconda')
-QUEUE_TYPES = ('partition', 'qos')
-JOB_SIZES = ('cores', 'nodes')
-GPU_REQUESTS = ('gpus', 'gres', 'none')
+CHOICES = {'virtenv_mode': ('local', 'none', 'private', 'create', 'update', 'use', 'recreate'),
+           'python_dist': ('default', 'anaconda'), 'queue_type': ('partition', 'qos'), 'job_size': ('cores', 'nodes'),
+           'gpu_request': ('gpus', 'gres', 'none')}
+"""The values of fields that have only a few."""
 
 UNITS = {'mem_per_node': 'MB', 'lfs_size_per_node': 'MB', 'hb_delay': 's', 'hb_timeout': 's', 'hb_frequency': 's',
          'cores_per_node': 'cores', 'gpus_per_node': 'GPUs'}
 """The units of fields. A MB is 1024 * 1024 bytes."""
-
-ARCHITECTURE: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
-    'smt': ('a number of hardware threads for each core, at least 1', lambda value: _is_positive(value)),
-    'options': ('a list of constraints for the batch system', lambda value: _is_list(value, _is_text)),
-    'blocked_cores': ('a list of indices', lambda value: _is_list(value, _is_count)),
-    'blocked_gpus': ('a list of indices', lambda value: _is_list(value, _is_count)),
-    'exclusive': ('true or false', lambda value: type(value) is bool),
-    'oversubscribe': ('true or false', lambda value: type(value) is bool),
-    'n_partitions': ('a number of partitions, at least 1', lambda value: _is_positive(value)),
-    'torus': ('a list of extents, each at least 1', lambda value: _is_list(value, _is_positive)),
-    'iface': ('the name of a network interface', lambda value: _is_text(value)),
-    'gpu': ('the model of the GPUs', lambda value: _is_text(value)),
-}
-"""The known keys of `system_architecture`: the meaning of the value, and its check. Other keys are kept unchanged."""
 
 _SHELL = re.compile(r'[^\s\0-][^\s\0]*')
 
@@ -71,8 +56,27 @@ def _is_text(value: Any) -> bool:
     return type(value) is str
 
 
+def _is_flag(value: Any) -> bool:
+    return type(value) is bool
+
+
 def _is_list(value: Any, is_valid: Callable[[Any], bool]) -> bool:
     return isinstance(value, list | tuple) and all(map(is_valid, value))
+
+
+ARCHITECTURE: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    'smt': ('a number of hardware threads for each core, at least 1', _is_positive),
+    'options': ('a list of constraints for the batch system', lambda value: _is_list(value, _is_text)),
+    'blocked_cores': ('a list of indices', lambda value: _is_list(value, _is_count)),
+    'blocked_gpus': ('a list of indices', lambda value: _is_list(value, _is_count)),
+    'exclusive': ('true or false', _is_flag),
+    'oversubscribe': ('true or false', _is_flag),
+    'n_partitions': ('a number of partitions, at least 1', _is_positive),
+    'torus': ('a list of extents, each at least 1', lambda value: _is_list(value, _is_positive)),
+    'iface': ('the name of a network interface', _is_text),
+    'gpu': ('the model of the GPUs', _is_text),
+}
+"""The known keys of `system_architecture`: the meaning of the value, and its check. Other keys are kept unchanged."""
 
 
 class AccessSchema(Record):
@@ -182,11 +186,8 @@ class ResourceConfig(Record):
             raise DescriptionError('resource_manager is required')
         if self.n_partitions < 1:
             raise DescriptionError(f'n_partitions must be at least 1, not {self.n_partitions}')
-        self._verify_choice('virtenv_mode', VIRTENV_MODES)
-        self._verify_choice('python_dist', PYTHON_DISTS)
-        self._verify_choice('queue_type', QUEUE_TYPES)
-        self._verify_choice('job_size', JOB_SIZES)
-        self._verify_choice('gpu_request', GPU_REQUESTS)
+        for name, allowed in CHOICES.items():
+            self._verify_choice(name, allowed)
         if self.default_schema:
             self._verify_choice('default_schema', tuple(self.schemas))
         self._verify_launch_methods()

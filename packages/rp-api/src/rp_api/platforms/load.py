@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rp_api.errors import DescriptionError, PlatformError
@@ -91,13 +91,7 @@ def fill(value: Any, description: Mapping[str, Any]) -> Any:
     An attribute in upper case is replaced by the value in upper case. Raise a PlatformError for an attribute that does
     not exist or is not set.
     """
-    if isinstance(value, Mapping):
-        return {key: fill(item, description) for key, item in value.items()}
-    if isinstance(value, list):
-        return [fill(item, description) for item in value]
-    if isinstance(value, str):
-        return _PLACEHOLDER.sub(lambda match: _attribute(match, description), value)
-    return value
+    return _replaced(value, _PLACEHOLDER, lambda match: _attribute(match, description))
 
 
 def filled(config: ResourceConfig, description: Mapping[str, Any]) -> ResourceConfig:
@@ -192,17 +186,16 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 def expand(value: Any) -> Any:
     """Return the value with each `${NAME:default}` in its strings replaced from the environment (default: empty)."""
+    return _replaced(value, _VARIABLE, lambda match: os.environ.get(match[1]) or os.path.expandvars(match[2] or ''))
+
+
+def _replaced(value: Any, pattern: re.Pattern[str], replacement: Callable[[re.Match[str]], str]) -> Any:
+    """Return the value with each match in its strings replaced."""
     if isinstance(value, Mapping):
-        return {key: expand(item) for key, item in value.items()}
+        return {key: _replaced(item, pattern, replacement) for key, item in value.items()}
     if isinstance(value, list):
-        return [expand(item) for item in value]
-    if isinstance(value, str):
-        return _VARIABLE.sub(_variable, value)
-    return value
-
-
-def _variable(match: re.Match[str]) -> str:
-    return os.environ.get(match[1]) or os.path.expandvars(match[2] or '')
+        return [_replaced(item, pattern, replacement) for item in value]
+    return pattern.sub(replacement, value) if isinstance(value, str) else value
 
 
 def user_dir() -> str:

@@ -76,7 +76,11 @@ class Node(Record):
         self._redefined()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (type(self), self.as_dict(), Ledger(self._held), dict(self._totals))
+        return type(self), (self.as_dict(),), (Ledger(self._held), dict(self._totals))
+
+    def __setstate__(self, state: tuple[Ledger, dict[str, int]]) -> None:
+        self._held = state[0]
+        self._totals.update(state[1])
 
     def find_slot(self, rr: RankRequirements | Mapping[str, Any]) -> Slot | None:
         """Occupy and return a slot that fulfils the requirements; return None if there is none at present."""
@@ -262,11 +266,3 @@ class Node(Record):
     def _tell(self, redefined: bool) -> None:
         for listener in self._listeners:
             listener(self, redefined)
-
-
-def _restore(cls: type[Node], values: dict[str, Any], held: Ledger, totals: dict[str, int]) -> Node:
-    """Return a copy of a node with its ledger, for pickle and copy."""
-    node = cls(values)
-    node._held = held
-    node._totals.update(totals)
-    return node

@@ -95,7 +95,8 @@ class NumaNode(Node):
         """The domains as nodes, by domain id; they share the resources of this node."""
         if self._domains is None:
             self._amounts[1:] = []
-            self._domains = {int(domain): DomainNode(self, domain, region) for domain, region
+            shared = (self._lock, self._pools, self._held, self._totals, self._amounts, self._listeners)
+            self._domains = {int(domain): DomainNode(self, domain, region, shared) for domain, region
                              in zip(self['numa_domain_map'], self._masks, strict=True)}
         return self._domains
 
@@ -117,15 +118,14 @@ class DomainNode(Node):
 
     __slots__ = ('_host', '_region')
 
-    def __init__(self, host: NumaNode, domain: str, region: Region) -> None:
+    def __init__(self, host: NumaNode, domain: str, region: Region, shared: tuple[Any, ...]) -> None:
         self._host, self._region = host, region
-        self._lock, self._pools, self._held = host._lock, host._pools, host._held
-        self._totals, self._amounts, self._listeners = host._totals, host._amounts, host._listeners
+        self._lock, self._pools, self._held, self._totals, self._amounts, self._listeners = shared
         members = host['numa_domain_map'][domain]
         name = f'{host["name"]}.{domain}'
         dict.update(self, index=host['index'], name=name, lfs=host['lfs'], mem=host['mem'])
         for kind in KINDS:
-            views = host._pools[kind].views
+            views = self._pools[kind].views
             dict.__setitem__(self, kind, [views[index] for index in sorted(set(members[kind]))])
         self._amounts.append(self)
 

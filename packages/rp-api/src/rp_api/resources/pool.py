@@ -43,12 +43,9 @@ class Device(RO):
     __slots__ = ('_pool',)
     _pool: Pool
 
-    @classmethod
-    def of(cls, pool: Pool, index: int, part: float | None) -> Device:
-        device = cls.__new__(cls)
-        dict.update(device, index=index, occupation=part)
-        device._pool = pool
-        return device
+    def __init__(self, pool: Pool, index: int, part: float | None) -> None:
+        dict.update(self, index=index, occupation=part)
+        self._pool = pool
 
     def __setitem__(self, name: str, value: Any) -> None:
         if name != 'occupation':
@@ -78,7 +75,7 @@ class Pool:
         for index, part in devices:
             if index in self.views:
                 raise attribute_type_error(f'a node cannot have two devices with the index {index}')
-            self.views[index] = Device.of(self, index, part)
+            self.views[index] = Device(self, index, part)
             self._mark(index, part)
 
     def mark(self, index: int, part: float | None) -> None:

@@ -6,7 +6,6 @@ has ended, `read_failure` reads the content of `bootstrap_0.failed`.
 
 from __future__ import annotations
 
-from rp_client.bootstrap.failure import FAILED, Failure, read_failure
-from rp_client.bootstrap.prepare import Bootstrap, Client, check, prepare
+from rp_client.bootstrap.prepare import FAILED, Bootstrap, Client, Failure, check, prepare, read_failure
 
 __all__ = ['FAILED', 'Bootstrap', 'Client', 'Failure', 'check', 'prepare', 'read_failure']

@@ -1,4 +1,4 @@
-"""The files and the command of a pilot's job, from the settings of pilot, platform and client, and bundles of packages.
+"""The files and the command of a pilot's job, the report of its bootstrap's failure, and bundles of packages.
 
 Reads only the files that are sent unchanged: programs of this package, and the client's bundle.
 """
@@ -23,6 +23,9 @@ from rp_api.system import private
 from rp_client import __version__
 from rp_client.bootstrap import settings
 
+FAILED = 'bootstrap_0.failed'
+"""Name of the report in the pilot's sandbox, written if the bootstrap or the agent has failed."""
+
 STAGE_0 = 'bootstrap_0.sh'
 MAKER = 'bootstrap_0.py'
 SETTINGS = 'pilot.sh'
@@ -44,6 +47,16 @@ class Bootstrap(NamedTuple):
     command: list[str]
     environment: dict[str, str]
     copies: dict[str, Path]
+
+
+class Failure(NamedTuple):
+    """Why a pilot failed on its machine: one sentence, the file with details (or ''), and its last lines."""
+
+    stage: int
+    exit_code: int
+    sentence: str
+    file: str
+    tail: str
 
 
 class Client(NamedTuple):
@@ -91,6 +104,16 @@ def prepare(config: Mapping[str, Any], platform: ResourceConfig, client: Client)
     if platform.rp_version == 'local':
         copies[settings.BUNDLE] = find_bundle(client.bundles, config['resource'])
     return Bootstrap(files, ['/bin/sh', f'{sandbox}/{STAGE_0}'], {'RP_PILOT_SANDBOX': sandbox}, copies)
+
+
+def read_failure(content: bytes) -> Failure | None:
+    """Parse the content of the file `FAILED`; return None if it is truncated or not a report."""
+    try:
+        found = json.loads(content.decode(errors='replace'))
+        return Failure(int(found['stage']), int(found['exit_code']),
+                       *(str(found[name]).strip() for name in ('sentence', 'file', 'tail')))
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 @cache
