@@ -7,7 +7,7 @@ from resource_manager_support import MadeUp, allocate
 
 from rp_agent.resource_manager.batch import BatchSystem
 from rp_agent.resource_manager.systems import find
-from rp_agent.resource_manager.systems.enclosing import enclosing, hint
+from rp_agent.resource_manager.systems.find import enclosing, hint
 from rp_agent.resource_manager.systems.slurm import Slurm
 from rp_api.errors import PlatformError, ResourceError
 from rp_api.platforms.systems import BATCH_SYSTEMS

@@ -15,8 +15,7 @@ from rp_agent.executor.backends.flux.executor import EnclosingFlux, FluxLauncher
 from rp_agent.executor.backends.launcher import InstanceLauncher, InstanceNode
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.resource_manager.granted import Node as Granted
-from rp_agent.resource_manager.systems.enclosing import enclosing, hint
-from rp_agent.resource_manager.systems.find import platform_of
+from rp_agent.resource_manager.systems.find import enclosing, hint, platform_of
 from rp_agent.resource_manager.systems.flux import SIZE, of_resources
 from rp_agent.resource_manager.systems.flux import URI as FACT
 from rp_api.errors import PlatformError, ResourceError

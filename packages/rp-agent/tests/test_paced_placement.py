@@ -11,7 +11,7 @@ from rp_agent.scheduler.slotmap import Shape, SlotMap
 from rp_agent.simulation.schedulers import PacedScheduler
 from rp_agent.task import AgentTask
 from rp_api.errors import ResourceError
-from rp_api.simulation.clock import VirtualClock
+from rp_api.simulation.contract import VirtualClock
 from rp_api.simulation.model import Cost, Model
 from rp_profiling.write.tracer import Tracer
 
@@ -25,9 +25,7 @@ class Paced:
         self.tasks: dict[str, AgentTask] = {}
         allocation = Allocation(tuple(f'node{number}' for number in range(nodes)), cores, 0, 0, 0)
         self.scheduler = PacedScheduler('agent_scheduling.0000', Tracer(None, 'agent_scheduling.0000'), allocation, {},
-                                        list[AgentTask]().extend, self.clock, model)
-        self.scheduler.advanced = lambda tasks, state: None
-        self.scheduler.output = self.leave
+                                        list[AgentTask]().extend, self.leave, self.clock, model)
 
     def leave(self, tasks: list[AgentTask]) -> None:
         self.placed += [(self.clock.now, task.uid) for task in tasks]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rp_api.errors import DescriptionError
-from rp_api.simulation.clock import VirtualClock
+from rp_api.simulation.contract import VirtualClock
 from rp_api.simulation.model import SHAPES, Cost, Model, list_models, load_model, make_model
 
 

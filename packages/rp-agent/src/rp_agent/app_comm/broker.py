@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import signal
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import zmq
@@ -171,13 +171,8 @@ def _serve(config: dict[str, Any], loop: Loop, stack: ExitStack) -> None:
         server = QueueServer(loop, listen, malformed) if is_queue(name) else TopicServer(listen)
         stack.callback(server.close)
         found[name] = {side: point.admit(address).as_dict() for side, address in server.addresses.items()}
-    stack.callback(_remove, config['file'])
+    stack.callback(Path(config['file']).unlink, missing_ok=True)
     private.write_file(config['file'], json.dumps(found).encode())
-
-
-def _remove(path: str) -> None:
-    with suppress(FileNotFoundError):
-        os.unlink(path)
 
 
 class Delivery(NamedTuple):

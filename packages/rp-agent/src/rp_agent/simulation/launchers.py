@@ -18,7 +18,7 @@ from rp_agent.executor.backends.fleet import Demand, Fleet
 from rp_agent.executor.backends.launcher import InstanceLauncher
 from rp_agent.task import AgentTask
 from rp_api.errors import DescriptionError
-from rp_api.simulation.clock import VirtualClock
+from rp_api.simulation.contract import VirtualClock
 from rp_api.simulation.model import Cost, Model
 
 LOST = 'has failed, as the model specifies'

@@ -18,8 +18,7 @@ from rp_agent.simulation.traces import COLLECTED, RAN, RUNS, Traces
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.constants import AGENT_SCHEDULING_COMPONENT
-from rp_api.simulation.clock import VirtualClock
-from rp_api.simulation.contract import PilotEvents, PilotPlan, SimulatedTask, Usage
+from rp_api.simulation.contract import PilotEvents, PilotPlan, SimulatedTask, Usage, VirtualClock
 from rp_api.simulation.model import Model
 
 EFFECT_DELAY_S = 1e-6
@@ -92,9 +91,7 @@ class Pilot:
         uid = f'{AGENT_SCHEDULING_COMPONENT}.0000'
         kind = PassScheduler if self._plan.model.lookahead else PacedScheduler
         self._scheduler = kind(uid, self._traces.tracer(uid), self._allocation, {'platform': platform}, self._unplaced,
-                               self._clock, self._plan.model)
-        self._scheduler.advanced = lambda *_: None   # the pilot traces state changes itself
-        self._scheduler.output = self._placed
+                               self._placed, self._clock, self._plan.model)
         self._launchers = self._make_launchers(platform)
         self._launchers.start()
         self._events.active(self._plan.uid)

@@ -12,7 +12,7 @@ from rp_agent.scheduler.explicit_slots import ExplicitRequest
 from rp_agent.scheduler.policy import Item
 from rp_agent.task import AgentTask
 from rp_api.errors import DescriptionError, ResourceError
-from rp_api.simulation.clock import VirtualClock
+from rp_api.simulation.contract import VirtualClock
 from rp_api.simulation.model import Model
 from rp_profiling.write.tracer import Tracer
 
@@ -24,8 +24,11 @@ class TimedScheduler(Scheduler):
     """Places tasks in turns, each of which takes simulated time for its placements and its searches without room."""
 
     def __init__(self, uid: str, tracer: Tracer, allocation: Allocation, config: Mapping[str, Any],
-                 failed: Callable[[list[AgentTask]], None], clock: VirtualClock, model: Model) -> None:
+                 failed: Callable[[list[AgentTask]], None], placed: Callable[[list[AgentTask]], None],
+                 clock: VirtualClock, model: Model) -> None:
         super().__init__(uid, tracer, allocation, config, failed, clock.call_later, clock.time)
+        self.output = placed
+        self.advanced = lambda *_: None   # the pilot traces state changes itself
         nodes = len(allocation.names)
         self._placement, self._search = model.placement.mean(nodes), model.search.mean(nodes)
         self._later = clock.call_later
@@ -43,6 +46,9 @@ class TimedScheduler(Scheduler):
         """Place tasks, and return the seconds that this takes."""
         raise NotImplementedError
 
+    def _place_now(self) -> None:
+        super()._place()
+
     def _turn_is_over(self) -> None:
         self._busy = False
         if not self._closed:
@@ -53,13 +59,14 @@ class PacedScheduler(TimedScheduler):
     """Places tasks one after the other, as the scheduler of this system."""
 
     def __init__(self, uid: str, tracer: Tracer, allocation: Allocation, config: Mapping[str, Any],
-                 failed: Callable[[list[AgentTask]], None], clock: VirtualClock, model: Model) -> None:
-        super().__init__(uid, tracer, allocation, config, failed, clock, model)
+                 failed: Callable[[list[AgentTask]], None], placed: Callable[[list[AgentTask]], None],
+                 clock: VirtualClock, model: Model) -> None:
+        super().__init__(uid, tracer, allocation, config, failed, placed, clock, model)
         self._most = max(1, round(TURN_S / self._placement)) if self._placement else None
         self._spent = 0.0
 
     def _turn(self) -> float:
-        Scheduler._place(self)
+        self._place_now()
         spent, self._spent = self._spent, 0.0
         return spent
 
@@ -86,8 +93,9 @@ class PassScheduler(TimedScheduler):
     """
 
     def __init__(self, uid: str, tracer: Tracer, allocation: Allocation, config: Mapping[str, Any],
-                 failed: Callable[[list[AgentTask]], None], clock: VirtualClock, model: Model) -> None:
-        super().__init__(uid, tracer, allocation, config, failed, clock, model)
+                 failed: Callable[[list[AgentTask]], None], placed: Callable[[list[AgentTask]], None],
+                 clock: VirtualClock, model: Model) -> None:
+        super().__init__(uid, tracer, allocation, config, failed, placed, clock, model)
         self._lookahead = model.lookahead
         self._come_new: list[Item] = []
         self._tried: deque[Item] = deque()
@@ -127,13 +135,13 @@ class PassScheduler(TimedScheduler):
     def _turn(self) -> float:
         spent = self._pass()
         if not spent:
-            Scheduler._place(self)
+            self._place_now()
         return spent
 
     def _turn_is_over(self) -> None:
         self._busy = False
         if not self._closed:
-            Scheduler._place(self)
+            self._place_now()
         super()._turn_is_over()
 
     def _from_pool(self, now: float) -> list[Item]:

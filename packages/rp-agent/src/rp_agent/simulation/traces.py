@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rp_agent.resource_manager.base import Allocation
 from rp_api import states
-from rp_api.simulation.clock import VirtualClock
+from rp_api.simulation.contract import VirtualClock
 from rp_profiling.write.virtual import HOST, VirtualTracer
 
 _STARTING = ('task_start', 'task_mkdir', 'task_mkdir_done', 'task_run_start')

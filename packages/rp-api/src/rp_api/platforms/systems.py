@@ -72,7 +72,7 @@ BATCH_SYSTEMS = (   # in the order in which a process looks for its enclosing jo
 """The batch systems of this project."""
 
 _OTHER_MANAGERS = {
-    'ALLOCATION': f'{_AGENT}.enclosing:Enclosing',
+    'ALLOCATION': f'{_AGENT}.find:Enclosing',
     'CCM': f'{_AGENT}.torque:Ccm',
     'DEBUG': f'{_AGENT}.fork:Debug',
     'FORK': f'{_AGENT}.fork:ForkNodes',

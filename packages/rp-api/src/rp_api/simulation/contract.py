@@ -1,4 +1,4 @@
-"""The contract between the client's half of the simulator and a simulated pilot.
+"""The virtual clock, and the contract between the client's half of the simulator and a simulated pilot.
 
 A pilot is created by the entry point `pilot` in the group `radical_pilot.simulation`, called with a `PilotPlan`, a
 virtual clock and `PilotEvents`. Thus neither half imports the other.
@@ -8,16 +8,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any, Protocol, cast
 
 from rp_api.errors import PlatformError
 from rp_api.extensions import installed
-from rp_api.simulation.clock import VirtualClock
 from rp_api.simulation.model import Model
 
 GROUP = 'radical_pilot.simulation'
 PILOT = 'pilot'
+
+
+class VirtualClock:
+    """Calls functions at virtual times, in seconds from 0; those of the same time in the order of their insertion."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self._events: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
+        self._count = 0
+
+    def time(self) -> float:
+        """Return the current virtual time."""
+        return self.now
+
+    def call_at(self, when: float, callback: Callable[..., object], *arguments: Any) -> None:
+        """Call a function at a time, or at once if that has passed."""
+        self._count += 1
+        heappush(self._events, (max(when, self.now), self._count, callback, arguments))
+
+    def call_later(self, delay: float, callback: Callable[..., object], *arguments: Any) -> None:
+        """Call a function after a number of seconds."""
+        self.call_at(self.now + delay, callback, *arguments)
+
+    def run(self) -> None:
+        """Process events until none is left."""
+        while self._events:
+            self.now, _, callback, arguments = heappop(self._events)
+            callback(*arguments)
 
 
 @dataclass(frozen=True)

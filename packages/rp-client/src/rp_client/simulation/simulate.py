@@ -9,8 +9,7 @@ from random import Random
 
 from rp_api import states
 from rp_api.errors import PilotError
-from rp_api.simulation.clock import VirtualClock
-from rp_api.simulation.contract import PilotPlan, SimulatedPilot, SimulatedTask, pilot_maker
+from rp_api.simulation.contract import PilotPlan, SimulatedPilot, SimulatedTask, VirtualClock, pilot_maker
 from rp_api.simulation.model import DEFAULT, Model, load_model
 from rp_client.scheduler.base import Request
 from rp_client.scheduler.round_robin import RoundRobin

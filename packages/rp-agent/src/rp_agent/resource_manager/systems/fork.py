@@ -51,7 +51,7 @@ def _in_job(system: System) -> str:
     """Return the hint for a pilot that uses one node of the application's job; empty outside of a job."""
     if not any(map(system.environ.get, JOB_VARIABLES)):
         return ''
-    from rp_agent.resource_manager.systems.enclosing import hint
+    from rp_agent.resource_manager.systems.find import hint
 
     return hint(system, 1)
 
