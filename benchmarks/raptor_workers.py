@@ -27,7 +27,7 @@ from rp_api.transport.access import Access
 from rp_api.transport.connection import PeerConnection, arrivals
 from rp_raptor.wire.batch import Payloads, pack_message
 from rp_raptor.wire.payload import encode_value
-from rp_raptor.wire.protocol import PING, PROTOCOL, WORKER, ids_of, parse_from_master
+from rp_raptor.wire.protocol import PING, PROTOCOL, WORKER, parse_from_master
 from rp_raptor.wire.result_gatherer import ResultGatherer
 from rp_raptor.worker.estimate import Estimate
 
@@ -116,7 +116,7 @@ class Worker:
         self._running -= len(ids)
         self._site.sent += len(ids)
         self._estimate.learn(len(ids), self._seconds * len(ids))
-        self.results.add(ids.tobytes(), Payloads([RESULT] * len(ids)))
+        self.results.add(ids, Payloads([RESULT] * len(ids)))
 
     def proceed(self) -> None:
         """Give ranks calls, and ask for more."""
@@ -134,14 +134,14 @@ class Worker:
         for frames in arrivals(self._connection.socket):
             operation, arguments = parse_from_master(frames[-1], WORKER)
             if operation == 'calls':
-                ids = ids_of(arguments[0])
+                ids = arguments[0]
                 self._asked -= len(ids)
                 self._waiting.extend(ids)
                 self.proceed()
             elif operation == 'give_back':
                 back = self._waiting[max(0, len(self._waiting) - arguments[0]):]
                 del self._waiting[len(self._waiting) - len(back):]
-                self._send(['returned', back.tobytes()])
+                self._send(['returned', back])
             elif operation == 'welcome':
                 self._site.welcome(arguments[0])
 

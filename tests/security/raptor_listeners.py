@@ -130,7 +130,7 @@ class RaptorListener(ServedListener):
             ['bye', ''], calls)
         application = Peer(peers, self._access['application'], [
             ['open', name, {'protocol': PROTOCOL, 'host': host_id(), 'pid': os.getpid()}]], ['close'], results)
-        return lambda number: application.say('calls', array('Q', [number]).tobytes(), Payloads([b'Dcall']), None)
+        return lambda number: application.say('calls', array('Q', [number]), Payloads([b'Dcall']), None)
 
 
 RAPTOR_LISTENERS: dict[str, Callable[[Path], Listener]] = {

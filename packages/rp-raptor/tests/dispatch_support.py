@@ -11,7 +11,7 @@ from typing import Any
 from rp_api.loop.event_loop import Timer
 from rp_raptor.wire import cursor
 from rp_raptor.wire.payload import encode_value
-from rp_raptor.wire.rank_protocol import interrupted, unpack_ids
+from rp_raptor.wire.rank_protocol import interrupted
 from rp_raptor.worker.dispatcher import Dispatcher
 from rp_raptor.worker.spanning import SpanningCalls
 
@@ -49,7 +49,7 @@ class SimulatedRank:
         _, id, part = self.running
         self.running = None
         if part:
-            self.bench.dispatcher.part(self.rank, id, payload)
+            self.bench.dispatcher.part(self.rank, id, payload, seconds)
         else:
             self.bench.dispatcher.results(self.rank, array('Q', [id]), [payload], seconds)
 
@@ -76,7 +76,7 @@ class SimulatedRank:
     def _open(self, message: list[Any]) -> None:
         kind, *arguments = message
         if kind == 'calls':
-            ids = unpack_ids(arguments[1])
+            ids = arguments[1]
             self.pending.extend((position, id, False) for position, id in enumerate(ids, arguments[0]))
         elif kind in ('alone', 'mpi'):
             self.pending.append((arguments[0], arguments[1], kind == 'mpi'))
@@ -133,13 +133,13 @@ class Bench:
     def to_master(self, message: list[Any]) -> None:
         kind, *arguments = message
         if kind == 'results':
-            for id, payload in zip(unpack_ids(arguments[0]), arguments[1], strict=True):
+            for id, payload in zip(arguments[0], arguments[1], strict=True):
                 assert id not in self.left(), f'{id} has left twice'
                 self.results[id] = payload
         elif kind == 'returned':
-            self.returned += unpack_ids(arguments[0])
+            self.returned += arguments[0]
         elif kind == 'died':
-            self.died += unpack_ids(arguments[0])
+            self.died += arguments[0]
         elif kind == 'credit':
             self.credit += arguments[0]
 

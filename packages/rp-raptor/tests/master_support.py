@@ -26,7 +26,7 @@ from rp_raptor.master.master import Master
 from rp_raptor.rank.running import arguments
 from rp_raptor.wire import payload
 from rp_raptor.wire.batch import Payloads, pack_message
-from rp_raptor.wire.protocol import PROTOCOL, WORKER, ids_of, parse_from_master
+from rp_raptor.wire.protocol import PROTOCOL, WORKER, parse_from_master
 
 TIMEOUT = 30.0
 UID = 'raptor.0000'
@@ -176,7 +176,7 @@ class ScriptedWorker(Party):
         def give() -> None:
             for number in ids:
                 del self.calls[number]
-            self._send('returned', array('Q', ids).tobytes())
+            self._send('returned', array('Q', ids))
         self.do(give)
 
     def die(self, ids: list[int], reason: str = 'it has died') -> None:
@@ -184,7 +184,7 @@ class ScriptedWorker(Party):
         def tell() -> None:
             for number in ids:
                 del self.calls[number]
-            self._send('died', array('Q', ids).tobytes(), reason)
+            self._send('died', array('Q', ids), reason)
         self.do(tell)
 
     def close(self, *goodbye: str) -> None:
@@ -212,14 +212,14 @@ class ScriptedWorker(Party):
             elif operation == 'forget':
                 del self._functions[arguments[0]]
             elif operation == 'calls':
-                self.calls.update(zip(ids_of(arguments[0]), arguments[1], strict=True))
+                self.calls.update(zip(arguments[0], arguments[1], strict=True))
                 if self._eager:
-                    self._run(list(ids_of(arguments[0])))
+                    self._run(list(arguments[0]))
             self.note([operation, *arguments])
 
     def _run(self, ids: list[int]) -> None:
         results = [self._result(self.calls.pop(number)) for number in ids]
-        self._send('results', array('Q', ids).tobytes(), Payloads(results))
+        self._send('results', array('Q', ids), Payloads(results))
         self._send('credit', len(ids))
 
     def _result(self, call: bytes) -> bytes:

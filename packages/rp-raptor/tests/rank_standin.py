@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from array import array
 from concurrent.futures import CancelledError
 from typing import Any
 
@@ -28,9 +29,7 @@ from rp_raptor.wire.rank_protocol import (
     TO_RANK,
     interrupted,
     load_run,
-    pack_ids,
     parse,
-    unpack_ids,
 )
 
 
@@ -69,7 +68,7 @@ class Rank:
         if self.finished:
             ids, payloads = zip(*self.finished, strict=True)
             self.finished = []
-            self.send('results', pack_ids(ids), Payloads(payloads), self.busy)
+            self.send('results', array('Q', ids), Payloads(payloads), self.busy)
             self.busy = 0.0
 
     def work(self) -> None:
@@ -78,13 +77,13 @@ class Rank:
                 self.flush()
             if not self.socket.poll(5000) and os.getppid() == 1:
                 return
-            kind, *arguments = parse(self.socket.recv(), TO_RANK)
+            kind, arguments = parse(self.socket.recv(), TO_RANK)
             if kind == 'stop':
                 self.flush()
                 return
             if kind == 'calls':
                 first, ids, payloads = arguments
-                for number, (id, payload) in enumerate(zip(unpack_ids(ids), payloads, strict=True)):
+                for number, (id, payload) in enumerate(zip(ids, payloads, strict=True)):
                     if not self.cursors.take(self.rank, first + number):
                         break
                     self.finished += self.call(first + number, id, payload)
@@ -92,7 +91,7 @@ class Rank:
             elif kind == 'alone':
                 position, id, payload, devices, _ = arguments
                 if self.cursors.take(self.rank, position):
-                    self.send('results', pack_ids([id]), Payloads([pack(['alone', self.rank, devices])]), 0.0)
+                    self.send('results', array('Q', [id]), Payloads([pack(['alone', self.rank, devices])]), 0.0)
             elif kind == 'mpi':
                 position, id, payload, self.group, self.tag, _ = arguments
                 if self.cursors.take(self.rank, position):
@@ -103,10 +102,10 @@ class Rank:
             elif kind == 'forget':
                 self.functions.pop(arguments[0], None)
             elif kind == 'cancel':
-                for id in unpack_ids(arguments[0]):
-                    self.send('results', pack_ids([id]), Payloads([b'canceled %d' % arguments[1]]), 0.0)
+                for id in arguments[0]:
+                    self.send('results', array('Q', [id]), Payloads([b'canceled %d' % arguments[1]]), 0.0)
             elif kind == 'ran':
-                self.send('results', pack_ids([arguments[0]]), Payloads([arguments[1]]), 0.0)
+                self.send('results', array('Q', [arguments[0]]), Payloads([arguments[1]]), 0.0)
 
     def call(self, position: int, id: int, payload: bytes) -> list[tuple[int, bytes]]:
         start = time.monotonic()
@@ -147,10 +146,10 @@ class Rank:
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
             threading.Event().wait()
         if operation == 'park':
-            self.send('parked', pack_ids([id]))
+            self.send('parked', array('Q', [id]))
             return None
         if operation == 'run':
-            self.send('parked', pack_ids([id]))
+            self.send('parked', array('Q', [id]))
             self.send('submit', id, pack(arguments))
             return None
         if operation == 'die':

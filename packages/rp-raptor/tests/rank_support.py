@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import time
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,9 +25,7 @@ from rp_raptor.wire.rank_protocol import (
     RUN_VARIABLE,
     Run,
     interruption,
-    pack_ids,
     parse,
-    unpack_ids,
 )
 from rp_raptor.worker.mpi_launch import Launcher
 
@@ -97,7 +96,7 @@ class Manager:
         first = self._positions[rank]
         self._positions[rank] += len(calls)
         ids = [self._next_id() for _ in calls]
-        self.send(rank, ['calls', first, pack_ids(ids), Payloads(calls)])
+        self.send(rank, ['calls', first, array('Q', ids), Payloads(calls)])
         return ids
 
     def give_alone(self, call: bytes, devices: list[str], rank: int = 0, cpus: Sequence[int] = ()) -> int:
@@ -172,17 +171,17 @@ class Manager:
         self._context.term()
 
     def _take(self, identity: bytes, data: bytes) -> None:
-        operation, *arguments = parse(data, FROM_RANK)
+        operation, arguments = parse(data, FROM_RANK)
         if operation == 'hello':
             rank, pid, _ = arguments
             self._identities[rank], self.ready[rank] = identity, pid
         elif operation == 'results':
-            self.results.update(zip(unpack_ids(arguments[0]), arguments[1], strict=True))
+            self.results.update(zip(arguments[0], arguments[1], strict=True))
             self.seconds += arguments[2]
         elif operation == 'part':
             self.parts.setdefault(arguments[0], []).append(arguments[1])
         elif operation == 'parked':
-            self.parked.update(unpack_ids(arguments[0]))
+            self.parked.update(arguments[0])
         elif operation == 'run':
             self.asked.append(arguments[:2])
         elif operation == 'failed':

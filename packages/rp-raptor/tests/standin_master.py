@@ -18,7 +18,7 @@ from rp_api.transport.connection import Listener, arrivals
 from rp_raptor.rank.running import arguments
 from rp_raptor.wire import payload
 from rp_raptor.wire.batch import Payloads, pack_message
-from rp_raptor.wire.protocol import APPLICATION, ids_of, parse
+from rp_raptor.wire.protocol import APPLICATION, parse
 
 DOMAIN = 'standin'
 
@@ -133,14 +133,14 @@ class StandinMaster:
 
     def _on_give_back(self, peer: bytes, count: int) -> None:
         back = [self.held.pop()[1] for _ in range(min(count, len(self.held) - self._ranks))]
-        self._send(peer, ['returned', array('Q', back).tobytes()])
+        self._send(peer, ['returned', array('Q', back)])
         self._send(peer, ['room', len(back)])
 
     def _on_cancel(self, peer: bytes, ids: bytes) -> None:
-        self.cancelled.update(ids_of(ids))
+        self.cancelled.update(ids)
 
     def _on_calls(self, peer: bytes, ids: bytes, calls: list[bytes], attributes: dict[int, Any] | None) -> None:
-        self.held.extend((peer, number, call) for number, call in zip(ids_of(ids), calls, strict=True))
+        self.held.extend((peer, number, call) for number, call in zip(ids, calls, strict=True))
         self.attributes.update(attributes or {})
         self.largest = max(self.largest, len(self.held))
         if not self.hold:

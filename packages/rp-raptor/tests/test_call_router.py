@@ -15,7 +15,7 @@ from rp_raptor.errors import CallLost
 from rp_raptor.master.router import WORKER_TIMEOUT, CallRouter
 from rp_raptor.master.sources import CallSource, PooledWorker
 from rp_raptor.wire.payload import decode_result, encode_value
-from rp_raptor.wire.protocol import BULK, ids_of
+from rp_raptor.wire.protocol import BULK
 
 
 class Asker:
@@ -111,7 +111,7 @@ def test_payloads_and_attributes_travel_as_they_are(site: Site) -> None:
     site.asker.call(6)
     (ids, payloads, attributes), (_, _, nothing) = site.told('w', 'calls')
     assert list(payloads) == [b'call 5']
-    assert attributes == {ids_of(ids)[0]: {'timeout': 3}}
+    assert attributes == {ids[0]: {'timeout': 3}}
     assert nothing is None
     site.answer(worker, *worker.calls)
     assert not site.asker.source.attributes
@@ -150,7 +150,7 @@ def test_large_calls_travel_alone(site: Site, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr('rp_raptor.master.router.ALONE_BYTES', 10)
     site.asker.call(1, 2, 3)
     worker = site.add('w', 3)
-    assert [ids_of(ids)[0] & 0xff for ids, _, _ in site.told('w', 'calls')] == [1, 2, 3]
+    assert [ids[0] & 0xff for ids, _, _ in site.told('w', 'calls')] == [1, 2, 3]
     assert held(worker) == [1, 2, 3]
 
 
@@ -216,7 +216,7 @@ def test_cancelling(site: Site) -> None:
     site.router.cancel(site.asker.source, [1, 3, 17])
     assert list(site.asker.values) == [3]
     assert isinstance(site.asker.values[3], CancelledError)
-    assert [number & 0xff for (ids,) in site.told('w', 'cancel') for number in ids_of(ids)] == [1]
+    assert [number & 0xff for (ids,) in site.told('w', 'cancel') for number in ids] == [1]
     site.answer(worker, *worker.calls)   # its answer counts, whatever that is
     assert site.asker.values[1] == 1
     site.credit(worker, 5)

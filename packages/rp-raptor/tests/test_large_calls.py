@@ -179,25 +179,27 @@ def test_calls_to_other_hosts_have_their_contents(store: ValueStore) -> None:
     calls: list[bytes] = [encode_call(FID, (np.full(100_000, number), 'x' * 50_000), None, store)
                           for number in range(20)]
     calls.insert(3, encode_call(FID, (1,), None, store))
-    messages = list(sent_to_others(array('Q', range(21)), Payloads(map(bytes, calls))))
-    assert [id for ids, _ in messages for id in ids] == list(range(21))
+    messages = list(sent_to_others(['calls', array('Q', range(21)), Payloads(map(bytes, calls)), {3: {'timeout': 1}}]))
+    assert [id for _, ids, _, _ in messages for id in ids] == list(range(21))
     assert len(messages) > 2
-    sent = [call for ids, message in messages for call in message]
-    assert all(message.size() < 6 << 20 for _, message in messages)
+    assert [attributes for _, _, _, attributes in messages if attributes] == [{3: {'timeout': 1}}]
+    sent = [call for _, _, message, _ in messages for call in message]
+    assert all(message.size() < 6 << 20 for _, _, message, _ in messages)
     store.close()
     for number, call in enumerate([*sent[:3], *sent[4:]]):
         (numbers, text), _ = arguments_in(call)
         assert np.array_equal(numbers, np.full(100_000, number))
         assert text == 'x' * 50_000
         numbers[0] = 1
-    ((_, message),) = sent_to_others(array('Q', [1]), Payloads([bytes(calls[0])]))   # the rank says what is missing
+    # the rank says what is missing
+    ((_, _, message, _),) = sent_to_others(['calls', array('Q', [1]), Payloads([bytes(calls[0])]), None])
     with pytest.raises(DeserializationError, match='No such file'):
         opened_call(message[0])
 
 
 def test_calls_without_files_stay_in_one_message(store: ValueStore) -> None:
     calls = Payloads(encode_call(FID, (number,), None, store) for number in range(5))
-    ((ids, message),) = sent_to_others(array('Q', range(5)), calls)
+    ((_, ids, message, _),) = sent_to_others(['calls', array('Q', range(5)), calls, None])
     assert message is calls
     assert list(ids) == list(range(5))
 

@@ -6,6 +6,7 @@ import gzip
 import os
 import signal
 import time
+from array import array
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from functools import partial
@@ -25,7 +26,7 @@ from rp_profiling.write.calls import ASYNC, DONE, FAILED, FUNCTION, TASK
 from rp_raptor.errors import RemoteError
 from rp_raptor.rank.modes import BEGUN, ENDED
 from rp_raptor.wire import payload
-from rp_raptor.wire.rank_protocol import CANCEL, TIMEOUT, pack_ids
+from rp_raptor.wire.rank_protocol import CANCEL, TIMEOUT
 
 
 @pytest.fixture
@@ -307,8 +308,8 @@ def test_asynchronous_calls_fail_and_are_given_up(manager: Manager) -> None:
     fid = manager.define(wait)
     ids = manager.give([payload.encode_call(fid)] * 3)
     manager.wait(lambda: manager.parked.issuperset(ids))
-    manager.send(0, ['cancel', pack_ids(ids[:1]), TIMEOUT])
-    manager.send(0, ['cancel', pack_ids(ids[1:2]), CANCEL])
+    manager.send(0, ['cancel', array('Q', ids[:1]), TIMEOUT])
+    manager.send(0, ['cancel', array('Q', ids[1:2]), CANCEL])
     with pytest.raises(TimeoutError):
         manager.outcome(ids[0])
     with pytest.raises(CancelledError):

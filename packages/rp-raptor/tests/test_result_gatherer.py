@@ -7,7 +7,7 @@ from array import array
 import pytest
 
 from rp_raptor.wire.batch import Payloads
-from rp_raptor.wire.protocol import BULK, ids_of
+from rp_raptor.wire.protocol import BULK
 from rp_raptor.wire.result_gatherer import MAX_GATHERED_BYTES, MAX_GATHERED_RESULTS, ResultGatherer
 
 Sent = list[tuple[list[int], list[bytes]]]
@@ -20,18 +20,18 @@ def sent() -> Sent:
 
 @pytest.fixture
 def gatherer(sent: Sent) -> ResultGatherer:
-    return ResultGatherer(lambda ids, payloads: sent.append((list(ids_of(ids)), list(payloads))))
+    return ResultGatherer(lambda ids, payloads: sent.append((list(ids), list(payloads))))
 
 
 def add(gatherer: ResultGatherer, *ids: int, size: int = 1) -> None:
-    gatherer.add(array('Q', ids).tobytes(), Payloads([b'%d' % number * size for number in ids]))
+    gatherer.add(array('Q', ids), Payloads([b'%d' % number * size for number in ids]))
 
 
 def test_few_results_wait_for_others(gatherer: ResultGatherer, sent: Sent) -> None:
     gatherer.flush()
     add(gatherer, 5)
     add(gatherer, 3, 4)
-    gatherer.add(array('Q', [9]).tobytes(), [b'9'])
+    gatherer.add(array('Q', [9]), [b'9'])
     assert not sent
     gatherer.flush()
     gatherer.flush()

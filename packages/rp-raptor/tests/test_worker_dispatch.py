@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from pathlib import Path
 from random import Random
 
@@ -9,7 +10,6 @@ import pytest
 from dispatch_support import RESULT, Bench
 
 from rp_raptor.wire.payload import decode_result, encode_error
-from rp_raptor.wire.rank_protocol import pack_ids, unpack_ids
 
 LEARNED = 3000   # calls after which bulks are as large as they become
 
@@ -28,7 +28,7 @@ def quick(bench: Bench, count: int = LEARNED, first: int = 10_000) -> None:
 def test_the_first_calls_are_dealt_out_one_by_one(tmp_path: Path) -> None:
     bench = Bench(tmp_path, ranks=2)
     bench.add(1, 2, 3, 4, 5)
-    sent = [[list(unpack_ids(message[2])) for message in rank.inbox] for rank in bench.ranks]
+    sent = [[list(message[2]) for message in rank.inbox] for rank in bench.ranks]
     assert sent == [[[1], [3], [5]], [[2], [4]]]
 
 
@@ -36,7 +36,7 @@ def test_bulks_grow_with_short_calls_and_are_shared(tmp_path: Path) -> None:
     bench = Bench(tmp_path, ranks=2)
     quick(bench)
     bench.add(*range(2000))
-    assert [[len(unpack_ids(message[2])) for message in rank.inbox] for rank in bench.ranks] == [[512, 488]] * 2
+    assert [[len(message[2]) for message in rank.inbox] for rank in bench.ranks] == [[512, 488]] * 2
 
 
 def test_credit_covers_a_tenth_of_a_second(tmp_path: Path) -> None:
@@ -333,7 +333,7 @@ def a_step(bench: Bench, random: Random, added: int) -> int:
     if kind == 1:
         bench.dispatcher.give_back(random.randrange(5))
     elif kind == 2 and added:
-        bench.dispatcher.cancel(unpack_ids(pack_ids([random.randrange(added)])))
+        bench.dispatcher.cancel(array('Q', [random.randrange(added)]))
     elif kind == 3 and random.random() < 0.2:
         others = bench.ranks if bench.dispatcher._mpi else [rank]
         bench.dispatcher.gone([rank.rank], [other.rank for other in others if other is not rank], 'it died')

@@ -6,6 +6,7 @@ import os
 import select
 import shutil
 import time
+from array import array
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from itertools import count
@@ -17,7 +18,6 @@ from worker_support import DEADLINE, Master, a_worker
 
 from rp_raptor.wire.batch import Payloads
 from rp_raptor.wire.payload import decode_result, define, encode_call
-from rp_raptor.wire.rank_protocol import pack_ids
 
 DEFAULT = ('', 'DefaultWorker')
 MPI = ('', 'MPIWorker')
@@ -29,7 +29,7 @@ def call(master: Master, func: Callable[..., Any], *args: Any, **attributes: Any
     fid, blob = define(func)
     id = next(numbers)
     master.send('define', fid, blob)
-    master.send('calls', pack_ids([id]), Payloads([encode_call(fid, args)]), {id: attributes} if attributes else None)
+    master.send('calls', array('Q', [id]), Payloads([encode_call(fid, args)]), {id: attributes} if attributes else None)
     return id
 
 
@@ -130,7 +130,7 @@ def test_a_call_that_runs_is_canceled_and_the_rank_goes_on(tmp_path: Path, func:
         id = call(master, func, str(tmp_path / 'begun'))
         deadline = time.monotonic() + DEADLINE
         master.wait(lambda: (tmp_path / 'begun').exists() or time.monotonic() > deadline, 'the call runs')
-        master.send('cancel', pack_ids([id]))
+        master.send('cancel', array('Q', [id]))
         with pytest.raises(CancelledError):
             result(master, id)
         assert result(master, call(master, os.getpid)) == pid

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
@@ -21,7 +22,7 @@ from worker_support import DEADLINE, Master
 from rp_api.system.processes import process_table, variable
 from rp_raptor.wire import payload
 from rp_raptor.wire.batch import Payloads
-from rp_raptor.wire.rank_protocol import RUN_VARIABLE, pack_ids
+from rp_raptor.wire.rank_protocol import RUN_VARIABLE
 
 KINDS = ['DefaultWorker', 'MPIWorker']
 
@@ -44,7 +45,7 @@ class Whole:
         """Send calls, all with these attributes; gives their ids."""
         ids = list(range(self._ids, self._ids + len(calls)))
         self._ids += len(calls)
-        self.master.send('calls', pack_ids(ids), Payloads(calls),
+        self.master.send('calls', array('Q', ids), Payloads(calls),
                          dict.fromkeys(ids, attributes) if attributes else None)
         return ids
 
@@ -166,7 +167,7 @@ def test_calls_that_do_not_end(tmp_path: Path, kind: str) -> None:
             with pytest.raises(TimeoutError):
                 whole.call(func, timeout=0.1)
         ids = whole.give(*[payload.encode_call(whole.define(sleep))] * 3, payload.encode_call(whole.define(wait)))
-        whole.master.send('cancel', pack_ids(ids))
+        whole.master.send('cancel', array('Q', ids))
         for id in ids:
             with pytest.raises(CancelledError):
                 whole.outcome(id)
@@ -266,7 +267,7 @@ def test_a_script_of_the_older_style(tmp_path: Path, kind: str) -> None:
     try:
         master.wait(lambda: master.ranks == {0: 'ACTIVE'}, 'the rank is ready')
         task = {'uid': 'task.0', 'sandbox': '', 'description': {'mode': 'task.method', 'method': 'own', 'args': [3]}}
-        master.send('calls', pack_ids([1]), Payloads([payload.encode_described(task)]), None)
+        master.send('calls', array('Q', [1]), Payloads([payload.encode_described(task)]), None)
         assert payload.as_result(master.wait_results(1)[0])['return_value'] == [3, 0, 1]
         master.send('stop')
         assert process.wait(DEADLINE) == 0

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +23,6 @@ from rp_api.transport.keys import Gate, generate
 from rp_api.wire.codec import pack, unpack
 from rp_raptor.wire.batch import Payloads, pack_message
 from rp_raptor.wire.protocol import WORKER, parse
-from rp_raptor.wire.rank_protocol import pack_ids, unpack_ids
 
 DEADLINE = 30.0
 STANDIN = str(Path(__file__).with_name('rank_standin.py'))
@@ -72,13 +72,13 @@ class Master:
             elif operation == 'credit':
                 self.credit += arguments[0]
             elif operation == 'results':
-                for id, payload in zip(unpack_ids(arguments[0]), arguments[1], strict=True):
+                for id, payload in zip(arguments[0], arguments[1], strict=True):
                     self.twice += [id] if id in self.results or id in self.died else []
                     self.results[id] = payload
             elif operation == 'died':
-                self.died.update(dict.fromkeys(unpack_ids(arguments[0]), arguments[1]))
+                self.died.update(dict.fromkeys(arguments[0], arguments[1]))
             elif operation == 'returned':
-                self.returned += unpack_ids(arguments[0])
+                self.returned += arguments[0]
             elif operation == 'rank_states':
                 self.ranks.update(arguments[0])
         self.loop.stop()
@@ -87,7 +87,7 @@ class Master:
         self.listener.socket.send_multipart([self.peer, pack_message(list(message))])
 
     def calls(self, calls: dict[int, list[Any]], attributes: dict[int, dict[str, Any]] | None = None) -> None:
-        self.send('calls', pack_ids(calls), Payloads(map(pack, calls.values())), attributes)
+        self.send('calls', array('Q', calls), Payloads(map(pack, calls.values())), attributes)
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
         deadline = time.monotonic() + DEADLINE

@@ -33,7 +33,7 @@ from rp_raptor.wire import payload
 from rp_raptor.wire.batch import Payloads, pack_message
 from rp_raptor.wire.ids import Held, hold, release
 from rp_raptor.wire.large_calls import sent_to_others
-from rp_raptor.wire.protocol import APPLICATION, PING, PROTOCOL, SILENCE, ids_of, parse_from_master
+from rp_raptor.wire.protocol import APPLICATION, PING, PROTOCOL, SILENCE, Handlers, parse_from_master
 
 BULK_BYTES = 4 << 20
 """Payload bytes at which a message is full."""
@@ -87,7 +87,7 @@ class ApplicationLink:
         self._address = ''
         self._heard = self._said = time.monotonic()
         self._malformed = Tally(f'malformed message of {master.uid}')
-        self._on: dict[str, Callable[..., object]] = {
+        self._on: Handlers = {
             'room': self._add_room, 'ranks': self._set_ranks, 'results': self._take_results,
             'returned': self._take_back, 'ended': self._end, 'refused': self._end, 'pong': self._nothing,
             'welcome': self._welcome, 'get_object': self.objects.give,
@@ -127,12 +127,9 @@ class ApplicationLink:
         self.free -= len(numbers)
         self.exhausted = False
         hold(self.calls, numbers, payloads)
-        each = {number: dict(attributes) for number in numbers} if attributes else None
-        if self._beside:
-            self._send(['calls', numbers.tobytes(), payloads, each])
-            return
-        for ids, calls in sent_to_others(numbers, payloads):
-            self._send(['calls', ids.tobytes(), calls, each and {number: each[number] for number in ids}])
+        message = ['calls', numbers, payloads, dict.fromkeys(numbers, attributes) if attributes else None]
+        for each in [message] if self._beside else sent_to_others(message):
+            self._send(each)
 
     def ask_back(self, number: int) -> None:
         """Ask the master to give back up to that many calls that no rank has started."""
@@ -143,7 +140,7 @@ class ApplicationLink:
         """Cancel calls; their results are discarded."""
         known = [number for number in numbers if self.calls.pop(number, None) is not None]
         if known:
-            self._send(['cancel', array('Q', known).tobytes()])
+            self._send(['cancel', array('Q', known)])
 
     def close(self) -> None:
         """Tell the master that this application leaves, and close the connection."""
@@ -205,8 +202,7 @@ class ApplicationLink:
     def _set_ranks(self, number: int) -> None:
         self.ranks = number
 
-    def _take_results(self, ids: bytes, payloads: Payloads) -> None:
-        numbers = ids_of(ids)
+    def _take_results(self, numbers: array[int], payloads: Payloads) -> None:
         self.exhausted = False
         wanted = release(self.calls, numbers)
         if wanted is None:
@@ -216,9 +212,8 @@ class ApplicationLink:
                 payload.discard(result)
             self._owner.results(array('Q', compress(numbers, wanted)), list(compress(payloads, wanted)))
 
-    def _take_back(self, ids: bytes) -> None:
+    def _take_back(self, numbers: array[int]) -> None:
         """Hand calls back to the owner that no rank has started, without those that were cancelled meanwhile."""
-        numbers = ids_of(ids)
         self.asked, self.exhausted = 0, not numbers
         self._owner.take_back({number: held.of(number) for number in numbers
                                if (held := self.calls.pop(number, None)) is not None})

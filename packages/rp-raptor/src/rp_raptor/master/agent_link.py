@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import zmq
@@ -18,6 +18,7 @@ from rp_api.transport.connection import PeerConnection, arrivals
 from rp_api.transport.keys import Tally
 from rp_api.transport.resend import Resender
 from rp_api.wire import codec
+from rp_raptor.wire.protocol import Handlers
 
 RECONNECT_TIMEOUT = 60.0
 """Seconds without a connection after which the agent counts as lost."""
@@ -63,12 +64,11 @@ class AgentLink:
         self._hello = 'hello', uid, os.getpid(), for_applications.as_dict()
         self._boss = boss
         self._malformed = Tally('malformed message of the agent dropped')
-        self._handlers: dict[str, Callable[..., object]] = {
-            'welcome': self._nothing, 'tasks': self._on_tasks, 'cancel': boss.on_cancel,
-            'give_back': boss.on_give_back, 'stop': boss.on_stop,
-            'task_state': boss.on_task_state, 'rpc': boss.on_rpc}
         self._resender = Resender()
-        self._handlers |= {'got': self._resender.has_come, 'again': self._again}
+        self._handlers: Handlers = {
+            'welcome': self._nothing, 'tasks': self._on_tasks, 'cancel': boss.on_cancel,
+            'give_back': boss.on_give_back, 'stop': boss.on_stop, 'task_state': boss.on_task_state,
+            'rpc': boss.on_rpc, 'got': self._resender.has_come, 'again': self._again}
         self._uids: list[str] = []                        # of tasks whose results wait to be sent
         self._results: list[dict[str, Any] | bytes] = []
         self._owed = 0                                    # number of tasks that the agent waits for

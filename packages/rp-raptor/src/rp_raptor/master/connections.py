@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import zmq
@@ -28,7 +29,7 @@ from rp_raptor.wire import protocol
 from rp_raptor.wire.batch import Payloads, pack_message
 from rp_raptor.wire.large_calls import sent_to_others
 from rp_raptor.wire.parts import Part
-from rp_raptor.wire.protocol import APPLICATION, CALLS, PING, PROTOCOL, SILENCE, WORKER, Message, ids_of
+from rp_raptor.wire.protocol import APPLICATION, CALLS, PING, PROTOCOL, SILENCE, WORKER, Handlers, Message
 
 DRAIN = 0.25
 """Seconds for the last messages of a part of a worker whose end the agent has reported."""
@@ -100,7 +101,7 @@ class Peers:
         self.objects = MasterObjects(loop, uid, interface, base)
         self.workers_access = self._admit(WORKER)
         self.applications_access = self._admit(APPLICATION)
-        self._handlers: Mapping[str, Callable[..., None]] = {
+        self._handlers: Handlers = {
             'credit': self._on_credit, 'results': self._on_results, 'returned': self._on_returned,
             'died': self._on_died, 'rank_states': self._on_rank_states, 'run': self._on_run, 'tell': self._on_tell,
             'bye': self._on_bye,
@@ -128,10 +129,8 @@ class Peers:
         if message[0] != 'calls' or not isinstance(peer, WorkerPeer) or peer.beside:
             self.send(address, message)
             return
-        operation, ids, payloads, attributes = message
-        for numbers, calls in sent_to_others(ids_of(ids), payloads):
-            each = {number: attributes[number] for number in numbers if number in attributes} if attributes else None
-            self.send(address, [operation, numbers.tobytes(), calls, each])
+        for each in sent_to_others(message):
+            self.send(address, each)
 
     def stop_workers(self, uids: Sequence[str] | None = None) -> None:
         """Stop the workers with these uids, or all."""
@@ -299,15 +298,14 @@ class Peers:
         self.router.credit(peer.worker, count)
         self._audience.credited()
 
-    def _on_results(self, peer: Peer, ids: bytes, payloads: Payloads) -> None:
-        assert isinstance(peer, WorkerPeer)
-        self.router.results(peer.worker, ids_of(ids), payloads)
+    def _on_results(self, peer: WorkerPeer, ids: array[int], payloads: Payloads) -> None:
+        self.router.results(peer.worker, ids, payloads)
 
-    def _on_returned(self, peer: WorkerPeer, ids: bytes) -> None:
-        self.router.returned(peer.worker, ids_of(ids))
+    def _on_returned(self, peer: WorkerPeer, ids: array[int]) -> None:
+        self.router.returned(peer.worker, ids)
 
-    def _on_died(self, peer: WorkerPeer, ids: bytes, reason: str) -> None:
-        self.router.died(peer.worker, ids_of(ids), reason)
+    def _on_died(self, peer: WorkerPeer, ids: array[int], reason: str) -> None:
+        self.router.died(peer.worker, ids, reason)
 
     def _on_rank_states(self, peer: WorkerPeer, states: dict[int, str]) -> None:
         self._audience.ranks_changed(peer.uid, states)
@@ -343,24 +341,22 @@ class Peers:
         assert peer.source
         self.router.define(peer.source, fid, blob)
 
-    def _on_calls(self, peer: ApplicationPeer, ids: bytes, payloads: Payloads,
+    def _on_calls(self, peer: ApplicationPeer, numbers: array[int], payloads: Payloads,
                   attributes: dict[int, dict[str, Any]] | None) -> None:
         assert peer.source
-        numbers = ids_of(ids)
         if numbers and max(numbers) >= CALLS:
             raise CoordinationError(f'the number of a call is {max(numbers)}: it must be below {CALLS}')
         if isinstance(peer, SharingPeer):
             peer.granted = max(0, peer.granted - len(numbers))
         self.router.calls(peer.source, numbers, payloads, attributes)
 
-    def _on_cancel(self, peer: ApplicationPeer, ids: bytes) -> None:
+    def _on_cancel(self, peer: ApplicationPeer, ids: array[int]) -> None:
         assert peer.source
-        self.router.cancel(peer.source, ids_of(ids))
+        self.router.cancel(peer.source, ids)
 
     def _on_give_back(self, peer: ApplicationPeer, count: int) -> None:
         assert peer.source
-        self.router.give_back(peer.source, count,
-                              lambda ids: self.send(peer.address, ['returned', ids.tobytes()]))
+        self.router.give_back(peer.source, count, lambda ids: self.send(peer.address, ['returned', ids]))
 
     def _on_close(self, peer: ApplicationPeer) -> None:
         self._forget(peer, 'it has closed', died=False)

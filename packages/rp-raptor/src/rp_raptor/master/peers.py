@@ -100,13 +100,13 @@ class ApplicationPeer(Peer):
 
     def results(self, ids: array[int], payloads: Sequence[bytes]) -> None:
         """Take results, which `flush` sends."""
-        self._results.add(ids.tobytes(), payloads)
+        self._results.add(ids, payloads)
 
     def flush(self) -> None:
         """Send results, and grant room for as many calls."""
         self._results.flush()
 
-    def _send_results(self, ids: bytes, payloads: Payloads) -> None:
+    def _send_results(self, ids: array[int], payloads: Payloads) -> None:
         self._send(self.address, ['results', ids, payloads])
         self._make_room(len(payloads))
 

@@ -360,7 +360,7 @@ class CallRouter:
         attributes = None
         if source.attributes:
             attributes = {number: each for number in ids if (each := source.attributes.get(number))}
-        self._send(worker.address, ['calls', ids.tobytes(), payloads, attributes or None])
+        self._send(worker.address, ['calls', ids, payloads, attributes or None])
         source.owner.started(without_source(ids, _SHIFT))
 
     def _deal_wide(self) -> None:
@@ -435,7 +435,7 @@ class CallRouter:
 
     def _tell_cancel(self, worker: PooledWorker, ids: list[int]) -> None:
         if ids:
-            self._send(worker.address, ['cancel', array('Q', ids).tobytes()])
+            self._send(worker.address, ['cancel', array('Q', ids)])
 
 
 def _ranks(source: CallSource, number: int) -> int:

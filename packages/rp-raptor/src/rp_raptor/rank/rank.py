@@ -15,8 +15,9 @@ import os
 import signal
 import sys
 import threading
+from array import array
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Collection, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from time import perf_counter
@@ -45,8 +46,9 @@ from rp_raptor.rank.running import NOTHING, Runner
 from rp_raptor.rank.trace import FLUSH, RankTrace
 from rp_raptor.wire import payload
 from rp_raptor.wire import rank_protocol as protocol
-from rp_raptor.wire.batch import Payloads, pack_message
+from rp_raptor.wire.batch import pack_message
 from rp_raptor.wire.cursor import Cursors
+from rp_raptor.wire.protocol import Handler
 from rp_raptor.wire.requirements import is_for_agent, needs_of
 from rp_raptor.worker.estimate import span
 
@@ -70,7 +72,7 @@ class Rank:
         self._trace: RankTrace | None = None
         self._async_calls: AsyncCalls | None = None
         self._unannounced: list[int] = []
-        self._kept: deque[list[Any]] = deque()
+        self._kept: deque[tuple[str, list[Any]]] = deque()
         self._asked = 0
         self._shielded = False
         self._pending: Exception | None = None
@@ -84,8 +86,8 @@ class Rank:
         give_way(threads() - before)   # ZeroMQ's threads
         self._watch = ManagerWatch(self._socket, run.pid, run.started, run.address.startswith('ipc:'))
         self._socket.connect(run.address)
-        self._operations: dict[str, Callable[..., object]] = {
-            'calls': self._run_bulk, 'alone': self._run_alone, 'mpi': self._run_together, 'cancel': self._cancel,
+        self._operations: dict[str, Handler] = {
+            'alone': self._run_alone, 'mpi': self._run_together, 'cancel': self._cancel,
             'stop': self.stop, 'drop': self._objects.drop, 'object': _ignore}
 
     def serve(self, worker: Modes) -> None:
@@ -97,7 +99,7 @@ class Rank:
         self._calls = calls = Calls(worker, directory, trace.recorder)
         self._runner = Runner(self._cursors, self._place, calls.functions, calls.run, self._flush, self._park,
                               span(len(self.run.numbers)), trace.recorder)
-        self._operations.update(define=calls.functions.define, forget=calls.forget)
+        self._operations.update(calls=self._runner.bulk, define=calls.functions.define, forget=calls.forget)
         signal.signal(signal.SIGUSR1, self._on_signal)
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._terminate)
@@ -107,7 +109,7 @@ class Rank:
         """Run calls until the worker ends, then close the connection."""
         try:
             while not self._working.stopped:
-                operation, *arguments = self._next()
+                operation, arguments = self._next()
                 self._operations[operation](*arguments)
             self._flush()
         finally:
@@ -144,46 +146,42 @@ class Rank:
         plain = {**description.as_dict()} if hasattr(description, 'as_dict') else dict(description)
         self._asked = number = self._asked + 1
         packed = codec.pack(plain)
-        with self._shield():
-            self._flush()
-            self._send(['submit', number, packed] if is_for_agent(plain) else ['run', number, packed, needs_of(plain)])
-        while True:
-            self._socket.poll()
-            with self._shield():
-                message = protocol.parse(self._socket.recv(), protocol.TO_RANK)
-                if message[0] not in ('ran', 'run_here'):
-                    self._kept.append(message)
-            if message[0] == 'stop':
-                raise RuntimeError('the worker ends before the task is done')
-            if message[1:2] != [number]:   # the answer to a call that was interrupted, or a message to handle later
-                continue
-            if message[0] == 'run_here':
+        request = ['submit', number, packed] if is_for_agent(plain) else ['run', number, packed, needs_of(plain)]
+        for operation, arguments in self._answers(request, ('ran', 'run_here')):
+            if operation == 'run_here':
                 done = self._run_here(plain, number)
                 with self._shield():
                     self._send(['ran_here', number, codec.pack(plain), done])
-            elif message[0] == 'ran':
-                result = payload.as_result(message[2])
+            else:
+                result = payload.as_result(arguments[1])
                 value = result.get('return_value')   # programs return no objects, so theirs are not unpickled
                 return {'description': plain, **result,
                         'return_value': value if is_for_agent(plain) else from_plain(value)}
+        raise RuntimeError('the worker ends before the task is done')
 
     def _fetch_object(self, id: bytes) -> tuple[str, str]:
         """Return the path of an object's file on this host, or why there is none."""
         if threading.current_thread() is not threading.main_thread():
             return '', 'it can be fetched in the thread that runs the call only'
+        for _, (_, path, fault) in self._answers(['fetch', id], ('object',)):
+            return path, fault
+        return '', 'the worker ends'
+
+    def _answers(self, request: list[Any], operations: Collection[str]) -> Iterator[tuple[str, list[Any]]]:
+        """Send a request in the middle of a call, and yield the answers until 'stop'; other messages are kept."""
         with self._shield():
             self._flush()
-            self._send(['fetch', id])
+            self._send(request)
         while True:
             self._socket.poll()
             with self._shield():
-                operation, *arguments = protocol.parse(self._socket.recv(), protocol.TO_RANK)
-                if operation != 'object':
-                    self._kept.append([operation, *arguments])
+                operation, arguments = protocol.parse(self._socket.recv(), protocol.TO_RANK)
+                if operation not in operations:
+                    self._kept.append((operation, arguments))
             if operation == 'stop':
-                return '', 'the worker ends'
-            if operation == 'object' and arguments[0] == id:   # others are for calls that were interrupted
-                return arguments[1], arguments[2]
+                return
+            if operation in operations and arguments[0] == request[1]:   # others are for calls that were interrupted
+                yield operation, arguments
 
     def _run_here(self, plain: dict[str, Any], number: int) -> bytes:
         """Run a task in the middle of a call, whose environment is restored at the end; return the task's result."""
@@ -197,7 +195,7 @@ class Rank:
 
     # messages
 
-    def _next(self) -> list[Any]:
+    def _next(self) -> tuple[str, list[Any]]:
         while True:
             if self._kept:
                 return self._kept.popleft()
@@ -221,12 +219,11 @@ class Rank:
     def _flush(self) -> None:
         """Report finished calls, and calls that run on as asynchronous ones."""
         if self._unannounced:
-            self._send(['parked', protocol.pack_ids(self._unannounced)])
+            self._send(['parked', array('Q', self._unannounced)])
             self._unannounced = []
         done = self._working.taken()
         if done:
-            ids, payloads, seconds = done
-            self._send(['results', ids.tobytes(), payloads, seconds])
+            self._send(['results', *done])
             self._tracing.flush_if_due()
 
     def _flush_trace(self) -> None:
@@ -243,9 +240,6 @@ class Rank:
     def _tracing(self) -> RankTrace:
         assert self._trace, 'the rank does not serve yet'
         return self._trace
-
-    def _run_bulk(self, first: int, ids: bytes, payloads: Payloads) -> None:
-        self._working.bulk(first, protocol.unpack_ids(ids), payloads)
 
     def _run_alone(self, position: int, id: int, call: bytes, devices: list[str], cpus: list[int]) -> None:
         """Run a call that has these GPUs and CPUs, and no other call beside it."""
@@ -297,8 +291,8 @@ class Rank:
             self._unannounced.remove(id)
         self._working.note(id, result)
 
-    def _cancel(self, ids: bytes, reason: int) -> None:
-        for id in protocol.unpack_ids(ids):
+    def _cancel(self, ids: array[int], reason: int) -> None:
+        for id in ids:
             if self._async_calls:
                 self._async_calls.cancel(id, reason)
 

@@ -235,6 +235,12 @@ def joined(list batches not None):
     return made
 
 
-def pack_message(list message not None):
-    """Return the bytes of a message, whose payloads may be any sequences of this module."""
-    return codec.pack([(<Payloads>each).parts() if type(each) is Payloads else each for each in message])
+def pack_message(message not None):
+    """Return the bytes of a message; ids in it are an `array('Q')`, payloads are of this module."""
+    cdef list parts = []
+    for each in message:
+        if type(each) is Payloads:
+            parts.append((<Payloads>each).parts())
+        else:
+            parts.append(each.tobytes() if isinstance(each, array.array) else each)
+    return codec.pack(parts)

@@ -10,7 +10,6 @@ by their content.
 from __future__ import annotations
 
 import pickle
-from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from rp_api.values import dump
 from rp_api.wire import codec
 from rp_api.wire.codec import MAX_BYTES
 from rp_raptor.wire.batch import Payloads
+from rp_raptor.wire.protocol import Message
 from rp_raptor.wire.store import STORED_BYTES, Lease, ValueStore
 
 LARGE_CALL = b'B'
@@ -95,19 +95,22 @@ def opened_call(call: bytes) -> tuple[bytes, memoryview, list[memoryview]]:
     return start, _content(body), [_content(buffer) for buffer in buffers]
 
 
-def sent_to_others(numbers: array[int], calls: Payloads) -> Iterator[tuple[array[int], Payloads]]:
-    """Yield the calls in messages for a process that does not see the files here."""
+def sent_to_others(message: Message) -> Iterator[Message]:
+    """Yield a message with calls as messages for a process that does not see the files here."""
+    operation, numbers, calls, attributes = message
     if not calls.has(LARGE_CALL[0]):
-        yield numbers, calls
+        yield message
         return
     first, size = 0, 0
-    message: list[bytes] = []
+    contents: list[bytes] = []
     for index, call in enumerate(calls):
-        message.append(with_contents(call))
-        size += len(message[-1])
+        contents.append(with_contents(call))
+        size += len(contents[-1])
         if size >= _MESSAGE or index == len(calls) - 1:
-            yield numbers[first:index + 1], Payloads(message)
-            first, size, message = index + 1, 0, []
+            ids = numbers[first:index + 1]
+            each = {id: attributes[id] for id in ids if id in attributes} if attributes else None
+            yield [operation, ids, Payloads(contents), each]
+            first, size, contents = index + 1, 0, []
 
 
 def with_contents(call: bytes) -> bytes:

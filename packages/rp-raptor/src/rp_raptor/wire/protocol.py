@@ -106,6 +106,7 @@ from __future__ import annotations
 
 import math
 from array import array
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rp_api.errors import CoordinationError
@@ -142,39 +143,58 @@ OBJECT = 16
 ATTRIBUTES = frozenset({'timeout', 'ranks', 'cores', 'gpus'})
 
 Message = list[Any]
+"""Operation and arguments; ids are an `array('Q')`, payloads `Payloads` on both sides (`pack_message`, `parse`)."""
+
+Handler = Callable[..., object]
+Handlers = Mapping[str, Handler]
+"""What handles the arguments of each operation."""
 
 
-def ids_of(data: bytes) -> array[int]:
-    """Return the numbers of calls in a message."""
+def parse(data: bytes, role: str) -> tuple[str, list[Any]]:
+    """Return operation and arguments of a message to the master from a peer of that role; else CoordinationError."""
+    return parse_message(data, _FROM[role], f'a {role}')
+
+
+def parse_from_master(data: bytes, role: str) -> tuple[str, list[Any]]:
+    """Return operation and arguments of a message from the master to a peer of that role; else CoordinationError."""
+    return parse_message(data, _TO[role], 'a master')
+
+
+def parse_message(data: bytes, table: form.Table, sender: str) -> tuple[str, list[Any]]:
+    """Return operation and arguments of a message of a table, with ids and payloads unpacked; else CoordinationError.
+
+    Ids and payloads of one message belong together.
+    """
+    operation, arguments = form.parse(data, table, sender)
+    checks = table[operation]
+    if are_ids in checks:
+        ids = checks.index(are_ids)
+        arguments[ids] = _ids(arguments[ids])
+        if are_payloads in checks:
+            payloads = checks.index(are_payloads)
+            try:
+                arguments[payloads] = unpack(arguments[payloads])
+            except ValueError as error:
+                raise CoordinationError(f'malformed message: {operation!r}: {error}') from error
+            if len(arguments[ids]) != len(arguments[payloads]):
+                raise CoordinationError(f'malformed message: {operation!r} has different numbers of calls and payloads')
+    return operation, arguments
+
+
+def _ids(data: bytes) -> array[int]:
     ids = array('Q')
     ids.frombytes(data)
     return ids
 
 
-def parse(data: bytes, role: str) -> tuple[str, list[Any]]:
-    """Return operation and arguments of a message to the master from a peer of that role; else CoordinationError."""
-    return _parse(data, _FROM[role], role)
-
-
-def parse_from_master(data: bytes, role: str) -> tuple[str, list[Any]]:
-    """Return operation and arguments of a message from the master to a peer of that role; else CoordinationError."""
-    return _parse(data, _TO[role], 'master')
-
-
-def _parse(data: bytes, table: form.Table, role: str) -> tuple[str, list[Any]]:
-    operation, arguments = form.parse(data, table, f'a {role}')
-    if operation in _PAIRED:
-        try:
-            arguments[1] = unpack(arguments[1])
-        except ValueError as error:
-            raise CoordinationError(f'malformed message: {operation!r}: {error}') from error
-        if len(arguments[0]) != 8 * len(arguments[1]):
-            raise CoordinationError(f'malformed message: {operation!r} has different numbers of calls and payloads')
-    return operation, arguments
-
-
-def _are_ids(value: Any) -> bool:
+def are_ids(value: Any) -> bool:
+    """Return whether it is the bytes of ids."""
     return type(value) is bytes and not len(value) % 8
+
+
+def are_payloads(value: Any) -> bool:
+    """Return whether it may be payloads, see `rp_raptor.wire.batch.unpack`."""
+    return type(value) is list
 
 
 def _is_fid(value: Any) -> bool:
@@ -197,31 +217,30 @@ def _are_states(value: Any) -> bool:
         type(rank) is int and state in ('ACTIVE', 'DEAD') for rank, state in value.items())
 
 
-_PAIRED = frozenset({'calls', 'results'})
 _TEXT, _DICT, _BYTES, _NUMBER = form.is_text, form.is_dict, form.is_bytes, form.is_number
 
 _BOTH_SAY: form.Table = {'ping': ()}
 _BOTH_HEAR: form.Table = {'welcome': (_DICT,), 'refused': (_TEXT,), 'pong': ()}
-_DEFINE, _CALLS = (_is_fid, _BYTES), (_are_ids, form.is_list, _are_attributes)
-_RESULTS = (_are_ids, form.is_list)
+_DEFINE, _CALLS = (_is_fid, _BYTES), (are_ids, are_payloads, _are_attributes)
+_RESULTS = (are_ids, are_payloads)
 
 _FROM: dict[str, form.Table] = {
     WORKER: {
         **_BOTH_SAY, 'worker': (_TEXT, _TEXT, _NUMBER, _NUMBER, _DICT), 'credit': (_NUMBER,),
-        'results': _RESULTS, 'returned': (_are_ids,), 'died': (_are_ids, _TEXT), 'rank_states': (_are_states,),
+        'results': _RESULTS, 'returned': (are_ids,), 'died': (are_ids, _TEXT), 'rank_states': (_are_states,),
         'run': (_NUMBER, _BYTES, _BYTES), 'tell': (_NUMBER, _BYTES), 'want_object': (_is_object, _TEXT, form.are_texts),
         'hold_object': (_is_object, _TEXT, _TEXT, _DICT), 'bye': (_TEXT,)},
     APPLICATION: {
-        **_BOTH_SAY, 'open': (_TEXT, _DICT), 'define': _DEFINE, 'calls': _CALLS, 'cancel': (_are_ids,),
+        **_BOTH_SAY, 'open': (_TEXT, _DICT), 'define': _DEFINE, 'calls': _CALLS, 'cancel': (are_ids,),
         'put_object': (_is_object, _NUMBER, _TEXT, _TEXT), 'object_piece': (_is_object, _NUMBER, _BYTES),
         'drop_object': (_is_object,), 'give_back': (_NUMBER,), 'close': ()}}
 
 _TO: dict[str, form.Table] = {
     WORKER: {
         **_BOTH_HEAR, 'define': _DEFINE, 'forget': (_is_fid,), 'calls': _CALLS, 'give_back': (_NUMBER,),
-        'cancel': (_are_ids,), 'ran': (_NUMBER, _BYTES), 'object_at': (_is_object, _NUMBER, _TEXT, _TEXT, _DICT),
+        'cancel': (are_ids,), 'ran': (_NUMBER, _BYTES), 'object_at': (_is_object, _NUMBER, _TEXT, _TEXT, _DICT),
         'object_lost': (_is_object, _TEXT), 'forget_object': (_is_object,), 'told': (_NUMBER, _BYTES),
         'complete': (_DICT,), 'lost': (_TEXT,), 'stop': ()},
     APPLICATION: {
-        **_BOTH_HEAR, 'room': (_NUMBER,), 'ranks': (_NUMBER,), 'results': _RESULTS, 'returned': (_are_ids,),
+        **_BOTH_HEAR, 'room': (_NUMBER,), 'ranks': (_NUMBER,), 'results': _RESULTS, 'returned': (are_ids,),
         'get_object': (_is_object, _NUMBER, _NUMBER), 'object_ready': (_is_object, _TEXT), 'ended': (_TEXT,)}}

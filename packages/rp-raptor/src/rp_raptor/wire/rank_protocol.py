@@ -43,8 +43,8 @@ From a rank:
     ['fetch', id]                 a call refers to this object (16 bytes)
     ['failed', reason]            the rank cannot work (its class cannot be loaded), and ends
 
-Ids are numbers of 64 bits, several of them `array('Q')` as bytes (`pack_ids`, `unpack_ids`). Payloads are opaque to
-the manager; those of a bulk travel in one piece (see `batch`).
+Ids are numbers of 64 bits, several of them the bytes of an `array('Q')`. Payloads are opaque to the manager; those of
+a bulk travel in one piece (see `batch`).
 
 **Taking.** Calls of a bulk that are not started can be taken back. Before it runs a call, including one that is 'alone'
 or 'mpi', a rank calls `Cursors.take(rank, position)` (see `cursor`). If that is False, it has lost this call and the
@@ -66,8 +66,6 @@ from __future__ import annotations
 
 import json
 import os
-from array import array
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -75,7 +73,7 @@ from rp_api.errors import CoordinationError
 from rp_api.raptor_link import RUN
 from rp_api.transport.keys import read_private
 from rp_api.wire import form
-from rp_raptor.wire.batch import unpack
+from rp_raptor.wire.protocol import are_ids, are_payloads, parse_message
 
 RUN_VARIABLE = RUN
 RANK_VARIABLE = 'RP_RAPTOR_RANK'
@@ -83,15 +81,15 @@ RANK_VARIABLE = 'RP_RAPTOR_RANK'
 TIMEOUT, CANCEL = 0, 1
 """Reasons to interrupt a call."""
 
-_NUMBER, _BYTES, _LIST = form.is_a(int), form.is_bytes, form.is_list
+_NUMBER, _BYTES, _LIST, _SECONDS = form.is_a(int), form.is_bytes, form.is_list, form.is_a(float)
 
 TO_RANK: form.Table = {
     'define': (_BYTES, _BYTES),
     'forget': (_BYTES,),
-    'calls': (_NUMBER, _BYTES, _LIST),
+    'calls': (_NUMBER, are_ids, are_payloads),
     'alone': (_NUMBER, _NUMBER, _BYTES, _LIST, _LIST),
     'mpi': (_NUMBER, _NUMBER, _BYTES, _LIST, _NUMBER, _LIST),
-    'cancel': (_BYTES, _NUMBER),
+    'cancel': (are_ids, _NUMBER),
     'ran': (_NUMBER, _BYTES),
     'run_here': (_NUMBER,),
     'object': (_BYTES, form.is_text, form.is_text),
@@ -100,9 +98,9 @@ TO_RANK: form.Table = {
 }
 FROM_RANK: form.Table = {
     'hello': (_NUMBER, _NUMBER, _NUMBER),
-    'results': (_BYTES, _LIST, form.is_a(float)),
-    'part': (_NUMBER, _BYTES, form.is_a(float)),
-    'parked': (_BYTES,),
+    'results': (are_ids, are_payloads, _SECONDS),
+    'part': (_NUMBER, _BYTES, _SECONDS),
+    'parked': (are_ids,),
     'run': (_NUMBER, _BYTES, form.is_dict),
     'submit': (_NUMBER, _BYTES),
     'ran_here': (_NUMBER, _BYTES, _BYTES),
@@ -110,7 +108,6 @@ FROM_RANK: form.Table = {
     'failed': (form.is_text,),
 }
 
-_PAYLOADS = {'calls': 2, 'results': 1}   # the argument that is payloads
 _LIMIT = 1 << 20   # bytes of a run file
 
 
@@ -163,31 +160,9 @@ def load_run(path: str | os.PathLike[str]) -> Run:
         raise CoordinationError(f'refusing the run file {os.fspath(path)}: {error!r}') from error
 
 
-def pack_ids(ids: Iterable[int]) -> bytes:
-    """Return the bytes of ids."""
-    return array('Q', ids).tobytes()
-
-
-def unpack_ids(data: bytes) -> array[int]:
-    """Return the ids; CoordinationError if the length is not that of ids."""
-    ids = array('Q')
-    try:
-        ids.frombytes(data)
-    except ValueError as error:
-        raise CoordinationError(f'malformed message: ids of {len(data)} bytes') from error
-    return ids
-
-
-def parse(data: bytes, forms: form.Table) -> list[Any]:
-    """Return a message of `forms` (TO_RANK or FROM_RANK); CoordinationError for anything else."""
-    operation, arguments = form.parse(data, forms, 'a manager' if forms is TO_RANK else 'a rank')
-    place = _PAYLOADS.get(operation)
-    if place is not None:
-        try:
-            arguments[place] = unpack(arguments[place])
-        except ValueError as error:
-            raise CoordinationError(f'malformed message: {operation!r}: {error}') from error
-    return [operation, *arguments]
+def parse(data: bytes, forms: form.Table) -> tuple[str, list[Any]]:
+    """Return operation and arguments of a message of `forms` (TO_RANK or FROM_RANK); else CoordinationError."""
+    return parse_message(data, forms, 'a manager' if forms is TO_RANK else 'a rank')
 
 
 def interruption(position: int, reason: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 
 from rp_raptor.wire.batch import Payloads, joined
@@ -15,17 +16,17 @@ MAX_GATHERED_BYTES = 1 << 20
 
 
 class ResultGatherer:
-    """Results that were not sent yet; `send(ids, payloads)` gets them, ids as bytes."""
+    """Results that were not sent yet; `send(ids, payloads)` gets them."""
 
     __slots__ = ('_bytes', '_ids', '_payloads', '_send')
 
-    def __init__(self, send: Callable[[bytes, Payloads], object]) -> None:
+    def __init__(self, send: Callable[[array[int], Payloads], object]) -> None:
         self._send = send
-        self._ids = bytearray()
+        self._ids = array('Q')
         self._payloads: list[Sequence[bytes]] = []
         self._bytes = 0
 
-    def add(self, ids: bytes, payloads: Sequence[bytes]) -> None:
+    def add(self, ids: array[int], payloads: Sequence[bytes]) -> None:
         """Take results; `flush` has to follow."""
         batch = joined([payloads])
         if len(batch) > MAX_GATHERED_RESULTS:
@@ -34,12 +35,12 @@ class ResultGatherer:
         self._ids += ids
         self._payloads.append(batch)
         self._bytes += batch.size()
-        if len(self._ids) >= 8 * BULK or self._bytes >= MAX_GATHERED_BYTES:
+        if len(self._ids) >= BULK or self._bytes >= MAX_GATHERED_BYTES:
             self.flush()
 
     def flush(self) -> None:
         """Send all results."""
         if self._ids:
-            ids, payloads = bytes(self._ids), joined(self._payloads)
-            self._ids, self._payloads, self._bytes = bytearray(), [], 0
+            ids, payloads = self._ids, joined(self._payloads)
+            self._ids, self._payloads, self._bytes = array('Q'), [], 0
             self._send(ids, payloads)

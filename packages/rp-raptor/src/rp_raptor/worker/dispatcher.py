@@ -16,7 +16,6 @@ from rp_api.loop.event_loop import Timer
 from rp_raptor.wire.batch import joined
 from rp_raptor.wire.cursor import Cursors
 from rp_raptor.wire.payload import join_parts
-from rp_raptor.wire.rank_protocol import pack_ids
 from rp_raptor.worker.call_queue import Attributes, CallQueue
 from rp_raptor.worker.estimate import Estimate
 from rp_raptor.worker.interrupts import Interrupts, Port, error
@@ -92,7 +91,7 @@ class Dispatcher:
             if len(back) < count and len(queue.calls) > 1:
                 self._take_back(queue)
                 back += self._queue.pop_last(count - len(back))
-        self._port.to_master(['returned', pack_ids(back)])
+        self._port.to_master(['returned', back])
         self._deal_out()
 
     def drop(self) -> None:
@@ -129,8 +128,8 @@ class Dispatcher:
         self._limit(queue)
         self.deal()
 
-    def part(self, rank: int, id: int, payload: bytes) -> None:
-        """Take a rank's part of an MPI call."""
+    def part(self, rank: int, id: int, payload: bytes, seconds: float) -> None:
+        """Take a rank's part of an MPI call, which counts for no estimate."""
         queue = self._heard(rank)
         group = self._groups.running.get(id)
         if group is None or id not in queue.calls:
@@ -226,7 +225,7 @@ class Dispatcher:
         if queue.idle:
             queue.progress = self._port.now()
         first = queue.give(ids, payloads)
-        self._port.to_rank(queue.rank, ['calls', first, pack_ids(ids), payloads])
+        self._port.to_rank(queue.rank, ['calls', first, ids, payloads])
         self._limit(queue)
 
     def _deal_wide(self) -> None:
@@ -346,7 +345,7 @@ class Dispatcher:
         return queue
 
     def _answer(self, ids: Sequence[int], payloads: Sequence[bytes]) -> None:
-        self._port.to_master(['results', pack_ids(ids), joined([payloads])])
+        self._port.to_master(['results', array('Q', ids), joined([payloads])])
         self._queue.forget(ids)
         self._interrupts.settle(ids)
 
@@ -372,7 +371,7 @@ class Dispatcher:
             else:
                 lost.append(id)
         if lost:
-            self._port.to_master(['died', pack_ids(lost), reason])
+            self._port.to_master(['died', array('Q', lost), reason])
             self._queue.forget(lost)
             self._interrupts.settle(lost)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError
 from typing import Any, NamedTuple, Protocol
@@ -9,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from rp_api.loop.event_loop import Timer
 from rp_raptor.wire.cursor import Cursors
 from rp_raptor.wire.payload import encode_error
-from rp_raptor.wire.rank_protocol import CANCEL, TIMEOUT, interruption, pack_ids
+from rp_raptor.wire.rank_protocol import CANCEL, TIMEOUT, interruption
 from rp_raptor.worker.rank_queue import RankQueue
 
 GRACE = 2.0
@@ -63,7 +64,7 @@ class Interrupts:
     def parked(self, rank: int, ids: Iterable[int]) -> None:
         """Cancel asynchronous calls that were interrupted before they became such: the signal came too early."""
         for id in self._interrupted.keys() & ids if self._interrupted else ():
-            self._port.to_rank(rank, ['cancel', pack_ids([id]), self._interrupted[id].why])
+            self._port.to_rank(rank, ['cancel', array('Q', [id]), self._interrupted[id].why])
 
     def result(self, id: int) -> bytes | None:
         """Return the result of a call whose rank was killed because of it; None for others."""
@@ -90,7 +91,7 @@ class Interrupts:
         waiting = []
         for queue in queues:
             if id in queue.parked:
-                self._port.to_rank(queue.rank, ['cancel', pack_ids([id]), interrupted.why])
+                self._port.to_rank(queue.rank, ['cancel', array('Q', [id]), interrupted.why])
                 continue
             running = queue.running()
             if running and running[0] == id:

@@ -21,8 +21,8 @@ from rp_api.system.host import host_id, python_program
 from rp_api.system.processes import start_time
 from rp_api.system.shared_directory import place
 from rp_api.wire.codec import pack, unpack
-from rp_raptor.wire.protocol import PROTOCOL
-from rp_raptor.wire.rank_protocol import RUN_VARIABLE, unpack_ids
+from rp_raptor.wire.protocol import PROTOCOL, Handlers
+from rp_raptor.wire.rank_protocol import RUN_VARIABLE
 from rp_raptor.worker import spanning, spanning_job
 from rp_raptor.worker.dispatcher import Dispatcher
 from rp_raptor.worker.interrupts import error
@@ -76,6 +76,15 @@ class Manager:
         except BaseException:
             self._server.close()
             raise
+        calls, objects = self._dispatcher, self._objects
+        self._from_master: Handlers = {
+            'calls': calls.add, 'give_back': calls.give_back, 'cancel': calls.cancel, 'ran': self._ran,
+            'object_at': objects.at, 'object_lost': objects.lost, 'told': self._told, 'complete': self._complete,
+            'lost': self._end, 'stop': self._stop}
+        self._from_rank: Handlers = {
+            'results': calls.results, 'parked': calls.parked, 'part': calls.part, 'hello': self._rank_ready,
+            'run': self._run_somewhere, 'submit': self._ask, 'ran_here': self._ask, 'fetch': objects.fetch,
+            'failed': self._rank_failed}
 
     def _processes(self, command: list[str], launcher: Launcher | None) -> RankProcesses:
         """Return the processes of the ranks, which are not started yet."""
@@ -157,35 +166,15 @@ class Manager:
     def _master_says(self, operation: str, arguments: list[Any]) -> None:
         if self._ending:
             return
-        if operation == 'calls':
-            self._dispatcher.add(unpack_ids(arguments[0]), arguments[1], arguments[2])
-        elif operation == 'define':
-            self._functions[arguments[0]] = arguments[1]
-            self._server.send_all(['define', *arguments])
-        elif operation == 'forget':
+        if operation in ('define', 'forget'):   # for ranks that start later
             self._functions.pop(arguments[0], None)
-            self._server.send_all(['forget', *arguments])
-        elif operation == 'give_back':
-            self._dispatcher.give_back(arguments[0])
-        elif operation == 'cancel':
-            self._dispatcher.cancel(unpack_ids(arguments[0]))
-        elif operation == 'ran':
-            self._ran(*arguments)
-        elif operation == 'object_at':
-            self._objects.at(*arguments)
-        elif operation == 'object_lost':
-            self._objects.lost(*arguments)
+            self._functions.update([arguments] if operation == 'define' else ())
+            self._server.send_all([operation, *arguments])
         elif operation == 'forget_object':
             self._objects.forget(*arguments)
             self._server.send_all(['drop', *arguments])
-        elif operation == 'told':
-            self._told(*arguments)
-        elif operation == 'complete':
-            self._complete(arguments[0])
-        elif operation == 'lost':
-            self._end(arguments[0])
-        elif operation == 'stop':
-            self._stop()
+        else:
+            self._from_master[operation](*arguments)
 
     # the managers on other nodes
 
@@ -214,43 +203,28 @@ class Manager:
 
     # ranks
 
-    def _rank_says(self, rank: int, message: list[Any]) -> None:
-        kind = message[0]
-        if kind == 'results':
-            self._dispatcher.results(rank, unpack_ids(message[1]), message[2], message[3])
-        elif kind == 'parked':
-            self._dispatcher.parked(rank, unpack_ids(message[1]))
-        elif kind == 'part':
-            self._dispatcher.part(rank, message[1], message[2])
-        elif kind == 'hello':
-            self._rank_ready(rank, *message[2:])
-        elif kind == 'run':
-            self._run_somewhere(rank, *message[1:])
-        elif kind == 'submit':
-            self._ask(rank, message[1], message[2], b'')
-        elif kind == 'ran_here':
-            self._ask(rank, *message[1:])
-        elif kind == 'fetch':
-            self._objects.fetch(rank, message[1])
-        elif kind == 'failed':
-            self._end(f'its ranks cannot work: {message[1]}')
+    def _rank_says(self, rank: int, operation: str, arguments: list[Any]) -> None:
+        self._from_rank[operation](rank, *arguments)
+
+    def _rank_failed(self, rank: int, reason: str) -> None:
+        self._end(f'its ranks cannot work: {reason}')
 
     def _run_somewhere(self, rank: int, asked: int, description: bytes, requirements: dict[str, Any]) -> None:
         """Pass a task to another rank or, if all might wait otherwise, to the rank itself."""
         why_not = self._dispatcher.wait(rank, requirements)
         if not why_not:
-            self._ask(rank, asked, description, b'')
+            self._ask(rank, asked, description)
         elif self._dispatcher.runs_alone(requirements):
             self._server.send(rank, ['run_here', asked])
         else:
             self._server.send(rank, ['ran', asked, error(RuntimeError(why_not))])
 
-    def _ask(self, rank: int, asked: int, description: bytes, result: bytes) -> None:
+    def _ask(self, rank: int, asked: int, description: bytes, result: bytes = b'') -> None:
         self._asked += 1
         self._asking[self._asked] = rank, asked
         self._master.send(['run', self._asked, description, result])
 
-    def _rank_ready(self, rank: int, pid: int, started: int) -> None:
+    def _rank_ready(self, rank: int, place: int, pid: int, started: int) -> None:
         if not 0 <= rank < self._worker.ranks:
             raise CoordinationError(f'malformed message: rank {rank} of {self._worker.ranks}')
         self._ranks.arrived(rank, pid, started)

@@ -33,10 +33,10 @@ _WAITING = 1 << 16   # queued messages to a rank that does not read
 class RankServer:
     """Listens for ranks, in a private directory in `base` or, without one, in shared memory.
 
-    `heard(rank, message)` is called with their messages.
+    `heard(rank, operation, arguments)` is called with their messages.
     """
 
-    def __init__(self, loop: Loop, heard: Callable[[int, list[Any]], object], base: str | None = None) -> None:
+    def __init__(self, loop: Loop, heard: Callable[[int, str, list[Any]], object], base: str | None = None) -> None:
         self._heard = heard
         self._ranks: dict[bytes, int] = {}
         self._peers: dict[int, bytes] = {}
@@ -88,7 +88,7 @@ class RankServer:
         """Handle all messages that have arrived."""
         for frames in arrivals(self._listener.socket):
             try:
-                self._take(frames[0], parse(frames[-1], FROM_RANK))
+                self._take(frames[0], *parse(frames[-1], FROM_RANK))
             except (CoordinationError, ValueError) as error:
                 self._malformed.add(error)
 
@@ -103,15 +103,15 @@ class RankServer:
             self._shared.close()
         shutil.rmtree(self.directory, ignore_errors=True)   # the agent may have removed it
 
-    def _take(self, peer: bytes, message: list[Any]) -> None:
+    def _take(self, peer: bytes, operation: str, arguments: list[Any]) -> None:
         rank = self._ranks.get(peer)
-        if message[0] == 'hello' and rank is None:
-            rank = message[1]
+        if operation == 'hello' and rank is None:
+            rank = arguments[0]
             self.forget(rank)
             self._ranks[peer] = rank
             self._peers[rank] = peer
-        if rank is not None or message[0] == 'failed':   # a rank may send 'failed' before 'hello'
-            self._heard(-1 if rank is None else rank, message)
+        if rank is not None or operation == 'failed':   # a rank may send 'failed' before 'hello'
+            self._heard(-1 if rank is None else rank, operation, arguments)
 
     def _send(self, peer: bytes | None, data: bytes) -> None:
         if peer is not None:
