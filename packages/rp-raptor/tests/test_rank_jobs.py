@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from leftovers import open_descriptors
 
 from rp_api.loop.event_loop import Loop
-from rp_raptor.worker import rank_processes as ranks
-from rp_raptor.worker.rank_processes import Job
+from rp_raptor.wire.parts import Part
+from rp_raptor.worker import job as ranks
+from rp_raptor.worker.job import Job, JobCommand
 
 DEADLINE = 60.0
-
-
-class Script:
-    """A launcher that is a shell script, which is given the path of the file for the ends of ranks."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def command(self, ranks: int, command: Sequence[str], ends: str) -> list[str]:
-        return ['/bin/sh', '-c', self._text, 'launcher', ends]
-
-    def environment(self, environ: Mapping[str, str]) -> dict[str, str]:
-        return dict(environ)
 
 
 class Jobs:
@@ -36,8 +24,9 @@ class Jobs:
         self.loop = Loop()
         self.told: list[tuple[list[int], list[int], str]] = []
         self.failed: list[str] = []
-        self.job = Job(self.loop, 2, [], os.environ, Script(text), str(path / 'ends'),  # type: ignore[arg-type]
-                       self._gone, self._failed)
+        ends = str(path / 'ends')   # the launcher is a shell script that is given the path for the ends of ranks
+        command = JobCommand(['/bin/sh', '-c', text, 'launcher', ends], dict(os.environ), ends)
+        self.job = Job(self.loop, Part.whole(2), command, self._tell, self._gone, self._failed)
 
     def run(self) -> None:
         """Until the job was given up."""
@@ -47,7 +36,10 @@ class Jobs:
         deadline.cancel()
         assert self.failed, self.told
 
-    def _gone(self, guilty: Sequence[int], others: Sequence[int], reason: str) -> bool:
+    def _tell(self, part: int, message: list[object]) -> None:
+        raise AssertionError(f'{message} to part {part}: there is one part only')
+
+    def _gone(self, guilty: Sequence[int], others: Sequence[int], reason: str, numbers: Sequence[int]) -> bool:
         self.told.append((list(guilty), list(others), reason))
         return False
 

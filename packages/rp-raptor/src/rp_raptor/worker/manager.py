@@ -23,21 +23,21 @@ from rp_api.system.shared_directory import place
 from rp_api.wire.codec import pack, unpack
 from rp_raptor.wire.protocol import PROTOCOL, Handlers
 from rp_raptor.wire.rank_protocol import RUN_VARIABLE
-from rp_raptor.worker import spanning, spanning_job
+from rp_raptor.worker import job as jobs
+from rp_raptor.worker import spanning
 from rp_raptor.worker.dispatcher import Dispatcher
 from rp_raptor.worker.interrupts import error
+from rp_raptor.worker.job import Job, JobCommand, load_command
 from rp_raptor.worker.master_connection import MasterConnection
 from rp_raptor.worker.mpi_launch import Launcher, find_launcher, has_mpi4py
 from rp_raptor.worker.objects import WorkerObjects
-from rp_raptor.worker.rank_processes import Direct, Job
+from rp_raptor.worker.rank_processes import Direct, RankProcesses
 from rp_raptor.worker.rank_server import RankServer, WorkerEnvironment
 from rp_raptor.worker.spanning import SpanningCalls
-from rp_raptor.worker.spanning_job import SpanningJob, load_command
 
 _STOP = 2.0   # seconds for idle ranks to end
 _TERMINATE = 2.0   # seconds for ranks to write their traces
 
-RankProcesses = Direct | Job | SpanningJob
 _KNOWN = {'MPIWorker': True, 'DefaultWorker': False, 'Worker': False}
 
 
@@ -88,15 +88,17 @@ class Manager:
 
     def _processes(self, command: list[str], launcher: Launcher | None) -> RankProcesses:
         """Return the processes of the ranks, which are not started yet."""
-        worker = self._worker
-        if self._spanning:
-            lead = load_command(worker.job_path) if worker.part.number == 0 else None
-            return SpanningJob(self._loop, worker.part, lead, self._tell_part, self._ranks_gone, self._end)
+        worker, job = self._worker, None
         environ = {**os.environ, RUN_VARIABLE: self._server.run_file}
+        if not self._mpi:
+            return Direct(self._loop, worker.part.numbers, command, environ, worker.variables, self._ranks_gone,
+                          self._end)
         if launcher:
-            return Job(self._loop, worker.ranks, command, environ, launcher, self._server.end_file, self._ranks_gone,
-                       self._end)
-        return Direct(self._loop, worker.part.numbers, command, environ, worker.variables, self._ranks_gone, self._end)
+            ends = self._server.end_file
+            job = JobCommand(launcher.command(worker.ranks, command, ends), launcher.environment(environ), ends)
+        elif worker.part.number == 0:
+            job = load_command(worker.job_path)
+        return Job(self._loop, worker.part, job, self._tell_part, self._ranks_gone, self._end)
 
     def run(self) -> int:
         """Run until the master stops the worker or is lost; return the exit code of the process."""
@@ -186,12 +188,12 @@ class Manager:
         message = unpack(data)
         if self._spanning and message[0] in spanning.MESSAGES:
             self._spanning.heard(part, message)
-        elif isinstance(self._ranks, SpanningJob) and message[0] in spanning_job.MESSAGES:
+        elif isinstance(self._ranks, Job) and message[0] in jobs.MESSAGES:
             self._ranks.heard(part, message)
 
     def _complete(self, sizes: dict[int, int]) -> None:
         """Begin to work together with the managers of the other parts, which have so many ranks."""
-        if self._spanning and isinstance(self._ranks, SpanningJob):
+        if self._spanning and isinstance(self._ranks, Job):
             self._ranks.complete()
             self._spanning.complete(sizes)
 
@@ -233,8 +235,7 @@ class Manager:
         self._tell_states([rank], 'ACTIVE')
         self._dispatcher.ready(rank)
 
-    def _ranks_gone(self, guilty: Sequence[int], others: Sequence[int], reason: str,
-                    numbers: Sequence[int] = ()) -> bool:
+    def _ranks_gone(self, guilty: Sequence[int], others: Sequence[int], reason: str, numbers: Sequence[int]) -> bool:
         """Handle the death of ranks; return whether one of the guilty ones has taken a call.
 
         `numbers` are those of all guilty ranks of the worker.

@@ -27,7 +27,7 @@ from rp_raptor.wire.payload import as_result, is_error, join_parts, kind_of
 from rp_raptor.worker.rank_queue import Call, RankQueue
 
 if TYPE_CHECKING:
-    from rp_raptor.worker.spanning_job import Tell
+    from rp_raptor.worker.job import Tell
 
 MESSAGES = ('reserve', 'release', 'reserved', 'start', 'parts', 'cancel', 'give_up')
 

@@ -1,6 +1,7 @@
-"""MPI jobs over several nodes: the first manager starts the job and restarts it; each watches the ranks on its node.
+"""MPI jobs: a launcher starts all ranks of a worker; when one dies, all end, and the job is started again.
 
-All ranks live and die together. The managers tell each other, through the master:
+If the worker spans nodes, the first manager starts the job, and each watches the ranks on its node. The managers tell
+each other, through the master:
 
     ready, jobs, worked           to the first one: so many jobs have ended, and none of their ranks is left on this
                                   node; whether a rank here that ended the last one had taken a call
@@ -26,26 +27,35 @@ from rp_api.loop.process_handle import ProcessHandle
 from rp_api.system.processes import kill_tree
 from rp_raptor.wire.parts import Part
 from rp_raptor.worker.mpi_launch import without_job
-from rp_raptor.worker.rank_processes import EXIT, LAST_WORDS, START_TIMEOUT, STARTS, how_it_ended
+from rp_raptor.worker.rank_processes import (
+    LAST_WORDS,
+    START_TIMEOUT,
+    STARTS,
+    Failed,
+    Gone,
+    RankProcesses,
+    how_it_ended,
+)
+
+EXIT = 2.0
+"""Seconds for a launcher to end by itself, and to clean up."""
+
+_CHECK_INTERVAL_S = 1.0   # seconds between looks for ended ranks, until all have said hello
 
 MESSAGES = ('ready', 'up', 'down', 'ended')
 
 Tell = Callable[[int, list[Any]], object]
 """Sends a message to the manager of that part."""
 
-Gone = Callable[[Sequence[int], Sequence[int], str, Sequence[int]], bool]
-"""Handles dead ranks: places of those that ended the job, places of the others here, the reason, and the numbers of all
-ranks of the worker that ended the job. Returns whether one of the first has taken a call since its start."""
-
 
 @dataclass(frozen=True)
 class JobCommand:
-    """The command that starts the ranks on all nodes; see `rp_api.raptor_link`."""
+    """The command that starts the ranks on all nodes; for those of several see `rp_api.raptor_link`."""
 
     argv: list[str]
     environ: dict[str, str]
     notes: str
-    signals: list[int]
+    signals: Sequence[int] = (signal.SIGTERM,)
 
 
 def load_command(path: str) -> JobCommand:
@@ -61,24 +71,18 @@ def load_command(path: str) -> JobCommand:
         raise CoordinationError(f'the command of its MPI job cannot be read: {error!r}') from error
 
 
-class SpanningJob:
+class Job(RankProcesses):
     """The ranks of this node, and the job itself in the manager with the `command`."""
 
     def __init__(self, loop: Loop, part: Part, command: JobCommand | None, tell: Tell, gone: Gone,
-                 failed: Callable[[str], object]) -> None:
-        self._loop = loop
+                 failed: Failed) -> None:
+        super().__init__(loop, part.numbers, gone, failed)
         self._part = part
         self._command = command
         self._tell = tell
-        self._gone = gone
-        self._failed = failed
         self._jobs = 0   # that have ended
-        self._ranks: dict[int, ProcessHandle] = {}
-        self._pids: dict[int, int] = {}
-        self._reasons: dict[int, str] = {}
-        self._stopping: Callable[[], object] | None = None
+        self._sessions: set[int] = set()   # of the ranks, if the launcher of this manager makes them
         # of the first manager
-        self._process: subprocess.Popen[bytes] | None = None
         self._handle: ProcessHandle | None = None
         self._ready: set[int] = set()
         self._up: set[int] = set()
@@ -89,11 +93,12 @@ class SpanningJob:
         self._timers: list[Timer] = []
 
     def start(self) -> None:
-        """Wait for the other managers; `complete` follows."""
+        """Start all ranks; of several nodes when the other managers are ready, see `complete`."""
+        self._start_job()
 
     def complete(self) -> None:
         """Note that all managers of the worker are connected, perhaps again."""
-        if self._command is None and not self._ranks:
+        if self._command is None and not self._handles:
             self._tell(0, ['ready', self._jobs, False])
 
     def heard(self, part: int, message: list[Any]) -> None:
@@ -116,62 +121,43 @@ class SpanningJob:
 
     def arrived(self, rank: int, pid: int, started: int) -> None:
         """Note that a rank has said hello."""
+        if self._command and not self._launcher:   # the job of the rank has ended meanwhile
+            return
         handle = ProcessHandle.open(pid, started)
         if handle is None:
             self._rank_ended(rank)
             return
-        self._ranks[rank] = handle
+        self._handles[rank] = handle
         self._pids[rank] = pid
+        if self._part.count == 1:
+            with suppress(ProcessLookupError):
+                self._sessions.add(os.getsid(pid))
         handle.watch(self._loop, lambda: self._rank_ended(rank))
-        if len(self._ranks) == len(self._part.numbers):
+        if len(self._handles) == len(self._numbers):
             if self._command is None:
                 self._tell(0, ['up', self._jobs])
             else:
                 self._came_up(self._part.number)
 
-    def signal(self, rank: int) -> None:
-        """Send the rank SIGUSR1."""
-        if rank in self._ranks:
-            self._ranks[rank].send_signal(signal.SIGUSR1)
-
-    def kill(self, rank: int, reason: str) -> None:
-        """Kill the rank and all processes that it has started; `reason` is part of the report of its end."""
-        if rank in self._ranks:
-            self._reasons.setdefault(rank, reason)
-            kill_tree([self._pids[rank]], signal.SIGKILL)
-
-    def stop(self, ended: Callable[[], object]) -> None:
-        """Restart no ranks and report no deaths any more; call `ended` when all have ended."""
-        self._stopping = ended
-        if not self._process and not self._ranks:
-            ended()
-
-    def terminate(self) -> None:
-        """Send SIGTERM to the ranks of this node."""
-        for handle in self._ranks.values():
-            handle.send_signal(signal.SIGTERM)
-
     def close(self) -> None:
         """Kill and reap all processes that are left."""
-        if self._process and self._command:
+        if self._launcher and self._command:
             for number in self._command.signals:
-                self._process.send_signal(number)
+                self._launcher.send_signal(number)
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(EXIT)
+                self._launcher.wait(EXIT)
         self._forget_ranks()
         self._reap()
 
     # the ranks of this node
 
     def _rank_ended(self, rank: int) -> None:
-        if rank in self._ranks:
-            self._ranks.pop(rank).close()
+        if rank in self._handles:
+            self._handles.pop(rank).close()
             kill_tree([self._pids.pop(rank)], signal.SIGKILL)   # processes that it has left in its session
-        if self._stopping:
-            if not self._ranks and not self._process:
-                self._stopping()
+        if self._check_stopped():
             return
-        number, reason = self._part.numbers[rank], self._reasons.pop(rank, '')
+        number, reason = self._numbers[rank], self._reasons.pop(rank, '')
         if self._command is None:
             self._tell(0, ['down', self._jobs, number, reason])
         else:
@@ -181,24 +167,23 @@ class SpanningJob:
         """Handle the end of the job; return whether a guilty rank of this node has taken a call."""
         self._forget_ranks()
         self._jobs += 1
-        here = range(len(self._part.numbers))
-        mine = [rank for rank in here if self._part.numbers[rank] in guilty]
+        here = range(len(self._numbers))
+        mine = [rank for rank in here if self._numbers[rank] in guilty]
         return self._gone(mine, [rank for rank in here if rank not in mine], reason, guilty)
 
     def _forget_ranks(self) -> None:
-        """Kill the ranks that the launcher has left."""
-        kill_tree(list(self._pids.values()), signal.SIGKILL)
-        for handle in self._ranks.values():
+        """Kill the ranks that the launcher has left, and the processes that they have left."""
+        for handle in self._handles.values():
             handle.close()
-        self._ranks.clear()
-        self._pids.clear()
-        self._reasons.clear()
+        kill_tree([*self._pids.values(), *self._sessions], signal.SIGKILL)
+        for known in (self._handles, self._pids, self._reasons, self._sessions):
+            known.clear()
 
     # the job
 
     def _start_job(self) -> None:
         """Start the job if all other nodes are ready."""
-        if self._command is None or self._process or len(self._ready) < self._part.count - 1:
+        if self._command is None or self._launcher or len(self._ready) < self._part.count - 1:
             return
         if self._last:
             self._vain = 0 if self._worked else self._vain + 1
@@ -208,14 +193,23 @@ class SpanningJob:
         with suppress(FileNotFoundError):   # of the job before
             os.unlink(self._command.notes)
         try:
-            self._process = subprocess.Popen(self._command.argv, env=self._command.environ, stdin=subprocess.DEVNULL,
-                                             start_new_session=True)
+            self._launcher = subprocess.Popen(self._command.argv, env=self._command.environ, stdin=subprocess.DEVNULL,
+                                              start_new_session=True)
         except OSError as error:
             self._failed(f'cannot start {self._command.argv[0]}: {error}')
             return
-        self._handle = ProcessHandle.of_child(self._process.pid)
+        self._handle = ProcessHandle.of_child(self._launcher.pid)
         self._handle.watch(self._loop, self._launcher_ended)
         self._timers = [self._loop.call_later(START_TIMEOUT, self._break, -1, 'its ranks did not say hello')]
+        if self._part.count == 1:
+            self._look(self._command.notes)
+
+    def _look(self, notes: str) -> None:
+        """Look for ended ranks until all have said hello: launchers may not notice them before."""
+        if os.path.exists(notes) and not self._stopping:
+            self._break(-1, '')
+        else:
+            self._timers[1:] = [self._loop.call_later(_CHECK_INTERVAL_S, self._look, notes)]
 
     def _came_up(self, part: int) -> None:
         self._up.add(part)
@@ -223,49 +217,44 @@ class SpanningJob:
             self._disarm()
 
     def _break(self, rank: int, reason: str) -> None:
-        """End the job of a dead rank, if the launcher does not."""
+        """End the job of a dead rank, if the launcher does not: by a signal, as killed launchers leave files behind."""
         self._down.append((rank, reason))
-        if len(self._down) == 1 and self._process and self._command:
+        if len(self._down) == 1 and self._launcher and self._command:
             self._disarm()
             signals = self._command.signals or [signal.SIGTERM]
-            self._timers = [self._loop.call_later(EXIT / 4 * (index + 1), self._process.send_signal, number)
+            self._timers = [self._loop.call_later(EXIT / 4 * (index + 1), self._launcher.send_signal, number)
                             for index, number in enumerate(signals[:2])]
-            self._timers.append(self._loop.call_later(EXIT, self._kill_launcher))
-
-    def _kill_launcher(self) -> None:
-        if self._process:
-            kill_tree([self._process.pid], signal.SIGKILL)
+            self._timers.append(self._loop.call_later(EXIT, kill_tree, [self._launcher.pid], signal.SIGKILL))
 
     def _launcher_ended(self) -> None:
         code = self._reap()
-        if self._stopping:
-            if not self._ranks:
-                self._stopping()
+        if self._check_stopped():
             return
-        guilty, reason = self._guilty(code)
-        self._loop.call_later(LAST_WORDS, self._conclude, guilty, reason)
+        self._loop.call_later(LAST_WORDS, self._conclude, *self._guilty(code))
 
     def _guilty(self, code: int) -> tuple[list[int], str]:
-        """Return the rank that ended first, as it has noted itself or its manager has seen; all if none is known."""
+        """Return the ranks that ended first, as noted by themselves or seen by a manager; all if none is known."""
         killed = next(((rank, reason) for rank, reason in self._down if reason and rank >= 0), None)
         if killed:
             return [killed[0]], f'rank {killed[0]} {killed[1]}'
         told = next((reason for _, reason in self._down if reason), '')
-        noted = self._first_note()
+        noted = self._notes()
         if noted:
-            return [noted[0]], told or f'rank {noted[0]} {how_it_ended(noted[1])}'
+            return [rank for rank, _ in noted], told or ', '.join(
+                f'rank {rank} {how_it_ended(status)}' for rank, status in noted)
         seen = [rank for rank, _ in self._down[:1] if rank >= 0]
         return seen or list(range(self._part.total)), told or f'the MPI job {how_it_ended(code)}'
 
-    def _first_note(self) -> tuple[int, int] | None:
-        """Return number and exit code of the rank that was the first to note its end."""
+    def _notes(self) -> list[tuple[int, int]]:
+        """Return numbers and exit codes of ranks that have noted their end; of several nodes, the first one's."""
         assert self._command
+        noted: list[tuple[int, int]] = []
         with suppress(OSError), open(self._command.notes, encoding='ascii', errors='replace') as file:
             for line in file:
                 words = line.split()
                 if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[0]) < self._part.total:
-                    return int(words[0]), int(words[1])
-        return None
+                    noted.append((int(words[0]), int(words[1])))
+        return noted[:1] if self._part.count > 1 else noted
 
     def _conclude(self, guilty: list[int], reason: str) -> None:
         if self._stopping:
@@ -277,18 +266,21 @@ class SpanningJob:
         for part in range(1, self._part.count):
             self._tell(part, self._last)
         self._worked = self._end_here(guilty, reason)
+        self._start_job()
 
     def _reap(self) -> int:
         """Release the launcher, and return its exit code."""
         self._disarm()
-        if self._process is None:
+        if self._launcher is None:
             return 0
         if self._handle is not None:
             self._handle.close()
             self._handle = None
-        kill_tree([self._process.pid], signal.SIGKILL)   # its session may have processes left
-        code = self._process.wait()
-        self._process = None
+        for handle in self._handles.values():
+            handle.send_signal(signal.SIGKILL)   # a killed launcher leaves them
+        kill_tree([self._launcher.pid], signal.SIGKILL)   # its session may have processes left
+        code = self._launcher.wait()
+        self._launcher = None
         return code
 
     def _disarm(self) -> None:
