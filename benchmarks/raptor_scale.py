@@ -36,7 +36,7 @@ from common import HERE, Strangers, number, print_table, progress, session, work
 import radical.pilot as rp
 from rp_api.raptor_link import master_file
 from rp_raptor.master.router import CallRouter
-from rp_raptor.master.sources import PooledWorker
+from rp_raptor.master.worker_pool import PooledWorker
 
 RANKS = 56
 PROCESSES = 2

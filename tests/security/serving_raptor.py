@@ -30,6 +30,7 @@ from rp_api.raptor_link import link_file
 from rp_api.transport.access import Access
 from rp_profiling.write.tracer import Tracer
 from rp_raptor.master.connections import Peers
+from rp_raptor.master.workers import Workers
 from rp_raptor.objects.transfer import ObjectServer
 
 MASTERS = 1000
@@ -92,7 +93,7 @@ class Audience:
 
 def master(loop: Loop, directory: str, address: str | None) -> Served:
     """A master's socket for workers and applications; accepted is who is there, and the calls that wait."""
-    peers = Peers(loop, 'master', address, directory, Audience(), 1)
+    peers = Peers(loop, 'master', address, directory, Audience(), Workers(lambda worker, state: None), 1)
 
     def figures() -> dict[str, Any]:
         return {'accepted': [[peer.uid for peer in peers._peers.values()], len(peers.router.workers),

@@ -13,7 +13,8 @@ import pytest
 
 from rp_raptor.errors import CallLost
 from rp_raptor.master.router import WORKER_TIMEOUT, CallRouter
-from rp_raptor.master.sources import CallSource, PooledWorker
+from rp_raptor.master.sources import CallSource
+from rp_raptor.master.worker_pool import PooledWorker
 from rp_raptor.wire.payload import decode_result, encode_value
 from rp_raptor.wire.protocol import BULK
 
@@ -102,7 +103,7 @@ def test_calls_wait_until_a_worker_asks_for_them(site: Site) -> None:
     site.credit(worker, 5)
     assert held(worker) == [3]
     assert worker.free == 4
-    assert site.router.capacity == 5
+    assert site.router.pool.capacity == 5
 
 
 def test_payloads_and_attributes_travel_as_they_are(site: Site) -> None:
@@ -332,7 +333,7 @@ def test_calls_over_several_ranks_are_taken_back(site: Site) -> None:
     site.router.give_back(site.asker.source, 2, lambda ids: back.append(list(ids)))
     assert back == [[3, 4]]
     assert len(site.asker.source.attributes) == 2
-    assert (site.router.ranks_for(1), site.router.ranks_for(2), site.router.ranks_for(3)) == (2, 1, 0)
+    assert (site.router.pool.ranks_for(1), site.router.pool.ranks_for(2), site.router.pool.ranks_for(3)) == (2, 1, 0)
 
 
 def test_calls_over_several_ranks_need_a_worker_with_mpi(site: Site) -> None:
@@ -352,9 +353,9 @@ def test_calls_that_nobody_can_run_fail_after_a_while(site: Site) -> None:
     site.add('w', 9, ranks=2, mpi=True)
     site.asker.call(1, ranks=4)
     site.router.check(100)
-    site.router.expect('later', 4)
+    site.router.pool.expect('later', 4)
     site.router.check(100 + WORKER_TIMEOUT)
-    site.router.worker_lost('later', '')
+    site.router.pool.lost('later', '')
     site.router.check(100 + 2 * WORKER_TIMEOUT)
     assert not site.asker.values
     site.router.check(100 + 3 * WORKER_TIMEOUT)
@@ -369,7 +370,7 @@ def test_calls_wait_for_workers_as_long_as_none_has_failed(site: Site) -> None:
     site.router.check(0)
     site.router.check(1000)
     assert not site.asker.values
-    site.router.worker_lost('w2', 'worker w2 is FAILED: no such class')
+    site.router.pool.lost('w2', 'worker w2 is FAILED: no such class')
     site.router.check(1000)
     site.router.check(1000 + WORKER_TIMEOUT)
     assert 'no such class' in str(site.asker.values[1])
@@ -381,9 +382,9 @@ def test_calls_that_wait_for_workers_say_so(site: Site) -> None:
     assert router.shortage() == ''
     site.asker.call(1)
     assert router.shortage() == 'workers (there is none, and none is expected)'
-    router.expect('w', 2)
+    router.pool.expect('w', 2)
     assert router.shortage() == ''
-    router.worker_lost('w', 'worker w is FAILED: it can never run')
+    router.pool.lost('w', 'worker w is FAILED: it can never run')
     assert router.shortage() == 'workers (no worker is left: worker w is FAILED: it can never run)'
     site.add('plain', 1, ranks=4)
     site.asker.call(2, ranks=3)

@@ -13,7 +13,7 @@ from rp_api.errors import CoordinationError
 from rp_api.wire import codec
 from rp_raptor.master.passthrough import MAX_UNUSED_PARTS, PART_MAX_BYTES, Passthrough, SharedDescriptions
 from rp_raptor.master.router import CallRouter
-from rp_raptor.master.sources import PooledWorker
+from rp_raptor.master.worker_pool import PooledWorker
 from rp_raptor.wire import payload
 
 FUNCTION = {'mode': c.TASK_FUNCTION, 'function': 'f'}

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rp_raptor.master.router import CallRouter
-from rp_raptor.master.sources import PooledWorker, load, surplus_of
-from rp_raptor.master.worker_pool import Ranking, WorkerPool
+from rp_raptor.master.worker_pool import PooledWorker, Ranking, WorkerPool
 from rp_raptor.wire.batch import pack_message
 from rp_raptor.wire.payload import encode_value
 
@@ -26,9 +25,11 @@ class ScanningPool(WorkerPool):
         self._popped: list[PooledWorker] = []   # workers that have not changed since they were returned
 
     def add(self, worker: PooledWorker) -> None:
+        self.workers[worker.address] = worker
         self._all.append(worker)
 
     def remove(self, worker: PooledWorker) -> None:
+        del self.workers[worker.address]
         self._all.remove(worker)
 
     def changed(self, worker: PooledWorker) -> None:
@@ -52,11 +53,12 @@ class ScanningPool(WorkerPool):
         return len(self._free())
 
     def pop_ready(self) -> PooledWorker | None:
-        self._popped.append(min(self._free(), key=load))
+        self._popped.append(min(self._free(), key=lambda worker: len(worker.calls) / worker.ranks))
         return self._popped[-1]
 
     def pop_richest(self) -> PooledWorker | None:
-        return max((worker for worker in self._all if surplus_of(worker) > 0), key=surplus_of, default=None)
+        return max((worker for worker in self._all if worker.surplus > 0), key=lambda worker: worker.surplus,
+                   default=None)
 
     def ready_mpi(self) -> list[PooledWorker]:
         return [worker for worker in self._all if worker.mpi and worker.free > 0]
@@ -84,7 +86,7 @@ class Side:
     def __init__(self, pool: WorkerPool) -> None:
         self.sent: list[Any] = []
         self.router = CallRouter(lambda address, message: self.sent.append((address, pack_message(message))))
-        self.router._pool = pool
+        self.router.pool, self.router.workers = pool, pool.workers
         self.owner = Owner()
         self.sources = [self.router.open(self.owner) for _ in range(2)]
         self.workers: list[PooledWorker] = []
@@ -128,8 +130,8 @@ class Side:
 
     @property
     def facts(self) -> Any:
-        return self.sent, self.owner.heard, self.router.capacity, [(list(worker.calls), worker.free, worker.asked)
-                                                                   for worker in self.workers]
+        return self.sent, self.owner.heard, self.router.pool.capacity, [
+            (list(worker.calls), worker.free, worker.asked) for worker in self.workers]
 
 
 def random_step(chance: random.Random, workers: int) -> tuple[str, list[Any]]:

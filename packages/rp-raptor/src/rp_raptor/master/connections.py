@@ -6,8 +6,8 @@ import logging
 import os
 import time
 from array import array
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import zmq
 
@@ -22,14 +22,15 @@ from rp_api.transport.connection import send_to, signed_arrivals
 from rp_api.transport.keys import Tally
 from rp_api.wire import codec
 from rp_raptor.master.objects import MasterObjects
-from rp_raptor.master.peers import ApplicationPeer, Peer, PeerProcess, SharingPeer, WorkerPeer
+from rp_raptor.master.peers import ApplicationPeer, Audience, Peer, PeerProcess, SharingPeer, WorkerPeer
 from rp_raptor.master.router import CallRouter
-from rp_raptor.master.sources import PooledWorker
+from rp_raptor.master.worker_pool import PooledWorker
+from rp_raptor.master.workers import Workers
 from rp_raptor.wire import protocol
 from rp_raptor.wire.batch import Payloads, pack_message
 from rp_raptor.wire.large_calls import sent_to_others
 from rp_raptor.wire.parts import Part
-from rp_raptor.wire.protocol import APPLICATION, CALLS, PING, PROTOCOL, SILENCE, WORKER, Handlers, Message
+from rp_raptor.wire.protocol import APPLICATION, CALLS, PING, PROTOCOL, SILENCE, WINDOW, WORKER, Handlers, Message
 
 DRAIN = 0.25
 """Seconds for the last messages of a part of a worker whose end the agent has reported."""
@@ -42,51 +43,17 @@ _DOMAIN = 'raptor'
 _log = logging.getLogger('radical.pilot.raptor')
 
 
-class Audience(Protocol):
-    """Callbacks for changes of workers."""
-
-    def came(self, uid: str, part: Part) -> None:
-        """Handle a worker, or a part of one, that has connected."""
-
-    def ranks_changed(self, uid: str, states: dict[int, str]) -> None:
-        """Handle ranks of a worker that are ACTIVE or DEAD now."""
-
-    def heard(self, uid: str, part: Part) -> None:
-        """Handle a heartbeat of a worker, or of a part of one."""
-
-    def credited(self) -> None:
-        """Handle a worker that accepts more calls."""
-
-    def part_ended(self, uid: str, part: Part) -> bool:
-        """Handle the end of a part of a worker; return whether it was the last one."""
-
-    def ended(self, uid: str, reason: str, *, failed: bool) -> None:
-        """Handle the end of a worker."""
-
-    def has_ranks(self, number: int) -> None:
-        """Handle that the connected workers have so many ranks now."""
-
-    def waits(self, text: str) -> None:
-        """Handle that calls wait for workers that may never come, with the reason; empty: for none any more."""
-
-    def run(self, uid: str, number: int, description: dict[str, Any], result: bytes,
-            answer: Callable[[bytes], object]) -> None:
-        """Run a task that a rank submits, or has run already with `result`; `answer` takes the result.
-
-        `uid` is the stem of the uid of a task without one.
-        """
-
-
 class Peers:
     """Listens for workers and applications and exchanges messages with them; for the loop's thread only."""
 
     def __init__(self, loop: Loop, uid: str, interface: str | None, base: str | None, audience: Audience,
-                 retries: int) -> None:
+                 registry: Workers, retries: int) -> None:
         self.router = CallRouter(self._send_to_worker, retries)
         self.deal_soon = Soon(loop, self._deal)
         self._loop = loop
         self._uid = uid
         self._audience = audience
+        self._registry = registry
         self._peers: dict[bytes, Peer] = {}
         self._applications: dict[bytes, ApplicationPeer] = {}   # those of the peers
         self._sharing: dict[bytes, SharingPeer] = {}   # those of the applications
@@ -106,12 +73,11 @@ class Peers:
             'died': self._on_died, 'rank_states': self._on_rank_states, 'run': self._on_run, 'tell': self._on_tell,
             'bye': self._on_bye,
             'define': self._on_define, 'calls': self._on_calls, 'cancel': self._on_cancel,
-            'give_back': self._on_give_back, 'close': self._on_close, 'ping': self._on_ping,
-            'want_object': self._of_object(self.objects.want_object),
-            'hold_object': self._of_object(self.objects.hold_object),
-            'put_object': self._of_object(self.objects.put_object),
-            'object_piece': self._of_object(self.objects.object_piece),
-            'drop_object': self._of_object(self.objects.drop)}
+            'give_back': self._on_give_back, 'close': self._on_close, 'ping': self._on_ping}
+        self._of_objects: Handlers = {
+            'want_object': self.objects.want_object, 'hold_object': self.objects.hold_object,
+            'put_object': self.objects.put_object, 'object_piece': self.objects.object_piece,
+            'drop_object': self.objects.drop}
         self._timer = loop.call_later(PING, self._look)
         self._shortage = ''   # as it was reported
         self._report: Timer | None = None
@@ -152,8 +118,7 @@ class Peers:
         Applications that have other masters, too, keep their calls, and send them to one of these.
         """
         for peer in self._sharing.values():
-            if peer.source is not None:
-                self.router.close(peer.source)
+            self.router.close(peer.source)
         self.router.fail_all(reason)
         self.stop_workers()
         self._flush()
@@ -182,13 +147,13 @@ class Peers:
         self.router.deal()
         if self._ranks_changed:
             self._ranks_changed = False
-            self._audience.has_ranks(self.router.ranks_for(1))
+            self._audience.has_ranks(self.router.pool.ranks_for(1))
             for peer in self._sharing.values():
-                peer.tell_ranks(self.router.ranks_for(peer.width))
+                peer.tell_ranks(self.router.pool.ranks_for(peer.width))
         if self._report is None and (self._shortage or self.router.waiting):
             self._report = self._loop.call_later(REPORT_DELAY, self._report_shortage)
         if self._sharing:
-            capacity = self.router.capacity
+            capacity = self.router.pool.capacity
             for peer in self._sharing.values():
                 peer.grant(capacity)
 
@@ -227,7 +192,10 @@ class Peers:
                 if peer.role != role:
                     raise CoordinationError(f'a peer with the key of a {role} uses the address of {peer.uid}')
                 peer.watch.hear()
-                self._handlers[operation](peer, *arguments)
+                if operation in self._of_objects:
+                    self._of_objects[operation](peer.key, *arguments)
+                else:
+                    self._handlers[operation](peer, *arguments)
         except (CoordinationError, ValueError) as error:
             self._malformed.add(error)
 
@@ -254,10 +222,6 @@ class Peers:
             self._loop.call_soon(self._died, peer)
         return True
 
-    @staticmethod
-    def _of_object(handle: Callable[..., None]) -> Callable[..., None]:
-        return lambda peer, *arguments: handle(peer.key, *arguments)
-
     # workers
 
     def _on_worker(self, address: bytes, uid: str, host: str, pid: int, ranks: int, info: dict[str, Any]) -> None:
@@ -269,7 +233,7 @@ class Peers:
         if self._greet(peer, info.get('protocol')):
             self.router.attach(peer.worker)
             self._ranks_changed = True
-            self._audience.came(uid, part)
+            self._registry.came(uid, part)
             _log.info('worker %s is up: process %d on %s, %d ranks', peer.name, pid, info.get('host_name', host), ranks)
             if uid in self._stopped:
                 self._stop(peer)
@@ -296,7 +260,7 @@ class Peers:
 
     def _on_credit(self, peer: WorkerPeer, count: int) -> None:
         self.router.credit(peer.worker, count)
-        self._audience.credited()
+        self._audience.capacity_changed()
 
     def _on_results(self, peer: WorkerPeer, ids: array[int], payloads: Payloads) -> None:
         self.router.results(peer.worker, ids, payloads)
@@ -308,7 +272,7 @@ class Peers:
         self.router.died(peer.worker, ids, reason)
 
     def _on_rank_states(self, peer: WorkerPeer, states: dict[int, str]) -> None:
-        self._audience.ranks_changed(peer.uid, states)
+        self._registry.ranks_changed(peer.uid, states)
 
     def _on_run(self, peer: WorkerPeer, number: int, description: bytes, result: bytes) -> None:
         self._audience.run(peer.stem, number, codec.unpack(description), result,
@@ -316,7 +280,7 @@ class Peers:
 
     def _on_bye(self, peer: WorkerPeer, reason: str) -> None:
         if reason and not peer.stopped:
-            self.router.worker_lost(peer.uid, f'worker {peer.name} has ended: {reason}')
+            self.router.pool.lost(peer.uid, f'worker {peer.name} has ended: {reason}')
         self._forget(peer, reason or 'it was stopped', died=False, failed=bool(reason) and not peer.stopped)
 
     # applications
@@ -325,25 +289,26 @@ class Peers:
         process = PeerProcess.told(info.get('host'), info.get('pid'), info.get('started'))
         width = info.get('share')
         if width is None:
-            peer = ApplicationPeer(address, stream, process, self.send)
+            peer = ApplicationPeer(address, stream, process, self.send, self.router)
         elif type(width) is int and width > 0:
-            peer = SharingPeer(address, stream, process, self.send, width)
+            peer = SharingPeer(address, stream, process, self.send, self.router, width)
         else:
             raise CoordinationError(f'an application with calls over {width!r:.80} ranks')
-        if self._greet(peer, info.get('protocol')):
-            self._applications[address] = peer
-            peer.opened(self.router.open(peer))
-            if isinstance(peer, SharingPeer):
-                self._sharing[address] = peer
-                peer.tell_ranks(self.router.ranks_for(peer.width))
+        if not self._greet(peer, info.get('protocol')):
+            self.router.close(peer.source)
+            return
+        self._applications[address] = peer
+        if isinstance(peer, SharingPeer):
+            self._sharing[address] = peer
+            peer.tell_ranks(self.router.pool.ranks_for(peer.width))
+        else:
+            self.send(address, ['room', WINDOW])
 
     def _on_define(self, peer: ApplicationPeer, fid: bytes, blob: bytes) -> None:
-        assert peer.source
         self.router.define(peer.source, fid, blob)
 
     def _on_calls(self, peer: ApplicationPeer, numbers: array[int], payloads: Payloads,
                   attributes: dict[int, dict[str, Any]] | None) -> None:
-        assert peer.source
         if numbers and max(numbers) >= CALLS:
             raise CoordinationError(f'the number of a call is {max(numbers)}: it must be below {CALLS}')
         if isinstance(peer, SharingPeer):
@@ -351,11 +316,9 @@ class Peers:
         self.router.calls(peer.source, numbers, payloads, attributes)
 
     def _on_cancel(self, peer: ApplicationPeer, ids: array[int]) -> None:
-        assert peer.source
         self.router.cancel(peer.source, ids)
 
     def _on_give_back(self, peer: ApplicationPeer, count: int) -> None:
-        assert peer.source
         self.router.give_back(peer.source, count, lambda ids: self.send(peer.address, ['returned', ids]))
 
     def _on_close(self, peer: ApplicationPeer) -> None:
@@ -366,7 +329,7 @@ class Peers:
     def _on_ping(self, peer: Peer) -> None:
         self.send(peer.address, ['pong'])
         if isinstance(peer, WorkerPeer):
-            self._audience.heard(peer.uid, peer.part)
+            self._registry.heard(peer.uid, peer.part)
 
     def _died(self, peer: Peer) -> None:
         if self._peers.get(peer.address) is not peer:
@@ -378,11 +341,16 @@ class Peers:
     def _lose_part(self, uid: str, part: Part, reason: str) -> None:
         peer = self._workers.get(uid, {}).get(part.number)
         if peer is None:
-            self._audience.part_ended(uid, part)
+            self._part_ended(uid, part)
             self._end_job(uid, f'{uid} (part {part.number} of {part.count}) has ended: {reason}')
             return
         self._receive_last()
         self._forget(peer, reason, died=not peer.stopped)
+
+    def _part_ended(self, uid: str, part: Part) -> bool:
+        """Handle the end of a part of a worker; return whether it was the last one."""
+        self._audience.capacity_changed()
+        return self._registry.part_ended(uid, part)
 
     def _end_job(self, uid: str, reason: str) -> None:
         """End the parts that are left of an MPI worker that has lost one."""
@@ -425,8 +393,8 @@ class Peers:
                 _log.info('worker %s is lost: %s', peer.name, reason)
             if reason and not peer.stopped and peer.worker.mpi:
                 self._end_job(peer.uid, f'worker {peer.name} is lost: {reason}')
-            if reason and (peer.part.count == 1 or self._audience.part_ended(peer.uid, peer.part)):
+            if reason and (peer.part.count == 1 or self._part_ended(peer.uid, peer.part)):
                 self._audience.ended(peer.uid, reason, failed=died if failed is None else failed)
-        elif isinstance(peer, ApplicationPeer) and peer.source:
+        elif isinstance(peer, ApplicationPeer):
             self.router.close(peer.source)
         self.deal_soon()

@@ -82,7 +82,8 @@ class Core:
         self._hooks = Hooks(f'{uid}.hooks')
         self._loop = Loop()
         self.procedures = Procedures(uid, partial(self._loop.call_soon, self._answer))
-        self._peers = Peers(self._loop, uid, _interface(access.address), beside(access.address), self, retries)
+        self._peers = Peers(self._loop, uid, _interface(access.address), beside(access.address), self,
+                            self.workers, retries)
         self._router = self._peers.router
         self._agent = AgentLink(self._loop, self._peers.context, access, uid, self._peers.applications_access, self)
         self._ask_soon = Soon(self._loop, self._ask)
@@ -231,7 +232,7 @@ class Core:
 
     def _ask(self) -> None:
         """Request as many tasks from the agent as the workers have room for."""
-        room = (self._router.capacity or UNPROVEN) - self._tasks.in_hand - self._asked
+        room = (self._router.pool.capacity or UNPROVEN) - self._tasks.in_hand - self._asked
         if self._taking and room > 0 and (room >= 64 or not self._asked):
             self._asked += room
             self._agent.send('credit', room)
@@ -254,7 +255,7 @@ class Core:
         """Take the state of a worker or an executable from the agent."""
         if state == states.AGENT_SCHEDULING:   # a worker that the application has submitted
             self.workers.expect(uid)
-            self._router.expect(uid, int((result or {}).get('ranks', 1)))
+            self._router.pool.expect(uid, int((result or {}).get('ranks', 1)))
         elif result and 'part' in result:
             self._part_ended(state, result)
         elif state in states.FINAL and self.workers.knows(uid):
@@ -290,7 +291,7 @@ class Core:
     def _submit_workers(self, descriptions: list[dict[str, Any]]) -> None:
         for description in descriptions:
             self._own_workers.add(description['uid'])
-            self._router.expect(description['uid'], description.get('ranks', 1))
+            self._router.pool.expect(description['uid'], description.get('ranks', 1))
         self._agent.send('submit', descriptions)
 
     def _cancel_workers(self, uids: list[str]) -> None:
@@ -303,7 +304,7 @@ class Core:
         """Handle the final state of a worker's task; the worker may never have connected."""
         wanted = state in (states.DONE, states.CANCELED)
         reason = _reason(state, result)
-        self._router.worker_lost(uid, '' if wanted else f'worker {uid} is {state}: {reason}')
+        self._router.pool.lost(uid, '' if wanted else f'worker {uid} is {state}: {reason}')
         self.workers.ended(uid, state, reason)
 
     def _part_ended(self, state: str, result: dict[str, Any]) -> None:
@@ -311,25 +312,8 @@ class Core:
         part = Part.told(result['part'], len(result['part']['numbers']))
         self._peers.lose_part(result['part']['worker'], part, _reason(state, result))
 
-    def came(self, uid: str, part: Part) -> None:
-        """Handle a worker, or a part of one, that has connected."""
-        self.workers.came(uid, part)
-
-    def ranks_changed(self, uid: str, ranks: dict[int, str]) -> None:
-        """Handle ranks of a worker that are ACTIVE or DEAD now."""
-        self.workers.ranks_changed(uid, ranks)
-
-    def heard(self, uid: str, part: Part) -> None:
-        """Handle a heartbeat of a worker, or of a part of one."""
-        self.workers.heard(uid, part)
-
-    def part_ended(self, uid: str, part: Part) -> bool:
-        """Handle the end of a part of a worker; return whether it was the last one."""
-        self._ask_soon()
-        return self.workers.part_ended(uid, part)
-
-    def credited(self) -> None:
-        """Handle a worker that accepts more calls."""
+    def capacity_changed(self) -> None:
+        """Handle workers that accept more calls, or a part of a worker that has ended."""
         self._ask_soon()
 
     def ended(self, uid: str, reason: str, *, failed: bool) -> None:

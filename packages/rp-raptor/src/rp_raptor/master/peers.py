@@ -1,18 +1,21 @@
-"""The peers of a master: the workers and applications that are connected to it."""
+"""The peers of a master: the workers and applications that are connected to it, and who hears of them."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from rp_api.errors import CoordinationError
 from rp_api.transport.peer_watch import PeerWatch
-from rp_raptor.master.sources import CallSource, PooledWorker
+from rp_raptor.master.router import CallRouter
+from rp_raptor.master.worker_pool import PooledWorker
 from rp_raptor.wire.batch import Payloads
 from rp_raptor.wire.parts import Part
 from rp_raptor.wire.protocol import APPLICATION, WINDOW, WORKER, Message
 from rp_raptor.wire.result_gatherer import ResultGatherer
+
+Send = Callable[[bytes, Message], object]
 
 
 class PeerProcess(NamedTuple):
@@ -82,18 +85,12 @@ class ApplicationPeer(Peer):
 
     __slots__ = ('_results', '_send', 'owed', 'source')
 
-    def __init__(self, address: bytes, uid: str, process: PeerProcess,
-                 send: Callable[[bytes, Message], object]) -> None:
+    def __init__(self, address: bytes, uid: str, process: PeerProcess, send: Send, router: CallRouter) -> None:
         super().__init__(APPLICATION, address, uid, process)
         self._send = send
-        self.source: CallSource | None = None
+        self.source = router.open(self)
         self.owed = 0   # room that was not granted to it yet
         self._results = ResultGatherer(self._send_results)   # workers send those of long calls one by one
-
-    def opened(self, source: CallSource) -> None:
-        """Grant the first room."""
-        self.source = source
-        self._send(self.address, ['room', WINDOW])
 
     def started(self, ids: array[int]) -> None:
         """Ignore the start of calls, which applications do not track."""
@@ -125,16 +122,12 @@ class SharingPeer(ApplicationPeer):
 
     __slots__ = ('granted', 'ranks', 'width')
 
-    def __init__(self, address: bytes, uid: str, process: PeerProcess, send: Callable[[bytes, Message], object],
+    def __init__(self, address: bytes, uid: str, process: PeerProcess, send: Send, router: CallRouter,
                  width: int) -> None:
-        super().__init__(address, uid, process, send)
+        super().__init__(address, uid, process, send, router)
         self.width = width
         self.granted = 0   # room that it has not used yet
         self.ranks = -1    # that it was told of
-
-    def opened(self, source: CallSource) -> None:
-        """Set the source; room is granted by `grant`."""
-        self.source = source
 
     def _make_room(self, count: int) -> None:
         """Leave it to `grant`."""
@@ -147,9 +140,31 @@ class SharingPeer(ApplicationPeer):
 
     def grant(self, capacity: int) -> None:
         """Grant room for as many calls as the workers have or have credit for; much room while there is no worker."""
-        assert self.source
         window = min(WINDOW, capacity) if self.ranks else WINDOW
         room = window - self.source.open - self.granted
         if room > 0 and (room >= window // 8 or not self.granted):
             self.granted += room
             self._send(self.address, ['room', room])
+
+
+class Audience(Protocol):
+    """The interface for what follows from changes of workers."""
+
+    def capacity_changed(self) -> None:
+        """Handle workers that accept more calls, or a part of a worker that has ended."""
+
+    def ended(self, uid: str, reason: str, *, failed: bool) -> None:
+        """Handle the end of a worker."""
+
+    def has_ranks(self, number: int) -> None:
+        """Handle that the connected workers have so many ranks now."""
+
+    def waits(self, text: str) -> None:
+        """Handle that calls wait for workers that may never come, with the reason; empty: for none any more."""
+
+    def run(self, uid: str, number: int, description: dict[str, Any], result: bytes,
+            answer: Callable[[bytes], object]) -> None:
+        """Run a task that a rank submits, or has run already with `result`; `answer` takes the result.
+
+        `uid` is the stem of the uid of a task without one.
+        """

@@ -6,7 +6,7 @@ cancelled, its process died more often than allowed, or no worker can run it. Re
 have are dropped.
 
 Workers pull calls: they get as many as they have granted credit for. Sources take turns. Waiting calls are shared out
-evenly, but very short ones in bulks (`sources.bulk_of`): otherwise, the more workers there were, the fewer calls a
+evenly, but very short ones in bulks (`PooledWorker.bulk`): otherwise, the more workers there were, the fewer calls a
 message would have. When no call waits while ranks are idle, the worker with the most calls beyond its ranks is asked to
 give some back.
 
@@ -23,8 +23,8 @@ from itertools import compress
 from operator import not_
 
 from rp_raptor.errors import CallLost
-from rp_raptor.master.sources import Attributes, Call, CallOwner, CallSource, PooledWorker, Reclaim, bulk_of, surplus_of
-from rp_raptor.master.worker_pool import WorkerPool
+from rp_raptor.master.sources import Answer, Attributes, Call, CallOwner, CallSource, Reclaim
+from rp_raptor.master.worker_pool import PooledWorker, WorkerPool
 from rp_raptor.wire.batch import Payloads
 from rp_raptor.wire.ids import hold, release, source_of, with_source, without_source
 from rp_raptor.wire.payload import discard, encode_error
@@ -53,13 +53,11 @@ class CallRouter:
         self._wide: dict[int, deque[Call]] = {}   # by number of ranks
         self._deaths: dict[int, int] = {}
         self._functions: dict[bytes, bytes] = {}
-        self._expected: dict[str, int] = {}   # ranks of workers that were submitted and are not connected
-        self._failure = ''   # of the last worker that failed
         self._lacking: dict[int, float] = {}   # ranks for which there is no worker: time since when
         self._made = 0
         self._reclaims: list[Reclaim] = []
-        self._pool = WorkerPool()
-        self.workers: dict[bytes, PooledWorker] = {}
+        self.pool = WorkerPool()
+        self.workers = self.pool.workers
 
     # sources
 
@@ -75,7 +73,15 @@ class CallRouter:
             return
         self._reclaims = [reclaim for reclaim in self._reclaims if reclaim.source is not source]
         if source.open:
-            self._drop_calls(source)
+            source.queue.clear()
+            if source in self._turns:
+                self._turns.remove(source)
+            for calls in self._wide.values():
+                _remove(calls, lambda number: number >> _SHIFT == source.number)
+            for worker in self.workers.values():
+                self._tell_cancel(worker, [number for number in worker.calls if number >> _SHIFT == source.number])
+            for number in [number for number in self._deaths if number >> _SHIFT == source.number]:
+                del self._deaths[number]
         for fid in list(source.functions):
             self.forget(source, fid)
 
@@ -102,7 +108,11 @@ class CallRouter:
         if attributes:
             base = source.number << _SHIFT
             source.attributes.update((base | number, each) for number, each in attributes.items())
-            numbers, payloads = self._sort_out_wide(source, numbers, payloads)
+            narrow = [source.ranks_of(number) == 1 for number in numbers]
+            if not all(narrow):
+                for number, payload in compress(zip(numbers, payloads, strict=True), map(not_, narrow)):
+                    self._wide.setdefault(source.ranks_of(number), deque()).append((number, payload))
+                numbers, payloads = array('Q', compress(numbers, narrow)), list(compress(payloads, narrow))
         if numbers:
             if not source.queue:
                 self._turns.append(source)
@@ -121,46 +131,23 @@ class CallRouter:
             found.extend(number for number, _ in _remove(calls, wanted.__contains__))
         self._conclude(found, encode_error(CancelledError('the call was cancelled')))
 
-    def give_back(self, source: CallSource, count: int, answer: Callable[[array[int]], object]) -> None:
+    def give_back(self, source: CallSource, count: int, answer: Answer) -> None:
         """Take up to `count` calls of a source away that no rank has started; `answer` gets their numbers, or none."""
         reclaim = Reclaim(source, answer, self._withdraw(source, count), count)
-        while reclaim.missing > 0 and (worker := self._pool.pop_richest()):
-            worker.asked = reclaim.asked[worker.address] = min(surplus_of(worker), reclaim.missing)
-            self._pool.changed(worker)
+        while reclaim.missing > 0 and (worker := self.pool.pop_richest()):
+            worker.asked = reclaim.asked[worker.address] = min(worker.surplus, reclaim.missing)
+            self.pool.changed(worker)
             self._send(worker.address, ['give_back', worker.asked])
         if reclaim.asked:
             self._reclaims.append(reclaim)
         else:
             answer(reclaim.found)
 
-    def _drop_calls(self, source: CallSource) -> None:
-        """Drop the waiting calls of a source, and cancel its running ones."""
-        source.queue.clear()
-        if source in self._turns:
-            self._turns.remove(source)
-        for calls in self._wide.values():
-            _remove(calls, lambda number: number >> _SHIFT == source.number)
-        for worker in self.workers.values():
-            self._tell_cancel(worker, [number for number in worker.calls if number >> _SHIFT == source.number])
-        for number in [number for number in self._deaths if number >> _SHIFT == source.number]:
-            del self._deaths[number]
-
     # workers
-
-    def expect(self, uid: str, ranks: int) -> None:
-        """Expect a worker, which calls wait for."""
-        self._expected[uid] = ranks
-
-    def worker_lost(self, uid: str, failure: str) -> None:
-        """Stop to expect a worker; `failure` is the reason if it has failed."""
-        self._expected.pop(uid, None)
-        self._failure = failure or self._failure
 
     def attach(self, worker: PooledWorker) -> None:
         """Add a worker."""
-        self._expected.pop(worker.uid, None)
-        self.workers[worker.address] = worker
-        self._pool.add(worker)
+        self.pool.add(worker)
         for fid, blob in self._functions.items():
             self._send(worker.address, ['define', fid, blob])
 
@@ -168,10 +155,9 @@ class CallRouter:
         """Remove a worker; its calls are repeated, or fail if their processes have `died` too often."""
         if self.workers.get(worker.address) is not worker:
             return
-        del self.workers[worker.address]
-        self._pool.remove(worker)
+        self.pool.remove(worker)
         if died:
-            self._failure = reason
+            self.pool.lost(worker.uid, reason)
             self.died(worker, list(worker.calls), reason)
             self._settle_reclaims(worker)
         else:
@@ -180,12 +166,12 @@ class CallRouter:
     def credit(self, worker: PooledWorker, count: int) -> None:
         """Give a worker room for more calls; `deal` has to follow."""
         worker.free += count
-        self._pool.changed(worker)
+        self.pool.changed(worker)
 
     def results(self, worker: PooledWorker, ids: array[int], payloads: Sequence[bytes]) -> None:
         """Deliver the results of a worker to the sources."""
         expected = release(worker.calls, ids)
-        self._pool.changed(worker)
+        self.pool.changed(worker)
         if expected is not None:
             for payload in compress(payloads, map(not_, expected)):
                 discard(payload)
@@ -203,14 +189,14 @@ class CallRouter:
     def returned(self, worker: PooledWorker, ids: Sequence[int]) -> None:
         """Queue calls that a worker has given back; `deal` has to follow."""
         worker.asked, worker.exhausted = 0, not ids
-        self._pool.changed(worker)
+        self.pool.changed(worker)
         self._put_back([(number, held.of(number)) for number in ids if (held := worker.calls.pop(number, None))])
         self._settle_reclaims(worker)
 
     def died(self, worker: PooledWorker, ids: Sequence[int], reason: str) -> None:
         """Repeat or fail calls whose process has died; `deal` has to follow."""
         again, lost = [], []
-        self._pool.changed(worker)
+        self.pool.changed(worker)
         for number in ids:
             held = worker.calls.pop(number, None)
             if held is None:
@@ -258,18 +244,9 @@ class CallRouter:
         """The number of calls that no worker has."""
         return sum(len(source.queue) for source in self._turns) + sum(map(len, self._wide.values()))
 
-    @property
-    def capacity(self) -> int:
-        """The number of calls that the workers have or have credit for."""
-        return self._pool.capacity
-
-    def ranks_for(self, width: int) -> int:
-        """Return the number of calls over so many ranks that the workers can run at a time."""
-        return sum(max(1, worker.ranks // width) for worker in self.workers.values() if worker.fits(width))
-
     def deal(self) -> None:
         """Send waiting calls to workers with credit, those with the least load first."""
-        pool = self._pool
+        pool = self.pool
         if not pool.ready:
             return
         if any(self._wide.values()):
@@ -277,7 +254,7 @@ class CallRouter:
         waiting = sum(len(source.queue) for source in self._turns)
         while waiting and (left := pool.ready):
             while waiting and left and (worker := pool.pop_ready()):
-                share = min(worker.free, waiting, max(-(-waiting // left), bulk_of(worker)))
+                share = min(worker.free, waiting, max(-(-waiting // left), worker.bulk))
                 self._give(worker, share)
                 waiting -= share
                 left -= 1
@@ -286,22 +263,24 @@ class CallRouter:
 
     def check(self, now: float) -> None:
         """Fail calls that no worker has been able to run for `WORKER_TIMEOUT`; called every few seconds."""
-        lacking = {ranks for ranks in self._widths if self._lacks(ranks) and (self._failure or self.workers)}
+        lacking = {ranks for ranks in self._widths if self.pool.hopeless and self.pool.lacks(ranks)}
         self._lacking = {ranks: self._lacking.get(ranks, now) for ranks in lacking}
         for ranks, since in self._lacking.items():
             if now - since >= WORKER_TIMEOUT:
-                self._fail_waiting(ranks)
+                ids = [number for number, _ in self._wide.pop(ranks, ())]
+                ids += self._clear_sources() if ranks == 1 else []
+                self._conclude(ids, encode_error(CallLost(self.pool.lack(ranks))))
 
     def shortage(self) -> str:
         """Return the workers that calls wait for, with the reason; empty if present or expected ones can run them."""
-        return next((f'workers ({self._lack(ranks)})' for ranks in self._widths if self._lacks(ranks)), '')
+        return next((f'workers ({self.pool.lack(ranks)})' for ranks in self._widths if self.pool.lacks(ranks)), '')
 
     def fail_all(self, reason: str) -> None:
         """Fail all calls without a result."""
         ids = [number for worker in self.workers.values() for number in worker.calls]
         for worker in self.workers.values():
             worker.calls.clear()
-            self._pool.changed(worker)
+            self.pool.changed(worker)
         ids += [number for calls in self._wide.values() for number, _ in calls]
         self._wide.clear()
         ids += self._clear_sources()
@@ -312,28 +291,6 @@ class CallRouter:
         """The numbers of ranks of waiting calls."""
         narrow = [1] if any(source.queue for source in self._turns) else []
         return narrow + sorted(ranks for ranks, calls in self._wide.items() if calls)
-
-    def _lacks(self, ranks: int) -> bool:
-        """Return whether no worker, connected or expected, can run calls over so many ranks."""
-        return not (any(worker.fits(ranks) for worker in self.workers.values())
-                    or any(expected >= ranks for expected in self._expected.values()))
-
-    def _lack(self, ranks: int) -> str:
-        """Return why no worker can run calls over so many ranks."""
-        if self.workers:
-            largest = max((worker.widest for worker in self.workers.values() if worker.mpi), default=0)
-            return f'no worker can run a call over {ranks} ranks: ' + (
-                f'the largest one has {largest}' if largest else 'none of them uses MPI')
-        if self._failure:
-            return f'no worker is left: {self._failure}'
-        return 'there is none, and none is expected'
-
-    def _fail_waiting(self, ranks: int) -> None:
-        reason = self._lack(ranks)
-        ids = [number for number, _ in self._wide.pop(ranks, ())]
-        if ranks == 1:
-            ids += self._clear_sources()
-        self._conclude(ids, encode_error(CallLost(reason)))
 
     def _clear_sources(self) -> list[int]:
         ids = [number for source in self._turns for number in source.queue.clear()]
@@ -356,7 +313,7 @@ class CallRouter:
         hold(worker.calls, ids, payloads)
         worker.free -= len(ids)
         worker.exhausted = False
-        self._pool.changed(worker)
+        self.pool.changed(worker)
         attributes = None
         if source.attributes:
             attributes = {number: each for number in ids if (each := source.attributes.get(number))}
@@ -364,7 +321,7 @@ class CallRouter:
         source.owner.started(without_source(ids, _SHIFT))
 
     def _deal_wide(self) -> None:
-        ready = self._pool.ready_mpi()
+        ready = self.pool.ready_mpi()
         for ranks, calls in self._wide.items():
             for worker in ready:
                 while calls and worker.free > 0 and worker.fits(ranks):
@@ -373,25 +330,15 @@ class CallRouter:
 
     def _even_out(self) -> None:
         """Ask workers to give calls back when ranks of others are idle and no call waits."""
-        lacking = self._pool.lacking
-        while lacking > 0 and (richest := self._pool.pop_richest()):
-            surplus = surplus_of(richest)
+        lacking = self.pool.lacking
+        while lacking > 0 and (richest := self.pool.pop_richest()):
+            surplus = richest.surplus
             richest.asked = min(surplus, max(lacking, surplus // 2))
-            self._pool.changed(richest)
+            self.pool.changed(richest)
             self._send(richest.address, ['give_back', richest.asked])
             lacking -= richest.asked
 
     # results and repetitions
-
-    def _sort_out_wide(self, source: CallSource, ids: array[int],
-                       payloads: Sequence[bytes]) -> tuple[array[int], Sequence[bytes]]:
-        """Queue the calls over several ranks apart; return the others."""
-        narrow = [_ranks(source, number) == 1 for number in ids]
-        if not all(narrow):
-            for number, payload in compress(zip(ids, payloads, strict=True), map(not_, narrow)):
-                self._wide.setdefault(_ranks(source, number), deque()).append((number, payload))
-            ids, payloads = array('Q', compress(ids, narrow)), list(compress(payloads, narrow))
-        return ids, payloads
 
     def _put_back(self, calls: list[Call]) -> None:
         """Queue calls again, before all others of their source; drop those of a source that is closed."""
@@ -400,7 +347,7 @@ class CallRouter:
             source = self._sources.get(number >> _SHIFT)
             if source is None:
                 self._deaths.pop(number, None)
-            elif (ranks := _ranks(source, number)) > 1:
+            elif (ranks := source.ranks_of(number)) > 1:
                 self._wide.setdefault(ranks, deque()).appendleft((number, payload))
             else:
                 narrow.setdefault(source.number, []).append((number, payload))
@@ -436,12 +383,6 @@ class CallRouter:
     def _tell_cancel(self, worker: PooledWorker, ids: list[int]) -> None:
         if ids:
             self._send(worker.address, ['cancel', array('Q', ids)])
-
-
-def _ranks(source: CallSource, number: int) -> int:
-    """Return the number of ranks of a call."""
-    attributes = source.attributes.get(number)
-    return max(1, int(attributes.get('ranks', 1))) if attributes else 1
 
 
 def _remove(calls: deque[Call], wanted: Callable[[int], bool]) -> list[Call]:

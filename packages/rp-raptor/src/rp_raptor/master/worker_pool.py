@@ -7,11 +7,50 @@ counted and ranked again, in logarithmic time, when the router asks next.
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
+from operator import attrgetter
 
-from rp_raptor.master.sources import PooledWorker, load, surplus_of
+from rp_raptor.wire.ids import Held
+
+_BULK = 256
+"""Calls for which a message costs little beside the calls themselves."""
 
 _SPARE = 64
 """Outdated entries of a ranking that are kept in any case."""
+
+
+class PooledWorker:
+    """A worker with its calls, and its credit for more (`free`)."""
+
+    __slots__ = ('address', 'asked', 'calls', 'exhausted', 'free', 'mpi', 'place', 'ranks', 'uid', 'widest')
+
+    def __init__(self, address: bytes, uid: str, ranks: int, mpi: bool, widest: int = 0) -> None:
+        self.address = address
+        self.uid = uid
+        self.ranks = ranks
+        self.mpi = mpi
+        self.widest = widest or ranks   # the most ranks of one call
+        self.free = 0
+        self.calls: dict[int, Held] = {}
+        self.asked = 0        # calls that it was asked to give back
+        self.exhausted = False   # it had no calls to give back, and has got none since
+        self.place = 0        # in the order in which workers were attached
+
+    @property
+    def bulk(self) -> int:
+        """The number of calls that it gets at least at a time: what one of its ranks does in about 5 ms.
+
+        Its credit is the work of about 0.1 s for each of its ranks (`rp_raptor.worker.estimate`).
+        """
+        return min(_BULK, self.free // (16 * self.ranks))
+
+    @property
+    def surplus(self) -> int:
+        """The number of calls that it may have to give back."""
+        return 0 if self.exhausted or self.asked else len(self.calls) - self.ranks
+
+    def fits(self, ranks: int) -> bool:
+        """Return whether the worker can run a call over so many ranks."""
+        return ranks <= 1 or (self.mpi and ranks <= self.widest)
 
 
 class Ranking:
@@ -50,9 +89,15 @@ class Ranking:
 
 
 class WorkerPool:
-    """Ranks workers and adds up their capacity; `changed` has to follow a change of a worker's calls or credit."""
+    """Ranks workers and adds up their capacity; `changed` has to follow a change of a worker's calls or credit.
+
+    It knows the workers that are expected, and why the last one has failed.
+    """
 
     def __init__(self) -> None:
+        self.workers: dict[bytes, PooledWorker] = {}
+        self._expected: dict[str, int] = {}   # ranks of workers that were submitted and are not connected
+        self._failure = ''   # of the last worker that failed
         self._changed: set[PooledWorker] = set()
         self._counted: dict[PooledWorker, tuple[int, int]] = {}   # capacity and lacking calls, as in the sums below
         self._capacity = self._lacking = 0
@@ -61,8 +106,19 @@ class WorkerPool:
         self._ready_mpi: set[PooledWorker] = set()
         self._places = 0
 
+    def expect(self, uid: str, ranks: int) -> None:
+        """Expect a worker, which calls wait for."""
+        self._expected[uid] = ranks
+
+    def lost(self, uid: str, failure: str) -> None:
+        """Stop to expect a worker; `failure` is the reason if it has failed."""
+        self._expected.pop(uid, None)
+        self._failure = failure or self._failure
+
     def add(self, worker: PooledWorker) -> None:
         """Add a worker, after all others."""
+        self._expected.pop(worker.uid, None)
+        self.workers[worker.address] = worker
         self._places += 1
         worker.place = self._places
         self._counted[worker] = 0, 0
@@ -70,6 +126,7 @@ class WorkerPool:
 
     def remove(self, worker: PooledWorker) -> None:
         """Remove a worker."""
+        del self.workers[worker.address]
         self._count(worker, 0, 0)
         del self._counted[worker]
         self._changed.discard(worker)
@@ -81,6 +138,30 @@ class WorkerPool:
         """Note a change of a worker, which may have been removed."""
         if worker in self._counted:
             self._changed.add(worker)
+
+    def ranks_for(self, width: int) -> int:
+        """Return the number of calls over so many ranks that the workers can run at a time."""
+        return sum(max(1, worker.ranks // width) for worker in self.workers.values() if worker.fits(width))
+
+    def lacks(self, ranks: int) -> bool:
+        """Return whether no worker, connected or expected, can run calls over so many ranks."""
+        return not (any(worker.fits(ranks) for worker in self.workers.values())
+                    or any(expected >= ranks for expected in self._expected.values()))
+
+    @property
+    def hopeless(self) -> bool:
+        """True if what the workers lack is not expected to come: some are there, or one has failed."""
+        return bool(self._failure or self.workers)
+
+    def lack(self, ranks: int) -> str:
+        """Return why no worker can run calls over so many ranks."""
+        if self.workers:
+            largest = max((worker.widest for worker in self.workers.values() if worker.mpi), default=0)
+            return f'no worker can run a call over {ranks} ranks: ' + (
+                f'the largest one has {largest}' if largest else 'none of them uses MPI')
+        if self._failure:
+            return f'no worker is left: {self._failure}'
+        return 'there is none, and none is expected'
 
     @property
     def capacity(self) -> int:
@@ -112,13 +193,13 @@ class WorkerPool:
     def ready_mpi(self) -> list[PooledWorker]:
         """Return the workers with MPI and credit, in the order in which they were added."""
         self._refresh()
-        return sorted(self._ready_mpi, key=_place)
+        return sorted(self._ready_mpi, key=attrgetter('place'))
 
     def _refresh(self) -> None:
         for worker in self._changed:
-            calls, free, surplus = len(worker.calls), worker.free, surplus_of(worker)
+            calls, free, surplus = len(worker.calls), worker.free, worker.surplus
             self._count(worker, calls + free, (max(0, worker.ranks - calls) if free else 0) - worker.asked)
-            self._ready.put(worker, load(worker) if free else None)
+            self._ready.put(worker, calls / worker.ranks if free else None)   # the load
             self._rich.put(worker, -surplus if surplus > 0 else None)
             if worker.mpi:
                 (self._ready_mpi.add if free else self._ready_mpi.discard)(worker)
@@ -129,7 +210,3 @@ class WorkerPool:
         self._capacity += capacity - old[0]
         self._lacking += lacking - old[1]
         self._counted[worker] = capacity, lacking
-
-
-def _place(worker: PooledWorker) -> int:
-    return worker.place
