@@ -10,10 +10,12 @@ from typing import Any
 
 from rp_api.loop.event_loop import Timer
 from rp_raptor.wire import cursor
+from rp_raptor.wire.parts import Part
 from rp_raptor.wire.payload import encode_value
 from rp_raptor.wire.rank_protocol import interrupted
+from rp_raptor.worker.call_queue import RankResources
 from rp_raptor.worker.dispatcher import Dispatcher
-from rp_raptor.worker.spanning import SpanningCalls
+from rp_raptor.worker.spanning import Tell
 
 RESULT = encode_value(None)
 
@@ -87,7 +89,7 @@ class Bench:
 
     def __init__(self, path: Path, ranks: int = 2, mpi: bool = False, devices: list[list[str]] | None = None,
                  cores: int = 1, cpus: list[list[int]] | None = None,
-                 spanning: SpanningCalls | None = None) -> None:
+                 part: Part | None = None, tell: Tell | None = None) -> None:
         cursor.create(path / 'cursors', ranks)
         self.cursors = cursor.Cursors(path / 'cursors')
         self.time = 0.0
@@ -99,7 +101,8 @@ class Bench:
         self.died: list[int] = []
         self.credit = 0
         self.ranks = [SimulatedRank(self, rank) for rank in range(ranks)]
-        self.dispatcher = Dispatcher(ranks, cores, devices or [], cpus or [], mpi, self.cursors, self, spanning)
+        resources = RankResources(part or Part.whole(ranks), cores, devices or [], cpus or [], mpi)
+        self.dispatcher = Dispatcher(resources, self.cursors, self, tell or self._tell)
         for rank in range(ranks):
             self.dispatcher.ready(rank)
 
@@ -127,6 +130,9 @@ class Bench:
     def marked(self, rank: int) -> int:
         """The position of the call that the rank is to interrupt."""
         return interrupted(self.cursors.mark(rank))[0]
+
+    def _tell(self, part: int, message: list[Any]) -> None:
+        raise AssertionError(f'{message} to part {part}: there is one part only')
 
     # the port
 

@@ -13,7 +13,7 @@ from dispatch_support import Bench
 
 from rp_raptor.wire.parts import Part
 from rp_raptor.wire.payload import decode_result, encode_error, encode_value
-from rp_raptor.worker.spanning import GROUP_GRACE, SpanningCalls
+from rp_raptor.worker.spanning import GROUP_GRACE
 
 PARTS = (Part((0, 1), 5, 0, 2), Part((2, 3, 4), 5, 1, 2))
 
@@ -23,14 +23,13 @@ class Site:
 
     def __init__(self, path: Path) -> None:
         self.told: deque[tuple[int, int, list[Any]]] = deque()
-        self.spanning: list[SpanningCalls] = []
         self.benches: list[Bench] = []
         for part in PARTS:
             (path / str(part.number)).mkdir()
-            spanning = SpanningCalls(part, self._tell(part.number))
-            self.spanning.append(spanning)
-            self.benches.append(Bench(path / str(part.number), len(part.numbers), mpi=True, spanning=spanning))
+            self.benches.append(Bench(path / str(part.number), len(part.numbers), mpi=True, part=part,
+                                      tell=self._tell(part.number)))
         self.lead, self.other = self.benches
+        self.spanning = [bench.dispatcher.spanning for bench in self.benches]
         for spanning in self.spanning:
             spanning.complete({0: 2, 1: 3})
 

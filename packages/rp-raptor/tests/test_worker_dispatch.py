@@ -335,7 +335,7 @@ def a_step(bench: Bench, random: Random, added: int) -> int:
     elif kind == 2 and added:
         bench.dispatcher.cancel(array('Q', [random.randrange(added)]))
     elif kind == 3 and random.random() < 0.2:
-        others = bench.ranks if bench.dispatcher._mpi else [rank]
+        others = bench.ranks if bench.dispatcher._resources.mpi else [rank]
         bench.dispatcher.gone([rank.rank], [other.rank for other in others if other is not rank], 'it died')
         for other in others:
             other.clear()

@@ -1,16 +1,18 @@
-"""The queue of a worker's calls that no rank has, with their attributes."""
+"""The queue of a worker's calls that no rank has, with their attributes, and the resources that these refer to."""
 
 from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import compress
 from operator import not_
 from typing import Any
 
 from rp_raptor.wire.batch import Payloads
 from rp_raptor.wire.call_buffer import CallBuffer
+from rp_raptor.wire.parts import Part
 from rp_raptor.worker.rank_queue import Call
 
 _BYTES = 1 << 20
@@ -19,16 +21,62 @@ _BYTES = 1 << 20
 Attributes = dict[int, dict[str, Any]]
 
 
+@dataclass(frozen=True)
+class RankResources:
+    """The resources of the ranks of this manager; `devices` and `cpus` are the GPUs and the CPUs of each."""
+
+    part: Part
+    cores: int
+    devices: list[list[str]]
+    cpus: list[list[int]]
+    mpi: bool
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks."""
+        return len(self.part.numbers)
+
+    def width(self, attributes: dict[str, Any]) -> int:
+        """Return the number of ranks that a call needs: for itself, or for its cores and GPUs."""
+        gpus = max(1, len(self.devices[0]) if self.devices else 0)
+        return max(ranks_of(attributes), -(-int(attributes.get('cores') or 1) // self.cores),
+                   -(-int(attributes.get('gpus') or 0) // gpus))
+
+    def spans(self, attributes: dict[str, Any]) -> bool:
+        """Return whether a call runs on the ranks of several nodes."""
+        return self.ranks < ranks_of(attributes) <= self.part.widest
+
+    def fault(self, attributes: dict[str, Any] | None) -> str:
+        """Return why the worker cannot run a call; empty if it can."""
+        if not attributes:
+            return ''
+        if ranks_of(attributes) > 1 and not self.mpi:
+            return f'the call needs {ranks_of(attributes)} ranks, and this worker has no MPI'
+        gpus, has = int(attributes.get('gpus') or 0), len(self.devices_of(range(self.ranks)))
+        if gpus > has:
+            return f'the call needs {gpus} GPUs, and this worker has {has}'
+        width = self.width(attributes)
+        if width > self.ranks and not self.spans(attributes):
+            return f'the call needs {width} ranks with {self.cores} cores each, and this worker has {self.ranks}'
+        return ''
+
+    def devices_of(self, ranks: Iterable[int]) -> list[str]:
+        """Return the GPUs of these ranks, each once: ranks can share one."""
+        return list(dict.fromkeys(device for rank in ranks for device in self.devices[rank])) if self.devices else []
+
+    def cpus_of(self, ranks: Iterable[int]) -> list[int]:
+        """Return the CPUs of these ranks; empty if one of them is not bound."""
+        found = [self.cpus[rank] for rank in ranks] if self.cpus else []
+        return [cpu for cpus in found for cpu in cpus] if all(found) else []
+
+
 class CallQueue:
-    """Calls in order of arrival; `wide` are those that need several ranks.
+    """Calls in order of arrival; `wide` are those that need several ranks."""
 
-    `width(attributes)` returns the number of ranks of a call.
-    """
-
-    def __init__(self, width: Callable[[dict[str, Any]], int]) -> None:
+    def __init__(self, resources: RankResources) -> None:
         self.wide: deque[Call] = deque()
         self._calls = CallBuffer()
-        self._width = width
+        self._resources = resources
         self._attributes: Attributes = {}
 
     def __len__(self) -> int:
@@ -69,6 +117,10 @@ class CallQueue:
         attributes = self._attributes.get(id)
         return float(attributes.get('timeout') or 0) if attributes else 0.0
 
+    def width(self, id: int) -> int:
+        """Return the number of ranks that a call needs."""
+        return self._resources.width(self.attributes(id))
+
     def attributes(self, id: int) -> dict[str, Any]:
         """Return the attributes of a call."""
         return self._attributes.get(id, {})
@@ -103,6 +155,17 @@ class CallQueue:
         self.forget(id for id, _ in self.wide)
         self.wide.clear()
 
+    def pop_spanning(self) -> Call | None:
+        """Take the first call that runs on the ranks of several nodes; None if there is none."""
+        call = next((call for call in self.wide if self._resources.spans(self.attributes(call[0]))), None)
+        if call is not None:
+            self.wide.remove(call)
+        return call
+
     def _is_wide(self, id: int) -> bool:
-        attributes = self._attributes.get(id)
-        return bool(attributes) and self._width(self._attributes[id]) > 1
+        return id in self._attributes and self.width(id) > 1
+
+
+def ranks_of(attributes: dict[str, Any]) -> int:
+    """Return the number of ranks that a call runs on."""
+    return int(attributes.get('ranks') or 1)

@@ -8,7 +8,8 @@ exactly one of: a result, 'returned', 'died'.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from concurrent.futures import CancelledError
 from itertools import compress
 from typing import Any
 
@@ -16,11 +17,11 @@ from rp_api.loop.event_loop import Timer
 from rp_raptor.wire.batch import joined
 from rp_raptor.wire.cursor import Cursors
 from rp_raptor.wire.payload import join_parts
-from rp_raptor.worker.call_queue import Attributes, CallQueue
+from rp_raptor.worker.call_queue import Attributes, CallQueue, RankResources, ranks_of
 from rp_raptor.worker.estimate import Estimate
 from rp_raptor.worker.interrupts import Interrupts, Port, error
-from rp_raptor.worker.rank_queue import RankQueue
-from rp_raptor.worker.spanning import GROUP_GRACE, Group, Groups, SpanningCalls, has_failed
+from rp_raptor.worker.rank_queue import Call, RankQueue
+from rp_raptor.worker.spanning import GROUP_GRACE, Group, Groups, SpanningCalls, Tell, has_failed
 
 TAKE_BACK_DELAY = 0.01
 """Seconds that a rank may be in a call before the untaken calls behind it may be taken back."""
@@ -36,26 +37,19 @@ PARKED = 1024
 
 
 class Dispatcher:
-    """The calls of a worker's ranks on one node; `devices` and `cpus` are the GPUs and the CPUs of each rank."""
+    """The calls of a worker's ranks on one node; `tell` sends messages to the managers on others."""
 
-    def __init__(self, ranks: int, cores_per_rank: int, devices: list[list[str]], cpus: list[list[int]], mpi: bool,
-                 cursors: Cursors, port: Port, spanning: SpanningCalls | None = None) -> None:
-        self.queues = [RankQueue(rank, cursors) for rank in range(ranks)]
-        self._cores = cores_per_rank
-        self._gpus = max(1, len(devices[0]) if devices else 0)
-        self._devices = devices
-        self._cpus = cpus
-        self._mpi = mpi
+    def __init__(self, resources: RankResources, cursors: Cursors, port: Port, tell: Tell) -> None:
+        self.queues = [RankQueue(rank, cursors) for rank in range(resources.ranks)]
+        self._resources = resources
         self._port = port
-        self._queue = CallQueue(self._width)
+        self._queue = CallQueue(resources)
         self._groups = Groups()
         self._interrupts = Interrupts(port, cursors, self._who_has)
-        self._estimate = Estimate(ranks)
+        self._estimate = Estimate(resources.ranks)
         self._asked = 0   # credit for calls that have not arrived
         self._check: Timer | None = None
-        self._spanning = spanning
-        if spanning is not None:
-            spanning.connect(self)
+        self.spanning = SpanningCalls(resources.part, tell, self, port)
 
     # from the master
 
@@ -63,7 +57,12 @@ class Dispatcher:
         """Queue calls."""
         self._asked = max(0, self._asked - len(ids))
         if attributes:
-            ids, payloads = self._possible(ids, payloads, attributes)
+            faults = {id: fault for id in ids if (fault := self._resources.fault(attributes.get(id)))}
+            if faults:
+                self.answer(list(faults), [error(ValueError(fault)) for fault in faults.values()])
+                possible = [id not in faults for id in ids]
+                ids, payloads = array('Q', compress(ids, possible)), list(compress(payloads, possible))
+                attributes = {id: each for id, each in attributes.items() if id not in faults}
         self._queue.add(ids, payloads, attributes)
         self.deal()
 
@@ -75,13 +74,13 @@ class Dispatcher:
                 self._take_back(queue)
         removed = self._queue.remove(wanted)
         for id in wanted.difference(removed):
-            unstarted = self._spanning.cancel(id) if self._spanning else None
+            unstarted = self.spanning.cancel(id)
             if unstarted:
                 removed.append(id)
             elif unstarted is None and self._who_has(id):
                 self._interrupts.cancel(id)
         if removed:
-            self._answer(removed, [_canceled()] * len(removed))
+            self.answer(removed, [error(CancelledError('the call was canceled before it started'))] * len(removed))
         self.deal()
 
     def give_back(self, count: int) -> None:
@@ -100,7 +99,7 @@ class Dispatcher:
             self._take_back(queue)
         self._queue.clear()
         self._asked = 0
-        call = self._spanning.withdraw() if self._spanning else None
+        call = self.spanning.withdraw()
         if call is not None:
             self._queue.forget([call[0]])
         self.deal()
@@ -124,7 +123,7 @@ class Dispatcher:
             self._estimate.learn(len(ids), seconds)
             for id in self._groups.running.keys() & known if self._groups.running else ():
                 self._groups.end(id)
-            self._answer(known, payloads)
+            self.answer(known, payloads)
         self._limit(queue)
         self.deal()
 
@@ -138,9 +137,15 @@ class Dispatcher:
         group.parts[rank] = payload
         self._groups.release([queue])
         if not group.missing:
-            self._finish(group)
-        elif has_failed(payload) and group.numbers and self._spanning:
-            self._spanning.done(group)
+            self._groups.end(id)
+            if group.numbers:
+                if self.spanning.span is None:   # else ranks of other nodes may run on
+                    self._interrupts.settle([id])
+                self.spanning.done(group)
+            else:
+                self.answer([id], [join_parts([group.parts[queue.rank] for queue in group.members])])
+        elif has_failed(payload) and group.numbers:
+            self.spanning.done(group)
         elif has_failed(payload):   # the other ranks may wait for this one for ever
             self._port.later(GROUP_GRACE, self.give_up, group)
         self.deal()
@@ -159,7 +164,7 @@ class Dispatcher:
         Enough ranks stay free at any moment to run each of the awaited tasks.
         """
         awaited = [queue.awaits for queue in self.queues if queue.awaits]
-        width = self._width(requirements)
+        width = self._resources.width(requirements)
         waiting, widest = len(awaited) + 1, max(width, *awaited, 1)
         if len(self.queues) - waiting < widest:
             return (f'run_task() might wait for ever: with this call, {waiting} of the {len(self.queues)} ranks of the '
@@ -170,7 +175,7 @@ class Dispatcher:
 
     def runs_alone(self, requirements: dict[str, Any]) -> bool:
         """Return whether a rank can run a task with these requirements itself, in the middle of a call."""
-        return self._width(requirements) == 1 and not requirements.get('timeout')
+        return self._resources.width(requirements) == 1 and not requirements.get('timeout')
 
     def go_on(self, rank: int) -> None:
         """Note that the call of a rank does not wait for a task any more."""
@@ -188,8 +193,7 @@ class Dispatcher:
             ran, rest = self.queues[rank].clear()
             (died if rank in guilty else again).update(ran)
             again.update(rest)
-        if self._spanning is not None:
-            self._end_span(self._spanning, died, again, numbers)
+        self._end_span(died, again, numbers)
         self._report_dead(died, reason)
         calls = [(id, payload) for id, payload in again.items() if id not in died and not self._end_expired(id)]
         for id, _ in calls:
@@ -206,7 +210,7 @@ class Dispatcher:
         self._ask()
 
     def _deal_out(self) -> None:
-        if self._queue.wide or self._groups.running or (self._spanning and self._spanning.wanted):
+        if self._queue.wide or self._groups.running or self.spanning.wanted:
             self._deal_wide()
         if self._queue.narrow:
             queues = [queue for queue in self.queues
@@ -230,52 +234,49 @@ class Dispatcher:
 
     def _deal_wide(self) -> None:
         """Start calls of several ranks that are free; calls that need ranks which await tasks are passed over."""
-        pending, groups = self._queue, self._groups
+        waiting = self._queue.wide
         left = sum(not queue.awaits for queue in self.queues)
-        if self._spanning is not None and not self._reserve(self._spanning, left):
+        if not self._reserve(left):
             return
-        while call := next((call for call in pending.wide if self._width(pending.attributes(call[0])) <= left), None):
-            attributes = pending.attributes(call[0])
-            width, spread = self._width(attributes), _ranks(attributes) > 1
-            for queue in groups.choose(self.queues, width):
-                self._take_back(queue)
-            group = groups.form(call, width, spread)
+        while call := next((call for call in waiting if self._queue.width(call[0]) <= left), None):
+            group = self._form(call, self._queue.width(call[0]), ranks_of(self._queue.attributes(call[0])) > 1)
             if group is None:
                 return
-            pending.wide.remove(call)
+            waiting.remove(call)
             self._start(group)
-        groups.choose_none()
+        self._groups.choose_none()
 
-    def _reserve(self, spanning: SpanningCalls, left: int) -> bool:
+    def _reserve(self, left: int) -> bool:
         """Reserve ranks for a call over several nodes, which goes before others; return whether it has them all."""
-        if spanning.open:
-            wide = next((call for call in self._queue.wide if self._spans(self._queue.attributes(call[0]))), None)
-            if wide is not None:
-                self._queue.wide.remove(wide)
-                spanning.begin(wide, _ranks(self._queue.attributes(wide[0])), self._queue.timeout(wide[0]))
+        spanning = self.spanning
+        if spanning.open and (call := self._queue.pop_spanning()):
+            spanning.begin(call, ranks_of(self._queue.attributes(call[0])), self._queue.timeout(call[0]))
         if spanning.wanted is None or spanning.wanted[1] > left:
             return True
         id, count = spanning.wanted
-        for queue in self._groups.choose(self.queues, count):
-            self._take_back(queue)
-        group = self._groups.form((id, b''), count, True)
+        group = self._form((id, b''), count, True)
         if group is not None:
             spanning.granted(group)
         return group is not None
 
-    def _end_span(self, spanning: SpanningCalls, died: dict[int, bytes], again: dict[int, bytes],
-                  numbers: Sequence[int]) -> None:
+    def _form(self, call: Call, width: int, spread: bool) -> Group | None:
+        """Return the group for a call; None while its ranks, which get no further calls, have others."""
+        for queue in self._groups.choose(self.queues, width):
+            self._take_back(queue)
+        return self._groups.form(call, width, spread)
+
+    def _end_span(self, died: dict[int, bytes], again: dict[int, bytes], numbers: Sequence[int]) -> None:
         """Sort the call over several nodes, whose job has ended, into calls that died or run again; or forget it."""
-        span, group = spanning.span, spanning.group
+        span, group = self.spanning.span, self.spanning.group
         for calls in (died, again):
             for id in {span.id if span else -1, group.id if group else -1}:
                 calls.pop(id, None)
         result = (self._interrupts.result(span.id) or span.failed) if span else None
-        spanning.forget()
+        self.spanning.forget()
         if span is None:
             return
         if result is not None:
-            self._answer([span.id], [result])
+            self.answer([span.id], [result])
         elif span.started and not set(numbers).isdisjoint(span.numbers):
             died[span.id] = span.payload
         else:
@@ -304,23 +305,21 @@ class Dispatcher:
             for queue in group.missing:
                 self._port.kill(queue.rank, 'another rank of the call has failed')
 
-    def answer(self, id: int, result: bytes) -> None:
-        """Deliver the result of a call."""
-        self._answer([id], [result])
-
-    def later(self, delay: float, callback: Callable[..., object], *args: Any) -> object:
-        """Call `callback` after that many seconds."""
-        return self._port.later(delay, callback, *args)
+    def answer(self, ids: Sequence[int], payloads: Sequence[bytes]) -> None:
+        """Deliver the results of calls."""
+        self._port.to_master(['results', array('Q', ids), joined([payloads])])
+        self._queue.forget(ids)
+        self._interrupts.settle(ids)
 
     def _start(self, group: Group) -> None:
-        devices = self._devices_of(group.ranks)
-        numbers = group.numbers or (self._spanning.numbers(group.ranks) if self._spanning else group.ranks)
+        devices = self._resources.devices_of(group.ranks)
+        numbers = group.numbers or self.spanning.numbers(group.ranks)
         for queue in group.members:
             position = queue.give(array('Q', [group.id]), [group.payload])
             queue.progress = self._port.now()
             call = [position, group.id, group.payload]
             self._port.to_rank(queue.rank, ['mpi', *call, numbers, group.tag, devices] if group.spread
-                               else ['alone', *call, devices, self._cpus_of(group.ranks)])
+                               else ['alone', *call, devices, self._resources.cpus_of(group.ranks)])
         self._limit(group.queues[0])
 
     def _limit(self, queue: RankQueue) -> None:
@@ -344,20 +343,6 @@ class Dispatcher:
         queue.slow = False
         return queue
 
-    def _answer(self, ids: Sequence[int], payloads: Sequence[bytes]) -> None:
-        self._port.to_master(['results', array('Q', ids), joined([payloads])])
-        self._queue.forget(ids)
-        self._interrupts.settle(ids)
-
-    def _finish(self, group: Group) -> None:
-        self._groups.end(group.id)
-        if group.numbers and self._spanning:
-            if self._spanning.span is None:   # else ranks of other nodes may run on
-                self._interrupts.settle([group.id])
-            self._spanning.done(group)
-            return
-        self._answer([group.id], [join_parts([group.parts[queue.rank] for queue in group.members])])
-
     def _report_dead(self, died: Iterable[int], reason: str) -> None:
         """Report calls whose rank has died, or their results if the rank was killed because of them."""
         lost = []
@@ -367,7 +352,7 @@ class Dispatcher:
             result = self._interrupts.result(id) or failed
             self._groups.end(id)
             if result:
-                self._answer([id], [result])
+                self.answer([id], [result])
             else:
                 lost.append(id)
         if lost:
@@ -380,7 +365,7 @@ class Dispatcher:
         result = self._interrupts.result(id)
         if result:
             self._groups.end(id)
-            self._answer([id], [result])
+            self.answer([id], [result])
         return result is not None
 
     def _ask(self) -> None:
@@ -410,60 +395,3 @@ class Dispatcher:
 
     def _who_has(self, id: int) -> list[RankQueue]:
         return [queue for queue in self.queues if id in queue.calls or id in queue.parked]
-
-    def _devices_of(self, ranks: Iterable[int]) -> list[str]:
-        """Return the GPUs of these ranks, each once: ranks can share one."""
-        return list(dict.fromkeys(device for rank in ranks for device in self._devices[rank])) if self._devices else []
-
-    def _cpus_of(self, ranks: Iterable[int]) -> list[int]:
-        """Return the CPUs of these ranks; empty if one of them is not bound."""
-        found = [self._cpus[rank] for rank in ranks] if self._cpus else []
-        return [cpu for cpus in found for cpu in cpus] if all(found) else []
-
-    def _width(self, attributes: dict[str, Any]) -> int:
-        """Return the number of ranks that a call needs: for itself, or for its cores and GPUs."""
-        return max(_ranks(attributes), -(-int(attributes.get('cores') or 1) // self._cores),
-                   -(-int(attributes.get('gpus') or 0) // self._gpus))
-
-    def _spans(self, attributes: dict[str, Any]) -> bool:
-        """Return whether a call runs on the ranks of several nodes."""
-        return self._spanning is not None and len(self.queues) < _ranks(attributes) <= self._spanning.widest
-
-    def _possible(self, ids: array[int], payloads: Sequence[bytes],
-                  attributes: Attributes) -> tuple[array[int], Sequence[bytes]]:
-        """Return the calls that this worker can run; fail the others."""
-        faults = {id: fault for id, fault in ((id, self._fault(attributes.get(id))) for id in ids) if fault}
-        if not faults:
-            return ids, payloads
-        self._answer(list(faults), [error(ValueError(fault)) for fault in faults.values()])
-        for id in faults:
-            attributes.pop(id, None)
-        possible = [id not in faults for id in ids]
-        return array('Q', compress(ids, possible)), list(compress(payloads, possible))
-
-    def _fault(self, attributes: dict[str, Any] | None) -> str:
-        """Return why the worker cannot run a call; empty if it can."""
-        if not attributes:
-            return ''
-        if _ranks(attributes) > 1 and not self._mpi:
-            return f'the call needs {_ranks(attributes)} ranks, and this worker has no MPI'
-        gpus = int(attributes.get('gpus') or 0)
-        has = len(self._devices_of(range(len(self.queues))))
-        if gpus > has:
-            return f'the call needs {gpus} GPUs, and this worker has {has}'
-        if self._spans(attributes):
-            return ''
-        width = self._width(attributes)
-        if width > len(self.queues):
-            return f'the call needs {width} ranks with {self._cores} cores each, and this worker has {len(self.queues)}'
-        return ''
-
-
-def _ranks(attributes: dict[str, Any]) -> int:
-    return int(attributes.get('ranks') or 1)
-
-
-def _canceled() -> bytes:
-    from concurrent.futures import CancelledError
-
-    return error(CancelledError('the call was canceled before it started'))

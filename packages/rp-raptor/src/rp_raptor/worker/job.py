@@ -16,7 +16,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +36,7 @@ from rp_raptor.worker.rank_processes import (
     RankProcesses,
     how_it_ended,
 )
+from rp_raptor.worker.spanning import Tell
 
 EXIT = 2.0
 """Seconds for a launcher to end by itself, and to clean up."""
@@ -43,9 +44,6 @@ EXIT = 2.0
 _CHECK_INTERVAL_S = 1.0   # seconds between looks for ended ranks, until all have said hello
 
 MESSAGES = ('ready', 'up', 'down', 'ended')
-
-Tell = Callable[[int, list[Any]], object]
-"""Sends a message to the manager of that part."""
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from rp_raptor.wire.protocol import PROTOCOL, Handlers
 from rp_raptor.wire.rank_protocol import RUN_VARIABLE
 from rp_raptor.worker import job as jobs
 from rp_raptor.worker import spanning
+from rp_raptor.worker.call_queue import RankResources
 from rp_raptor.worker.dispatcher import Dispatcher
 from rp_raptor.worker.interrupts import error
 from rp_raptor.worker.job import Job, JobCommand, load_command
@@ -33,7 +34,6 @@ from rp_raptor.worker.mpi_launch import Launcher, find_launcher, has_mpi4py
 from rp_raptor.worker.objects import WorkerObjects
 from rp_raptor.worker.rank_processes import Direct, RankProcesses
 from rp_raptor.worker.rank_server import RankServer, WorkerEnvironment
-from rp_raptor.worker.spanning import SpanningCalls
 
 _STOP = 2.0   # seconds for idle ranks to end
 _TERMINATE = 2.0   # seconds for ranks to write their traces
@@ -57,20 +57,18 @@ class Manager:
         self._fault = ''
         self._ending = False
         self._terminated = False
-        spans = mpi and worker.part.count > 1 and has_mpi4py()
         launcher = find_launcher(os.environ) if mpi and worker.part.count == 1 else None
-        self._mpi = launcher is not None or spans
+        self._mpi = launcher is not None or (mpi and worker.part.count > 1 and has_mpi4py())
         if mpi and not self._mpi:
             print(f'{worker.uid}: no MPI was found; its ranks run calls of one rank only', file=sys.stderr, flush=True)
-        self._spanning = SpanningCalls(worker.part, self._tell_part) if spans else None
         self._server = RankServer(self._loop, self._rank_says, worker.runtime)
         self._objects = WorkerObjects(self._loop, self.to_master, self.to_rank, worker.master_path, worker.runtime)
         try:
             cursors = self._server.open(worker, file, class_name,
                                         launcher.flavour.rank_variable if launcher else '', mpi=self._mpi)
             self._ranks = self._processes(command, launcher)
-            self._dispatcher = Dispatcher(worker.ranks, worker.cores_per_rank, worker.devices, worker.cpus, self._mpi,
-                                          cursors, self, self._spanning)
+            resources = RankResources(worker.part, worker.cores_per_rank, worker.devices, worker.cpus, self._mpi)
+            self._dispatcher = Dispatcher(resources, cursors, self, self._tell_part)
             self._master = MasterConnection(self._loop, worker.master_path, self._introduce, self._master_says,
                                             self._end)
         except BaseException:
@@ -157,7 +155,7 @@ class Manager:
         if ready:
             self._tell_states(ready, 'ACTIVE')
         self._objects.connected()
-        if self._spanning and (self._spanning.group or self._spanning.span):   # messages about it may be lost
+        if self._dispatcher.spanning.group or self._dispatcher.spanning.span:   # messages about it may be lost
             self._ranks.kill(0, 'was killed: its manager was disconnected during a call over several nodes')
         self._dispatcher.drop()
 
@@ -186,16 +184,16 @@ class Manager:
 
     def _told(self, part: int, data: bytes) -> None:
         message = unpack(data)
-        if self._spanning and message[0] in spanning.MESSAGES:
-            self._spanning.heard(part, message)
+        if message[0] in spanning.MESSAGES:
+            self._dispatcher.spanning.heard(part, message)
         elif isinstance(self._ranks, Job) and message[0] in jobs.MESSAGES:
             self._ranks.heard(part, message)
 
     def _complete(self, sizes: dict[int, int]) -> None:
         """Begin to work together with the managers of the other parts, which have so many ranks."""
-        if self._spanning and isinstance(self._ranks, Job):
+        if isinstance(self._ranks, Job):
             self._ranks.complete()
-            self._spanning.complete(sizes)
+            self._dispatcher.spanning.complete(sizes)
 
     def _ran(self, number: int, payload: bytes) -> None:
         rank, asked = self._asking.pop(number, (-1, 0))

@@ -19,15 +19,16 @@ When the MPI job ends, the first manager repeats the call or reports its death; 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from rp_raptor.wire.large_calls import with_contents
 from rp_raptor.wire.parts import Part
 from rp_raptor.wire.payload import as_result, is_error, join_parts, kind_of
+from rp_raptor.worker.interrupts import Port
 from rp_raptor.worker.rank_queue import Call, RankQueue
 
-if TYPE_CHECKING:
-    from rp_raptor.worker.job import Tell
+Tell = Callable[[int, list[Any]], object]
+"""Sends a message to the manager of that part."""
 
 MESSAGES = ('reserve', 'release', 'reserved', 'start', 'parts', 'cancel', 'give_up')
 
@@ -55,11 +56,8 @@ class Ranks(Protocol):
     def give_up(self, group: Group) -> None:
         """Kill the ranks of a group that still run its call."""
 
-    def answer(self, id: int, result: bytes) -> None:
-        """Deliver the result of a call."""
-
-    def later(self, delay: float, callback: Callable[..., object], *args: Any) -> object:
-        """Call `callback` after that many seconds."""
+    def answer(self, ids: Sequence[int], payloads: Sequence[bytes]) -> None:
+        """Deliver the results of calls."""
 
 
 class Span:
@@ -87,7 +85,7 @@ class Span:
 class SpanningCalls:
     """The calls over several nodes, in the first manager or another one."""
 
-    def __init__(self, part: Part, tell: Tell) -> None:
+    def __init__(self, part: Part, tell: Tell, here: Ranks, port: Port) -> None:
         self.span: Span | None = None   # of the first manager
         self.wanted: tuple[int, int] | None = None
         """The call and the number of ranks that are to be reserved here."""
@@ -95,23 +93,15 @@ class SpanningCalls:
         """The ranks that are reserved here, or run the call."""
         self._part = part
         self._tell = tell
+        self._here = here
+        self._port = port
         self._sizes: dict[int, int] = {}
-        self._ranks: Ranks | None = None
-
-    def connect(self, ranks: Ranks) -> None:
-        """Set the ranks of this node."""
-        self._ranks = ranks
 
     def complete(self, sizes: dict[int, int]) -> None:
         """Note the number of ranks of each part, which are all connected."""
         if self._part.number == 0:
             self._sizes = sizes
             self._here.deal()
-
-    @property
-    def widest(self) -> int:
-        """The number of ranks that a call may have here; 0 if such calls do not come here."""
-        return self._part.total if self._part.number == 0 else 0
 
     @property
     def open(self) -> bool:
@@ -206,11 +196,6 @@ class SpanningCalls:
         """Return the numbers in the worker of ranks of this node."""
         return [self._part.numbers[rank] for rank in ranks]
 
-    @property
-    def _here(self) -> Ranks:
-        assert self._ranks is not None
-        return self._ranks
-
     def _reserved(self, span: Span, part: int, numbers: list[int]) -> None:
         span.ranks[part] = numbers
         group = self.group
@@ -227,12 +212,12 @@ class SpanningCalls:
         span.results |= results
         if len(span.results) == sum(span.needs.values()):
             self.span = None
-            self._here.answer(span.id, join_parts([span.results[number] for number in sorted(span.results)]))
+            self._here.answer([span.id], [join_parts([span.results[number] for number in sorted(span.results)])])
             self._here.deal()
         elif span.failed is None:
             span.failed = next(filter(has_failed, results.values()), None)
             if span.failed is not None:   # the other ranks may wait for this one for ever
-                self._here.later(GROUP_GRACE, self._give_up, span)
+                self._port.later(GROUP_GRACE, self._give_up, span)
 
     def _give_up(self, span: Span) -> None:
         if self.span is span:
