@@ -51,7 +51,7 @@ class Rank:
         with mock.patch.dict(os.environ, RP_TASK_SANDBOX=directory, RP_TASK_ID='raptor.0000.0000'):
             worker = Silent()
         self._trace = RankTrace(directory, worker._prof, worker.uid, 0)
-        self._calls = calls = Calls(worker, str(place), self._trace.recorder)
+        self._calls = calls = Calls(worker._rp_host, str(place), self._trace.recorder)
         self._runner = Runner(self._cursors, 0, calls.functions, calls.run, self._flush, self._park, 0.002,
                               self._trace.recorder)
         self._fid, blob = payload.define(nothing)

@@ -13,6 +13,7 @@ from rp_api.loop.event_loop import Loop
 from rp_raptor.wire.parts import Part
 from rp_raptor.worker import job as ranks
 from rp_raptor.worker.job import Job, JobCommand
+from rp_raptor.worker.rank_processes import STARTS
 
 DEADLINE = 60.0
 
@@ -70,14 +71,14 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[
 def test_a_launcher_that_goes_on_without_a_dead_rank(make: Callable[[str], Jobs], tmp_path: Path, deaf: str) -> None:
     jobs = make(f'{deaf}echo $$ >>"$1".pids; echo 1 137 >"$1"; exec sleep 1000')
     jobs.run()
-    assert jobs.told == [([1], [0], 'rank 1 was killed by SIGKILL')] * ranks.STARTS
+    assert jobs.told == [([1], [0], 'rank 1 was killed by SIGKILL')] * STARTS
     assert jobs.failed == ['rank 1 was killed by SIGKILL, 3 times before it has taken a call']
     pids = (tmp_path / 'ends.pids').read_text().split()
-    assert len(pids) == ranks.STARTS
+    assert len(pids) == STARTS
     assert not [pid for pid in pids if os.path.exists(f'/proc/{pid}')]
 
 
 def test_a_launcher_that_starts_nothing(make: Callable[[str], Jobs]) -> None:
     jobs = make('exit 3')
     jobs.run()
-    assert jobs.told == [([0, 1], [], 'the MPI job ended with exit code 3')] * ranks.STARTS
+    assert jobs.told == [([0, 1], [], 'the MPI job ended with exit code 3')] * STARTS

@@ -274,7 +274,7 @@ def test_modes_are_registered_once() -> None:
 def test_communicators_have_their_place() -> None:
     """First for named functions; where it was left out for others."""
     worker = MPIWorker('raptor.0000')
-    worker._rp_comm = 'C'
+    worker._rp_host.comm = 'C'
 
     def run(function: str, **description: Any) -> Any:
         return worker._dispatch_func({'description': {'function': function, 'args': [], 'kwargs': {}, **description}})

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from hashlib import blake2b
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -137,32 +138,24 @@ def call_along(*given: Any) -> Any:
     return restored(*args, **kwargs)
 
 
+@dataclass(frozen=True, repr=False)
 class WorkerMethod:
     """A method of the worker object, as a function for streams, executors and tasks; made by `worker_method`."""
 
-    __slots__ = ('_name',)
-
-    def __init__(self, name: str) -> None:
-        self._name = name
+    name: str
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the method, in a rank of a worker; RuntimeError elsewhere."""
         if not _objects:
             raise RuntimeError(f'{self!r} can be called on workers only: pass it to a stream, an executor or a '
                                'PythonTask in place of a function')
-        return find_method(_objects[0], self._name)(*args, **kwargs)
+        return find_method(_objects[0], self.name)(*args, **kwargs)
 
     def __repr__(self) -> str:
-        return f'worker_method({self._name!r})'
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, WorkerMethod) and other._name == self._name
-
-    def __hash__(self) -> int:
-        return hash((WorkerMethod, self._name))
+        return f'worker_method({self.name!r})'
 
     def __reduce__(self) -> tuple[type[WorkerMethod], tuple[str]]:
-        return WorkerMethod, (self._name,)
+        return WorkerMethod, (self.name,)
 
 
 def worker_method(name: str) -> WorkerMethod:

@@ -75,7 +75,6 @@ class ApplicationLink:
         self.calls: dict[int, Held] = {}
         self.lost = ''
         self.objects = ShownObjects(loop, self._send)
-        self.on_object_ready: Callable[[bytes, str], object] = self._nothing
         self._loop = loop
         self._master = master
         self._name = name
@@ -91,7 +90,7 @@ class ApplicationLink:
             'room': self._add_room, 'ranks': self._set_ranks, 'results': self._take_results,
             'returned': self._take_back, 'ended': self._end, 'refused': self._end, 'pong': self._nothing,
             'welcome': self._welcome, 'get_object': self.objects.give,
-            'object_ready': lambda id, fault: self.on_object_ready(id, fault)}
+            'object_ready': owner.object_ready}
 
     @property
     def load(self) -> int:
@@ -252,6 +251,9 @@ class Owner(Protocol):
 
     def deal(self) -> object:
         """Send waiting calls, as there may be more room."""
+
+    def object_ready(self, id: bytes, fault: str) -> object:
+        """Note that the master has an object, or why it has not."""
 
 
 class ShownObjects(Observer):

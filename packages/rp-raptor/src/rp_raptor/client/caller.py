@@ -99,6 +99,9 @@ class Caller(Intake):
         self._waiting.prepend(array('Q', calls), list(calls.values()))
         self._loop.call_soon(self.deal)
 
+    def object_ready(self, id: bytes, fault: str) -> None:
+        """Do nothing: calls need not wait for their objects."""
+
     def _hold(self, idle: Callable[[], object] | None) -> None:
         self._held, self._idle = idle, False
         self.deal()

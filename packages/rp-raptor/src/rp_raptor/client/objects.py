@@ -48,7 +48,6 @@ class _Connection:
         self.definitions: dict[bytes, bytes] = {}
         self._loop = Loop()
         self._link = ApplicationLink(self._loop, master, f'objects.{os.urandom(8).hex()}', self, None)
-        self._link.on_object_ready = self._ready
         self._expected: dict[bytes, tuple[threading.Event, list[str]]] = {}
         self._over = False
         self._lock = threading.Lock()
@@ -87,6 +86,14 @@ class _Connection:
     def deal(self) -> None:
         """Send no calls."""
 
+    def object_ready(self, id: bytes, fault: str) -> None:
+        """Wake the thread that waits for the object."""
+        event, faults = self._expected.get(id, (None, []))
+        if event is not None and not event.is_set():
+            if fault:
+                faults.append(fault)
+            event.set()
+
     # in the thread
 
     def _run(self) -> None:
@@ -100,7 +107,7 @@ class _Connection:
             with self._lock:
                 self._over = True
             for id in list(self._expected):
-                self._ready(id, self._link.lost or fault)
+                self.object_ready(id, self._link.lost or fault)
             self._link.close()
             self._loop.close()
             _store.tidy()
@@ -113,10 +120,3 @@ class _Connection:
             self._loop.stop()
         else:
             self._loop.call_later(_WAITING if self._link.waits else _WORKING, self._look)
-
-    def _ready(self, id: bytes, fault: str) -> None:
-        event, faults = self._expected.get(id, (None, []))
-        if event is not None and not event.is_set():
-            if fault:
-                faults.append(fault)
-            event.set()

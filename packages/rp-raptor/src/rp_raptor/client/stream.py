@@ -129,14 +129,16 @@ class _Stream:
         fid, definition = define(self._func, caller.store.results)
         caller.define(fid, definition)
         if self._chunksize == 1:
-            self._calls = UnderWay(enumerate(self._items), call_encoder(fid, caller.store), _BYTES, call_start(fid))
-            self._finished: Callable[[array[int], Outcomes], Iterator[Call]] = self._calls.finished
+            self._calls = UnderWay(enumerate(self._items), call_encoder(fid, caller.store), caller.show, _BYTES,
+                                   call_start(fid))
         else:
             def encode(arguments: Sequence[list[Call]]) -> bytes:
                 return encode_chunk(fid, [((call.item,), None) for call in arguments[0]], caller.store)
-            self._calls = UnderWay(_chunks(self._items, self._chunksize), encode, _BYTES)
-            self._finished = self._finish_chunks
-        self._calls.show = caller.show
+            self._calls = UnderWay(_chunks(self._items, self._chunksize), encode, caller.show, _BYTES)
+
+    def _finished(self, numbers: array[int], results: Outcomes) -> Iterator[Call]:
+        """Return an iterator of the calls with these results."""
+        return (self._calls.finished if self._chunksize == 1 else self._finish_chunks)(numbers, results)
 
     def _more(self) -> Iterator[Call]:
         """Finish calls until there is room for a worthwhile message, or nothing arrives for `_BATCH_DELAY`."""

@@ -89,8 +89,7 @@ cdef class UnderWay:
     """
 
     cdef dict _calls
-    cdef object _items, _encode
-    cdef public object show
+    cdef object _items, _encode, _show
     cdef bytes _start
     cdef Builder _payloads
     cdef readonly Py_ssize_t count
@@ -98,11 +97,11 @@ cdef class UnderWay:
     cdef Py_ssize_t _limit
     cdef readonly bint exhausted     # there are no further items
 
-    def __init__(self, items, encode, Py_ssize_t limit, bytes start=None):
+    def __init__(self, items, encode, show, Py_ssize_t limit, bytes start=None):
         self._calls = {}
         self._start, self._payloads = start, Builder()
         self._items = items
-        self._encode = encode
+        self._encode, self._show = encode, show
         self._limit = limit
 
     @property
@@ -136,7 +135,7 @@ cdef class UnderWay:
                 self.size += call._size
                 if _pending:
                     call._objects = _taken()
-                    self.show(call._objects)
+                    self._show(call._objects)
             if made >= most or size >= most_bytes or self.size >= self._limit or _now() > until:
                 break
         else:

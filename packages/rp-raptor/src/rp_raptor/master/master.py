@@ -351,8 +351,7 @@ class Master:
             raise RuntimeError(f'TaskDescription.gpus_per_rank is {checked.gpus_per_rank}, for a worker it must be a '
                                'whole number')
         checked.uid = checked.uid or f'{self.uid}.worker.{next(self.__worker_numbers):04d}'
-        checked.raptor_id = self.uid
-        checked.sandbox = checked.sandbox or self.__sandbox
+        checked.update(raptor_id=self.uid, sandbox=checked.sandbox or self.__sandbox)
         checked.check()
         complete_worker(checked)
         plain: dict[str, Any] = codec.unpack(codec.pack(checked.as_dict()))

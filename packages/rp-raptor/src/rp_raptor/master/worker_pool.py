@@ -7,6 +7,7 @@ counted and ranked again, in logarithmic time, when the router asks next.
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
+from itertools import count
 from operator import attrgetter
 
 from rp_raptor.wire.ids import Held
@@ -104,7 +105,7 @@ class WorkerPool:
         self._ready = Ranking()   # workers with credit, those with the least load first
         self._rich = Ranking()    # workers with calls to give back, those with the most first
         self._ready_mpi: set[PooledWorker] = set()
-        self._places = 0
+        self._places = count(1)
 
     def expect(self, uid: str, ranks: int) -> None:
         """Expect a worker, which calls wait for."""
@@ -119,8 +120,7 @@ class WorkerPool:
         """Add a worker, after all others."""
         self._expected.pop(worker.uid, None)
         self.workers[worker.address] = worker
-        self._places += 1
-        worker.place = self._places
+        worker.place = next(self._places)
         self._counted[worker] = 0, 0
         self._changed.add(worker)
 

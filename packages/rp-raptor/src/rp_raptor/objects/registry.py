@@ -159,6 +159,6 @@ class Registry:
         free = [holder for holder in remote if sending.get(holder.uid, 0) < MAX_TRANSFERS_PER_HOLDER]
         if free:   # a holder that has failed is tried again if there is no other one
             best = min(free, key=lambda holder: (holder.uid in wish.failed, sending.get(holder.uid, 0)))
-            wish.sender = best.uid
+            entry.wishes[uid] = Wish(wish.place, wish.failed, best.uid)
             sending[best.uid] = sending.get(best.uid, 0) + 1
             self._answers.at(uid, id, entry.size, best, mapped=False)

@@ -29,15 +29,15 @@ _FUNCTION, _CHUNK, _DESCRIBED, _LIKE = b'F', b'C', b'D', b'T'
 
 
 class Calls:
-    """Runs payloads with a worker object; files of large results go to `directory` if not to their caller's.
+    """Runs payloads in a rank; files of large results go to `directory` if not to their caller's.
 
     `recorder` gets records of calls within chunks and of asynchronous calls.
     """
 
-    def __init__(self, worker: modes.Modes, directory: str, recorder: CallRecorder) -> None:
+    def __init__(self, host: modes.Host, directory: str, recorder: CallRecorder) -> None:
         self.functions = Functions(directory, self._later)
-        self._worker = worker
-        self._recorder = worker._rp_recorder = recorder
+        self._host = host
+        self._recorder = host.recorder = recorder
         self._prepared: dict[bytes, Prepared] = {}
 
     def run(self, call: bytes) -> bytes | Later:
@@ -57,23 +57,21 @@ class Calls:
 
     def run_part(self, call: bytes, comm: Any) -> bytes | Later:
         """Return this rank's part of the result of a call that several ranks run together."""
-        worker = self._worker
         if call[:1] in (_DESCRIBED, _LIKE):
-            worker._rp_comm = comm
+            self._host.comm = comm
             try:
                 if call[:1] == _LIKE:
                     return self._run_alike(call, _place(comm))
                 return self.run_described(payload.decode_described(call), _place(comm))
             finally:
-                worker._rp_comm = None
+                self._host.comm = None
         fid, args, kwargs = _function_call(call)
         args, kwargs = definitions.insert(comm, args, kwargs or {}) or ([comm, *args], kwargs or {})
         return self.functions.invoke(fid, args, kwargs)
 
     def run_described(self, task: Mapping[str, Any], variables: Mapping[str, str]) -> bytes | Later:
         """Return the result of a described task (a dict with uid, description and sandbox), as `run` does."""
-        return modes.run(self._worker, Prepared(task['description']), {}, task['uid'], task['sandbox'],
-                            variables)
+        return modes.run(self._host, Prepared(task['description']), {}, task['uid'], task['sandbox'], variables)
 
     def forget(self, fid: bytes) -> None:
         """Drop a definition that no further call refers to."""
@@ -83,11 +81,11 @@ class Calls:
     @contextmanager
     def without_communicator(self) -> Generator[None, None, None]:
         """Run tasks as tasks of one rank, also within a call of several ranks."""
-        comm, self._worker._rp_comm = self._worker._rp_comm, None
+        comm, self._host.comm = self._host.comm, None
         try:
             yield
         finally:
-            self._worker._rp_comm = comm
+            self._host.comm = comm
 
     def _run_alike(self, call: bytes, variables: Mapping[str, str]) -> bytes | Later:
         fid = payload.fid_of(call)
@@ -100,7 +98,7 @@ class Calls:
         else:
             prepared = Prepared({**codec.unpack_dict(self.functions.definition(fid)), **own})
             own = {}
-        return modes.run(self._worker, prepared, own, uid, sandbox, variables)
+        return modes.run(self._host, prepared, own, uid, sandbox, variables)
 
     def _run_large(self, call: bytes) -> bytes | Later:
         start, body, buffers = opened_call(call)

@@ -10,10 +10,10 @@ import ast
 import base64
 import binascii
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from functools import cache, cached_property, lru_cache
 from types import CodeType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rp_api import states
 from rp_api.by_value.classes import restored
@@ -57,65 +57,50 @@ _SCALARS = frozenset({int, float, bool, str, bytes, type(None)})   # immutable a
 _LONGEST_KEPT = 16 << 10   # characters of a text whose decoded form is cached
 
 
-class Modes:
-    """The modes of a worker object with their dispatchers, and where its rank records the tasks that it runs."""
-
-    _rp_readers: ClassVar[frozenset[object]] = frozenset()
-    """The functions of dispatchers that do not change the task and pass it on to no one."""
-    _rp_recorder: CallRecorder
-    """The records of the rank, which sets it."""
-
-    def __init__(self) -> None:
-        self.uid = os.environ.get('RP_TASK_ID', '')
-        self._rp_profile: Profile | None = None
-        self._rp_sandbox = os.environ.get('RP_TASK_SANDBOX', '')   # of the worker: calls change the variable
-        self._rp_comm: Any = None
-        self._rp_modes: dict[str, Dispatcher] = {}
-
-    @cached_property
-    def _prof(self) -> Profile:
-        return self._rp_own_profile   # classes of users may have a `_prof` of their own
-
-    @cached_property
-    def _rp_own_profile(self) -> Profile:
-        from rp_raptor.own_profile import WORKER, Profile, worker_detail  # not all objects of this class need it
-
-        name = f'{self.uid or "worker"}.{os.environ.get(RANK_VARIABLE, 0)}'
-        self._rp_profile = Profile(self._rp_sandbox, name, f'{WORKER}.{name}', worker_detail())
-        return self._rp_profile
-
-    def register_mode(self, name: str, dispatcher: Dispatcher) -> None:
-        """Add a mode of tasks.
-
-        Args:
-            name: The mode, as in `TaskDescription.mode`.
-            dispatcher: Runs a task of the mode and returns its outcome; see `Worker`.
-
-        Raises:
-            ValueError: If the mode exists already, or the dispatcher is not callable.
-        """
-        if name in self._rp_modes:
-            raise ValueError(f'mode {name!r} is registered already')
-        if not callable(dispatcher):
-            raise ValueError(f'the dispatcher for mode {name!r} cannot be called: {dispatcher!r}')
-        self._rp_modes[name] = dispatcher
+class Dispatchers(Protocol):
+    """The interface of worker objects."""
 
     def get_dispatcher(self, name: str) -> Dispatcher:
-        """Return the dispatcher of a mode.
-
-        Args:
-            name: The mode, as in `TaskDescription.mode`.
-
-        Raises:
-            ValueError: If the worker has no such mode.
-        """
-        dispatcher = self._rp_modes.get(name)
-        if dispatcher is None:
-            raise ValueError(f'mode {name!r} is unknown to this worker, which has {", ".join(self._rp_modes)}')
-        return dispatcher
+        """Return the dispatcher of a mode; ValueError if there is none."""
 
 
-def run(worker: Modes, prepared: Prepared, own: Mapping[str, Any], uid: str, sandbox: str,
+class Host:
+    """What a rank needs of its worker object, whose attributes users' classes may set: all else goes by this object.
+
+    `readers` are the functions of dispatchers that do not change the task and pass it on to no one. `comm` is the
+    communicator of the running task, None if it has one rank. `recorder` has the records of asynchronous tasks.
+    """
+
+    recorder: CallRecorder
+
+    def __init__(self, worker: Dispatchers, uid: str, readers: Collection[object]) -> None:
+        self.worker = worker
+        self.readers = readers
+        self.sandbox = os.environ.get('RP_TASK_SANDBOX', '')   # of the worker: calls change the variable
+        self.comm: Any = None
+        self.modes: dict[str, Dispatcher] = {}
+        self._uid = uid
+
+    @cached_property
+    def profile(self) -> Profile:
+        """The profile of the rank."""
+        from rp_raptor.own_profile import WORKER, Profile, worker_detail  # not all objects of this class need it
+
+        name = f'{self._uid or "worker"}.{os.environ.get(RANK_VARIABLE, 0)}'
+        return Profile(self.sandbox, name, f'{WORKER}.{name}', worker_detail())
+
+    def adopt(self, other: Host) -> None:
+        """Take the modes of another one that are not registered here, and its profile if there is none yet."""
+        self.modes = {**other.modes, **self.modes}
+        vars(self).setdefault('profile', other.profile)
+
+    def close(self) -> None:
+        """Close the profile."""
+        if 'profile' in vars(self):
+            self.profile.close()
+
+
+def run(host: Host, prepared: Prepared, own: Mapping[str, Any], uid: str, sandbox: str,
         variables: Mapping[str, str]) -> bytes | Coroutine[Any, Any, bytes]:
     """Return the result of a described task as payload, or a coroutine that returns it.
 
@@ -124,14 +109,14 @@ def run(worker: Modes, prepared: Prepared, own: Mapping[str, Any], uid: str, san
     task: Task = {'uid': uid, 'sandbox': sandbox, 'task_sandbox_path': sandbox}
     around = {**variables, **prepared.variables} if variables else prepared.variables
     directory = sandbox if prepared.in_sandbox else ''
-    profile = worker._rp_own_profile
+    profile = host.profile
     profile.record_many(uid, BEGUN)
     _id.set(uid)
     _name.set(prepared.name or uid)
     _sandbox.set(sandbox)
     try:
-        dispatcher = worker.get_dispatcher(prepared.mode)
-        only_reads = getattr(dispatcher, '__func__', None) in worker._rp_readers
+        dispatcher = host.worker.get_dispatcher(prepared.mode)
+        only_reads = getattr(dispatcher, '__func__', None) in host.readers
         task['description'] = prepared.readable(own) if only_reads else prepared.description(uid, own)
         if around or directory:
             with task_environment(around, directory):
@@ -146,22 +131,22 @@ def run(worker: Modes, prepared: Prepared, own: Mapping[str, Any], uid: str, san
         outcome = failure(error)
     end_if_forked()
     if not isinstance(outcome, tuple) and hasattr(type(outcome), '__await__'):
-        return _later(worker, prepared, task, outcome, around, directory)
+        return _later(host, prepared, task, outcome, around, directory)
     result = _result(prepared, task, outcome)
     profile.record_many(uid, ENDED)
     return result
 
 
-async def _later(worker: Modes, prepared: Prepared, task: Task, call: Awaitable[Any], around: Mapping[str, str],
+async def _later(host: Host, prepared: Prepared, task: Task, call: Awaitable[Any], around: Mapping[str, str],
                  directory: str) -> bytes:
-    recorder = worker._rp_recorder
+    recorder = host.recorder
     start, kind = recorder.now(), TASK | ASYNC | INTERRUPTED
     try:
         result = _result(prepared, task, await _outcome(call, around, directory))
         kind = TASK | ASYNC | (FAILED if has_failed(result) else DONE)
         return result
     finally:
-        worker._rp_own_profile.record_many(task['uid'], ENDED)
+        host.profile.record_many(task['uid'], ENDED)
         recorder.since(start, kind)
 
 

@@ -17,7 +17,7 @@ import sys
 import threading
 from array import array
 from collections import deque
-from collections.abc import Collection, Coroutine, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from time import perf_counter
@@ -39,7 +39,7 @@ from rp_raptor.objects.reference import set_resolver
 from rp_raptor.rank.calls import Calls, Later
 from rp_raptor.rank.capture import replace_streams, task_environment
 from rp_raptor.rank.manager_watch import ManagerWatch
-from rp_raptor.rank.modes import OF_TASK, Modes
+from rp_raptor.rank.modes import OF_TASK, Host
 from rp_raptor.rank.objects import RankObjects
 from rp_raptor.rank.priority import give_way, threads
 from rp_raptor.rank.running import NOTHING, Runner
@@ -90,13 +90,13 @@ class Rank:
             'alone': self._run_alone, 'mpi': self._run_together, 'cancel': self._cancel,
             'stop': self.stop, 'drop': self._objects.drop, 'object': _ignore}
 
-    def serve(self, worker: Modes) -> None:
+    def serve(self, host: Host) -> None:
         """Accept calls, which this worker object runs."""
-        set_worker_object(worker)
+        set_worker_object(host.worker)
         set_resolver(self._objects.resolve)
         directory = payload.values_directory(os.environ['RP_PILOT_SANDBOX'], self.run.master)
-        self._trace = trace = RankTrace(worker._rp_sandbox, worker._rp_own_profile, self.run.worker, self.rank)
-        self._calls = calls = Calls(worker, directory, trace.recorder)
+        self._trace = trace = RankTrace(host.sandbox, host.profile, self.run.worker, self.rank)
+        self._calls = calls = Calls(host, directory, trace.recorder)
         self._runner = Runner(self._cursors, self._place, calls.functions, calls.run, self._flush, self._park,
                               span(len(self.run.numbers)), trace.recorder)
         self._operations.update(calls=self._runner.bulk, define=calls.functions.define, forget=calls.forget)
@@ -274,16 +274,16 @@ class Rank:
 
     # asynchronous calls
 
-    def _park(self, id: int, call: Coroutine[Any, Any, bytes]) -> None:
+    def _park(self, id: int, call: Coroutine[Any, Any, bytes]) -> Callable[[], object]:
         self._unannounced.append(id)
         self._parked().start(id, call)
+        return self._parked().step
 
     def _parked(self) -> AsyncCalls:
         if self._async_calls is None:
             from rp_raptor.rank.async_calls import AsyncCalls
 
             self._async_calls = AsyncCalls(self._socket, self._finished)
-            self._working.between = self._async_calls.step
         return self._async_calls
 
     def _finished(self, id: int, result: bytes) -> None:

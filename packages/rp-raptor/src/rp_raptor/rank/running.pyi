@@ -35,7 +35,7 @@ class Runner:
     between: Callable[[], object] | None
     stopped: bool
     def __init__(self, cursors: Cursors, rank: int, functions: Functions, others: Callable[[bytes], bytes | _Later],
-                 flush: Callable[[], object], park: Callable[[int, _Later], object], span: float,
+                 flush: Callable[[], object], park: Callable[[int, _Later], Callable[[], object] | None], span: float,
                  recorder: CallRecorder) -> None: ...
     def bulk(self, first: int, ids: array[int], calls: Payloads) -> None: ...
     def run(self, position: int, run: Callable[[bytes], bytes | _Later] | None,

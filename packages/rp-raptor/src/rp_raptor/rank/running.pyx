@@ -196,7 +196,7 @@ cdef class Runner:
 
     `cursors` and `rank` decide which calls still belong to the rank, `functions` runs calls of functions and `others`
     all others; `flush()` is called when results have waited for `span` seconds, `park(id, coroutine)` for asynchronous
-    calls, and `between()`, if set, after each call. `recorder` gets a record of each call, except for those that record
+    calls; it returns `between`, which is called after each call from then on. `recorder` gets a record of each call, except for those that record
     themselves.
     """
 
@@ -240,7 +240,7 @@ cdef class Runner:
                     self._flush()
                     self._recorder.begin()
             else:
-                self._park(ids[index], result)
+                self.between = self._park(ids[index], result)
                 self._recorder.begin()
             if self.between is not None:
                 self.between()

@@ -12,18 +12,23 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from rp_api.constants import TASK_EVAL, TASK_EXEC, TASK_FUNCTION, TASK_METHOD, TASK_PROC, TASK_SHELL
 from rp_raptor import definitions
 from rp_raptor.definitions import find_method
 from rp_raptor.rank import modes
 from rp_raptor.rank.capture import captured
-from rp_raptor.rank.modes import Modes, Task
+from rp_raptor.rank.modes import Dispatcher, Host, Task
 from rp_raptor.wire.rank_protocol import RUN_VARIABLE
 
+if TYPE_CHECKING:
+    from rp_raptor.own_profile import Profile
+    from rp_raptor.rank.rank import Rank
 
-class Worker(Modes):
+
+class Worker:
     """The base class of workers: runs calls in a rank.
 
     `register_mode` adds modes, and the methods `_dispatch_func` and so on can be overridden. A dispatcher takes a task
@@ -45,14 +50,14 @@ class Worker(Modes):
     """True if the ranks are an MPI job."""
 
     def __init__(self, manager: str | None = None, rank: int | None = None, raptor_id: str | None = None) -> None:
-        super().__init__()
-        self._uid = self.uid
+        self.uid = self._uid = os.environ.get('RP_TASK_ID', '')
         self._manager = manager
         self._raptor_id = raptor_id or ''
         self._rank = rank or 0
         self._ranks = 1
         self._log = logging.getLogger(f'radical.pilot.{self.uid or "worker"}')
         self._rp_service: Any = None   # the rank, or the manager
+        self._rp_host = Host(self, self.uid, _READERS)
         for mode, dispatcher in ((TASK_FUNCTION, self._dispatch_func), (TASK_METHOD, self._dispatch_meth),
                                  (TASK_EVAL, self._dispatch_eval), (TASK_EXEC, self._dispatch_exec),
                                  (TASK_PROC, self._dispatch_proc), (TASK_SHELL, self._dispatch_shell)):
@@ -75,9 +80,7 @@ class Worker(Modes):
             from rp_raptor.rank.rank import connect
 
             self._rp_service = rank = connect()
-            handler = self._rp_handler()
-            handler._rank, handler._ranks, handler._rp_service = rank.rank, rank.ranks, rank
-            rank.serve(handler)
+            rank.serve(self._rp_handler()._rp_connected(rank))
         else:
             self._rp_service = _Script(self._raptor_id, type(self).uses_mpi)
 
@@ -93,13 +96,42 @@ class Worker(Modes):
         try:
             self._rp_service.join()
         finally:
-            if self._rp_profile is not None:
-                self._rp_profile.close()
+            self._rp_host.close()
 
     def stop(self) -> None:
         """End after the running call."""
         if self._rp_service is not None:
             self._rp_service.stop()
+
+    def register_mode(self, name: str, dispatcher: Dispatcher) -> None:
+        """Add a mode of tasks.
+
+        Args:
+            name: The mode, as in `TaskDescription.mode`.
+            dispatcher: Runs a task of the mode and returns its outcome; see `Worker`.
+
+        Raises:
+            ValueError: If the mode exists already, or the dispatcher is not callable.
+        """
+        if name in self._rp_host.modes:
+            raise ValueError(f'mode {name!r} is registered already')
+        if not callable(dispatcher):
+            raise ValueError(f'the dispatcher for mode {name!r} cannot be called: {dispatcher!r}')
+        self._rp_host.modes[name] = dispatcher
+
+    def get_dispatcher(self, name: str) -> Dispatcher:
+        """Return the dispatcher of a mode.
+
+        Args:
+            name: The mode, as in `TaskDescription.mode`.
+
+        Raises:
+            ValueError: If the worker has no such mode.
+        """
+        dispatcher = self._rp_host.modes.get(name)
+        if dispatcher is None:
+            raise ValueError(f'mode {name!r} is unknown to this worker, which has {", ".join(self._rp_host.modes)}')
+        return dispatcher
 
     def get_master(self) -> Any:
         """Return the master's handle; its `run_task(description)` runs a task and returns it as a dict when done."""
@@ -126,8 +158,8 @@ class Worker(Modes):
         if found is None:
             return self._rp_call(self._rp_function(name), description)
         func, args, kwargs = found
-        if self._rp_comm is not None:
-            placed = definitions.insert(self._rp_comm, args, kwargs)
+        if self._rp_host.comm is not None:
+            placed = definitions.insert(self._rp_host.comm, args, kwargs)
             if placed is None:
                 raise RuntimeError('a PythonTask for several ranks needs a place for the communicator: comm=None, '
                                    'or None as first argument')
@@ -171,18 +203,23 @@ class Worker(Modes):
         return run_command(description['command'], description['stdout'], description['stderr'],
                            shared=description['ranks'] > 1)
 
-    _rp_readers = frozenset({_dispatch_func, _dispatch_meth, _dispatch_eval, _dispatch_exec, _dispatch_proc,
-                             _dispatch_shell})
-    """The dispatchers above, which do not change the task and pass it on to no one."""
+    @cached_property
+    def _prof(self) -> Profile:
+        return self._rp_host.profile   # classes of users may have a `_prof` of their own
 
     def _rp_handler(self) -> Worker:
         """Return the object that runs the calls of this rank."""
         return self
 
+    def _rp_connected(self, rank: Rank) -> Host:
+        """Take the rank, and return what it needs of this object."""
+        self._rank, self._ranks, self._rp_service = rank.rank, rank.ranks, rank
+        return self._rp_host
+
     def _rp_call(self, func: Callable[..., Any], description: Mapping[str, Any]) -> Any:
         args: Sequence[Any] = description['args'] or ()
-        if self._rp_comm is not None:
-            args = [self._rp_comm, *args]
+        if self._rp_host.comm is not None:
+            args = [self._rp_host.comm, *args]
         return captured(func, args, description['kwargs'] or {})
 
     def _rp_function(self, name: str) -> Callable[..., Any]:
@@ -194,7 +231,11 @@ class Worker(Modes):
                          f'has it, and it is not a PythonTask')
 
     def _rp_names(self) -> dict[str, Any]:
-        return self._rp_namespace if self._rp_comm is None else {**self._rp_namespace, 'comm': self._rp_comm}
+        return self._rp_namespace if self._rp_host.comm is None else {**self._rp_namespace, 'comm': self._rp_host.comm}
+
+
+_READERS = frozenset(value for name, value in vars(Worker).items() if name.startswith('_dispatch_'))
+"""The dispatchers above, which do not change the task and pass it on to no one."""
 
 
 class _Script:
@@ -264,8 +305,7 @@ class MPIWorker(Worker):
         if kind is MPIWorkerRank:
             return self
         handler = kind(raptor_id=self._raptor_id)
-        handler._rp_modes = {**self._rp_modes, **handler._rp_modes}
-        vars(handler).setdefault('_rp_own_profile', self._rp_own_profile)
+        handler._rp_host.adopt(self._rp_host)
         return handler
 
 

@@ -168,7 +168,8 @@ class Manager:
             return
         if operation in ('define', 'forget'):   # for ranks that start later
             self._functions.pop(arguments[0], None)
-            self._functions.update([arguments] if operation == 'define' else ())
+            if operation == 'define':
+                self._functions[arguments[0]] = arguments[1]
             self._server.send_all([operation, *arguments])
         elif operation == 'forget_object':
             self._objects.forget(*arguments)
