@@ -26,9 +26,9 @@ from rp_api.loop.event_loop import Loop
 from rp_api.transport.access import Access
 from rp_api.transport.connection import PeerConnection, arrivals
 from rp_raptor.wire.batch import Payloads, pack_message
+from rp_raptor.wire.call_buffer import ResultGatherer
 from rp_raptor.wire.payload import encode_value
 from rp_raptor.wire.protocol import PING, PROTOCOL, WORKER, parse_from_master
-from rp_raptor.wire.result_gatherer import ResultGatherer
 from rp_raptor.worker.estimate import Estimate
 
 TICK = 0.01

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 
-from rp_raptor.rank.priority import give_way, threads
+from rp_raptor.rank.threads import give_way, threads
 
 
 def test_only_the_threads_that_are_named_give_way() -> None:

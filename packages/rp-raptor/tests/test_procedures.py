@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rp_raptor.master.procedures import Procedures, Request
+from rp_raptor.master.hooks import Procedures, Request
 
 
 class Answers:

@@ -7,8 +7,8 @@ from array import array
 import pytest
 
 from rp_raptor.wire.batch import Payloads
+from rp_raptor.wire.call_buffer import MAX_GATHERED_BYTES, MAX_GATHERED_RESULTS, ResultGatherer
 from rp_raptor.wire.protocol import BULK
-from rp_raptor.wire.result_gatherer import MAX_GATHERED_BYTES, MAX_GATHERED_RESULTS, ResultGatherer
 
 Sent = list[tuple[list[int], list[bytes]]]
 

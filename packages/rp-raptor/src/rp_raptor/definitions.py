@@ -132,8 +132,7 @@ def _digest(func: FunctionType) -> bytes:
 def call_along(*given: Any) -> Any:
     """Call a function that was sent with its call, on a worker, which may insert a communicator as first argument."""
     *comm, function, buffers, args, kwargs = given
-    for each in comm:
-        args, kwargs = insert(each, args, kwargs) or ([each, *args], kwargs)
+    args, kwargs = with_communicator(comm, args, kwargs)
     restored: Any = pickles.restore(function, 'a function', buffers)
     return restored(*args, **kwargs)
 
@@ -223,6 +222,13 @@ def communicator(group: Sequence[int], tag: int) -> Generator[Any, None, None]:
         yield made
     finally:
         made.Free()
+
+
+def with_communicator(comms: Sequence[Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Arguments:
+    """Return the arguments with the communicator, if there is one, in its place or before all others."""
+    for comm in comms:
+        args, kwargs = insert(comm, args, kwargs) or ([comm, *args], kwargs)
+    return list(args), kwargs
 
 
 def insert(comm: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Arguments | None:

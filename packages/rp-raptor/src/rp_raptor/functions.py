@@ -39,8 +39,7 @@ def call_initialized(*given: Any) -> Any:
         _initialized[name] = _initialize(initializer)
     if _initialized[name]:
         raise InitializerFailed(_initialized[name])
-    for each in comm:
-        args, kwargs = definitions.insert(each, args, kwargs) or ([each, *args], kwargs)
+    args, kwargs = definitions.with_communicator(comm, args, kwargs)
     return _restored(fn)(*args, **kwargs)
 
 

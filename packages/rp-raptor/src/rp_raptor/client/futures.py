@@ -8,7 +8,6 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
-from functools import partial
 from itertools import count, islice
 from typing import Any, NoReturn
 
@@ -16,7 +15,7 @@ from rp_api import pickles, units
 from rp_api.errors import SerializationError
 from rp_raptor.client.application_link import MasterSide
 from rp_raptor.client.caller import WINDOW, Caller, checked, open_caller
-from rp_raptor.client.stream import checked_attributes, checked_masters
+from rp_raptor.client.stream import check_positive, checked_attributes, checked_masters
 from rp_raptor.definitions import Definitions, PreparedDefinition
 from rp_raptor.errors import CallLost
 from rp_raptor.objects.reference import Owned, pending, taken
@@ -134,19 +133,16 @@ class Executor(futures.Executor):
         """
         seconds = units.limit(timeout)
         window = WINDOW if buffersize is None else buffersize
-        for name, value in {'chunksize': chunksize, 'buffersize': window}.items():
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f'{name} must be a whole number of at least 1, not {value!r}')
+        check_positive(chunksize=chunksize, buffersize=window)
         self._caller.process.check()
         try:
             with self._lock:
                 fid = self._definitions.define(fn)
         except SerializationError as error:
             return _in_order(iter(()), deque([self._failed(error)]), None)
-        items = zip(*iterables, strict=False)
         if self._wide:
             chunksize = 1
-        started = self._start_each(fid, items) if self._wide else self._start_chunks(fid, items, chunksize)
+        started = self._start_chunks(fid, zip(*iterables, strict=False), chunksize)
         waiting = deque(islice(started, -(-window // chunksize)))
         return _in_order(started, waiting, None if seconds is None else time.monotonic() + seconds)
 
@@ -201,13 +197,8 @@ class Executor(futures.Executor):
     def abandon(self, error: BaseException) -> None:
         """Fail all calls without a result with an error, running ones included."""
         numbers = list(self._futures)
-        for number in numbers:
-            future = self._take_out(number)
-            if future is not None and future.set_running_or_notify_cancel():
-                future.lease = None
-                future.set_exception(error)
         self._caller.cancel(numbers)
-        self._leave_if_done()
+        self._fail_all(numbers, error)
 
     def _elsewhere(self) -> Caller:
         if not isinstance(self._caller, Caller):
@@ -232,25 +223,20 @@ class Executor(futures.Executor):
             raise RuntimeError('cannot schedule new futures after shutdown')
 
     def _start_chunks(self, fid: bytes, items: Iterator[tuple[Any, ...]], chunksize: int) -> Iterator[_Future]:
-        """Make the calls of a map in chunks; the result of each future is a list of payloads."""
+        """Make the calls of a map in chunks, or one by one over several ranks, which run no chunks.
+
+        The result of each future is a list of payloads. A future fails if its chunk cannot be encoded.
+        """
+        store = self._caller.store
         while chunk := [(args, None) for args in islice(items, chunksize)]:
             def decode(payload: bytes, number: int = len(chunk)) -> list[bytes]:
-                return outcomes_of(payload, number)
-            yield self._start_encoded(partial(encode_chunk, fid, chunk, self._caller.store), decode)
-
-    def _start_each(self, fid: bytes, items: Iterator[tuple[Any, ...]]) -> Iterator[_Future]:
-        """Make the calls of a map over several ranks, which run no chunks, with results as those of chunks of one."""
-        for args in items:
-            encode = partial(encode_call, fid, args, None, self._caller.store)
-            yield self._start_encoded(encode, lambda payload: [payload])
-
-    def _start_encoded(self, encode: Callable[[], bytes], decode: Callable[[bytes], Any]) -> _Future:
-        """Make a call, whose future fails if it cannot be encoded."""
-        self._check_open()
-        try:
-            return self._start(encode(), decode)
-        except SerializationError as error:
-            return self._failed(error)
+                return [payload] if self._wide else outcomes_of(payload, number)
+            self._check_open()
+            try:
+                call = encode_call(fid, *chunk[0], store) if self._wide else encode_chunk(fid, chunk, store)
+                yield self._start(call, decode)
+            except SerializationError as error:
+                yield self._failed(error)
 
     def _failed(self, error: BaseException) -> _Future:
         """Return the future of a call that cannot be made."""
@@ -265,18 +251,17 @@ class Executor(futures.Executor):
         self._caller.define(fid, blob)
 
     def _take_out(self, number: int) -> _Future | None:
-        """Return the future of a call that is over, which does not keep objects any more."""
+        """Return the future of a call that is over, whose objects and files are kept no longer; None if cancelled."""
         future = self._futures.pop(number, None)
-        if future is not None:
-            future.objects = ()
-        return future
+        if future is None:
+            return None
+        future.objects, future.lease = (), None
+        return future if future.set_running_or_notify_cancel() else None
 
     def _drop(self, number: int) -> None:
         """Drop the call of a cancelled future."""
-        future = self._take_out(number)
-        if future is not None:   # otherwise a result has arrived at the same time
-            future.lease = None
-            future.set_running_or_notify_cancel()
+        if number in self._futures:   # otherwise a result has arrived at the same time
+            self._take_out(number)
             self._caller.cancel([number])
             self._leave_if_done()
 
@@ -284,10 +269,9 @@ class Executor(futures.Executor):
         self.finished += len(numbers)
         for number, payload in zip(numbers, payloads, strict=True):
             future = self._take_out(number)
-            if future is None or not future.set_running_or_notify_cancel():
+            if future is None:
                 discard(payload)
                 continue
-            future.lease = None
             try:
                 value = future.decode(payload)
             except BaseException as error:
@@ -297,11 +281,13 @@ class Executor(futures.Executor):
         self._leave_if_done()
 
     def _fail(self, numbers: Sequence[int], reason: str) -> None:
+        self._fail_all(numbers, CallLost(reason))
+
+    def _fail_all(self, numbers: Iterable[int], error: BaseException) -> None:
         for number in numbers:
             future = self._take_out(number)
-            if future is not None and future.set_running_or_notify_cancel():
-                future.lease = None
-                future.set_exception(CallLost(reason))
+            if future is not None:
+                future.set_exception(error)
         self._leave_if_done()
 
     def _leave_if_done(self) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 
 from rp_api import units
 from rp_raptor.client.application_link import MasterSide
-from rp_raptor.client.call_intake import Intake
-from rp_raptor.client.caller import WINDOW, is_local, open_caller
+from rp_raptor.client.caller import WINDOW, Intake, is_local, open_caller
 from rp_raptor.client.streamed import Call, UnderWay
 from rp_raptor.errors import CallLost
 from rp_raptor.objects.reference import Owned, taken
@@ -55,13 +54,18 @@ def stream(masters: MasterSide | Iterable[MasterSide], func: Callable[..., Any],
         CallLost: By the iterator, if no master is left and there are more items.
     """
     handles = checked_masters(masters)
-    for name, value in {'window': window, 'chunksize': chunksize}.items():
-        if not isinstance(value, int) or value < 1:
-            raise ValueError(f'{name} must be a whole number of at least 1, not {value!r}')
+    check_positive(window=window, chunksize=chunksize)
     pickled = pickled_function(func)
     needs = checked_attributes(attributes)
     size = chunksize if needs.get('ranks', 1) == 1 else 1
     return _Stream(pickled, taken(), iterable, window, size).run(handles, needs)
+
+
+def check_positive(**values: Any) -> None:
+    """Raise ValueError unless the values are positive whole numbers."""
+    for name, value in values.items():
+        if not isinstance(value, int) or value < 1:
+            raise ValueError(f'{name} must be a whole number of at least 1, not {value!r}')
 
 
 def checked_masters(masters: MasterSide | Iterable[MasterSide]) -> list[MasterSide]:

@@ -21,12 +21,11 @@ from rp_api.raptor_link import beside, link_file, master_file
 from rp_api.system.network import address_towards
 from rp_api.system.owner_process import OwnerProcess
 from rp_api.transport.access import Access
-from rp_raptor.client.call_intake import Failed, Results
+from rp_raptor.client.caller import Failed, Results
 from rp_raptor.master.agent_link import AgentLink
 from rp_raptor.master.connections import Peers
-from rp_raptor.master.hooks import Hooks
+from rp_raptor.master.hooks import STOP, Hooks, Procedures, Request
 from rp_raptor.master.local import LocalCaller
-from rp_raptor.master.procedures import STOP, Procedures, Request
 from rp_raptor.master.tasks import Filter, Task, Tasks, described
 from rp_raptor.master.workers import Workers
 from rp_raptor.objects.reference import ObjectRef

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rp_api.loop.event_loop import Loop
-from rp_raptor.client.call_intake import Definitions, Failed, Intake, Results
+from rp_raptor.client.caller import Definitions, Failed, Intake, Results
 from rp_raptor.master.router import CallRouter
 from rp_raptor.master.sources import CallSource
 from rp_raptor.objects.reference import Owned

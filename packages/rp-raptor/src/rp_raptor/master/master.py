@@ -18,8 +18,7 @@ from rp_api.errors import DescriptionError
 from rp_api.raptor_defaults import complete_worker
 from rp_api.wire import codec
 from rp_raptor.client import stream
-from rp_raptor.client.call_intake import Failed, Results
-from rp_raptor.client.caller import WINDOW
+from rp_raptor.client.caller import WINDOW, Failed, Results
 from rp_raptor.client.futures import Executor
 from rp_raptor.client.streamed import Call
 from rp_raptor.master.core import Core

@@ -11,9 +11,9 @@ from rp_api.transport.peer_watch import PeerWatch
 from rp_raptor.master.router import CallRouter
 from rp_raptor.master.worker_pool import PooledWorker
 from rp_raptor.wire.batch import Payloads
+from rp_raptor.wire.call_buffer import ResultGatherer
 from rp_raptor.wire.parts import Part
 from rp_raptor.wire.protocol import APPLICATION, WINDOW, WORKER, Message
-from rp_raptor.wire.result_gatherer import ResultGatherer
 
 Send = Callable[[bytes, Message], object]
 

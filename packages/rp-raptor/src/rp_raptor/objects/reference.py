@@ -249,6 +249,28 @@ class Mapped:
         return found
 
 
+class RankObjects:
+    """The objects of a rank, mapped at their first use; `fetch(id)` returns path and fault of one that is not yet."""
+
+    def __init__(self, fetch: Callable[[bytes], tuple[str, str]]) -> None:
+        self._fetch = fetch
+        self._mapped: dict[bytes, Mapped] = {}
+
+    def resolve(self, id: bytes, master: str) -> Any:
+        """Return the object; DeserializationError if it cannot be had."""
+        mapped = self._mapped.get(id)
+        if mapped is None:
+            path, fault = self._fetch(id)
+            if fault:
+                raise DeserializationError(f'an object of {master} is not available: {fault}')
+            mapped = self._mapped[id] = Mapped(path)
+        return mapped.value()
+
+    def drop(self, id: bytes) -> None:
+        """Release an object; arrays that are in use stay valid."""
+        self._mapped.pop(id, None)
+
+
 def _contiguous(value: Any) -> Any:
     """Return the value; an array whose elements are apart is copied, as it has no buffer that can be mapped."""
     kind = type(value)

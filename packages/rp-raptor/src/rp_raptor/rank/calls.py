@@ -66,8 +66,7 @@ class Calls:
             finally:
                 self._host.comm = None
         fid, args, kwargs = _function_call(call)
-        args, kwargs = definitions.insert(comm, args, kwargs or {}) or ([comm, *args], kwargs or {})
-        return self.functions.invoke(fid, args, kwargs)
+        return self.functions.invoke(fid, *definitions.with_communicator([comm], args, kwargs or {}))
 
     def run_described(self, task: Mapping[str, Any], variables: Mapping[str, str]) -> bytes | Later:
         """Return the result of a described task (a dict with uid, description and sandbox), as `run` does."""

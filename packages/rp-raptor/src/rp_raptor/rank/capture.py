@@ -104,11 +104,7 @@ def failure(error: BaseException, texts: _Texts | None = None) -> Outcome:
     """Return the outcome of a call that has raised an exception; the traceback starts in the user's function."""
     out, err = _said(texts) if texts else ('', '')
     code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code else 1
-    try:
-        text = repr(error)
-    except Exception:
-        text = f'{type(error).__name__} (it cannot be shown)'
-    return Outcome(out, err, code, None, (text, traceback_of(error)))
+    return Outcome(out, err, code, None, (payload.represented(error), traceback_of(error)))
 
 
 def _said(texts: _Texts) -> tuple[str, str]:

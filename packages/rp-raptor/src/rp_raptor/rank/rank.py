@@ -35,14 +35,12 @@ from rp_profiling.write.calls import PART
 from rp_raptor import definitions
 from rp_raptor.definitions import set_worker_object
 from rp_raptor.errors import CallCanceled, CallTimeout
-from rp_raptor.objects.reference import set_resolver
+from rp_raptor.objects.reference import RankObjects, set_resolver
 from rp_raptor.rank.calls import Calls, Later
 from rp_raptor.rank.capture import replace_streams, task_environment
-from rp_raptor.rank.manager_watch import ManagerWatch
 from rp_raptor.rank.modes import OF_TASK, Host
-from rp_raptor.rank.objects import RankObjects
-from rp_raptor.rank.priority import give_way, threads
 from rp_raptor.rank.running import NOTHING, Runner
+from rp_raptor.rank.threads import ManagerWatch, give_way, threads
 from rp_raptor.rank.trace import FLUSH, RankTrace
 from rp_raptor.wire import payload
 from rp_raptor.wire import rank_protocol as protocol

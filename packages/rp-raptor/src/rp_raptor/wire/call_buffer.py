@@ -1,13 +1,20 @@
-"""A queue of calls in batches, so that to queue and to take them costs little for each call."""
+"""A queue of calls in batches, and results that wait to be sent: each costs little for a call."""
 
 from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import compress
 
 from rp_raptor.wire.batch import Payloads, joined
+from rp_raptor.wire.protocol import BULK
+
+MAX_GATHERED_RESULTS = 64
+"""Results of a message at most that are gathered; more of them are sent at once."""
+
+MAX_GATHERED_BYTES = 1 << 20
+"""Bytes of gathered results at which they are sent."""
 
 
 class CallBuffer:
@@ -95,3 +102,34 @@ class CallBuffer:
     def clear(self) -> array[int]:
         """Remove all calls, and return their ids."""
         return self.take_last(len(self))
+
+
+class ResultGatherer:
+    """Gathers results that come in many small messages, to send them in one; `send(ids, payloads)` gets them."""
+
+    __slots__ = ('_bytes', '_ids', '_payloads', '_send')
+
+    def __init__(self, send: Callable[[array[int], Payloads], object]) -> None:
+        self._send = send
+        self._ids = array('Q')
+        self._payloads: list[Sequence[bytes]] = []
+        self._bytes = 0
+
+    def add(self, ids: array[int], payloads: Sequence[bytes]) -> None:
+        """Take results; `flush` has to follow."""
+        batch = joined([payloads])
+        if len(batch) > MAX_GATHERED_RESULTS:
+            self._send(ids, batch)
+            return
+        self._ids += ids
+        self._payloads.append(batch)
+        self._bytes += batch.size()
+        if len(self._ids) >= BULK or self._bytes >= MAX_GATHERED_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Send all results."""
+        if self._ids:
+            ids, payloads = self._ids, joined(self._payloads)
+            self._ids, self._payloads, self._bytes = array('Q'), [], 0
+            self._send(ids, payloads)

@@ -284,7 +284,7 @@ def encode_error(error: BaseException, text: str | None = None) -> bytes:
         pickled = None
     if pickled and len(pickled) > blobs.LIMIT:
         pickled = None
-    return _ERROR + pickle.dumps((pickled, _represented(error), text), _PROTOCOL)
+    return _ERROR + pickle.dumps((pickled, represented(error), text), _PROTOCOL)
 
 
 def encode_outcomes(outcomes: list[bytes], files: ResultFiles | None = None) -> bytes:
@@ -380,7 +380,8 @@ def _check_callable(func: Any) -> None:
         raise TypeError(f'only a callable can be sent to workers, not {func!r:.80}')
 
 
-def _represented(error: BaseException) -> str:
+def represented(error: BaseException) -> str:
+    """Return the `repr` of an exception."""
     try:
         return repr(error)
     except BaseException:   # a `__repr__` of the application

@@ -17,8 +17,8 @@ from rp_api.transport.access import Access
 from rp_api.transport.connection import PeerConnection, arrivals
 from rp_api.transport.peer_watch import PeerWatch
 from rp_raptor.wire.batch import pack_message
+from rp_raptor.wire.call_buffer import ResultGatherer
 from rp_raptor.wire.protocol import PING, SILENCE, WORKER, parse_from_master
-from rp_raptor.wire.result_gatherer import ResultGatherer
 
 _WELCOME_TIMEOUT = 60.0   # seconds for the master's file to appear, and for its welcome
 _CHECK_INTERVAL_S = 0.2        # seconds between looks for the file

@@ -84,11 +84,8 @@ class WorkerObjects:
 
     def lost(self, id: bytes, reason: str) -> None:
         """Tell the ranks that the object is not to be had."""
-        wanted = self._wanted.pop(id, None)
-        if wanted is not None:
-            self._discard(wanted)
-            for rank in wanted.ranks:
-                self._to_rank(rank, ['object', id, '', reason])
+        if id in self._wanted:
+            self._answer(id, '', reason)
 
     def forget(self, id: bytes) -> None:
         """Remove a dropped object; the ranks hear of it from the manager."""
@@ -169,15 +166,14 @@ class WorkerObjects:
 
     def _found(self, id: bytes, path: str, holder: str) -> None:
         self._paths[id] = path, holder
-        wanted = self._wanted.pop(id)
-        self._discard(wanted)
-        for rank in wanted.ranks:
-            self._to_rank(rank, ['object', id, path, ''])
+        self._answer(id, path, '')
 
-    def _discard(self, wanted: _Wanted) -> None:
-        """Remove what is there of an object."""
+    def _answer(self, id: bytes, path: str, fault: str) -> None:
+        """Tell the ranks that wait for an object, and remove what is there of a transfer."""
+        wanted = self._wanted.pop(id)
         wanted.close()
         if wanted.download is not None:
             wanted.download.close()
             self._store.discard(wanted.download.path)
-            wanted.download = None
+        for rank in wanted.ranks:
+            self._to_rank(rank, ['object', id, path, fault])

@@ -1,19 +1,35 @@
-"""Ends a rank whose manager is lost: it may be in a call that takes hours, and the result cannot be delivered."""
+"""The threads of a rank beside its calls: their priority, and the one that ends the rank if its manager is lost."""
 
 from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterable
+from contextlib import suppress
 
 import zmq
 
 from rp_api.loop.process_handle import ProcessHandle
 
 
+def threads() -> set[int]:
+    """Return the ids of this process's threads."""
+    return set(map(int, os.listdir('/proc/self/task')))
+
+
+def give_way(those: Iterable[int]) -> None:
+    """Give threads a lower priority, so that they do not preempt a call; they run at once where a core is free."""
+    for thread in those:
+        with suppress(OSError):   # the thread has ended, or this is not permitted: a loss of speed only
+            if os.sched_getscheduler(thread) == os.SCHED_OTHER:
+                os.sched_setscheduler(thread, os.SCHED_BATCH, os.sched_param(0))
+
+
 class ManagerWatch:
     """Ends this process when the connection to the manager is lost, or the manager on this node dies.
 
-    A thread blocks until then. Must be created before the socket is connected.
+    The process may be in a call that takes hours, whose result cannot be delivered. A thread blocks until then. Must be
+    created before the socket is connected.
     """
 
     def __init__(self, socket: zmq.Socket[bytes], manager: int, started: int | None, same_node: bool) -> None:
