@@ -32,9 +32,6 @@ from rp_raptor.wire.large_calls import sent_to_others
 from rp_raptor.wire.parts import Part
 from rp_raptor.wire.protocol import APPLICATION, CALLS, PING, PROTOCOL, SILENCE, WINDOW, WORKER, Handlers, Message
 
-DRAIN = 0.25
-"""Seconds for the last messages of a part of a worker whose end the agent has reported."""
-
 REPORT_DELAY = 3.0
 """Seconds after which a wait for workers that may never come is reported."""
 
@@ -103,10 +100,6 @@ class Peers:
         workers = list(self._workers) if uids is None else uids
         for peer in [peer for uid in workers for peer in self._workers.get(uid, {}).values()]:
             self._stop(peer)
-
-    def lose_part(self, uid: str, part: Part, reason: str) -> None:
-        """Remove a part of a worker whose process has ended, as the agent reports, after its last messages."""
-        self._loop.call_later(DRAIN, self._lose_part, uid, part, reason)
 
     def has_worker(self, uid: str) -> bool:
         """Return whether the worker is connected."""
@@ -338,7 +331,8 @@ class Peers:
         self._forget(peer, f'its process {peer.process.pid} has died', died=not peer.stopped)
         sweep()
 
-    def _lose_part(self, uid: str, part: Part, reason: str) -> None:
+    def lose_part(self, uid: str, part: Part, reason: str) -> None:
+        """Remove a part of a worker whose process has ended, as the agent has reported."""
         peer = self._workers.get(uid, {}).get(part.number)
         if peer is None:
             self._part_ended(uid, part)

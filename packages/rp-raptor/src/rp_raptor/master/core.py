@@ -39,6 +39,9 @@ HOOKS_TIMEOUT, TERM_HOOKS_TIMEOUT = 10.0, 1.0
 """Seconds that hooks may take at the end for finished tasks: in general, and after SIGTERM, as the agent sends SIGKILL
 after 5 s."""
 
+DRAIN = 0.25
+"""Seconds for the last messages of a part of a worker whose end the agent has reported."""
+
 LINGER = 1.0
 """Seconds at the end for pending messages to be sent."""
 
@@ -309,7 +312,7 @@ class Core:
     def _part_ended(self, state: str, result: dict[str, Any]) -> None:
         """Handle the end of the process that has a part of a worker."""
         part = Part.told(result['part'], len(result['part']['numbers']))
-        self._peers.lose_part(result['part']['worker'], part, _reason(state, result))
+        self._loop.call_later(DRAIN, self._peers.lose_part, result['part']['worker'], part, _reason(state, result))
 
     def capacity_changed(self) -> None:
         """Handle workers that accept more calls, or a part of a worker that has ended."""

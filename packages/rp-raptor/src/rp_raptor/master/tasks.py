@@ -18,6 +18,7 @@ from reprlib import repr as short
 from typing import Any
 
 from rp_api import states
+from rp_api.batch import Batch
 from rp_api.description.task import TaskDescription
 from rp_api.errors import DeserializationError
 from rp_api.raptor_link import ANY, BULK, RESULT, target_state
@@ -80,10 +81,10 @@ class Tasks:
         opened: Iterable[int] = range(len(uids))
         if self._request_cb is None and self._result_cb is None:
             opened = self._passthrough.take(common, uids, sandboxes, rests)
-        descriptions = codec.unpack_bulk(common, [rests[each] for each in opened])
+        batch = Batch(common, [(uids[each], rests[each]) for each in opened])
         tasks: list[Task] = [
-            {'uid': uids[each], 'description': description, 'sandbox': sandboxes[each], 'origin': _FROM_AGENT}
-            for each, description in zip(opened, descriptions, strict=True)]
+            {'uid': uid, 'description': description, 'sandbox': sandboxes[each], 'origin': _FROM_AGENT}
+            for each, (uid, description) in zip(opened, batch.tasks(), strict=True)]
         if tasks:
             self._take_new(tasks)
 
