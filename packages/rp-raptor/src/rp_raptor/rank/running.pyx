@@ -196,8 +196,8 @@ cdef class Runner:
 
     `cursors` and `rank` decide which calls still belong to the rank, `functions` runs calls of functions and `others`
     all others; `flush()` is called when results have waited for `span` seconds, `park(id, coroutine)` for asynchronous
-    calls; it returns `between`, which is called after each call from then on. `recorder` gets a record of each call, except for those that record
-    themselves.
+    calls; it returns `between`, which is called after each call from then on. `recorder` gets a record of each call,
+    except for those that record themselves.
     """
 
     cdef object _others, _flush, _park
