@@ -28,7 +28,7 @@ from common import MEMORY, Strangers, cpu_ticks, number, print_table, progress, 
 from rp_api import states
 from rp_api.batch import Batch
 from rp_api.coordination.connections.embedded import HubAgentConnection
-from rp_api.coordination.contract import NewTask, Update
+from rp_api.coordination.contract import AgentHandler, ClientHandler, NewTask, Update
 from rp_api.coordination.coordinator import Settings
 from rp_api.coordination.hub import task_table
 from rp_api.coordination.hub.store import Store
@@ -62,34 +62,34 @@ def agent_main() -> None:
     def tell(**what: Any) -> None:
         print(json.dumps(what), flush=True)
 
-    def arrived(tasks: list[NewTask]) -> None:
-        now = time.monotonic()
-        uids.extend(uid for uid, _ in tasks)
-        uid, description = tasks[0]
-        if 'sent' in description:
-            trips.append(now - description['sent'])
-            connection.update_tasks([Update(uid, LEFT, RESULT)])
-        elif len(uids) == orders['tasks']:
-            tell(delivered=now)
+    class Handler(AgentHandler):
+        def on_tasks(self, tasks: list[NewTask]) -> None:
+            now = time.monotonic()
+            uids.extend(uid for uid, _ in tasks)
+            uid, description = tasks[0]
+            if 'sent' in description:
+                trips.append(now - description['sent'])
+                connection.update_tasks([Update(uid, LEFT, RESULT)])
+            elif len(uids) == orders['tasks']:
+                tell(delivered=now)
 
-    def send() -> None:
-        while waiting and connection.room:
-            connection.update_tasks(waiting.pop())
-        if not waiting and connection.settled:
-            connection.on_room = lambda: None
+        def on_room(self) -> None:
+            while waiting and connection.room:
+                connection.update_tasks(waiting.pop())
+
+    handler = Handler()
 
     def told() -> None:
         word = sys.stdin.readline().strip()
         if word == 'report':
             for first in range(0, len(uids), orders['bulk']):
                 waiting.insert(0, [Update(uid, LEFT, RESULT) for uid in uids[first:first + orders['bulk']]])
-            connection.on_room = send
-            send()
+            handler.on_room()
         else:
             tell(trips=trips)
             loop.stop()
 
-    connection.on_tasks = arrived
+    connection.open(handler)
     loop.add_fd(sys.stdin.fileno(), told)
     tell(ready=time.monotonic())
     loop.run()
@@ -126,22 +126,21 @@ class Agent:
 # the client
 
 
-class Client:
+class Client(ClientHandler):
     """The client's connection, with calls that wait."""
 
     def __init__(self, hub: HubProcess) -> None:
         self.loop = Loop()
         self.connection = hub.connect(self.loop)
-        self.connection.on_tasks = self._on_tasks
-        self.connection.on_room = self._look
+        self.connection.open(self)
         self.ended = 0
         self._reached: Callable[[], object] = lambda: False
 
-    def _on_tasks(self, updates: list[Update]) -> None:
+    def on_tasks(self, updates: list[Update]) -> None:
         self.ended += len(updates)
-        self._look()
+        self.on_room()
 
-    def _look(self) -> None:
+    def on_room(self) -> None:
         if self._reached():
             self._reached = lambda: False
             self.loop.call_soon(self._pause)
@@ -152,7 +151,7 @@ class Client:
     def until(self, reached: Callable[[], object]) -> None:
         """Run the loop until this is so."""
         self._reached = reached
-        self.loop.call_soon(self._look)
+        self.loop.call_soon(self.on_room)
         self.loop.run()
 
     def until_ended(self, count: int) -> None:

@@ -140,6 +140,16 @@ def description(uid: str) -> dict[str, Any]:
     return {'executable': '/bin/true', 'arguments': [uid], 'ranks': 1, 'cores_per_rank': 1, 'name': uid}
 
 
+def _handler(**calls: Callable[..., object]) -> Any:
+    """Return a handler of a connection that has these methods."""
+    from rp_api.coordination import contract
+
+    class Handler(contract.ClientHandler, contract.AgentHandler):   # type: ignore[misc]
+        vars().update(calls)
+
+    return Handler
+
+
 class Parties:
     """A client and an agent of a session, each with a loop of its own."""
 
@@ -168,12 +178,12 @@ class Parties:
             while self._client.room:
                 part = next(waiting, None)
                 if part is None:
-                    self._client.on_room = lambda: None
+                    self._client.open(_handler())
                     self._client.when_settled(settled.set)
                     return
                 self._client.insert_batch('pilot.0000', Batch.of([(uid, description(uid)) for uid in part]))
 
-        self._client.on_room = send
+        self._client.open(_handler(on_room=send))
         self._loops[0].call_soon(self._client.insert_pilots, {'pilot.0000': {}})
         self._loops[0].call_soon(send)
         assert settled.wait(TIMEOUT)
@@ -192,7 +202,7 @@ class Parties:
 
         def connect() -> None:
             self._agent = agent_connection(self._loops[1], self._coordinator.agent_access, 'pilot.0000', 'agent_0')
-            self._agent.on_tasks = take
+            self._agent.open(_handler(on_tasks=take))
 
         self._loops[1].call_soon(connect)
         assert taken.wait(TIMEOUT)
@@ -216,8 +226,8 @@ class Parties:
                 self._loops[0].call_soon(self._client.note, 'end', None)
                 self._loops[0].call_soon(self._client.when_settled, done.set)
 
-        self._client.on_tasks = hear
-        self._agent.on_room = send
+        self._client.open(_handler(on_tasks=hear))
+        self._agent.open(_handler(on_room=send))
         self._loops[1].call_soon(send)
         assert done.wait(TIMEOUT)
 

@@ -26,7 +26,7 @@ from parties import TIMEOUT, Party
 
 from rp_api import states
 from rp_api.batch import Batch
-from rp_api.coordination import connect
+from rp_api.coordination import connect, contract
 from rp_api.coordination.contract import BULK, Connection, KnownPilot, KnownTask, NewTask, Page, Update
 from rp_api.coordination.coordinator import Coordinator, Settings
 from rp_api.coordination.hub_process import HubProcess
@@ -35,7 +35,7 @@ from rp_api.loop.event_loop import Loop
 BACKENDS = ['hub', *mongo_servers.KINDS]
 RESTARTABLE = [kind for kind in BACKENDS if kind != 'external']
 
-class Client(Party):
+class Client(Party, contract.ClientHandler):
     """A client that keeps all updates it gets."""
 
     def __init__(self, connect_to: Callable[[Loop], Connection], *, recover: bool) -> None:
@@ -48,17 +48,15 @@ class Client(Party):
 
     def _connect(self, connect_to: Callable[[Loop], Connection]) -> None:
         self.attach(connect_to(self.loop))
-        self.connection.on_tasks = self._on_tasks
-        self.connection.on_pilots = self._on_pilots
         if self._recover:
             self.connection.recover(self._on_page)
 
-    def _on_tasks(self, updates: list[Update]) -> None:
+    def on_tasks(self, updates: list[Update]) -> None:
         self.tasks += updates
         self.order += [update.uid for update in updates]
         self.note('tasks')
 
-    def _on_pilots(self, updates: list[Update]) -> None:
+    def on_pilots(self, updates: list[Update]) -> None:
         self.pilots += updates
         self.order += [update.uid for update in updates]
         self.note('pilots')
@@ -114,7 +112,7 @@ class Client(Party):
         self.until(lambda: expected.items() <= self.states().items())
 
 
-class Agent(Party):
+class Agent(Party, contract.AgentHandler):
     """An agent that keeps what it gets, in order: descriptions by `tasks`, uids and command names by `order`."""
 
     def __init__(self, connect_to: Callable[[Loop], Connection], pilot: str,
@@ -129,23 +127,20 @@ class Agent(Party):
 
     def _connect(self, connect_to: Callable[[Loop], Connection]) -> None:
         self.attach(connect_to(self.loop))
-        self.connection.on_tasks = self._on_tasks
-        self.connection.on_command = self._on_command
-        self.connection.on_followed = self._on_followed
 
-    def _on_tasks(self, tasks: list[NewTask]) -> None:
+    def on_tasks(self, tasks: list[NewTask]) -> None:
         uids = [uid for uid, _ in tasks]
         self.tasks += [{**description, 'uid': uid} for uid, description in tasks]
         self.order += uids
         self._react(self, uids)
         self.note('tasks')
 
-    def _on_command(self, command: dict[str, Any]) -> None:
+    def on_command(self, command: dict[str, Any]) -> None:
         self.commands.append(command)
         self.order.append(command['cmd'])
         self.note('command')
 
-    def _on_followed(self, outcomes: list[Update]) -> None:
+    def on_followed(self, outcomes: list[Update]) -> None:
         self.outcomes += outcomes
         self.note('followed')
 

@@ -25,7 +25,7 @@ orders = json.loads(sys.stdin.readline())
 if orders['elsewhere']:
     host.host_id = lambda: 'another host'
 from rp_api.coordination import connect
-from rp_api.coordination.contract import Update
+from rp_api.coordination.contract import AgentHandler, Update
 from rp_api.loop.event_loop import Loop
 
 def say(what):
@@ -33,8 +33,15 @@ def say(what):
 
 loop = Loop()
 connection = connect.agent_connection(loop, orders['access'], orders['pilot'], 'agent_0')
-connection.on_command = say
-connection.on_tasks = lambda tasks: say([uid for uid, _ in tasks])
+
+class Handler(AgentHandler):
+    def on_command(self, command):
+        say(command)
+
+    def on_tasks(self, tasks):
+        say([uid for uid, _ in tasks])
+
+connection.open(Handler())
 connection.update_pilots([Update(orders['pilot'], 'PMGR_ACTIVE')])
 connection.when_settled(lambda: say('active'))
 loop.run()

@@ -23,6 +23,7 @@ import json, sys, time
 from pathlib import Path
 from rp_api.coordination import connect
 from rp_api.batch import Batch
+from rp_api.coordination.contract import ClientHandler
 from rp_api.loop.event_loop import Loop
 
 orders = json.loads(sys.stdin.readline())
@@ -31,11 +32,12 @@ coordinator.start()
 loop = Loop()
 connection = coordinator.connect(loop)
 
-def on_tasks(updates):
-    print(json.dumps([update.uid for update in updates]), flush=True)
-    time.sleep(1000)
+class Handler(ClientHandler):
+    def on_tasks(self, updates):
+        print(json.dumps([update.uid for update in updates]), flush=True)
+        time.sleep(1000)
 
-connection.on_tasks = on_tasks
+connection.open(Handler())
 connection.insert_pilots({'p0': {'cores': 4}})
 if orders['tasks']:
     connection.insert_batch('p0', Batch.of([(uid, {}) for uid in orders['tasks']]))

@@ -20,7 +20,7 @@ from rp_api import states
 from rp_api.batch import Batch
 from rp_api.coordination import hub_process
 from rp_api.coordination.connections import embedded
-from rp_api.coordination.contract import NewTask, Update
+from rp_api.coordination.contract import AgentHandler, ClientHandler, NewTask, Update
 from rp_api.coordination.coordinator import Settings
 from rp_api.coordination.results import read_results
 from rp_api.coordination.service import access as hub_access
@@ -195,7 +195,7 @@ class BridgeListener(ServedListener):
         return lambda number: leaf.put([{'number': number}])
 
 
-class HubListener(Listener):
+class HubListener(Listener, ClientHandler):
     """A hub as a session starts it; `admitted` is the key of agents. Its client stays until the end."""
 
     def __init__(self, directory: Path, listen: str = '') -> None:
@@ -228,11 +228,12 @@ class HubListener(Listener):
             agent = embedded.HubAgentConnection(peers.loop, self.hub.agent_address, pilot)
             peers.ends.append(agent)
 
-            def receive(tasks: list[NewTask]) -> None:
-                agent.update_tasks([Update(uid, states.TMGR_STAGING_OUTPUT_PENDING,
-                                           {'target_state': states.DONE}) for uid, _ in tasks])
+            class Handler(AgentHandler):
+                def on_tasks(self, tasks: list[NewTask]) -> None:
+                    agent.update_tasks([Update(uid, states.TMGR_STAGING_OUTPUT_PENDING,
+                                               {'target_state': states.DONE}) for uid, _ in tasks])
 
-            agent.on_tasks = receive
+            agent.open(Handler())
             self._waiting[pilot] = peers.arrived
             return lambda number: self._owner.loop.call_soon(self._submit, pilot, number)
 
@@ -256,13 +257,13 @@ class HubListener(Listener):
         self.client = embedded.HubClientConnection(owner.loop, self.hub.address, 'session')
         owner.ends.append(self.client)
 
-        def receive(updates: list[Update]) -> None:
-            for update in updates:
-                pilot, _, number = update.uid.removeprefix('t.').rpartition('.')
-                self._waiting[pilot](int(number))
-
-        self.client.on_tasks = receive
+        self.client.open(self)
         return lambda number: None
+
+    def on_tasks(self, updates: list[Update]) -> None:
+        for update in updates:
+            pilot, _, number = update.uid.removeprefix('t.').rpartition('.')
+            self._waiting[pilot](int(number))
 
     def _submit(self, pilot: str, number: int) -> None:
         if number == 1:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from rp_api import states
 from rp_api.batch import Batch
-from rp_api.coordination.contract import BULK, Update
+from rp_api.coordination.contract import BULK, ClientHandler, Update
 from rp_api.coordination.coordinator import Settings
 from rp_api.coordination.hub_process import HubProcess
 from rp_api.loop.event_loop import Loop
@@ -31,7 +31,7 @@ PILOT = 'pilot.0000'
 T = TypeVar('T')
 
 
-class Application:
+class Application(ClientHandler):
     """The client's end: a hub, whose death nobody else notices, and a connection to it in a thread."""
 
     def __init__(self, directory: Path, **settings: Any) -> None:
@@ -45,8 +45,7 @@ class Application:
         self.pilots: list[Update] = []
         self._changed = threading.Condition()
         self._connection = self.hub.connect(self.loop)
-        self._connection.on_tasks = self._on_tasks
-        self._connection.on_pilots = self._on_pilots
+        self._connection.open(self)
         self._thread = threading.Thread(target=self.loop.run)
         self._thread.start()
 
@@ -114,13 +113,13 @@ class Application:
         self.hub.stop(0)
         assert not self._thread.is_alive()
 
-    def _on_tasks(self, updates: list[Update]) -> None:
+    def on_tasks(self, updates: list[Update]) -> None:
         with self._changed:
             self.tasks.update((update.uid, update) for update in updates)
             self.seen += [f'{update.uid} {update.state}' for update in updates]
             self._changed.notify_all()
 
-    def _on_pilots(self, updates: list[Update]) -> None:
+    def on_pilots(self, updates: list[Update]) -> None:
         with self._changed:
             self.pilots += updates
             self._changed.notify_all()

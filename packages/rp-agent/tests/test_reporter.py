@@ -300,20 +300,20 @@ def test_without_room_nothing_is_sent_until_there_is(reporter: Reporter, clock: 
     reporter.changed(tasks('a', 'b'), states.AGENT_EXECUTING)
     clock.pass_time()
     wire.has_room = True
-    wire.on_room()
+    reporter.on_room()
     assert wire.sent == [[Update('a', states.AGENT_EXECUTING), Update('b', states.AGENT_EXECUTING)]]
 
 
 def test_room_does_not_send_before_the_time(reporter: Reporter, clock: Clock, wire: Wire) -> None:
     reporter.changed(tasks('a'), states.AGENT_SCHEDULING)
-    wire.on_room()
+    reporter.on_room()
     assert wire.sent == []
     clock.pass_time()
     assert len(wire.sent) == 1
 
 
 def test_room_without_news_sends_nothing(reporter: Reporter, wire: Wire) -> None:
-    wire.on_room()
+    reporter.on_room()
     reporter.flush()
     assert wire.sent == []
 
@@ -344,7 +344,7 @@ def test_results_go_to_disk_when_they_are_too_many(clock: Clock, wire: Wire, pat
     clock.pass_time()
     assert wire.sent == []
     wire.has_room = True
-    wire.on_room()
+    reporter.on_room()
     assert wire.uids() == ['a', 'b', 'c', 'd', 'e', 'x', 'f']
     assert wire.sent[0][0] == Update('a', states.DONE, {'stdout': 'a line'})
     assert path.exists()
@@ -373,12 +373,12 @@ def test_results_stay_in_order_while_there_is_little_room(clock: Clock, wire: Wi
     clock.pass_time()
     for count in (2, 4):
         wire.has_room = True
-        wire.on_room()
+        reporter.on_room()
         assert len(wire.uids()) == count
     reporter.finished(finished('e', 'f'))   # they go to the file, after the last of it was taken
     clock.pass_time()
     wire.has_room = True
-    wire.on_room()
+    reporter.on_room()
     assert wire.uids() == list('abcdef')
     assert path.exists()
     wire.settle()
@@ -395,7 +395,7 @@ def test_file_does_not_go_before_all_of_it_has_arrived(clock: Clock, wire: Wire,
         reporter.finished(finished(*uids))
         clock.pass_time()
         wire.has_room = True
-        wire.on_room()
+        reporter.on_room()
     *earlier, last = wire.awaited
     for callback in earlier:
         callback()
@@ -423,7 +423,7 @@ def test_disk_that_is_full(clock: Clock, wire: Wire, path: Path, monkeypatch: py
     assert 'No space left on device' in message
     clock.pass_time()
     wire.has_room = True
-    wire.on_room()
+    reporter.on_room()
     assert wire.uids() == [f't{number}' for number in range(40)]
 
 
@@ -439,7 +439,7 @@ def test_file_that_cannot_be_read_stays(clock: Clock, wire: Wire, path: Path,
     path.write_bytes(b'x' * path.stat().st_size)
     clock.pass_time()
     wire.has_room = True
-    wire.on_room()
+    reporter.on_room()
     assert wire.uids() == ['c']
     assert f'{path} cannot be sent' in caplog.text
     reporter.forget()

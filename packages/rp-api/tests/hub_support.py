@@ -17,7 +17,7 @@ from rp_api import states
 from rp_api.batch import Batch
 from rp_api.coordination.connections import hub_file
 from rp_api.coordination.connections.embedded import HubAgentConnection, HubClientConnection
-from rp_api.coordination.contract import BULK, NewTask, Update
+from rp_api.coordination.contract import BULK, AgentHandler, ClientHandler, NewTask, Update
 from rp_api.coordination.coordinator import Settings
 from rp_api.coordination.hub import main
 from rp_api.coordination.hub_process import HubProcess
@@ -26,7 +26,7 @@ from rp_api.transport.access import Access
 P = TypeVar('P', bound=Party)
 
 
-class Client(Party):
+class Client(Party, ClientHandler):
     """A client that keeps all updates it gets."""
 
     def __init__(self, address: Access) -> None:
@@ -38,14 +38,12 @@ class Client(Party):
     def _connect(self, address: Access) -> None:
         connection = HubClientConnection(self.loop, address, 'session')
         self.attach(connection)
-        connection.on_tasks = self._on_tasks
-        connection.on_pilots = self._on_pilots
 
-    def _on_tasks(self, updates: list[Update]) -> None:
+    def on_tasks(self, updates: list[Update]) -> None:
         self.tasks += updates
         self.note('tasks')
 
-    def _on_pilots(self, updates: list[Update]) -> None:
+    def on_pilots(self, updates: list[Update]) -> None:
         self.pilots += updates
         self.note('pilots')
 
@@ -60,7 +58,7 @@ class Client(Party):
         return {update.uid: update.state for update in self.tasks}
 
 
-class Agent(Party):
+class Agent(Party, AgentHandler):
     """An agent that keeps what it gets, in order: descriptions by `tasks`, uids and command names by `order`."""
 
     def __init__(self, address: Access, pilot: str, agent: str = 'agent_0') -> None:
@@ -69,23 +67,21 @@ class Agent(Party):
         self.agent = agent
         self.tasks: list[dict[str, Any]] = []
         self.commands: list[dict[str, Any]] = []
-        self.on_tasks: Callable[[list[str]], None] = lambda uids: None
+        self.react: Callable[[list[str]], None] = lambda uids: None
         self.do(self._connect, address)
 
     def _connect(self, address: Access) -> None:
         connection = HubAgentConnection(self.loop, address, self.pilot, self.agent)
         self.attach(connection)
-        connection.on_tasks = self._on_tasks
-        connection.on_command = self._on_command
 
-    def _on_tasks(self, tasks: list[NewTask]) -> None:
+    def on_tasks(self, tasks: list[NewTask]) -> None:
         uids = [uid for uid, _ in tasks]
         self.tasks += [{**description, 'uid': uid} for uid, description in tasks]
         self.order += uids
-        self.on_tasks(uids)
+        self.react(uids)
         self.note('tasks')
 
-    def _on_command(self, command: dict[str, Any]) -> None:
+    def on_command(self, command: dict[str, Any]) -> None:
         self.commands.append(command)
         self.order.append(command['cmd'])
         self.note('command')

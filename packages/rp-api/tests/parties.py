@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from rp_api.coordination.contract import Connection
+from rp_api.coordination.contract import Handler
 from rp_api.loop.event_loop import Loop
 
 TIMEOUT = 40.0
@@ -19,7 +19,7 @@ TIMEOUT = 40.0
 T = TypeVar('T')
 
 
-class Party:
+class Party(Handler):
     """A loop in a thread, with one connection; what comes in is kept, and can be waited for.
 
     `news`: what kinds of things happened; `order`: uids and names of commands; `lost`: why the connection was lost.
@@ -98,17 +98,23 @@ class Party:
         self._thread.join(TIMEOUT)
         assert not self._thread.is_alive()
 
-    def attach(self, connection: Connection) -> None:
+    def attach(self, connection: Any) -> None:
         """Keep what a connection reports."""
         self.connection = connection
-        connection.on_lost = self._on_lost
-        connection.on_found = lambda: self.note('found')
-        connection.on_refused = lambda reason: self.note(f'refused: {reason}')
-        connection.on_room = lambda: self.note('room')
+        connection.open(self)
 
-    def _on_lost(self, how: str) -> None:
+    def on_lost(self, how: str) -> None:
         self.lost.append(how)
         self.note('lost')
+
+    def on_found(self) -> None:
+        self.note('found')
+
+    def on_refused(self, reason: str) -> None:
+        self.note(f'refused: {reason}')
+
+    def on_room(self) -> None:
+        self.note('room')
 
     def block(self) -> Callable[[], None]:
         """Keep the loop from doing anything until the result is called."""

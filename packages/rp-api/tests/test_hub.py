@@ -6,7 +6,7 @@ import os
 import shutil
 import sqlite3
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pytest
 from hub_support import Client, MakeSite, Site, sites, uids
 
 from rp_api import states
-from rp_api.coordination.contract import BULK, Update
+from rp_api.coordination.contract import BULK, ClientHandler, Update
 from rp_api.errors import CoordinationError
 
 
@@ -119,13 +119,16 @@ def test_updates_come_back_with_what_became_known(site: Site, client: Client) ->
 def test_the_end_of_a_pilot_does_not_come_before_its_results(site: Site, client: Client) -> None:
     agent = site.agent('p0')
     order: list[str] = []
-    client.connection.on_tasks = lambda updates: order.extend(update.uid for update in updates)
 
-    def on_pilots(updates: Sequence[Update]) -> None:
-        order.extend(update.uid for update in updates)
-        client.note('end')
+    class Order(ClientHandler):
+        def on_tasks(self, updates: list[Update]) -> None:
+            order.extend(update.uid for update in updates)
 
-    client.connection.on_pilots = on_pilots
+        def on_pilots(self, updates: list[Update]) -> None:
+            order.extend(update.uid for update in updates)
+            client.note('end')
+
+    client.do(client.connection.open, Order())
     client.submit('p0', ['a'])
     agent.until(lambda: agent.order)
     agent.do(lambda: (agent.connection.update_tasks([Update('a', states.TMGR_STAGING_OUTPUT_PENDING)]),
@@ -148,7 +151,7 @@ def test_clients_are_not_told_what_they_said_themselves(site: Site, client: Clie
 def test_thousands_of_tasks_go_there_and_back(site: Site, client: Client) -> None:
     expected = uids(5000)
     agent = site.agent('p0')
-    agent.on_tasks = lambda got: agent.connection.update_tasks(
+    agent.react = lambda got: agent.connection.update_tasks(
         [Update(uid, states.TMGR_STAGING_OUTPUT_PENDING, {'exit_code': 0}) for uid in got])
     client.submit('p0', expected)
     client.until(lambda: len(client.states()) == 5000)

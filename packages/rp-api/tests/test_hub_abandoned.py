@@ -18,6 +18,7 @@ import pytest
 from parties import TIMEOUT, Party
 
 from rp_api.coordination.connections import hub_file
+from rp_api.coordination.contract import ClientHandler
 from rp_api.coordination.coordinator import Settings
 from rp_api.coordination.hub.store import claim, release
 from rp_api.coordination.hub_process import HubProcess
@@ -99,7 +100,7 @@ def until_gone(pid: int) -> None:
         os.close(pidfd)
 
 
-class Owner(Party):
+class Owner(Party, ClientHandler):
     """A client that opens the session, or attaches it."""
 
     def __init__(self, directory: Path) -> None:

@@ -11,7 +11,6 @@ from hub_support import Agent, Site
 
 from rp_api.coordination.connections import hub_connection
 from rp_api.transport import clocks
-from rp_api.transport.access import Access
 from rp_profiling.read.profile import read_profile
 from rp_profiling.write.host_clock import SAME, HostClock, Reading
 
@@ -29,17 +28,12 @@ def site(tmp_path: Path) -> Iterator[Site]:
 def readings(monkeypatch: pytest.MonkeyPatch) -> list[Reading]:
     """What agents find out."""
     found: list[Reading] = []
-    connect = Agent._connect
 
-    def connected(agent: Agent, address: Access) -> None:
-        def on_clock(reading: Reading) -> None:
-            found.append(reading)
-            agent.note('clock')
+    def on_clock(agent: Agent, reading: Reading) -> None:
+        found.append(reading)
+        agent.note('clock')
 
-        connect(agent, address)
-        agent.connection.on_clock = on_clock
-
-    monkeypatch.setattr(Agent, '_connect', connected)
+    monkeypatch.setattr(Agent, 'on_clock', on_clock)
     return found
 
 

@@ -37,7 +37,7 @@ PEER = '''
 import json, sys
 from rp_api.coordination.connections import embedded
 from rp_api.batch import Batch
-from rp_api.coordination.contract import Update
+from rp_api.coordination.contract import AgentHandler, ClientHandler, Update
 from rp_api.loop.event_loop import Loop
 from rp_api.transport.access import Access
 
@@ -55,7 +55,13 @@ if orders['role'] == 'client':
 else:
     connection = embedded.HubAgentConnection(loop, address, orders['pilot'])
     connection.update_pilots([Update(orders['pilot'], 'PMGR_ACTIVE')])
-connection.on_room = lambda: connection.settled and print('settled', flush=True)
+
+class Handler(ClientHandler if orders['role'] == 'client' else AgentHandler):
+    def on_room(self):
+        if connection.settled:
+            print('settled', flush=True)
+
+connection.open(Handler())
 loop.run()
 '''
 
@@ -116,7 +122,7 @@ def pump(client: Client, pilot: str, pending: list[str], bulk: int) -> None:
         client.note('room')
 
     def begin() -> None:
-        connection.on_room = send
+        client.on_room = send   # type: ignore[method-assign]
         send()
 
     client.do(begin)
@@ -132,7 +138,7 @@ def first_seen(uids: list[str]) -> list[str]:
 def test_nothing_is_lost_when_the_hub_is_killed_again_and_again(site: Site) -> None:
     client, agent = site.client(), site.agent('p0')
     client.do(client.connection.insert_pilots, {'p0': {}})
-    agent.on_tasks = lambda got: agent.connection.update_tasks(
+    agent.react = lambda got: agent.connection.update_tasks(
         [Update(uid, states.TMGR_STAGING_OUTPUT_PENDING, {'exit_code': 0}) for uid in got])
     expected = uids(6000)
     pump(client, 'p0', list(expected), 50)

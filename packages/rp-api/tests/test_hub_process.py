@@ -24,7 +24,7 @@ from parties import TIMEOUT, Party
 from rp_api import states
 from rp_api.coordination import hub_process as process
 from rp_api.coordination import sessions
-from rp_api.coordination.contract import PROTOCOL
+from rp_api.coordination.contract import PROTOCOL, ClientHandler
 from rp_api.coordination.coordinator import Settings
 from rp_api.coordination.hub_process import HubProcess
 from rp_api.errors import CoordinationError, OwnershipError
@@ -32,7 +32,7 @@ from rp_api.errors import CoordinationError, OwnershipError
 pytestmark = pytest.mark.fault
 
 
-class Owner(Party):
+class Owner(Party, ClientHandler):
     """A client that sees to its hub."""
 
     def __init__(self, directory: Path, **settings: float | str) -> None:

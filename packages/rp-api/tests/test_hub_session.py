@@ -18,7 +18,7 @@ from test_hub_faults import Victim, restart
 
 from rp_api import states
 from rp_api.coordination.connections import hub_connection
-from rp_api.coordination.contract import BULK, UNBOUND, KnownTask, Page, Update
+from rp_api.coordination.contract import BULK, UNBOUND, ClientHandler, KnownTask, Page, Update
 from rp_api.wire import codec
 from rp_profiling.catalogue import event
 from rp_profiling.read.profile import read_profile
@@ -298,7 +298,11 @@ def test_updates_wait_for_the_end_of_the_recovery(site: Site, client: Client) ->
         order.append(what)
         other.note(news)
 
-    other.connection.on_tasks = lambda updates: noted('update', 'tasks')
+    class Updates(ClientHandler):
+        def on_tasks(self, updates: list[Update]) -> None:
+            noted('update', 'tasks')
+
+    other.connection.open(Updates())
     other.do(other.connection.recover, lambda page: noted('page', 'page'))
     other.until(lambda: 'page' in order)
     order.clear()   # with it, updates that came before it was asked for

@@ -45,7 +45,7 @@ class Site:
         self.trackers[owner].advance([a_task()], states.TMGR_SCHEDULING)
         self._marks += 1
         self.connection.reached = Mark(self._marks, 10 * self._marks)
-        self.connection.on_mark()
+        self.acknowledger.soon()
         return self.connection.reached
 
     def run(self) -> None:

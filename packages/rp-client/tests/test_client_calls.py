@@ -30,7 +30,7 @@ class Session(Connection):
         super().__init__()
         self.loop = Loop()
         self.connection = self
-        self.on_room: list[Callable[[], None]] = []   # type: ignore[assignment]
+        self.on_room: list[Callable[[], None]] = []
         self.on_broken: list[Callable[[BaseException], None]] = []
         self.answer: Callable[[str, dict[str, Any]], object] = lambda uid, description: None
         self.got = threading.Event()

@@ -24,11 +24,11 @@ from rp_agent.pipeline.pipeline import Pipeline
 from rp_agent.pipeline.progress import Progress
 from rp_agent.pipeline.returns import Returns, can_return
 from rp_agent.pipeline.runs import Runs
-from rp_agent.reporting.coordinator_link import CoordinatorLink
+from rp_agent.reporting.coordinator_link import CoordinatorLink, LinkHandler
 from rp_agent.resource_manager.systems.find import allocation_of, platform_of
 from rp_agent.task import AgentTask
 from rp_api import states
-from rp_api.coordination.contract import Update
+from rp_api.coordination.contract import NewTask, Update
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.offload import Helpers
 from rp_api.system.signals import name_of
@@ -49,7 +49,7 @@ SAME_WARNING = 1.0
 """Seconds within which processes of a job get the same signal."""
 
 
-class Agent(Owner):
+class Agent(Owner, LinkHandler):
     """An agent: the connection to its coordinator, its pipeline of components, and the end of its pilot."""
 
     def __init__(self, config: Mapping[str, Any], loop: Loop) -> None:
@@ -92,7 +92,11 @@ class Agent(Owner):
                                   self._pipeline, self._calls, self._runs, self._returns, self)
         self._features = Features(config, loop, self._helpers.run, self._allocation, self._calls, self._pipeline, self)
         self._endpoint = self._features.endpoint.address if config.get('enable_ep') else ''
-        self._connect()
+        self._connection.open(self)
+        # what an earlier run has told is no longer true
+        self._link.report_active(self._resources() | ({'kept': None, 'announced': False} if self._earlier else {}))
+        self._loop.call_later(self._lifetime.left, self.finish, states.DONE, self._lifetime.over)
+        self._loop.call_later(FLUSH, self._flush_traces)
         self._features.start()
         if self._earlier:
             _log.warning('%s', self._earlier.told)
@@ -105,16 +109,6 @@ class Agent(Owner):
         from rp_agent.app_comm.channels import Channels  # few pilots have channels
 
         return Channels(config, self._loop, self._allocation, self.broken)
-
-    def _connect(self) -> None:
-        self._connection.on_tasks = self._arrivals.put
-        self._connection.on_command = self._on_command
-        self._connection.on_followed = self._arrivals.followed
-        self._connection.on_clock = self._read_clock
-        # what an earlier run has told is no longer true
-        self._link.report_active(self._resources() | ({'kept': None, 'announced': False} if self._earlier else {}))
-        self._loop.call_later(self._lifetime.left, self.finish, states.DONE, self._lifetime.over)
-        self._loop.call_later(FLUSH, self._flush_traces)
 
     def finish(self, state: str, reason: str, *, by_user: bool = False) -> None:
         """End the pilot in a state: first its tasks, then the agent. Only the first call counts.
@@ -267,7 +261,13 @@ class Agent(Owner):
 
     # messages of the coordinator
 
-    def _on_command(self, command: dict[str, Any]) -> None:
+    def on_tasks(self, tasks: list[NewTask]) -> None:
+        self._arrivals.put(tasks)
+
+    def on_followed(self, outcomes: list[Update]) -> None:
+        self._arrivals.followed(outcomes)
+
+    def on_command(self, command: dict[str, Any]) -> None:
         name = command.get('cmd')
         self._tracer.record('cmd', self.pilot, msg=f'{name} : {len(command.get("uids", ()))}')
         if name == 'cancel_tasks':
@@ -306,7 +306,7 @@ class Agent(Owner):
         self._pipeline.cancel(found)
         self._arrivals.refuse(waiting, 'returned')
 
-    def _read_clock(self, reading: Reading) -> None:
+    def on_clock(self, reading: Reading) -> None:
         moment = HOST_CLOCK.read(reading)
         if moment:
             self._tracer.relate(moment.message, moment.here, self.pilot)

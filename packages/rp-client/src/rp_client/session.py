@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rp_api import distributions, states, units
 from rp_api.coordination import session_index, spool_file
 from rp_api.coordination.connect import coordinator
-from rp_api.coordination.contract import Update
+from rp_api.coordination.contract import ClientHandler, Update
 from rp_api.description.html_table import html_table
 from rp_api.errors import CoordinationError, sentence
 from rp_api.platforms.registry import PlatformRegistry
@@ -35,6 +35,7 @@ from rp_client.settings import checked_cfg, checked_close_options, checked_uid, 
 from rp_client.stager.fetch import LOGS, PROFILES, fetch
 from rp_client.traces import Traces
 from rp_profiling.write.detail import chosen, switches
+from rp_profiling.write.host_clock import Reading
 from rp_profiling.write.tracer import Tracer
 
 if TYPE_CHECKING:
@@ -55,6 +56,40 @@ DESCRIPTORS = 80
 THREADS, OF_HUB = 4, 3
 """Threads of the client (event loop, callbacks, two of ZeroMQ), and of the hub, a process of the same user."""
 
+
+class _Handler(ClientHandler):
+    """The calls of a session's connection to its coordinator."""
+
+    def __init__(self, engine: Engine, traces: Traces, calls: PilotCalls, pmgrs: Mapping[str, PilotManager],
+                 tmgrs: Mapping[str, TaskManager]) -> None:
+        self._engine = engine
+        self._traces = traces
+        self._calls = calls
+        self._pmgrs = pmgrs
+        self._tmgrs = tmgrs
+
+    def on_refused(self, reason: str) -> None:
+        raise CoordinationError(reason)
+
+    def on_room(self) -> None:
+        self._engine.room()
+
+    def on_mark(self) -> None:
+        self._engine.acknowledger.soon()
+
+    def on_clock(self, reading: Reading) -> None:
+        self._traces.read_clock(reading)
+
+    def on_tasks(self, updates: list[Update]) -> None:
+        self._engine.submissions.look()   # no callback waits for the timer then
+        if self._calls.sent:
+            self._calls.update(updates)
+        for manager in list(self._tmgrs.values()):
+            manager._update(updates)
+
+    def on_pilots(self, updates: list[Update]) -> None:
+        for manager in list(self._pmgrs.values()):
+            manager._apply(updates)
 
 
 class Session(OldMethods):
@@ -155,11 +190,8 @@ class Session(OldMethods):
         self._opened[self.uid] = self
 
     def _open(self, *, fresh: bool) -> None:
-        self._engine.open(fresh=fresh)
+        self._engine.open(_Handler(self._engine, self._traces, self._calls, self._pmgrs, self._tmgrs), fresh=fresh)
         self._tracer.record('session_start', uid=self.uid)
-        self._engine.connection.on_clock = self._traces.read_clock
-        self._engine.connection.on_tasks = self._on_tasks
-        self._engine.connection.on_pilots = self._on_pilots
         if self.attached:
             self._take_over()
         session_index.note(self.path)
@@ -513,17 +545,6 @@ class Session(OldMethods):
             manager._pilot_ended(pilot, results)
 
     # internals
-
-    def _on_tasks(self, updates: list[Update]) -> None:
-        self._engine.submissions.look()   # no callback waits for the timer then
-        if self._calls.sent:
-            self._calls.update(updates)
-        for manager in list(self._tmgrs.values()):
-            manager._update(updates)
-
-    def _on_pilots(self, updates: list[Update]) -> None:
-        for manager in list(self._pmgrs.values()):
-            manager._apply(updates)
 
     def _register(self, kind: str, known: dict[str, Any], manager: Any, uid: str) -> str:
         if self._closed:

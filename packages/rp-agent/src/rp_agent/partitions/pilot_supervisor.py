@@ -24,12 +24,12 @@ from rp_agent.lifetime import Lifetime
 from rp_agent.partitions.control_channel import Message
 from rp_agent.partitions.division import Divider, Parts, allocation_of, is_part
 from rp_agent.partitions.partition import AGENT, Partition
-from rp_agent.reporting.coordinator_link import CoordinatorLink
+from rp_agent.reporting.coordinator_link import CoordinatorLink, LinkHandler
 from rp_agent.resource_manager.systems.find import allocation_of as pilot_allocation
 from rp_agent.resource_manager.systems.find import as_plain
 from rp_api import states
 from rp_api.coordination.connect import agent_connection
-from rp_api.coordination.contract import Update
+from rp_api.coordination.contract import AgentConnection, AgentHandler, Update
 from rp_api.description.partitions import partition_uid
 from rp_api.errors import PlatformError, ResourceError
 from rp_api.loop.event_loop import Loop, Timer
@@ -57,7 +57,7 @@ NAME = 'keeper'
 """Uid of the reporter at the coordinator."""
 
 
-class PilotSupervisor:
+class PilotSupervisor(LinkHandler):
     """The supervisor of a pilot: starts and watches the agents of its partitions, and ends the pilot."""
 
     def __init__(self, config: Mapping[str, Any], loop: Loop) -> None:
@@ -80,7 +80,7 @@ class PilotSupervisor:
         self._by_signal = False
         self._link = CoordinatorLink(config, loop, lambda: bool(self._partitions), self.finish)
         self._link.connection.hold(True)   # tasks go to partitions
-        self._link.connection.on_command = self._on_command
+        self._link.connection.open(self)
         self._proxy_reporter = ProxyReporter(loop, config['coordination'], self._look_at_end)
         loop.call_later(self._lifetime.left, self.finish, states.DONE, self._lifetime.over)
         for number, parts in enumerate(first):
@@ -132,7 +132,7 @@ class PilotSupervisor:
 
     # messages of the coordinator
 
-    def _on_command(self, command: dict[str, Any]) -> None:
+    def on_command(self, command: dict[str, Any]) -> None:
         name = command.get('cmd')
         self._tracer.record('cmd', self.pilot, msg=str(name))
         if name == 'cancel_pilot':
@@ -290,6 +290,17 @@ class PilotSupervisor:
                               self._by_signal)
 
 
+class ProxyHandler(AgentHandler):
+    """The calls of a connection of a `ProxyReporter`."""
+
+    def __init__(self, reporter: ProxyReporter, connection: AgentConnection) -> None:
+        self._reporter = reporter
+        self._connection = connection
+
+    def on_refused(self, reason: str) -> None:
+        self._reporter.said(self._connection)   # the partition is final already
+
+
 class ProxyReporter:
     """The reporter of final states of partitions; `silent()` is called when all reports are delivered."""
 
@@ -297,7 +308,7 @@ class ProxyReporter:
         self._loop = loop
         self._access = access
         self._silent = silent
-        self._speaking: set[Any] = set()
+        self._speaking: set[AgentConnection] = set()
 
     @property
     def speaking(self) -> bool:
@@ -309,9 +320,9 @@ class ProxyReporter:
         connection = agent_connection(self._loop, self._access, last.uid, NAME)
         self._speaking.add(connection)
         connection.hold(True)
-        connection.on_refused = lambda reason: self._said(connection)   # the partition is final already
+        connection.open(ProxyHandler(self, connection))
         connection.update_pilots([last])
-        connection.when_settled(lambda: self._loop.call_soon(self._said, connection))
+        connection.when_settled(lambda: self._loop.call_soon(self.said, connection))
 
     def close(self) -> None:
         """Close all connections."""
@@ -319,7 +330,8 @@ class ProxyReporter:
             connection.close()
         self._speaking.clear()
 
-    def _said(self, connection: Any) -> None:
+    def said(self, connection: AgentConnection) -> None:
+        """Close the connection of a partition whose state is delivered."""
         if connection in self._speaking:
             self._speaking.discard(connection)
             connection.close()

@@ -13,7 +13,7 @@ from rp_agent.reporting.reporter import Reporter
 from rp_agent.reporting.result_spool import ResultSpool
 from rp_api import states
 from rp_api.coordination.connect import agent_connection
-from rp_api.coordination.contract import AgentConnection, Update
+from rp_api.coordination.contract import AgentConnection, AgentHandler, Update
 from rp_api.coordination.shutdown_rule import ShutdownRule
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop, Timer
@@ -52,9 +52,6 @@ class CoordinatorLink:
         self.connection = agent_connection(loop, config['coordination'], self._pilot, config['agent_uid'])
         self.reporter = Reporter(loop, self.connection, spool, tracer)
         self.loss = CoordinatorLoss(loop, config['orphan_timeout'], unfinished, self._give_up)
-        self.connection.on_lost = self._on_lost
-        self.connection.on_found = self._on_found
-        self.connection.on_refused = self._on_refused
 
     @property
     def reports_end(self) -> bool:
@@ -99,17 +96,20 @@ class CoordinatorLink:
         if self._forsaken:
             self.connection.remove_endpoint()
 
-    def _on_lost(self, how: str) -> None:
+    def coordinator_lost(self, how: str) -> None:
+        """Note that the coordinator is lost."""
         self.loss.coordinator_lost(how)
         if self._final_report is not None:
             self._final_report.lost()
 
-    def _on_found(self) -> None:
+    def coordinator_found(self) -> None:
+        """Note that the coordinator has returned, and send it the final report if there is one."""
         self.loss.coordinator_found()
         if self._final_report is not None:
             self._final_report.found()
 
-    def _on_refused(self, reason: str) -> None:
+    def refused(self, reason: str) -> None:
+        """End the pilot, which the coordinator refuses."""
         self.refusal = reason
         self.loss.lost = True
         if self._final_report is not None:
@@ -126,6 +126,24 @@ class CoordinatorLink:
 
     def _fail(self) -> None:
         raise CoordinationError(self.refusal)
+
+
+class LinkHandler(AgentHandler):
+    """The calls of a link's connection: agent and supervisor take those that are not about the link."""
+
+    _link: CoordinatorLink
+
+    def on_lost(self, how: str) -> None:
+        self._link.coordinator_lost(how)
+
+    def on_found(self) -> None:
+        self._link.coordinator_found()
+
+    def on_refused(self, reason: str) -> None:
+        self._link.refused(reason)
+
+    def on_room(self) -> None:
+        self._link.reporter.on_room()
 
 
 class FinalReport:

@@ -153,7 +153,6 @@ class Reporter:
         self.waiting = 0
         """Number of further tasks that wait for others: these may be many, and still each result is sent at once."""
         self._tracer = tracer or Tracer(None, '')
-        connection.on_room = self._send_if_due
 
     def changed(self, tasks: Sequence[AgentTask], state: str, info: dict[str, Any] | None = None) -> None:
         """Report a state that is not the last one in the agent; `info` holds attributes that became known with it."""
@@ -256,7 +255,8 @@ class Reporter:
         """Return whether there are so few tasks that all states are sent with the next message."""
         return self._state_delay(MAX_STATE_DELAY) <= MAX_DELAY
 
-    def _send_if_due(self) -> None:
+    def on_room(self) -> None:
+        """Send what is due, unless it is scheduled."""
         if not self._scheduled:
             self._send()
 

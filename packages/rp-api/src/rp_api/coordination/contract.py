@@ -14,8 +14,8 @@
 - An agent whose process has died, or that does not answer within its lease, is declared lost: its pilot becomes FAILED,
   with the reason.
 - Nothing blocks. All methods are called in the thread of the connection's event loop; all callbacks run there.
-- `room` is False while too many messages are in flight; `on_room` is called when more can be sent. An agent with enough
-  tasks requests no more (`hold`).
+- `room` is False while too many messages are in flight; `Handler.on_room` is called when more can be sent. An agent
+  with enough tasks requests no more (`hold`).
 """
 
 from __future__ import annotations
@@ -151,21 +151,60 @@ class Page(NamedTuple):
     last: bool
 
 
-def _ignore(*_: Any) -> None:
-    """Ignore the call: the default of callbacks."""
+NewTask = tuple[str, dict[str, Any]]
+"""The uid of a task for an agent, and its description, which tasks may share: it must not be changed."""
+
+
+class Handler:
+    """The calls of a connection to its user; this one ignores all of them."""
+
+    def on_lost(self, how: str) -> None:
+        """Handle the loss of the coordinator, which died or does not answer."""
+
+    def on_found(self) -> None:
+        """Handle the return of the coordinator."""
+
+    def on_refused(self, reason: str) -> None:
+        """Handle the end of the connection: the coordinator refuses this peer."""
+
+    def on_room(self) -> None:
+        """Send more if there is more: `room` is True, or everything is `settled`."""
+
+    def on_clock(self, reading: Reading) -> None:
+        """Handle the offset of this clock to the coordinator's when it is known, possibly several times."""
+
+
+class ClientHandler(Handler):
+    """The calls of a client's connection."""
+
+    def on_pilots(self, updates: list[Update]) -> None:
+        """Handle changes of pilots."""
+
+    def on_tasks(self, updates: list[Update]) -> None:
+        """Handle changes of tasks."""
+
+    def on_mark(self) -> None:
+        """Handle a move of `mark`."""
+
+
+class AgentHandler(Handler):
+    """The calls of an agent's connection."""
+
+    def on_tasks(self, tasks: list[NewTask]) -> None:
+        """Take new tasks."""
+
+    def on_command(self, command: dict[str, Any]) -> None:
+        """Carry out a command of the client."""
+
+    def on_followed(self, outcomes: list[Update]) -> None:
+        """Handle outcomes (`coordination.outcome`) of followed tasks, of some perhaps more than once."""
 
 
 class Connection(ABC):
     """The common part of client and agent connections."""
 
-    def __init__(self) -> None:
-        self._unsettled: Sized = ()
-        self.on_lost: Callable[[str], None] = _ignore
-        self.on_found: Callable[[], None] = _ignore
-        self.on_refused: Callable[[str], None] = _ignore
-        self.on_room: Callable[[], None] = _ignore
-        self.on_clock: Callable[[Reading], None] = _ignore
-        """Called with the offset of this clock to the coordinator's when it is known, possibly several times."""
+    _handler: Handler
+    _unsettled: Sized = ()
 
     @property
     def room(self) -> bool:
@@ -201,12 +240,11 @@ class Connection(ABC):
 class ClientConnection(Connection):
     """The client's side: sends pilots, tasks and commands, receives updates."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.on_pilots: Callable[[list[Update]], None] = _ignore
-        self.on_tasks: Callable[[list[Update]], None] = _ignore
-        self.on_mark: Callable[[], None] = _ignore
-        """Called when `mark` has moved."""
+    _handler: ClientHandler = ClientHandler()
+
+    def open(self, handler: ClientHandler) -> None:
+        """Make all further calls to this handler; before that, they are ignored."""
+        self._handler = handler
 
     @abstractmethod
     def insert_pilots(self, pilots: Mapping[str, Mapping[str, Any]], owner: str = '') -> None:
@@ -266,7 +304,7 @@ class ClientConnection(Connection):
 
     @abstractmethod
     def recover(self, on_page: Callable[[Page], None]) -> None:
-        """Deliver the session's data page by page; `on_tasks` and `on_pilots` are called only after the last page.
+        """Deliver the session's data page by page; changes of tasks and pilots follow only after the last page.
 
         Call this before sending anything else. A client that takes over a session receives nothing before.
         """
@@ -283,19 +321,14 @@ class ClientConnection(Connection):
         """Close, but leave the session open: its pilots continue, and another client may take over."""
 
 
-NewTask = tuple[str, dict[str, Any]]
-"""The uid of a task for an agent, and its description, which tasks may share: it must not be changed."""
-
-
 class AgentConnection(Connection):
     """The agent's side: receives tasks and commands in the order in which they were sent, sends updates."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.on_tasks: Callable[[list[NewTask]], None] = _ignore
-        self.on_command: Callable[[dict[str, Any]], None] = _ignore
-        self.on_followed: Callable[[list[Update]], None] = _ignore
-        """Called with outcomes (`coordination.outcome`) of followed tasks, of some perhaps more than once."""
+    _handler: AgentHandler = AgentHandler()
+
+    def open(self, handler: AgentHandler) -> None:
+        """Make all further calls to this handler; before that, they are ignored."""
+        self._handler = handler
 
     @abstractmethod
     def hold(self, on: bool) -> None:
@@ -303,7 +336,7 @@ class AgentConnection(Connection):
 
     @abstractmethod
     def follow_tasks(self, uids: Sequence[str]) -> None:
-        """Call `on_followed` as soon as each of these tasks, of any pilot, has left its agent or is final.
+        """Call `AgentHandler.on_followed` as soon as each of these tasks, of any pilot, has left its agent or is final.
 
         A task that the coordinator does not know may still come, unless its client has ended.
         """

@@ -94,10 +94,9 @@ class HubProcess(Coordinator):
                 raise
 
     def connect(self, loop: Loop) -> HubClientConnection:
-        connection = HubClientConnection(loop, self.address, self._session, takes_over=self.attached)
-        connection.on_welcome = self._met
-        self._connection = connection
-        return connection
+        self._connection = HubClientConnection(loop, self.address, self._session, takes_over=self.attached,
+                                               met=self._met)
+        return self._connection
 
     @property
     def reachable(self) -> bool:

@@ -15,7 +15,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from rp_api.coordination.contract import ClientConnection, Mark
+from rp_api.coordination.contract import ClientConnection, ClientHandler, Mark
 from rp_api.coordination.coordinator import Coordinator
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop, Timer
@@ -60,7 +60,7 @@ class Engine:
         self._connected = False
         self._thread: threading.Thread | None = None
 
-    def open(self, *, fresh: bool = False) -> None:
+    def open(self, handler: ClientHandler, *, fresh: bool = False) -> None:
         """Start the coordinator and the loop's thread; return when other applications can attach to the session.
 
         Raises `CoordinationError` if the coordinator cannot be started, or a `fresh` session exists already.
@@ -70,15 +70,14 @@ class Engine:
             raise CoordinationError(f'{self._session} is open already: for a new session name another uid, and to '
                                     f'attach to this one, name it: Session(uid={self._session!r})')
         with postponed():
-            self._connect()
+            self._connect(handler)
         with suppress(TimeoutError, CoordinationError):   # the next use of the session raises the error
             self.ask(self._open, OPENING_S)
 
-    def _connect(self) -> None:
+    def _connect(self, handler: ClientHandler) -> None:
         self.connection = self.coordinator.connect(self.loop)
         self._connected = True
-        self.connection.on_refused = self._refused
-        self.connection.on_room = self._room
+        self.connection.open(handler)
         self.submissions = Submissions(self.loop, self.connection)
         self.acknowledger = Acknowledger(self.loop, self.connection, self.dispatcher, self.submissions)
         self.coordinator.watch(self.loop)
@@ -244,12 +243,10 @@ class Engine:
             callback(error)
         self.submissions.announce_all()
 
-    def _room(self) -> None:
+    def room(self) -> None:
+        """Continue what waits for room in the connection; called in the loop's thread."""
         for callback in list(self.on_room):
             callback()
-
-    def _refused(self, reason: str) -> None:
-        raise CoordinationError(reason)
 
 
 def _begin(future: Future[T], start: Callable[[Future[T]], object]) -> None:
@@ -292,7 +289,7 @@ class Acknowledger:
         self._timer: Timer | None = None
         self._under_way = False
         self._last: tuple[Sequence[str], Mark] = [], Mark()
-        connection.on_mark = submissions.on_announced = self.soon
+        submissions.on_announced = self.soon
 
     def follow(self, tracker: Tracker) -> None:
         """Acknowledge the states of another tracker; may be called in any thread."""

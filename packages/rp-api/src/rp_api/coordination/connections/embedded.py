@@ -16,10 +16,15 @@ from rp_api.wire import codec
 
 
 class HubClientConnection(HubConnection, ClientConnection):
-    """The client's connection to its hub; after a takeover, it receives nothing before `recover`."""
+    """The client's connection to its hub; after a takeover, it receives nothing before `recover`.
 
-    def __init__(self, loop: Loop, access: Access, session: str, *, takes_over: bool = False) -> None:
+    `met` takes the hub's process id and host at each welcome.
+    """
+
+    def __init__(self, loop: Loop, access: Access, session: str, *, takes_over: bool = False,
+                 met: Callable[[dict[str, Any]], object] | None = None) -> None:
         super().__init__(loop, access, 'client', session)
+        self._met = met
         self._hello['recover'] = takes_over
         self._on_known: Callable[[Page], None] | None = None
         self._known_upto = 0
@@ -99,6 +104,8 @@ class HubClientConnection(HubConnection, ClientConnection):
 
     def _on_welcome(self, hub: dict[str, Any]) -> None:
         self.keeps_chunks = bool(hub.get('chunks'))   # earlier versions of the hub do not
+        if self._met is not None and not self._welcome:
+            self._met(hub)
         super()._on_welcome(hub)
         if self._welcome and self._listen is not None:
             self._post([0, 'listen', self._listen[0]])
@@ -129,13 +136,13 @@ class HubClientConnection(HubConnection, ClientConnection):
                  others: list[Any]) -> None:
         if self._on_known is None:   # otherwise the pages contain the changes
             super()._on_feed(since, others_since, upto, others_upto, tasks, others)
-            self.on_mark()
+            self._handler.on_mark()
 
     def _on_ack(self, number: int, rev: int) -> None:
         super()._on_ack(number, rev)
         if rev > self._own:   # messages sent before have lower revisions, or were rejected
             self._own = rev
-            self.on_mark()
+            self._handler.on_mark()
 
     def _compare(self, sent: tuple[int, int]) -> None:
         if self._on_known is None:
@@ -145,9 +152,9 @@ class HubClientConnection(HubConnection, ClientConnection):
 
     def _take(self, tasks: list[Any], others: list[Any]) -> None:
         if tasks:   # first: the end of a pilot must not hide results that arrived before it
-            self.on_tasks(rows.taken(tasks))
+            self._handler.on_tasks(rows.taken(tasks))
         if others:
-            self.on_pilots(rows.unpacked(others))
+            self._handler.on_pilots(rows.unpacked(others))
 
 
 class HubAgentConnection(HubConnection, AgentConnection):
@@ -187,18 +194,18 @@ class HubAgentConnection(HubConnection, AgentConnection):
             if shared != self._shared[0]:
                 self._shared = shared, codec.unpack_dict(shared)
             common = self._shared[1]
-            self.on_tasks([(uid, common if body == codec.NOTHING else {**common, **codec.unpack_dict(body)})
+            self._handler.on_tasks([(uid, common if body == codec.NOTHING else {**common, **codec.unpack_dict(body)})
                            for uid, body in bulk])
         for packed in others:
             command = cast(dict[str, Any], codec.unpack(packed))
             if command.get('cmd') == FOLLOWED:
                 self._told_of([Update(*update) for update in command['tasks']])
             else:
-                self.on_command(command)
+                self._handler.on_command(command)
 
     def _told_of(self, outcomes: list[Update]) -> None:
         self._followed.difference_update([uid for uid, _, _ in outcomes])
-        self.on_followed(outcomes)
+        self._handler.on_followed(outcomes)
 
 
 _FIELDS = 'endpoint', 'server', 'public', 'secret'

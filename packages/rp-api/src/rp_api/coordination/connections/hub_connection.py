@@ -47,7 +47,6 @@ class HubConnection(Connection):
     """
 
     def __init__(self, loop: Loop, access: Access, role: str, uid: str, agent: str = '') -> None:
-        super().__init__()
         self._loop = loop
         self._endpoint = access.address
         instance = os.urandom(8).hex()
@@ -64,8 +63,8 @@ class HubConnection(Connection):
         self._closed = False
         self._hub = PeerWatch()
         self._awaited: deque[tuple[int, Callable[[], object]]] = deque()
-        self._clock = ClockReader(lambda sent: self._post([0, 'clock', sent]), lambda reading: self.on_clock(reading))
-        self.on_welcome: Callable[[dict[str, Any]], object] = lambda hub: None   # takes the hub's process id and host
+        self._clock = ClockReader(lambda sent: self._post([0, 'clock', sent]),
+                                  lambda reading: self._handler.on_clock(reading))
         self._handlers: dict[str, Callable[..., None]] = {
             'who': self._on_who, 'pong': self._on_pong, 'welcome': self._on_welcome, 'time': self._clock.answer,
             'refused': self._on_refused, 'ack': self._on_ack, 'feed': self._on_feed}
@@ -176,11 +175,10 @@ class HubConnection(Connection):
         self._greeting = False
         self._welcome = True
         self._hub.stop()
-        self.on_welcome(hub)
         if hub['host'] != host_id():
             self._clock.start()
         elif self._hub.start(self._loop, hub['pid'], hub.get('started'), self._hub_died):
-            self.on_clock(SAME)
+            self._handler.on_clock(SAME)
         else:
             self._hub_died()
             return
@@ -188,13 +186,13 @@ class HubConnection(Connection):
             self._post_raw(data)
         if self._lost:
             self._lost = False
-            self.on_found()
+            self._handler.on_found()
 
     def _on_refused(self, reason: str) -> None:
         self._timer.cancel()
         self._greeting, self._welcome = True, False
         self._finished = True   # another hello would evict the peer that now has its place
-        self.on_refused(reason)
+        self._handler.on_refused(reason)
 
     def _on_ack(self, number: int, rev: int) -> None:
         full = not self.room
@@ -204,7 +202,7 @@ class HubConnection(Connection):
         while self._awaited and self._awaited[0][0] <= number:
             self._awaited.popleft()[1]()
         if full or not self._unsettled:
-            self.on_room()
+            self._handler.on_room()
 
     def _on_feed(self, since: int, others_since: int, upto: int, others_upto: int, tasks: list[Any],
                  others: list[Any]) -> None:
@@ -253,4 +251,4 @@ class HubConnection(Connection):
         self._welcome = self._greeting = False
         if not self._lost:
             self._lost = True
-            self.on_lost(how)
+            self._handler.on_lost(how)

@@ -170,16 +170,16 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
         new = [documents.new_task(task) for task in tasks]
         self._mine.update(uid for uid, description in new if description.get('mode') not in SERVICE_MODES)
         if new and not self._closed:
-            self.on_tasks(new)
+            self._handler.on_tasks(new)
         self._watcher.call()
 
     def _on_outcomes(self, outcomes: list[Update]) -> None:
         if not self._closed:
-            self.on_followed(outcomes)
+            self._handler.on_followed(outcomes)
 
     def _on_order(self, command: dict[str, Any]) -> None:
         if not self._closed:
-            self.on_command(command)
+            self._handler.on_command(command)
 
     # presence
 
@@ -237,7 +237,7 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
 
     def _on_refused(self, reason: str) -> None:
         if not self._closed:
-            self.on_refused(reason)
+            self._handler.on_refused(reason)
 
 
 class FollowedTasks:

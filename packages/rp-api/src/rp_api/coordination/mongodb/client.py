@@ -142,7 +142,7 @@ class MongoClientConnection(MongoConnection, ClientConnection):
     def _changed(self, number: int) -> None:
         """Record that everything sent until now has numbers up to this one."""
         self._mark = self._mark._replace(own=number)
-        self.on_mark()
+        self._handler.on_mark()
 
     # takeover
 
@@ -198,10 +198,10 @@ class MongoClientConnection(MongoConnection, ClientConnection):
         if outcome.refused:
             self._on_stale(outcome.refused, pilot)
         if outcome.valid and not self._closed:
-            (self.on_tasks if kind == 'tasks' else self.on_pilots)(outcome.valid)
+            (self._handler.on_tasks if kind == 'tasks' else self._handler.on_pilots)(outcome.valid)
         if not self._closed:
             self._mark = self._mark._replace(reported=max(self._mark.reported, number))
-            self.on_mark()
+            self._handler.on_mark()
             self._writer.ask(lambda: self._collection.delete_one({'_id': news}), lambda _: self._on_confirmed(news))
 
     def _on_confirmed(self, news: str) -> None:
@@ -221,7 +221,8 @@ class MongoClientConnection(MongoConnection, ClientConnection):
 
     def _refuse(self) -> None:
         if not self._closed:
-            self.on_refused(f'another application has taken over the session {self._session}, or it was purged')
+            self._handler.on_refused(
+                f'another application has taken over the session {self._session}, or it was purged')
 
     def _look_at_agents(self, now: float) -> None:
         for agent in list(self._collection.find({'type': 'agent', 'left': ''})):

@@ -57,7 +57,6 @@ class MongoConnection(Connection):
     """A connection with three threads: one writes, one polls for changes, and one listens for them."""
 
     def __init__(self, loop: Loop, client: Client, collection: Collection, url: str, lease: float) -> None:
-        super().__init__()
         self._loop = loop
         self._client = client
         self._collection = collection
@@ -66,7 +65,8 @@ class MongoConnection(Connection):
         self._numbers = documents.Numbers()
         self._unsettled: deque[Sequence[Update]] = deque()
         self._closed = False
-        self._link = WorkerLink(loop, url, lambda why: self.on_lost(why), lambda: self.on_found())
+        self._link = WorkerLink(loop, url, lambda why: self._handler.on_lost(why),
+                                lambda: self._handler.on_found())
         self._writer = Writer(self._link, 'mongodb_writer', client.close)
         shortest, longest = POLL_INTERVALS_S
         self._watcher = Watcher(self._link, self._look, (shortest, min(longest, self._interval)), 'mongodb_watcher')
@@ -96,7 +96,7 @@ class MongoConnection(Connection):
                                                          (usual, slow))
         for thread in (self._writer, self._watcher, stream):
             self._loop.call_soon(self._start, thread)
-        self._writer.ask(lambda: read_clock(self._client), lambda reading: self.on_clock(reading))
+        self._writer.ask(lambda: read_clock(self._client), lambda reading: self._handler.on_clock(reading))
 
     def tell_moment(self, moment: Moment) -> None:
         """Ignore the moment: a database keeps no profile."""
@@ -118,7 +118,7 @@ class MongoConnection(Connection):
         full = not self.room
         self._unsettled.popleft()
         if full or not self._unsettled:
-            self.on_room()
+            self._handler.on_room()
 
     def _leave(self, last_write: Callable[[], Any]) -> None:
         """End the threads, after a last job if the database is reachable."""
