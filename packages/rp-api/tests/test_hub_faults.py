@@ -24,7 +24,7 @@ from rp_api.batch import Batch
 from rp_api.coordination import sessions
 from rp_api.coordination.connections import hub_connection
 from rp_api.coordination.contract import PROTOCOL, Update
-from rp_api.coordination.hub import watch
+from rp_api.coordination.hub import peers
 from rp_api.coordination.hub.store import Store
 from rp_api.transport import keys
 from rp_api.transport.access import Access
@@ -507,7 +507,7 @@ def test_a_client_that_comes_in_time_takes_over(make_site: MakeSite, victims: li
 def test_a_hub_does_not_wait_for_agents_that_were_never_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                                tasks: int) -> None:
     """The application dies between the submission of a pilot and the start of its agent."""
-    monkeypatch.setattr(watch, 'ARRIVAL_TIMEOUT_S', 0.2)
+    monkeypatch.setattr(peers, 'ARRIVAL_TIMEOUT_S', 0.2)
     with lost_client(tmp_path, monkeypatch, orphan_timeout=0.1) as client:
         client.do(client.connection.insert_pilots, {'p0': {}})
         client.submit('p0', uids(tasks))
@@ -523,7 +523,7 @@ def test_a_silent_client_on_another_host_is_lost(tmp_path: Path, monkeypatch: py
 
 
 def test_a_hub_whose_client_never_comes_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, 'ARRIVAL_TIMEOUT_S', 0.2)
+    monkeypatch.setattr(peers, 'ARRIVAL_TIMEOUT_S', 0.2)
     with HubHere(tmp_path, orphan_timeout=0.1):
         pass   # which waits for its end
     assert sessions.summary(tmp_path).state == sessions.RESTING

@@ -14,7 +14,7 @@ from rp_api.loop import process_handle
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.process_handle import ProcessHandle
 from rp_api.system.processes import start_time
-from rp_api.transport.peer_watch import PeerWatch
+from rp_api.transport.connection import PeerWatch
 
 
 @pytest.fixture

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from rp_api import states
-from rp_api.coordination.hub import watch as module
-from rp_api.coordination.hub.peers import Peer, Peers
+from rp_api.coordination.hub import peers as module
+from rp_api.coordination.hub.peers import ARRIVAL_TIMEOUT_S, LAST_WORD_TIMEOUT_S, Peer, Peers, Watch
 from rp_api.coordination.hub.store import Store
-from rp_api.coordination.hub.watch import ARRIVAL_TIMEOUT_S, LAST_WORD_TIMEOUT_S, Watch
 from rp_api.loop.event_loop import Timer
-from rp_api.transport import peer_watch
+from rp_api.transport import connection
 from rp_api.wire import codec
 
 LEASE = 60.0
@@ -112,7 +111,7 @@ class Hub:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(module, 'time', clock)
-    monkeypatch.setattr(peer_watch, 'time', clock)
+    monkeypatch.setattr(connection, 'time', clock)
     return clock
 
 

@@ -1,15 +1,19 @@
-"""The form of messages from peers to the hub, checked before they are processed.
+"""The messages between a hub and its peers: the checks of their form, and tasks, pilots and updates as rows.
 
 A peer with valid keys may have another version or be broken, and must not be able to harm the session. Messages that
-pass this module have the types that the hub relies on.
+pass `check` have the types that the hub relies on.
 """
 
 from __future__ import annotations
 
-from reprlib import repr as short  # handles long and deeply nested values
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from reprlib import repr as short
+from typing import Any, TypeVar
 
-from rp_api.coordination.contract import PackedInfo
+from rp_api import states
+from rp_api.coordination.contract import BULK, KnownPilot, KnownTask, PackedInfo, Update, packed_info
 from rp_api.errors import CoordinationError
 from rp_api.wire import codec, form
 from rp_api.wire.form import Check, are_texts, is_bytes, is_dict, is_flag, is_number, is_text
@@ -80,3 +84,71 @@ _HELLO: dict[str, Check] = {
     'host': is_text, 'host_name': is_text, 'pid': lambda value: is_number(value) and 0 < value <= _PID_MAX,
     'started': lambda value: value is None or is_number(value),   # version 2.0.0 does not send it
     'since': is_number, 'others': is_number, 'settled': is_number, 'hold': is_flag, 'recover': is_flag}
+
+
+_new = tuple.__new__   # makes a named tuple in half the time of a call of its class, which counts for many tasks
+
+MESSAGE_BYTES = 16 << 20
+"""Size of a message in bytes after which no entity is added."""
+
+Row = TypeVar('Row', bound=tuple[Any, ...])
+
+
+def parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """Yield rows, whose last column has variable size, in parts for messages of limited size."""
+    if len(rows) <= BULK and sum([len(row[-1] or b'') for row in rows]) < MESSAGE_BYTES:   # most are
+        if rows:
+            yield rows
+        return
+    first = size = 0
+    for end, row in enumerate(rows, 1):
+        size += len(row[-1] or b'')
+        if end - first == BULK or size >= MESSAGE_BYTES:
+            yield rows[first:end]
+            first, size = end, 0
+    if first < len(rows):
+        yield rows[first:]
+
+
+def packed(updates: Sequence[Update]) -> list[tuple[str, str, bytes | None]]:
+    """Return updates as rows (uid, state, packed info)."""
+    return [(uid, state, info.packed if type(info) is PackedInfo else packed_info(info))   # most are packed
+            for uid, state, info in updates]
+
+
+def unpacked(rows: Sequence[Any]) -> list[Update]:
+    """Return the updates in such rows."""
+    return [Update(uid, state, unpack_info(info)) for uid, state, info in rows]
+
+
+def taken(rows: Sequence[Any]) -> list[Update]:
+    """Return the updates of tasks in such rows; their info stays packed, because there are many."""
+    updates = []
+    before, known = None, None
+    for uid, state, info in rows:
+        if info != before:   # most are like the one before
+            before, known = info, PackedInfo(info) if info else None
+        updates.append(_new(Update, (uid, state, known)))
+    return updates
+
+
+def known_pilot(row: list[Any]) -> KnownPilot:
+    """Return a pilot from a page's row: uid, record, state, info, last notified state, last state before the end."""
+    uid, record, state, info, told, passed = row
+    return KnownPilot(uid, codec.unpack(record), state, with_reached(state, unpack_info(info), passed), told)
+
+
+def with_reached(state: str, info: dict[str, Any] | None, passed: str) -> dict[str, Any] | None:
+    """Return the information about a pilot, with the last state before the end if it has failed or was cancelled."""
+    return {**(info or {}), 'reached': passed} if state in (states.FAILED, states.CANCELED) else info
+
+
+def known_tasks(shared: Mapping[int, bytes], rows: Sequence[Any]) -> list[KnownTask]:
+    """Return the tasks from a page's rows: id of the shared part, uid, owner, pilot, attempts, description, ..."""
+    tasks = []
+    for shared_id, group in groupby(rows, itemgetter(0)):
+        bulk = list(group)
+        descriptions = codec.unpack_bulk(shared[shared_id], [row[5] for row in bulk])
+        for (_, uid, owner, pilot, attempts, _, state, info, told), description in zip(bulk, descriptions, strict=True):
+            tasks.append(KnownTask(uid, owner, pilot, attempts, description, state, unpack_info(info), told))
+    return tasks

@@ -1,9 +1,10 @@
-"""The two sides of a connection: a socket that listens, and one that connects and reports its state."""
+"""The two sides of a connection: a socket that listens, one that connects, and the watch on a peer."""
 
 from __future__ import annotations
 
 import os
 import struct
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
@@ -12,6 +13,7 @@ import zmq
 
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
+from rp_api.loop.process_handle import ProcessHandle
 from rp_api.system import limits, private
 from rp_api.transport.keys import LINGER, Gate, KeyPair, Tally, make_client, make_server
 
@@ -281,3 +283,47 @@ def make_private_directory(base: str | None = None) -> str:
     except OSError as error:
         raise CoordinationError(f'cannot make the directory {path} for a socket: {error}') from error
     return path
+
+
+class PeerWatch:
+    """A watch on one peer by its messages; `start` adds its process, if it is on this host."""
+
+    __slots__ = ('_process', 'heard')
+
+    def __init__(self) -> None:
+        self.heard = time.monotonic()
+        self._process: ProcessHandle | None = None
+
+    def hear(self) -> None:
+        """Record a message of the peer."""
+        self.heard = time.monotonic()
+
+    @property
+    def by_process(self) -> bool:
+        """True if the process itself is watched, so that missing messages mean nothing."""
+        return self._process is not None
+
+    def start(self, loop: Loop, pid: int, started: int | None, died: Callable[[], object]) -> bool:
+        """Watch the peer's process, and call `died()` once when it ends; return False if it has ended already."""
+        try:
+            self._process = ProcessHandle.open(pid, started)
+        except OSError:   # out of file descriptors: it is watched like a peer on another host
+            return True
+        if self._process is None:
+            return False
+        self._process.watch(loop, died)
+        return True
+
+    def ended(self) -> bool:
+        """Return True if the process is known to have ended."""
+        return self._process is not None and self._process.wait(0)
+
+    def silent(self, seconds: float) -> bool:
+        """Return True if only messages show that the peer lives, and none arrived for that many seconds."""
+        return self._process is None and self.heard < time.monotonic() - seconds
+
+    def stop(self) -> None:
+        """Stop watching."""
+        if self._process is not None:
+            self._process.close()
+            self._process = None

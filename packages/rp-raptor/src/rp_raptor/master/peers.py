@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from rp_api.errors import CoordinationError
-from rp_api.transport.peer_watch import PeerWatch
+from rp_api.transport.connection import PeerWatch
 from rp_raptor.master.router import CallRouter
 from rp_raptor.master.worker_pool import PooledWorker
 from rp_raptor.wire.batch import Payloads

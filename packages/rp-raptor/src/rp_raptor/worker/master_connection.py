@@ -14,8 +14,7 @@ from rp_api.loop.event_loop import Loop
 from rp_api.loop.soon import Soon
 from rp_api.system.host import host_id
 from rp_api.transport.access import Access
-from rp_api.transport.connection import PeerConnection, arrivals
-from rp_api.transport.peer_watch import PeerWatch
+from rp_api.transport.connection import PeerConnection, PeerWatch, arrivals
 from rp_raptor.wire.batch import pack_message
 from rp_raptor.wire.call_buffer import ResultGatherer
 from rp_raptor.wire.protocol import PING, SILENCE, WORKER, parse_from_master

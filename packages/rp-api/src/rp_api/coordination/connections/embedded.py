@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from rp_api.batch import Batch, Chunk
-from rp_api.coordination import rows
+from rp_api.coordination import wire
 from rp_api.coordination.connections.hub_connection import HubConnection
 from rp_api.coordination.contract import BULK, AgentConnection, ClientConnection, Mark, Page, Update
 from rp_api.coordination.outcome import FOLLOWED
@@ -40,7 +40,7 @@ class HubClientConnection(HubConnection, ClientConnection):
         if isinstance(chunk, Chunk) and self.keeps_chunks:
             self._send('chunk', pilot, owner, batch.common, chunk.uid, chunk.size, chunk.packed())
             return
-        for part in rows.parts(batch.listed()):
+        for part in wire.parts(batch.listed()):
             self._send('tasks', pilot, owner, batch.common, part)
 
     def withdraw(self, uids: Sequence[str]) -> None:
@@ -130,7 +130,7 @@ class HubClientConnection(HubConnection, ClientConnection):
             self._on_known = None
             self._hello['recover'] = False
         on_page(Page({key: codec.unpack(value) for key, value in notes.items()},
-                     [rows.known_pilot(row) for row in pilots], rows.known_tasks(shared, tasks), not upto))
+                     [wire.known_pilot(row) for row in pilots], wire.known_tasks(shared, tasks), not upto))
 
     def _on_feed(self, since: int, others_since: int, upto: int, others_upto: int, tasks: list[Any],
                  others: list[Any]) -> None:
@@ -152,9 +152,9 @@ class HubClientConnection(HubConnection, ClientConnection):
 
     def _take(self, tasks: list[Any], others: list[Any]) -> None:
         if tasks:   # first: the end of a pilot must not hide results that arrived before it
-            self._handler.on_tasks(rows.taken(tasks))
+            self._handler.on_tasks(wire.taken(tasks))
         if others:
-            self._handler.on_pilots(rows.unpacked(others))
+            self._handler.on_pilots(wire.unpacked(others))
 
 
 class HubAgentConnection(HubConnection, AgentConnection):
@@ -187,7 +187,7 @@ class HubAgentConnection(HubConnection, AgentConnection):
     def unsettled(self) -> list[Update]:
         messages = map(codec.unpack, self._unsettled)
         return [update for _, operation, *arguments in messages if operation == 'update_tasks'
-                for update in rows.unpacked(arguments[0])]
+                for update in wire.unpacked(arguments[0])]
 
     def _take(self, tasks: list[Any], others: list[Any]) -> None:
         for shared, bulk in tasks:

@@ -12,7 +12,7 @@ from typing import Any
 
 import zmq
 
-from rp_api.coordination import rows
+from rp_api.coordination import wire
 from rp_api.coordination.contract import PROTOCOL, Connection, Update
 from rp_api.loop.event_loop import Loop
 from rp_api.system.host import host_id
@@ -20,7 +20,7 @@ from rp_api.system.processes import start_time
 from rp_api.transport import connection as link
 from rp_api.transport.access import Access
 from rp_api.transport.clocks import ClockReader
-from rp_api.transport.peer_watch import PeerWatch
+from rp_api.transport.connection import PeerWatch
 from rp_api.transport.resend import ResendQueue
 from rp_api.wire import codec
 from rp_profiling.write.host_clock import SAME, Moment
@@ -85,10 +85,10 @@ class HubConnection(Connection):
             callback()
 
     def update_pilots(self, updates: Sequence[Update]) -> None:
-        self._send('update_pilots', rows.packed(updates))
+        self._send('update_pilots', wire.packed(updates))
 
     def update_tasks(self, updates: Sequence[Update]) -> None:
-        for part in rows.parts(rows.packed(updates)):
+        for part in wire.parts(wire.packed(updates)):
             self._send('update_tasks', part)
 
     def tell_moment(self, moment: Moment) -> None:

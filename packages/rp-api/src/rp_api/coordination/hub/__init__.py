@@ -1,4 +1,4 @@
 """The hub of a session: the process that stores tasks, pilots and results, and forwards them.
 
-`watch` detects lost agents and applications.
+`peers` detects lost agents and applications.
 """

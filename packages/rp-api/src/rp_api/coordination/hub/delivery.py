@@ -1,16 +1,21 @@
-"""Deliveries of the hub: new tasks and commands to agents, changes to the client, pages to a new client."""
+"""Deliveries of the hub: tasks, commands and outcomes of followed tasks to agents, changes and pages to the client."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
-from rp_api.coordination.contract import BULK
+from rp_api import states
+from rp_api.coordination import outcome, wire
+from rp_api.coordination.contract import BULK, LEFT_AGENT
+from rp_api.coordination.contract import Update as Outcome
 from rp_api.coordination.hub.database import INCREMENT_BYTES, Increment
-from rp_api.coordination.hub.peers import Peer
+from rp_api.coordination.hub.peers import Peer, Peers
 from rp_api.coordination.hub.store import Store
 from rp_api.coordination.hub.task_table import Update
+from rp_api.wire import codec
 
 MAX_IN_FLIGHT = 8
 """Maximum number of deliveries in flight to one peer."""
@@ -105,6 +110,31 @@ class _Bulk:
         self.rev = rev
 
 
+def deliveries(store: Store, peers: Peers, news: News) -> list[tuple[bytes, list[Any]]]:
+    """Return all messages with updates; agents of one pilot take turns."""
+    messages = news.messages()
+    for peer in peers:
+        if peer.asked is not None:
+            found = page(store, peer.asked)
+            messages.append((peer.address, ['page', *found]))
+            if not found[0]:   # later changes are sent as feeds
+                peer.sent = peer.cursors = found[2], found[2]
+            peer.asked, peer.recovering = None, bool(found[1])
+    waiting = [peer for peer in peers if peer.has_pending]
+    while waiting:
+        waiting = [peer for peer in waiting if peer.in_flight < MAX_IN_FLIGHT and peer.listens]
+        for peer in list(waiting):
+            batch = next_delivery(store, peer, peers.takers(peer.uid))
+            if batch is None:
+                peer.has_pending = False
+                waiting.remove(peer)
+            else:
+                peer.in_flight += 1
+                messages.append((peer.address, ['feed', *peer.sent, *peer.cursors, *batch]))
+                peer.sent = peer.cursors
+    return messages
+
+
 def next_delivery(store: Store, peer: Peer, share: int) -> Delivery | None:
     """Return the new data for a peer, or None; its cursors are moved, and its claims written.
 
@@ -173,3 +203,83 @@ def _bulks(store: Store, tasks: list[Any]) -> list[Any]:
             bulk = bulks[shared_id] = []
         bulk.append((uid, description))
     return [(store.tasks.shared(shared_id), bulk) for shared_id, bulk in bulks.items()]
+
+
+class Followed:
+    """The followed tasks of one session, and the pilots that follow them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._pilots: dict[str, tuple[str, ...]] = {}   # by uid of the task
+        self._due: set[str] = set()        # tasks to look at
+        self._written: set[str] = set()    # tasks whose outcomes are to be committed
+
+    def follow(self, pilot: str, uids: Iterable[str]) -> None:
+        """Tell that pilot how these tasks have ended, once they have."""
+        known = self._pilots
+        for uid in uids:
+            pilots = known.get(uid, ())
+            if pilot not in pilots:
+                known[uid] = (*pilots, pilot)
+            self._due.add(uid)
+
+    def changed(self, updates: Iterable[tuple[str, str, bytes | None]]) -> None:
+        """Look at those of these tasks, and of the sweeps of these chunks, that are followed at the end of the turn."""
+        if self._pilots:
+            uids = [uid for uid, _, _ in updates]
+            self._due.update(uid for uid in uids if uid in self._pilots)
+            sweeps = {uid.rpartition('/')[0] for uid in uids if '/' in uid}
+            if sweeps:
+                self._due.update(uid for uid in self._pilots if uid.rpartition('.')[0] in sweeps)
+
+    def look_at_all(self) -> None:
+        """Look at all followed tasks at the end of the turn: those that were not submitted will never be."""
+        self._due.update(self._pilots)
+
+    def forget(self, pilot: str) -> None:
+        """Forget a pilot whose agent has ended."""
+        for uid in [uid for uid, pilots in self._pilots.items() if pilot in pilots]:
+            left = tuple(other for other in self._pilots[uid] if other != pilot)
+            if left:
+                self._pilots[uid] = left
+            else:
+                del self._pilots[uid]
+
+    def write(self, *, orphaned: bool) -> list[str]:
+        """Write commands with the outcomes of tasks that have ended, and return the pilots that get them.
+
+        `orphaned`: no client will submit tasks that are unknown.
+        """
+        by_pilot: dict[str, list[Outcome]] = {}
+        for uid in self._due:
+            found = self._outcome(uid, orphaned)
+            if found is not None:
+                self._written.add(uid)
+                for pilot in self._pilots.get(uid, ()):
+                    by_pilot.setdefault(pilot, []).append(found)
+        self._due.clear()
+        for pilot, outcomes in by_pilot.items():
+            rest = iter(outcomes)
+            while bulk := list(islice(rest, BULK)):
+                self._store.insert_command(pilot, codec.pack({'cmd': outcome.FOLLOWED, 'tasks': bulk}))
+        return list(by_pilot)
+
+    def committed(self) -> None:
+        """Forget the tasks whose outcomes have become durable."""
+        for uid in self._written:
+            self._pilots.pop(uid, None)
+        self._written.clear()
+
+    def rolled_back(self) -> None:
+        """Look again at the tasks whose outcomes have not become durable."""
+        self._due |= self._written
+        self._written.clear()
+
+    def _outcome(self, uid: str, orphaned: bool) -> Outcome | None:
+        known = self._store.tasks.end_of(uid)
+        if known is None:
+            return outcome.lost(uid) if orphaned else None
+        state, pilot, info = known
+        if states.TASK.value(state) < LEFT_AGENT:
+            return None
+        return outcome.outcome(uid, state, pilot, wire.unpack_info(info))

@@ -1,29 +1,12 @@
-"""The server of the hub: processes the messages of its peers.
-
-Messages are msgpack lists. A peer sends `[number, operation, arguments...]`; messages that must not be lost are
-numbered from 1, all others have the number 0. They are acknowledged (`['ack', number, rev]`) once they are durable. A
-peer sends `hello` on each new connection, and when the hub requests it (`['who']`), because it does not know the peer
-or a number is missing; the peer then resends unacknowledged messages. So a new hub or a broken connection loses
-nothing. The hub sends updates to a peer as `['feed', since, upto, ...]` (two revisions each), at most
-`delivery.MAX_IN_FLIGHT` of them before the peer confirms (`seen`); the updates for a slow peer wait in the database,
-not in memory.
-Peers on other hosts request the time (`clock`), and send moments on both clocks for the traces (`moment`).
-
-Any message may be lost. A peer that receives a feed which does not continue its data sends hello. The loss of the last
-message is detected with `ping` and `pong`, which contain the progress of their senders.
-
-All messages of one turn of the event loop share a commit; their effects are sent only after it. When the database
-cannot be written (the disk is full), these messages and all later numbered ones are dropped, as if they had been lost.
-When writing succeeds again, the hub sends `who` to all peers, which resend them.
-"""
+"""The server of the hub: processes the operations of its peers, and the loss of peers."""
 
 from __future__ import annotations
 
 import logging
 import os
-import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
 from reprlib import repr as short  # handles long and deeply nested values
 from typing import Any
 
@@ -32,70 +15,47 @@ import zmq
 from rp_api import states
 from rp_api.coordination import presence, wire
 from rp_api.coordination.contract import PROTOCOL
-from rp_api.coordination.hub import acknowledged, delivery
-from rp_api.coordination.hub.database import is_passing
-from rp_api.coordination.hub.followed import Followed
-from rp_api.coordination.hub.peers import Peer, Peers
+from rp_api.coordination.hub.database import acknowledge
+from rp_api.coordination.hub.exchange import Exchange
+from rp_api.coordination.hub.peers import Peer, Peers, Watch
 from rp_api.coordination.hub.store import Store
 from rp_api.coordination.hub.task_table import Update
-from rp_api.coordination.hub.watch import Watch
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
 from rp_api.system.host import host_id
 from rp_api.system.processes import start_time
-from rp_api.transport import keys
-from rp_api.transport.connection import signed_arrivals
 from rp_api.wire import codec
 from rp_profiling.write.tracer import Tracer
-
-TURN_S = 0.01
-"""Seconds after which a commit takes no further message, so that the senders of the others can continue."""
-
-RETRY_INTERVAL_S = 1.0
-"""Seconds between attempts to write while the disk is full."""
 
 _log = logging.getLogger('radical.pilot.hub')
 
 
-class HubServer:
+class HubServer(Exchange):
     """Serves the peers of one session on a ROUTER socket; `roles` maps public keys to roles."""
 
     def __init__(self, loop: Loop, socket: zmq.Socket[bytes], store: Store, roles: Mapping[str, str], *,
                  lease: float, orphan_timeout: float, tracer: Tracer,
                  listen: Callable[[str], list[str]], attachable: Callable[[], bool]) -> None:
-        self._loop = loop
-        self._socket = socket
-        self._store = store
-        self._roles = roles
+        peers = Peers(loop, lambda peer: self._lost(peer, died=True))
+        watch = Watch(loop, store, peers, lease, orphan_timeout, attachable)
+        super().__init__(loop, socket, store, roles, peers, watch)
         self._lease = lease
         self._tracer = tracer
         self._listen = listen
-        self._peers = Peers(loop, lambda peer: self._lost(peer, died=True))
-        self._watch = Watch(loop, store, self._peers, lease, orphan_timeout, attachable)
-        self._followed = Followed(store)
-        self._acks: set[Peer] = set()
-        self._news = delivery.News(store.rev)
-        self._moved: set[Peer] = set()   # peers whose stored progress must be updated
         self._dismissed: set[str] = set()
-        self._notes: dict[tuple[str, str], Callable[[], object]] = {}   # writes of the hub itself
-        self._durable = store.rev
-        self._turn_pending = False
-        self._stuck = False
-        self._leaving = False
-        self._malformed = keys.Tally('malformed message dropped')
         self._refused = 0
-        self._handlers: Mapping[str, Callable[..., None]] = {
+        self._handlers = {
             'ping': self._on_ping, 'clock': self._on_clock, 'moment': self._on_moment, 'seen': self._on_seen,
             'hold': self._on_hold, 'bye': self._on_bye, 'detach': self._on_detach, 'listen': self._on_listen,
             'recover': self._on_recover, 'pilots': lambda _, owner, pilots: store.insert_pilots(owner, pilots),
-            'tasks': self._on_tasks, 'chunk': self._on_chunk, 'withdraw': self._on_withdraw, 'bind': self._on_bind,
+            'tasks': partial(self._on_new, store.tasks.insert), 'bind': partial(self._on_new, store.tasks.bind),
+            'chunk': partial(self._on_new, store.tasks.insert_chunk), 'withdraw': self._on_withdraw,
+            'command': partial(self._on_new, store.insert_command),
             'forget': lambda _, uids: store.tasks.forget(uids),
             'note': lambda _, key, value: store.note(key, value),
-            'acknowledge': lambda _, owners, reported, own: acknowledged.acknowledge(store, owners, reported, own),
+            'acknowledge': lambda _, owners, reported, own: acknowledge(store, owners, reported, own),
             'follow': lambda agent, uids: self._followed.follow(agent.uid, uids),
-            'command': self._on_command, 'update_pilots': self._on_update_pilots,
-            'update_tasks': self._on_update_tasks}
-        loop.add_socket(socket, self._receive)
+            'update_pilots': self._on_update_pilots, 'update_tasks': self._on_update_tasks}
         self._watch.start(self._declare_lost, self._cancel, self._end, lambda peer: self._lost(peer, died=False))
 
     def close(self) -> None:
@@ -105,162 +65,6 @@ class HubServer:
     def starter_died(self) -> None:
         """Handle the end of the process that started the hub and whose client has not connected yet."""
         self._watch.expect_client()
-
-    # messages
-
-    def _receive(self) -> None:
-        """Process waiting messages; their effects are handled together at the end of the turn."""
-        self._turn_soon()
-        end = time.monotonic() + TURN_S
-        for address, data, key in signed_arrivals(self._socket, self._malformed):
-            self._handle(address, data, self._roles[key])
-            if time.monotonic() > end:
-                return
-
-    def _handle(self, address: bytes, data: bytes, role: str) -> None:
-        try:
-            number, operation, arguments = wire.parse(data)
-            if operation == 'hello':
-                wire.check(role, operation, arguments)
-                self._on_hello(address, role, *arguments)
-                return
-            peer = self._sender(address, number, role)
-            if peer is not None:
-                wire.check(role, operation, arguments)
-                self._handlers[operation](peer, *arguments)
-        except (CoordinationError, ValueError) as error:
-            self._malformed.add(error)
-        except sqlite3.Error as error:
-            self._get_stuck(error)
-
-    def _sender(self, address: bytes, number: int, role: str) -> Peer | None:
-        """Return the sender of a message if it must be processed: it is new, and no earlier one is missing."""
-        peer = self._peers.at(address)
-        if peer is not None and peer.role != role:
-            raise CoordinationError(f'a message with the key of a {role} comes from the address of {peer}')
-        if peer is not None:
-            peer.watch.hear()
-        if number and self._stuck:
-            return None
-        if peer is None or peer.stale or number > peer.number + 1:
-            self._send(address, ['who'])
-            return None
-        if not number:
-            return peer
-        # invalid messages are acknowledged as well: resending would not help
-        self._acks.add(peer)
-        if number <= peer.number:
-            return None
-        peer.number = number
-        return peer
-
-    def _send(self, address: bytes, message: Sequence[Any]) -> None:
-        try:
-            self._socket.send_multipart([address, codec.pack(message)], zmq.NOBLOCK)
-        except zmq.ZMQError as error:   # the peer has ended, or does not read; it sends hello again if it lives
-            _log.debug('cannot send to %r: %s', address, error)
-
-    # the end of a turn
-
-    def _turn_soon(self) -> None:
-        if not self._turn_pending:
-            self._turn_pending = True
-            self._loop.call_soon(self._turn)
-
-    def _turn(self) -> None:
-        """Commit the messages of this turn, acknowledge them, and send their effects."""
-        self._turn_pending = False
-        if self._stuck:
-            return
-        try:
-            if moved := self._acks | self._moved:
-                self._store.keep_peers([(*peer.key, peer.instance, peer.number, peer.got) for peer in moved])
-            written = list(self._notes)
-            for note in written:
-                self._notes[note]()
-            for pilot in self._followed.write(orphaned=self._watch.orphaned):
-                self._news_for(pilot)
-            messages = self._deliveries()
-            self._store.commit()
-        except sqlite3.Error as error:
-            self._get_stuck(error)
-            return
-        self._followed.committed()
-        self._durable = self._store.rev
-        for note in written:
-            del self._notes[note]
-        for peer in self._acks:
-            peer.kept = peer.number
-            self._send(peer.address, ['ack', peer.number, self._durable])
-        self._acks.clear()
-        self._moved.clear()
-        for address, message in messages:
-            self._send(address, message)
-        self._watch.turn()
-        if self._leaving:
-            self._loop.stop()
-
-    def _deliveries(self) -> list[tuple[bytes, list[Any]]]:
-        """Return all messages with updates; agents of one pilot take turns."""
-        messages = self._news.messages()
-        for peer in self._peers:
-            if peer.asked is not None:
-                page = delivery.page(self._store, peer.asked)
-                messages.append((peer.address, ['page', *page]))
-                if not page[0]:   # later changes are sent as feeds
-                    peer.sent = peer.cursors = page[2], page[2]
-                peer.asked, peer.recovering = None, bool(page[1])
-        waiting = [peer for peer in self._peers if peer.has_pending]
-        while waiting:
-            waiting = [peer for peer in waiting if peer.in_flight < delivery.MAX_IN_FLIGHT and peer.listens]
-            for peer in list(waiting):
-                batch = delivery.next_delivery(self._store, peer, self._peers.takers(peer.uid))
-                if batch is None:
-                    peer.has_pending = False
-                    waiting.remove(peer)
-                else:
-                    peer.in_flight += 1
-                    messages.append((peer.address, ['feed', *peer.sent, *peer.cursors, *batch]))
-                    peer.sent = peer.cursors
-        return messages
-
-    def _write(self, kind: str, uid: str, write: Callable[..., object], *arguments: Any) -> None:
-        """Schedule a write of the hub itself for the end of this turn, or of the first one when writing succeeds."""
-        self._notes[kind, uid] = lambda: write(*arguments)
-        self._turn_soon()
-
-    def _get_stuck(self, error: sqlite3.Error) -> None:
-        """Drop what cannot be written now, and retry periodically."""
-        if not is_passing(error):
-            raise error
-        self._store.rollback()
-        self._followed.rolled_back()
-        self._acks.clear()
-        self._moved.clear()
-        self._news = delivery.News(self._store.rev)
-        for peer in self._peers:
-            peer.number = peer.kept
-            peer.stale = True
-        if not self._stuck:
-            self._stuck = True
-            _log.error('%s cannot be written: %s; nothing is accepted until it can', self._store.path, error)
-            self._loop.call_later(RETRY_INTERVAL_S, self._get_going)
-
-    def _get_going(self) -> None:
-        """Resume service if the database can be written."""
-        try:
-            self._store.probe()
-        except sqlite3.Error as error:
-            if not is_passing(error):
-                raise
-            self._store.rollback()
-            self._loop.call_later(RETRY_INTERVAL_S, self._get_going)
-            return
-        self._stuck = False
-        _log.warning('%s can be written again', self._store.path)
-        for peer in self._peers:
-            self._send(peer.address, ['who'])
-        self._turn_soon()
 
     # operations of peers
 
@@ -392,26 +196,14 @@ class HubServer:
         peer.recovering = True
         peer.asked = after
 
-    def _on_tasks(self, _: Peer, pilot: str, owner: str, shared: bytes, tasks: list[tuple[str, bytes]]) -> None:
-        self._store.tasks.insert(pilot, owner, shared, tasks)
-        self._news_for(pilot)
-
-    def _on_chunk(self, _: Peer, pilot: str, owner: str, shared: bytes, uid: str, count: int, rows: bytes) -> None:
-        self._store.tasks.insert_chunk(pilot, owner, shared, uid, count, rows)
+    def _on_new(self, write: Callable[..., object], _: Peer | None, pilot: str, *new: Any) -> None:
+        write(pilot, *new)
         self._news_for(pilot)
 
     def _on_withdraw(self, _: Peer, uids: list[str]) -> None:
         self._store.chunks.withdraw(uids)
         self._store.tasks.withdraw(uids, self._store.claims.end)
         self._news_for_client()
-
-    def _on_bind(self, _: Peer, pilot: str, uids: list[str]) -> None:
-        self._store.tasks.bind(pilot, uids)
-        self._news_for(pilot)
-
-    def _on_command(self, _: Peer, pilot: str, command: bytes) -> None:
-        self._store.insert_command(pilot, command)
-        self._news_for(pilot)
 
     def _on_update_pilots(self, peer: Peer, updates: list[Update]) -> None:
         if peer.role == 'client':
@@ -488,11 +280,7 @@ class HubServer:
 
     def _order(self, pilot: str, command: dict[str, Any]) -> None:
         """Send a command of the hub itself."""
-        self._write('order', pilot, self._command, pilot, codec.pack(command))
-
-    def _command(self, pilot: str, command: bytes) -> None:
-        self._store.insert_command(pilot, command)
-        self._news_for(pilot)
+        self._write('order', pilot, self._on_new, self._store.insert_command, None, pilot, codec.pack(command))
 
     def _end(self) -> None:
         self._leaving = True

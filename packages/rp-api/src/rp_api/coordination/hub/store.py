@@ -17,8 +17,8 @@ from itertools import pairwise
 from typing import Any
 
 from rp_api import states
-from rp_api.coordination.hub import acknowledged, chunk_table, task_table
-from rp_api.coordination.hub.database import Database, Increment, Row, increment
+from rp_api.coordination.hub import chunk_table, task_table
+from rp_api.coordination.hub.database import ACKNOWLEDGED, Database, Increment, Row, Told, increment, keep_told
 from rp_api.coordination.hub.task_table import TaskTable
 from rp_api.errors import CoordinationError
 from rp_api.system import private
@@ -40,13 +40,13 @@ CREATE TABLE IF NOT EXISTS peers (
 CREATE TABLE IF NOT EXISTS claims (
     pilot TEXT NOT NULL, last INTEGER NOT NULL, first INTEGER NOT NULL, agent TEXT NOT NULL,
     PRIMARY KEY (pilot, last)) WITHOUT ROWID;
-{acknowledged.SCHEMA}
+{ACKNOWLEDGED}
 """
 
 # A state only moves forward; the model lists the final states that a late report can correct.
 _FINAL = states.PILOT.value(states.DONE)
 _UPDATE_PILOT = f"""
-UPDATE pilots SET state = ?1, value = ?2, info = coalesce(?3, info), {acknowledged.keep_told('pilots')}, changed = ?4,
+UPDATE pilots SET state = ?1, value = ?2, info = coalesce(?3, info), {keep_told('pilots')}, changed = ?4,
 passed = CASE WHEN value < {_FINAL} THEN state ELSE passed END
 WHERE uid = ?5 AND (value < ?2 OR (state = ?1 AND ?1 IN ({', '.join(map(repr, states.PILOT.repeated))})
                                     AND ?3 IS NOT NULL)
@@ -212,7 +212,7 @@ class Store(Database):
 
     def known_pilots(self) -> list[Row]:
         """Return all pilots: uid, record, state, info, last notified state, last state before the end."""
-        told = acknowledged.Told(self)
+        told = Told(self)
         return [(uid, record, state, info, told.last(states.PILOT, owner, state, *changes), passed)
                 for owner, uid, record, state, info, passed, *changes in self.query(
                     'SELECT owner, uid, description, state, info, passed, changed, told FROM pilots ORDER BY rev')]
@@ -223,7 +223,7 @@ class Store(Database):
         Each row ends with the last state of which an application was notified.
         """
         rows, upto = self.tasks.known(after, limit)
-        told = acknowledged.Told(self)
+        told = Told(self)
         return [(*row[:-2], told.last(states.TASK, row[2], row[6], *row[-2:])) for row in rows], upto
 
     def results(self) -> Iterable[Row]:

@@ -19,9 +19,8 @@ from typing import Any
 
 from rp_api import states
 from rp_api.coordination.contract import BOUND_STATE, BULK, LEFT_AGENT, UNBOUND, UNBOUND_STATE
-from rp_api.coordination.hub.acknowledged import keep_told
 from rp_api.coordination.hub.chunk_table import ChunkTable
-from rp_api.coordination.hub.database import INCREMENT_BYTES, Database, Increment, Row, increment
+from rp_api.coordination.hub.database import INCREMENT_BYTES, Database, Increment, Row, increment, keep_told
 from rp_api.task_modes import SERVICE_MODES
 from rp_api.wire import codec
 

@@ -32,7 +32,7 @@ from typing import Any, cast
 
 from rp_api import states
 from rp_api.coordination.contract import BOUND_STATE, UNBOUND_STATE, KnownPilot, KnownTask, NewTask, Update
-from rp_api.coordination.rows import with_reached
+from rp_api.coordination.wire import with_reached
 from rp_api.errors import CoordinationError
 from rp_api.wire import codec
 
