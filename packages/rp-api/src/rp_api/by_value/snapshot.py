@@ -137,27 +137,27 @@ class _Walk:
         else:
             self._visit_object(kind, value)
 
-    def _visit_items(self, value: Iterable[Any]) -> None:
+    def visit_items(self, value: Iterable[Any]) -> None:
         self._open += value
 
-    def _visit_list(self, value: Any) -> None:
+    def visit_list(self, value: Any) -> None:
         self._add(value, tuple)
 
-    def _visit_dict(self, value: Any) -> None:
+    def visit_dict(self, value: Any) -> None:
         self._add(value, entries)
 
-    def _visit_parts(self, value: Any) -> None:
+    def visit_parts(self, value: Any) -> None:
         self._add(value, _PARTS[type(value)])
 
-    def _visit_module(self, value: types.ModuleType) -> None:
+    def visit_module(self, value: types.ModuleType) -> None:
         if not module_by_reference(value):
             raise _Unknown
 
-    def _visit_builtin(self, value: types.BuiltinFunctionType) -> None:
+    def visit_builtin(self, value: types.BuiltinFunctionType) -> None:
         if not isinstance(value.__self__, types.ModuleType | None):
             raise _Unknown
 
-    def _visit_function(self, value: types.FunctionType) -> None:
+    def visit_function(self, value: types.FunctionType) -> None:
         if by_reference(value):
             self._add(value, _found)
             return
@@ -169,7 +169,7 @@ class _Walk:
             if isinstance(each, types.ModuleType):
                 self._add_submodules(each.__name__, value.__code__.co_names)
 
-    def _visit_cached(self, value: Any) -> None:
+    def visit_cached(self, value: Any) -> None:
         if by_reference(value):
             self._add(value, _found)
         else:
@@ -241,8 +241,8 @@ _PARTS: dict[type, Fetch] = {
 """The parts of objects that are pickled as these."""
 
 _VISITS: dict[type, Callable[[_Walk, Any], None]] = {
-    tuple: _Walk._visit_items, frozenset: _Walk._visit_items, list: _Walk._visit_list, set: _Walk._visit_list,
-    dict: _Walk._visit_dict, types.MappingProxyType: _Walk._visit_dict, types.FunctionType: _Walk._visit_function,
-    functools._lru_cache_wrapper: _Walk._visit_cached, types.ModuleType: _Walk._visit_module,
-    types.BuiltinFunctionType: _Walk._visit_builtin,
-    **dict.fromkeys(_PARTS, _Walk._visit_parts)}
+    tuple: _Walk.visit_items, frozenset: _Walk.visit_items, list: _Walk.visit_list, set: _Walk.visit_list,
+    dict: _Walk.visit_dict, types.MappingProxyType: _Walk.visit_dict, types.FunctionType: _Walk.visit_function,
+    functools._lru_cache_wrapper: _Walk.visit_cached, types.ModuleType: _Walk.visit_module,
+    types.BuiltinFunctionType: _Walk.visit_builtin,
+    **dict.fromkeys(_PARTS, _Walk.visit_parts)}

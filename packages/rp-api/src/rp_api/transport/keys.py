@@ -87,19 +87,17 @@ def make_server(socket: zmq.Socket[Any], keys: KeyPair, domain: str = DOMAIN) ->
     High-water marks and reconnection are left to the caller.
     """
     socket.curve_server = True
-    socket.curve_publickey = keys.public
-    socket.curve_secretkey = keys.secret
     socket.zap_domain = domain.encode()
         # without this, a process without a gate (yet, or any more) would admit all peers
     socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
+    _set_keys(socket, keys)
     _set_common(socket)
 
 
 def make_client(socket: zmq.Socket[Any], keys: KeyPair, server_public: bytes) -> None:
     """Set the options of a CURVE client before connecting to the server with that public key."""
     socket.curve_serverkey = _checked(server_public)
-    socket.curve_publickey = keys.public
-    socket.curve_secretkey = keys.secret
+    _set_keys(socket, keys)
     _set_common(socket)
 
 
@@ -157,6 +155,11 @@ class Gate:
             return b''
         key: bytes = z85.encode(credentials[0])
         return key if (domain, key) in self._allowed else b''
+
+
+def _set_keys(socket: zmq.Socket[Any], keys: KeyPair) -> None:
+    socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.public)
+    socket.setsockopt(zmq.CURVE_SECRETKEY, keys.secret)
 
 
 def _set_common(socket: zmq.Socket[Any]) -> None:

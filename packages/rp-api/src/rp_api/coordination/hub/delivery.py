@@ -75,9 +75,7 @@ class News:
             bulk = self._waiting.popleft()
             self._size -= bulk.size
             client.cursors = bulk.rev, bulk.rev
-            messages.append((client.address, ['feed', *client.sent, *client.cursors, bulk.rows, []]))
-            client.sent = client.cursors
-            client.in_flight += 1
+            messages.append(client.feed(bulk.rows, []))
         return messages
 
     def _forget(self) -> None:
@@ -129,9 +127,7 @@ def deliveries(store: Store, peers: Peers, news: News) -> list[tuple[bytes, list
                 peer.has_pending = False
                 waiting.remove(peer)
             else:
-                peer.in_flight += 1
-                messages.append((peer.address, ['feed', *peer.sent, *peer.cursors, *batch]))
-                peer.sent = peer.cursors
+                messages.append(peer.feed(*batch))
     return messages
 
 

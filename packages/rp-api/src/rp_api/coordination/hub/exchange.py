@@ -163,7 +163,7 @@ class Exchange(ABC):
         for note in written:
             del self._notes[note]
         for peer in self._acks:
-            peer.kept = peer.number
+            peer.keep()
             self._send(peer.address, ['ack', peer.number, self._durable])
         self._acks.clear()
         self._moved.clear()
@@ -188,8 +188,7 @@ class Exchange(ABC):
         self._moved.clear()
         self._news = delivery.News(self._store.rev)
         for peer in self._peers:
-            peer.number = peer.kept
-            peer.stale = True
+            peer.forget_unkept()
         if not self._stuck:
             self._stuck = True
             _log.error('%s cannot be written: %s; nothing is accepted until it can', self._store.path, error)

@@ -67,6 +67,29 @@ class Peer:
         """True if updates can be sent to it."""
         return not self.stale and not self.recovering
 
+    def feed(self, tasks: list[Any], others: list[Any]) -> tuple[bytes, list[Any]]:
+        """Return address and message of the data that was not sent yet, up to the cursors, which is in flight then."""
+        message = ['feed', *self.sent, *self.cursors, tasks, others]
+        self.in_flight += 1
+        self.sent = self.cursors
+        return self.address, message
+
+    def keep(self) -> None:
+        """Note that the effects of all its messages are durable."""
+        self.kept = self.number
+
+    def forget_unkept(self) -> None:
+        """Require its messages whose effects are not durable again, after a hello."""
+        self.number = self.kept
+        self.stale = True
+
+    def has_got(self, others: int) -> bool:
+        """Return whether it has confirmed the commands that were sent last, and had not before."""
+        confirmed = others >= self.ordered > self.got
+        if confirmed:
+            self.got = self.ordered
+        return confirmed
+
     def __str__(self) -> str:
         return f'the client of {self.uid}' if self.role == 'client' else f'{self.agent} of {self.uid}'
 

@@ -155,8 +155,7 @@ class HubServer(Exchange):
     def _on_seen(self, peer: Peer, tasks: int, others: int) -> None:
         peer.in_flight = max(0, peer.in_flight - 1)
         peer.has_pending = True
-        if peer.role == 'agent' and others >= peer.ordered > peer.got:
-            peer.got = peer.ordered
+        if peer.role == 'agent' and peer.has_got(others):
             self._moved.add(peer)
             self._write('commands', peer.uid, self._store.drop_commands, peer.uid)
 

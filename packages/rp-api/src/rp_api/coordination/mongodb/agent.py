@@ -60,10 +60,13 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
         self._mine: set[str] = set()
         self._due = 0.0
         self._followed = FollowedTasks(collection)
-        self._watcher.expecting = self._followed.__bool__
         self._begin(['parcel', 'command'], pilot)
         # before any report: otherwise the death of this agent would stay unnoticed
         self._writer.ask(lambda: self._beat(time.monotonic()), lambda _: self._watcher.call())
+
+    @property
+    def _expects(self) -> bool:
+        return bool(self._followed)
 
     def hold(self, on: bool) -> None:
         self._hold = on
@@ -108,7 +111,7 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
             self._beat(now)
         outcomes = self._followed.look()
         if outcomes:
-            self._loop.call_soon(self._on_outcomes, outcomes)
+            self._tell(self._handler.on_followed, outcomes)
         return self._take() or bool(outcomes)
 
     def _parcels(self) -> list[Document]:
@@ -136,7 +139,7 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
         for document in sorted([*commands, *parcels], key=lambda document: document['number']):
             if document['type'] == 'command':
                 self._cursor = document['number']
-                self._loop.call_soon(self._on_order, documents.command_of(document))
+                self._tell(self._handler.on_command, documents.command_of(document))
             elif self._hold:
                 continue
             elif self._on_way >= MAX_PARCELS_WAITING or self._link.closing.is_set():
@@ -172,14 +175,6 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
         if new and not self._closed:
             self._handler.on_tasks(new)
         self._watcher.call()
-
-    def _on_outcomes(self, outcomes: list[Update]) -> None:
-        if not self._closed:
-            self._handler.on_followed(outcomes)
-
-    def _on_order(self, command: dict[str, Any]) -> None:
-        if not self._closed:
-            self._handler.on_command(command)
 
     # presence
 
@@ -229,15 +224,7 @@ class MongoAgentConnection(MongoConnection, AgentConnection):
         """End the pilot, because its client cannot, or did so before this agent connected."""
         if not self._dismissed and not self._ended:
             self._dismissed = True
-            self._loop.call_soon(self._on_order, {'cmd': 'cancel_pilot', 'reason': reason, **more})
-
-    def _refuse(self, reason: str) -> None:
-        self._link.closing.set()
-        self._loop.call_soon(self._on_refused, reason)
-
-    def _on_refused(self, reason: str) -> None:
-        if not self._closed:
-            self._handler.on_refused(reason)
+            self._tell(self._handler.on_command, {'cmd': 'cancel_pilot', 'reason': reason, **more})
 
 
 class FollowedTasks:

@@ -216,13 +216,7 @@ class MongoClientConnection(MongoConnection, ClientConnection):
         mine = self._collection.update_one({'_id': self._session, 'client.instance': self._instance},
                                            {'$inc': {'client.beat': 1}})
         if not mine.matched_count:
-            self._link.closing.set()
-            self._loop.call_soon(self._refuse)
-
-    def _refuse(self) -> None:
-        if not self._closed:
-            self._handler.on_refused(
-                f'another application has taken over the session {self._session}, or it was purged')
+            self._refuse(f'another application has taken over the session {self._session}, or it was purged')
 
     def _look_at_agents(self, now: float) -> None:
         for agent in list(self._collection.find({'type': 'agent', 'left': ''})):

@@ -69,7 +69,8 @@ class MongoConnection(Connection):
                                 lambda: self._handler.on_found())
         self._writer = Writer(self._link, 'mongodb_writer', client.close)
         shortest, longest = POLL_INTERVALS_S
-        self._watcher = Watcher(self._link, self._look, (shortest, min(longest, self._interval)), 'mongodb_watcher')
+        self._watcher = Watcher(self._link, self._look, (shortest, min(longest, self._interval)), 'mongodb_watcher',
+                                lambda: self._expects)
         self._change_stream: ChangeStream | None = None
         self._pulsed = time.monotonic()
         self._timer = loop.call_later(self._interval, self._pulse)
@@ -82,6 +83,11 @@ class MongoConnection(Connection):
     def _lives(self) -> bool:
         """True if the loop still runs; otherwise heartbeats of the threads would hide that it hangs."""
         return time.monotonic() - self._pulsed < self._lease
+
+    @property
+    def _expects(self) -> bool:
+        """True if changes are expected of which no stream tells."""
+        return False
 
     def when_settled(self, callback: Callable[[], object]) -> None:
         if self._unsettled:
@@ -104,6 +110,14 @@ class MongoConnection(Connection):
     def _start(self, thread: LinkThread) -> None:
         if not self._closed:
             thread.start()
+
+    def _tell(self, call: Callable[..., object], *arguments: Any) -> None:
+        """Make a call of the handler in the loop, unless the connection is closed by then; for any thread."""
+        self._loop.call_soon(lambda: self._closed or call(*arguments))
+
+    def _refuse(self, reason: str) -> None:
+        self._link.closing.set()
+        self._tell(self._handler.on_refused, reason)
 
     @abstractmethod
     def _look(self) -> bool:

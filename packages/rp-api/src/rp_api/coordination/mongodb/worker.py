@@ -153,9 +153,13 @@ class Writer(LinkThread):
 
 
 class Watcher(LinkThread):
-    """A thread that polls for changes: soon after it has found some, and when it is called."""
+    """A thread that polls for changes: soon after it has found some, and when it is called.
 
-    def __init__(self, link: WorkerLink, look: Callable[[], bool], intervals: tuple[float, float], name: str) -> None:
+    `expecting` returns whether changes are expected of which no stream tells.
+    """
+
+    def __init__(self, link: WorkerLink, look: Callable[[], bool], intervals: tuple[float, float], name: str,
+                 expecting: Callable[[], bool]) -> None:
         super().__init__(link, name)
         self._look = look
         self._shortest, self._longest = intervals
@@ -163,8 +167,7 @@ class Watcher(LinkThread):
         self._missed = False
         self._called = threading.Event()
         self._pause = self._shortest
-        self.expecting: Callable[[], bool] = lambda: False
-        """Returns whether changes are expected of which no stream tells."""
+        self._expecting = expecting
 
     def call(self) -> None:
         """Poll now."""
@@ -199,7 +202,7 @@ class Watcher(LinkThread):
             if found:
                 self._pause = self._shortest
             called = self._called.wait(self._pause)
-            longest = QUICK_POLL_INTERVAL_S if self.expecting() else self._longest
+            longest = QUICK_POLL_INTERVAL_S if self._expecting() else self._longest
             self._pause = self._shortest if called else min(1.5 * self._pause, longest)
 
 
