@@ -29,7 +29,7 @@ class ResultSpool:
     @property
     def waiting(self) -> bool:
         """True if there are updates to take."""
-        return self._file.waiting and not self._unreadable
+        return self._file.end > self._file.read and not self._unreadable   # asked for each message, mostly in vain
 
     def put(self, updates: Sequence[Update]) -> bool:
         """Append updates; return False if they cannot be written."""

@@ -21,27 +21,23 @@ class ShutdownRule:
         self.timeout = timeout
         self._idle_since: float | None = None
         self._cancelled_at: float | None = None
-        self._orphaned = False
-        self._detached = False
-
-    @property
-    def orphaned(self) -> bool:
+        self.orphaned = False
         """True if the client was lost and none has attached since."""
-        return self._orphaned
+        self._detached = False
 
     def client_lost(self, *, detached: bool = False) -> None:
         """Record the loss of the client without closing the session; `detached` if that was on purpose."""
-        self._orphaned = True
+        self.orphaned = True
         self._detached = detached
 
     def client_attached(self) -> None:
         """Record that a client has attached; cancelled pilots stay cancelled."""
-        self._orphaned = self._detached = False
+        self.orphaned = self._detached = False
         self._idle_since = self._cancelled_at = None
 
     def next(self, now: float, unfinished: bool | int, pilots: int) -> tuple[str, float | None]:
         """Return the next step ('wait', 'cancel' or 'end'), and when to ask again (None: only after changes)."""
-        if not self._orphaned:
+        if not self.orphaned:
             return 'wait', None
         if self._detached:
             return ('wait' if pilots else 'end'), None

@@ -92,7 +92,8 @@ class HubClientConnection(HubConnection, ClientConnection):
 
     def finish(self, done: Callable[[], object]) -> None:
         self._send('bye')
-        self._make_haste()
+        self._finishing = True
+        self._ping_later()
         self.when_settled(lambda: self._on_finished(done))
 
     def _on_finished(self, done: Callable[[], object]) -> None:
@@ -199,13 +200,11 @@ class HubAgentConnection(HubConnection, AgentConnection):
         for packed in others:
             command = cast(dict[str, Any], codec.unpack(packed))
             if command.get('cmd') == FOLLOWED:
-                self._told_of([Update(*update) for update in command['tasks']])
+                outcomes = [Update(*update) for update in command['tasks']]
+                self._followed.difference_update([uid for uid, _, _ in outcomes])
+                self._handler.on_followed(outcomes)
             else:
                 self._handler.on_command(command)
-
-    def _told_of(self, outcomes: list[Update]) -> None:
-        self._followed.difference_update([uid for uid, _, _ in outcomes])
-        self._handler.on_followed(outcomes)
 
 
 _FIELDS = 'endpoint', 'server', 'public', 'secret'

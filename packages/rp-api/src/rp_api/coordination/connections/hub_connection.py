@@ -234,14 +234,13 @@ class HubConnection(Connection):
             self._post([0, 'ping', self._unsettled.sent, *self._cursors, self._holds])
             if self._welcome and not self._hub.by_process:   # it is on another host
                 self._clock.due()
+        self._ping_later()
+
+    def _ping_later(self) -> None:
+        """Schedule the next heartbeat, earlier if the application waits for the answer."""
+        self._timer.cancel()
         interval = min(PING_INTERVAL_S, FINAL_PING_INTERVAL_S) if self._finishing else PING_INTERVAL_S
         self._timer = self._loop.call_later(interval, self._ping)
-
-    def _make_haste(self) -> None:
-        """Shorten the heartbeat, because the application waits for the answer."""
-        self._finishing = True
-        self._timer.cancel()
-        self._timer = self._loop.call_later(min(PING_INTERVAL_S, FINAL_PING_INTERVAL_S), self._ping)
 
     def _hub_died(self) -> None:
         self._hub_lost('it died')
