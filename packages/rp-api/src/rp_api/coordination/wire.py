@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from reprlib import repr as short
+from reprlib import repr as short  # handles long and deeply nested values
 from typing import Any, TypeVar
 
 from rp_api import states
@@ -17,6 +17,13 @@ from rp_api.coordination.contract import BULK, KnownPilot, KnownTask, PackedInfo
 from rp_api.errors import CoordinationError
 from rp_api.wire import codec, form
 from rp_api.wire.form import Check, are_texts, is_bytes, is_dict, is_flag, is_number, is_text
+
+_new = tuple.__new__   # makes a named tuple in half the time of a call of its class, which counts for many tasks
+
+MESSAGE_BYTES = 16 << 20
+"""Size of a message in bytes after which no entity is added."""
+
+Row = TypeVar('Row', bound=tuple[Any, ...])
 
 _PID_MAX = 2**31 - 1
 
@@ -84,14 +91,6 @@ _HELLO: dict[str, Check] = {
     'host': is_text, 'host_name': is_text, 'pid': lambda value: is_number(value) and 0 < value <= _PID_MAX,
     'started': lambda value: value is None or is_number(value),   # version 2.0.0 does not send it
     'since': is_number, 'others': is_number, 'settled': is_number, 'hold': is_flag, 'recover': is_flag}
-
-
-_new = tuple.__new__   # makes a named tuple in half the time of a call of its class, which counts for many tasks
-
-MESSAGE_BYTES = 16 << 20
-"""Size of a message in bytes after which no entity is added."""
-
-Row = TypeVar('Row', bound=tuple[Any, ...])
 
 
 def parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:

@@ -39,6 +39,14 @@ _PASSING = ('disk is full', 'disk I/O error', 'is locked', 'unable to open datab
 
 Row = tuple[Any, ...]
 
+# An owner has two revisions: `reported`, up to which its application was notified of agents' reports, and `own`, of
+# changes by its client. `changed` of a pilot or task is the revision of its last change, negative if the client made
+# it, and `told` the value of the last state notified before. So an acknowledgement is one row for any number of tasks.
+ACKNOWLEDGED = """
+CREATE TABLE IF NOT EXISTS acknowledged (
+    owner TEXT PRIMARY KEY, reported INTEGER NOT NULL, own INTEGER NOT NULL) WITHOUT ROWID;
+"""
+
 
 class Increment(NamedTuple):
     """Rows that a reader has not received, and the revision up to which there are no others."""
@@ -150,15 +158,6 @@ def increment(cursor: Iterable[Row], limit: int, end: int) -> Increment:
         if len(rows) >= limit or size >= INCREMENT_BYTES:
             return Increment(rows, row[0])
     return Increment(rows, end)
-
-
-# An owner has two revisions: `reported`, up to which its application was notified of agents' reports, and `own`, of
-# changes by its client. `changed` of a pilot or task is the revision of its last change, negative if the client made
-# it, and `told` the value of the last state notified before. So an acknowledgement is one row for any number of tasks.
-ACKNOWLEDGED = """
-CREATE TABLE IF NOT EXISTS acknowledged (
-    owner TEXT PRIMARY KEY, reported INTEGER NOT NULL, own INTEGER NOT NULL) WITHOUT ROWID;
-"""
 
 
 def keep_told(table: str) -> str:

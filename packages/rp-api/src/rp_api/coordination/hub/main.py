@@ -2,8 +2,8 @@
 
 It reads its configuration (JSON, including keys) from standard input, and answers one line on standard output when it
 serves, or with the reason why it cannot. It ends when its client says goodbye, or according to `shutdown_rule.py`; at
-once if the application that started it dies before the session can be attached. `server.py` processes the messages of
-peers.
+once if the application that started it dies before the session can be attached. `exchange.py` and `server.py`
+process the messages of peers.
 """
 
 from __future__ import annotations

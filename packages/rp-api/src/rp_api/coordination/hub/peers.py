@@ -17,6 +17,20 @@ from rp_api.loop.event_loop import Loop, Timer
 from rp_api.system.host import host_id
 from rp_api.transport.connection import PeerWatch
 
+ARRIVAL_TIMEOUT_S = 60.0
+"""Seconds that agents have to connect after the application died; then they are no longer expected."""
+
+LAST_WORD_TIMEOUT_S = 2.0
+"""Seconds that an attached client has to report how an agent ended: its launcher knows more than the hub."""
+
+_COUNT_INTERVAL_S = 0.5
+"""Seconds between counts of the remaining work: counting costs more than an update."""
+
+_STALL_S = 1.0
+"""Delay of a timer in seconds that shows that this process was stopped, and has received nothing."""
+
+_IN_QUEUE = states.PILOT.value(states.PMGR_ACTIVE_PENDING)
+
 Key = tuple[str, str, str]
 
 
@@ -160,21 +174,6 @@ class Peers:
         """Remove all peers."""
         for peer in self:
             self.forget(peer)
-
-
-ARRIVAL_TIMEOUT_S = 60.0
-"""Seconds that agents have to connect after the application died; then they are no longer expected."""
-
-LAST_WORD_TIMEOUT_S = 2.0
-"""Seconds that an attached client has to report how an agent ended: its launcher knows more than the hub."""
-
-_COUNT_INTERVAL_S = 0.5
-"""Seconds between counts of the remaining work: counting costs more than an update."""
-
-_STALL_S = 1.0
-"""Delay of a timer in seconds that shows that this process was stopped, and has received nothing."""
-
-_IN_QUEUE = states.PILOT.value(states.PMGR_ACTIVE_PENDING)
 
 
 class Watch:
