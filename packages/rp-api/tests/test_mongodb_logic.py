@@ -57,8 +57,6 @@ def test_time_in_which_nobody_looked_is_no_silence() -> None:
     silence = Silence(1.0)
     silence.observe('a', 1, 0)
     assert silence.observe('a', 1, 1000) == 2   # twice the interval at most
-    silence.forget('a')
-    assert silence.observe('a', 1, 1001) == 0
 
 
 def test_numbers_grow() -> None:

@@ -57,7 +57,3 @@ class Silence:
         silent = silent + min(now - looked, self._longest) if known == beat else 0.0
         self._seen[who] = beat, now, silent
         return silent
-
-    def forget(self, who: Hashable) -> None:
-        """Stop measuring the heartbeat of `who`."""
-        self._seen.pop(who, None)
