@@ -35,11 +35,13 @@ class Lookups(TaskCache):
         self.later = Later()
         self.claims = Claims(base)
         super().__init__(str(base), str(base), cast(Helpers, self.later), lambda: self.store, tuple,
-                         lambda: self.claims)
+                         lambda: self.claims, self._answered)
         self.found: list[Hit] = []
         self.others: list[TaskRecord] = []
-        self.hit = self.found.extend
-        self.missed = self.others.extend
+
+    def _answered(self, hits: list[Hit], missed: list[TaskRecord]) -> None:
+        self.found += hits
+        self.others += missed
 
 
 @pytest.fixture

@@ -16,8 +16,9 @@ from rp_api import states
 from rp_api.constants import COPY, NON_FATAL, TARBALL, TRANSFER
 from rp_api.errors import DescriptionError, StagingError
 from rp_client.core.task import TaskRecord
+from rp_client.engine.tracker import Change
 from rp_client.stager.input import TaskStagingInput
-from rp_client.stager.output import Finished, TaskStagingOutput
+from rp_client.stager.output import TaskStagingOutput
 from rp_client.stager.pilot import stage
 
 
@@ -32,18 +33,15 @@ class Site:
         self.events = Events()
         self.later = Later()
         self.out: list[Any] = []
-        self.failed: list[tuple[TaskRecord, str, dict[str, Any]]] = []
+        self.failed: list[Any] = []
         self.delayed: list[str] = []
         self.states: list[tuple[str, list[str]]] = []
 
     def input(self) -> TaskStagingInput:
-        stager = self._wired(TaskStagingInput('0000', self.events, self.later))
-        stager.delayed = lambda tasks: self.delayed.extend(task.uid for task in tasks)
-        stager.failed = lambda task, state, info: self.failed.append((task, state, info))
-        return stager   # type: ignore[no-any-return]
+        return TaskStagingInput('0000', self.events, self._advanced, self.later, self._staged)
 
     def output(self) -> TaskStagingOutput:
-        return self._wired(TaskStagingOutput('0000', self.events, self.later))   # type: ignore[no-any-return]
+        return TaskStagingOutput('0000', self.events, self._advanced, self.later, self.out.append, self._keep)
 
     def task(self, uid: str = 'task.000000', **description: Any) -> TaskRecord:
         """A task that is bound to the pilot."""
@@ -52,20 +50,36 @@ class Site:
         task.state = states.TMGR_STAGING_INPUT_PENDING
         return task
 
-    def ended(self, uid: str = 'task.000000', state: str = states.DONE, **description: Any) -> Finished:
+    def ended(self, uid: str = 'task.000000', state: str = states.DONE, **description: Any) -> Change:
         """A task that has left its agent."""
         task = self.task(uid, **description)
         self.sandbox(task).mkdir()
-        return Finished(task, state)
+        return Change(task, state)
 
     def sandbox(self, task: TaskRecord) -> Path:
         assert task.sandbox is not None
         return Path(task.sandbox)
 
-    def _wired(self, component: Any) -> Any:
-        component.output = self.out.append
-        component.advanced = self._advanced
-        return component
+    def put(self, stager: TaskStagingInput, tasks: list[TaskRecord]) -> None:
+        ready, delayed = stager.put(tasks)
+        self.delayed += [task.uid for task in delayed]
+        self._staged(ready, [])
+
+    def put_out(self, finished: list[Change]) -> None:
+        if ready := self.output().put(finished):
+            self.out.append(ready)
+
+    def cancel(self, stager: TaskStagingInput, uids: list[str]) -> None:
+        self._staged([], [Change(task, states.CANCELED) for task in stager.cancel(uids)])
+
+    def _staged(self, ready: list[TaskRecord], failed: list[Change]) -> None:
+        self.failed += failed
+        if ready:
+            self.out.append(ready)
+
+    @staticmethod
+    def _keep(*_: Any) -> None:
+        pytest.fail('no result is kept')
 
     def _advanced(self, tasks: Sequence[TaskRecord], state: str) -> None:
         for task in tasks:
@@ -88,13 +102,13 @@ def site(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def stage_in(site: Site, *tasks: TaskRecord) -> None:
-    site.input().put(list(tasks))
+    site.put(site.input(), list(tasks))
     site.later.work()
 
 
-def stage_out(site: Site, *finished: Finished) -> list[Finished]:
+def stage_out(site: Site, *finished: Change) -> list[Change]:
     """What came out, all bulks together."""
-    site.output().put(list(finished))
+    site.put_out(list(finished))
     site.later.work()
     return [each for bulk in site.out for each in bulk]
 
@@ -103,7 +117,7 @@ def stage_out(site: Site, *finished: Finished) -> list[Finished]:
 
 def test_tasks_without_files_pass_at_once_and_together(site: Site) -> None:
     tasks = [site.task('task.1'), site.task('task.2', input_staging={'source': 'a', 'action': COPY})]
-    site.input().put(tasks)
+    site.put(site.input(), tasks)
     uids = ['task.1', 'task.2']
     assert site.out == [tasks]
     assert site.states == [(states.TMGR_STAGING_INPUT, uids), (states.AGENT_STAGING_INPUT_PENDING, uids)]
@@ -114,7 +128,7 @@ def test_tasks_without_files_pass_at_once_and_together(site: Site) -> None:
 def test_files_are_transferred(site: Site) -> None:
     (site.client / 'a').write_text('data')
     slow, fast = site.task('slow', input_staging=['a > b', 'client:///a > pilot:///c']), site.task('fast')
-    site.input().put([slow, fast])
+    site.put(site.input(), [slow, fast])
     assert site.out == [[fast]]
     site.later.work()
     assert site.out == [[fast], [slow]]
@@ -212,7 +226,7 @@ def test_output_of_another_host(site: Site) -> None:
     assert ended.state == states.FAILED
     assert ended.info is not None
     assert ended.info['exception'].startswith(ELSEWHERE)
-    assert site.sandbox(finished.task).exists()
+    assert site.sandbox(finished.entity).exists()
 
 
 def test_tasks_of_one_pilot_share_connections_but_no_faults(site: Site, tmp_path: Path) -> None:
@@ -224,7 +238,7 @@ def test_tasks_of_one_pilot_share_connections_but_no_faults(site: Site, tmp_path
     assert [task.uid for task, *_ in site.failed] == ['task.1']
     assert [(site.sandbox(task) / 'a').exists() for task in tasks] == [True, False, True]
     site.out.clear()
-    ended = stage_out(site, *(Finished(task, states.DONE) for task in tasks))
+    ended = stage_out(site, *(Change(task, states.DONE) for task in tasks))
     assert [end.state for end in ended] == [states.DONE, states.FAILED, states.DONE]
     assert f'failed on {site.sandbox(tasks[1])}/none: No such file' in (ended[1].info or {})['exception']
     assert sorted(path.name for path in site.client.iterdir()) == ['a', 'back.0', 'back.2']
@@ -238,10 +252,10 @@ def test_cancelled_before_its_files_are_moved(site: Site) -> None:
     (site.client / 'a').touch()
     task, other = site.task('task.1', input_staging='a'), site.task('task.2', input_staging='a')
     stager = site.input()
-    stager.put([task, other])
-    stager.cancel(['task.1', 'unknown'])
+    site.put(stager, [task, other])
+    site.cancel(stager, ['task.1', 'unknown'])
     site.later.work()
-    assert site.failed == [(task, states.CANCELED, {'exception': 'cancelled while its input was staged'})]
+    assert site.failed == [(task, states.CANCELED, None)]
     assert not site.sandbox(task).exists()
     assert site.out == [[other]]
 
@@ -250,10 +264,10 @@ def test_cancelled_while_its_files_are_moved(site: Site) -> None:
     (site.client / 'a').touch()
     task = site.task(input_staging='a')
     stager = site.input()
-    stager.put([task])
+    site.put(stager, [task])
     work, done, _ = site.later.waiting.pop()
     result = work()
-    stager.cancel([task.uid])
+    site.cancel(stager, [task.uid])
     assert [(failed.uid, state) for failed, state, _ in site.failed] == [(task.uid, states.CANCELED)]
     done(result)
     assert len(site.failed) == 1
@@ -266,10 +280,10 @@ def test_cancelled_too_late(site: Site) -> None:
     (site.client / 'a').touch()
     task = site.task(input_staging='a')
     stager = site.input()
-    stager.put([task])
+    site.put(stager, [task])
     site.later.work()
-    stager.cancel([task.uid])
-    stager.put([task])
+    site.cancel(stager, [task.uid])
+    site.put(stager, [task])
     site.later.work()
     assert site.failed == []
 
@@ -281,10 +295,10 @@ def test_ended_while_its_files_are_moved(site: Site, source: str, cancelled: boo
     (site.client / 'a').touch()
     task = site.task(input_staging=source)
     stager = site.input()
-    stager.put([task])
+    site.put(stager, [task])
     task.state = states.FAILED
     if cancelled:
-        stager.cancel([task.uid])
+        site.cancel(stager, [task.uid])
     site.later.work()
     assert (site.out, site.failed) == ([], [])
     assert site.events.about(task.uid).count('drop') == 1
@@ -295,7 +309,7 @@ def test_ended_while_its_files_are_moved(site: Site, source: str, cancelled: boo
 def test_results_without_files_pass_at_once_and_together(site: Site) -> None:
     finished = [site.ended('task.1'), site.ended('task.2', states.FAILED),
                 site.ended('task.3', output_staging={'source': 'a', 'action': COPY}, cleanup=True)]
-    site.output().put(finished)
+    site.put_out(finished)
     assert site.out == [finished]
     assert site.states == [(states.TMGR_STAGING_OUTPUT, ['task.1', 'task.2', 'task.3'])]
     assert not site.later.waiting
@@ -303,7 +317,7 @@ def test_results_without_files_pass_at_once_and_together(site: Site) -> None:
 
 def test_results_come_back(site: Site) -> None:
     slow, fast = site.ended('slow', output_staging=['r > deep/result', 'r > pilot:///r']), site.ended('fast')
-    (site.sandbox(slow.task) / 'r').write_text('data')
+    (site.sandbox(slow.entity) / 'r').write_text('data')
     assert stage_out(site, slow, fast) == [fast, slow]
     assert (site.client / 'deep/result').read_text() == 'data'
     assert site.events.about('slow') == ['staging_out_start', 'staging_out_stop'] * 2
@@ -314,7 +328,7 @@ def test_results_come_back(site: Site) -> None:
     (states.CANCELED, True, True)])
 def test_results_of_tasks_that_did_not_succeed(site: Site, state: str, stage_on_error: bool, staged: bool) -> None:
     finished = site.ended(state=state, output_staging='r', stage_on_error=stage_on_error)
-    (site.sandbox(finished.task) / 'r').touch()
+    (site.sandbox(finished.entity) / 'r').touch()
     assert stage_out(site, finished) == [finished]
     assert (site.client / 'r').exists() is staged
 
@@ -322,9 +336,9 @@ def test_results_of_tasks_that_did_not_succeed(site: Site, state: str, stage_on_
 def test_result_that_is_not_there(site: Site) -> None:
     finished = site.ended(output_staging='r')
     (changed,) = stage_out(site, finished)
-    assert (changed.task, changed.state) == (finished.task, states.FAILED)
+    assert (changed.entity, changed.state) == (finished.entity, states.FAILED)
     assert changed.info is not None
-    assert f'{site.sandbox(finished.task)}/r: No such file or directory' in changed.info['exception']
+    assert f'{site.sandbox(finished.entity)}/r: No such file or directory' in changed.info['exception']
     assert changed.info['exception_detail'] == 'output staging failed'
     assert finished.info is None
 
@@ -338,9 +352,9 @@ def test_first_failure_counts(site: Site, state: str) -> None:
 @pytest.mark.parametrize('source', ['r', 'none'])
 def test_cleanup_when_the_files_are_here(site: Site, source: str) -> None:
     finished = site.ended(output_staging=source, cleanup=True)
-    (site.sandbox(finished.task) / 'r').write_text('data')
+    (site.sandbox(finished.entity) / 'r').write_text('data')
     (changed,) = stage_out(site, finished)
-    assert not site.sandbox(finished.task).exists()
+    assert not site.sandbox(finished.entity).exists()
     assert (site.client / 'r').exists() is (source == 'r')
     assert changed.state == (states.DONE if source == 'r' else states.FAILED)
 
@@ -349,14 +363,14 @@ def test_cleanup_of_a_task_whose_files_are_not_wanted(site: Site) -> None:
     """The agent has left it to the client."""
     finished = site.ended(state=states.FAILED, output_staging='r', cleanup=True)
     assert stage_out(site, finished) == [finished]
-    assert not site.sandbox(finished.task).exists()
-    assert site.events.about(finished.task.uid) == []
+    assert not site.sandbox(finished.entity).exists()
+    assert site.events.about(finished.entity.uid) == []
 
 
 def test_cleanup_spares_the_pilot(site: Site) -> None:
     task = site.task(output_staging='r', cleanup=True, sandbox='..')
     (site.sandbox(task) / 'r').touch()
-    stage_out(site, Finished(task, states.DONE, {}))
+    stage_out(site, Change(task, states.DONE, {}))
     assert Path(site.pilot.directories.pilot).exists()
     assert (site.client / 'r').exists()
 
@@ -437,9 +451,9 @@ def test_odd_error_fails_the_output_of_its_own_task(site: Site, monkeypatch: pyt
     monkeypatch.setattr('rp_api.staging.run.attempt', raising)
     ended = [site.ended(f'task.{name}', output_staging=name, cleanup=True) for name in ('odd', 'fine')]
     for each, name in zip(ended, ('odd', 'fine'), strict=True):
-        (site.sandbox(each.task) / name).touch()
-    found = {finished.task.uid: finished for finished in stage_out(site, *ended)}
+        (site.sandbox(each.entity) / name).touch()
+    found = {finished.entity.uid: finished for finished in stage_out(site, *ended)}
     assert {uid: finished.state for uid, finished in found.items()} == {
         'task.odd': states.FAILED, 'task.fine': states.DONE}
     assert type(error).__name__ in (found['task.odd'].info or {})['exception']
-    assert not any(site.sandbox(each.task).exists() for each in ended)
+    assert not any(site.sandbox(each.entity).exists() for each in ended)

@@ -22,9 +22,8 @@ class Scheduling:
     def __init__(self) -> None:
         self.tasks: dict[str, TaskRecord] = {}
         self.sizes: list[int] = []
-        self.component = TaskScheduling('0000', Events(), RoundRobin(), self.tasks, self.sizes.append)
-        self.component.output = lambda tasks: None
-        self.component.advanced = lambda tasks, state: None
+        self.component = TaskScheduling('0000', Events(), lambda tasks, state: None, RoundRobin(), self.tasks,
+                                        self.sizes.append)
         self.pilots = [a_pilot(uid=f'pilot.000{number}') for number in range(2)]
 
     def put(self, *tasks: TaskRecord) -> None:

@@ -559,9 +559,8 @@ class Launching:
         self.failed: list[tuple[str, str, str]] = []
         self.states: list[tuple[str, list[str]]] = []
         self.component = PilotLaunching(
-            '0000', self.events, One(self.launcher), self._common,   # type: ignore[arg-type]
+            '0000', self.events, self._advanced, One(self.launcher), self._common,   # type: ignore[arg-type]
             self.later, lambda platform, done: self.reached.append(done), self._fail, self._intend)
-        self.component.advanced = self._advanced
 
     def put(self, *pilots: PilotRecord) -> None:
         platform = ResourceConfig({'resource_manager': 'FORK', 'cores_per_node': 7})

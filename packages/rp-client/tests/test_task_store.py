@@ -46,7 +46,8 @@ class Site:
         """A task that has come to this state."""
         task = TaskRecord(uid, common({'executable': '/bin/true', **description}), codec.pack(own or {}))
         task.pilot = self.pilot
-        task.sent(bound=True)
+        task.stored = True
+        task.attempts += 1
         task.learn(info or {'exit_code': 0})
         task.state = state
         self.store.add([uid], [task])

@@ -40,7 +40,7 @@ class Component:
         """Return whether an entity with this uid is here, which leaves by itself."""
         return False
 
-    def put(self, tasks: list[Any]) -> None:
+    def put(self, tasks: list[Any]) -> Any:
         """Take a bulk of entities in the component's input state; this must not block."""
         raise TypeError(f'{type(self).__name__} takes no input')
 

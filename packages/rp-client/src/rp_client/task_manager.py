@@ -100,7 +100,8 @@ class TaskManager(OldMethods):
         self.uid = session._register_tmgr(self, _uid)
         self._pilots: dict[str, PilotRecord] = {}
         self._drained: set[str] = set()
-        self._tasks = TaskStore(f'{session.path}/{self.uid}.{os.getpid()}.tasks', self._make_handle)
+        self._tasks = TaskStore(f'{session.path}/{self.uid}.{os.getpid()}.tasks', self._make_handle,
+                                lambda chunk, tasks: self._flow.chunk_opened(chunk, tasks))
         self._sweeps: dict[str, Sweep] = {}
         self._callbacks = Registry({TASK_STATE: told('task'), WAIT_QUEUE_SIZE: ('task_manager', 'size')})
         self._tracker = Tracker(states.TASK, TASK_STATE, self._callbacks, self._engine.dispatcher, owner=self.uid,
@@ -846,19 +847,20 @@ class TaskManager(OldMethods):
 
     def _make_flow(self, scheduler: TaskScheduler) -> TaskFlow:
         session, index = self._session, self.uid.rpartition('.')[2]
-        scheduling = TaskScheduling(index, session._make_tracer(f'tmgr_scheduling.{index}'), scheduler, self._tasks,
+        offload, tracer, advance = self._engine.helpers.run, session._make_tracer, self._tracker.advance
+        scheduling = TaskScheduling(index, tracer(f'tmgr_scheduling.{index}'), advance, scheduler, self._tasks,
                                     self._wait_queue_changed)
-        offload, tracer = self._engine.helpers.run, session._make_tracer
-        staging_input = TaskStagingInput(index, tracer(f'tmgr_staging_input.{index}'), offload)
-        staging_output = TaskStagingOutput(index, tracer(f'tmgr_staging_output.{index}'), offload)
         cache = TaskCache(session.client_sandbox, session.path, Helpers(self._engine.loop), session._result_store,
-                          lambda: list(self._pilots.values()), session._claims)
+                          lambda: list(self._pilots.values()), session._claims,
+                          lambda hits, missed: flow.on_looked_up(hits, missed))
+        staging_input = TaskStagingInput(index, tracer(f'tmgr_staging_input.{index}'), advance, offload,
+                                         lambda ready, failed: flow.on_input(ready, failed))
+        staging_output = TaskStagingOutput(index, tracer(f'tmgr_staging_output.{index}'), advance, offload,
+                                           lambda finished: flow.on_output(finished), cache.keep)
         pilot_watch = PilotWatch(self.uid, self._engine.loop, self._board, scheduling, self._is_unbound,
                                  self._no_pilot_timeout)
         flow = TaskFlow(self.uid, self._engine, self._tracker, self._tracer, scheduling, staging_input, staging_output,
-                        cache, pilot_watch)
-        self._tasks.on_open, flow.chunks.open_chunk = flow.chunk_opened, self._tasks.open
-        flow.chunks.members = self._members
+                        cache, pilot_watch, self._tasks.open, self._members)
         return flow
 
     def _add_pilots(self, pilots: list[PilotRecord]) -> None:

@@ -62,12 +62,12 @@ Hit = tuple[TaskRecord, dict[str, Any]]
 class TaskCache:
     """Looks tasks up in the store of the base directory, which is opened for the first of them.
 
-    `missed(tasks)` is called with tasks that have to run, `hit(hits)` with those that have a result.
+    `answer(hits, missed)` is called with the tasks that have a result, and those that have to run.
     """
 
     def __init__(self, client_sandbox: str, session_directory: str, helpers: Helpers,
                  store: Callable[[], ResultStore], pilots: Callable[[], Iterable[PilotRecord]],
-                 claims: Callable[[], Claims]) -> None:
+                 claims: Callable[[], Claims], answer: Callable[[list[Hit], list[TaskRecord]], object]) -> None:
         self._client_sandbox = client_sandbox
         self._session_directory = session_directory
         self._helpers = helpers   # its own, as transfers of files may take hours
@@ -83,8 +83,7 @@ class TaskCache:
         self._in_flight = InFlight(claims, self._look_up_again)
         self._freed: list[TaskRecord] = []
         self._size = 0
-        self.missed: Callable[[list[TaskRecord]], object]
-        self.hit: Callable[[list[Hit]], object]
+        self._answer = answer
 
     @property
     def size(self) -> int:
@@ -166,8 +165,8 @@ class TaskCache:
     def _pass_on(self, tasks: list[TaskRecord], hits: list[Hit]) -> None:
         self._size -= len(tasks)
         done = {task.uid for task, _ in hits}
-        self.hit([hit for hit in hits if hit[0].state not in states.FINAL])
-        self.missed([task for task in tasks if task.uid not in done])
+        self._answer([hit for hit in hits if hit[0].state not in states.FINAL],
+                     [task for task in tasks if task.uid not in done])
 
     def _look_up_again(self, task: TaskRecord) -> None:
         """Look a task up that has waited for an equal one, soon; called in any thread."""

@@ -115,11 +115,6 @@ class TaskRecord:
             info = {**PackedInfo(self.known), **info}
         self.known = info.packed if type(info) is PackedInfo else packed_info(info)
 
-    def sent(self, *, bound: bool) -> None:
-        """Note that the task was sent to the coordinator, bound to a pilot or not."""
-        self.stored = True
-        self.attempts += bound
-
     def restore(self, known: KnownTask, pilot: PilotRecord | None) -> None:
         """Apply the coordinator's record of the task."""
         self.pilot = pilot

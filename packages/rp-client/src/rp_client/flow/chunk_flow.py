@@ -11,7 +11,7 @@ tasks as resources become free, if the client stages their input, or if there ar
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from rp_api import states
@@ -29,21 +29,18 @@ QUEUE = 2 * BULK
 class ChunkFlow:
     """The chunks of one task manager.
 
-    `open_chunk` makes tasks of a chunk; `waiting` returns how many tasks wait in the client.
+    `open_chunk` makes tasks of a chunk; `waiting` returns how many tasks wait in the client, and `schedule` gets more.
     """
 
-    def __init__(self, engine: Engine, waiting: Callable[[], int]) -> None:
+    def __init__(self, engine: Engine, open_chunk: Callable[[ChunkRecord], list[TaskRecord]],
+                 waiting: Callable[[], int], schedule: Callable[[list[TaskRecord]], object]) -> None:
         self._engine = engine
+        self.open_chunk = open_chunk
         self._waiting = waiting
+        self._schedule = schedule
         self._unfed: deque[ChunkRecord] = deque()
         self._asked: dict[str, ChunkRecord] = {}   # requested back
         self._feeding = False
-        self.open_chunk: Callable[[ChunkRecord], list[TaskRecord]]
-        self.members: Callable[[ChunkRecord], list[TaskRecord]]
-        """Returns the tasks that have to be told that their chunk has ended."""
-        self.schedule: Callable[[list[TaskRecord]], object]
-        self.back: Callable[[ChunkRecord], object]
-        """Called with a chunk that the coordinator has given back."""
 
     def add(self, chunks: Iterable[ChunkRecord]) -> None:
         """Feed the tasks of these chunks to the task scheduler, as it can take them."""
@@ -56,7 +53,7 @@ class ChunkFlow:
             self._unfed.popleft()
         if self._unfed and not self._feeding and self._unfed[0].stored and self._waiting() < QUEUE:
             self._feeding = True
-            self.schedule(self.open_chunk(self._unfed.popleft()))
+            self._schedule(self.open_chunk(self._unfed.popleft()))
             self._engine.loop.call_soon(self._fed)
 
     def _fed(self) -> None:
@@ -82,8 +79,9 @@ class ChunkFlow:
             self._engine.connection.withdraw(asked[first:first + BULK])
         return found
 
-    def answers(self, changes: Iterable[tuple[Any, Any, Any]]) -> None:
-        """Handle the coordinator's answers among the reports."""
+    def answers(self, changes: Iterable[tuple[Any, Any, Any]]) -> list[ChunkRecord]:
+        """Handle the coordinator's answers among the reports, and return the chunks that it has given back."""
+        given_back = []
         for chunk, _, info in changes if self._asked else ():
             if not isinstance(chunk, ChunkRecord) or chunk.uid not in self._asked or chunk.opened:
                 continue
@@ -95,33 +93,11 @@ class ChunkFlow:
                     self._engine.connection.command(chunk.place, {'cmd': 'cancel_tasks', 'uids': uids})
             elif back:
                 del self._asked[chunk.uid]
-                self.back(chunk)
+                given_back.append(chunk)
             else:
                 self.open_chunk(chunk)
+        return given_back
 
     def was_asked(self, chunk: ChunkRecord) -> bool:
         """Return whether the chunk, which was opened, had been requested back; it is not any more."""
         return self._asked.pop(chunk.uid, None) is not None
-
-
-def uids_of(task: TaskRecord) -> list[str]:
-    """Return the uids by which the coordinator knows a task, or a chunk of tasks."""
-    return task.unpacked().uids if isinstance(task, ChunkRecord) and not task.whole else [task.uid]
-
-
-def messages(box: dict[str, TaskRecord]) -> Iterator[list[str]]:
-    """Yield the uids of tasks in the box for each message: those of at most `BULK` tasks, or of one chunk."""
-    found: list[str] = []
-    for uid, task in box.items():
-        if isinstance(task, ChunkRecord):
-            if found:
-                yield found
-            yield [uid]
-            found = []
-        else:
-            found.append(uid)
-            if len(found) == BULK:
-                yield found
-                found = []
-    if found:
-        yield found

@@ -47,10 +47,11 @@ class PilotLaunching(ClientComponent):
     about to be submitted, and calls `done()` when the coordinator has the note.
     """
 
-    def __init__(self, index: str, tracer: Tracer, launchers: Launchers, common: Callable[[], dict[str, Any]],
-                 offload: Offload, reach: Reach, failed: Callable[[PilotRecord, str, str], None],
+    def __init__(self, index: str, tracer: Tracer, advanced: Callable[[Sequence[PilotRecord], str], None],
+                 launchers: Launchers, common: Callable[[], dict[str, Any]], offload: Offload, reach: Reach,
+                 failed: Callable[[PilotRecord, str, str], None],
                  intend: Callable[[Mapping[PilotRecord, Sequence[str]], Callable[[], object]], object]) -> None:
-        super().__init__(f'{PMGR_LAUNCHING_COMPONENT}.{index}', tracer)
+        super().__init__(f'{PMGR_LAUNCHING_COMPONENT}.{index}', tracer, advanced)
         self._launchers = launchers
         self._common = common
         self._offload = offload

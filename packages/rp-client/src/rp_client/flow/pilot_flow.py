@@ -67,10 +67,9 @@ class PilotFlow:
         self._launchers = Launchers(Context(self._engine.loop, Path(session.path), belongs, Reports(
             self._launched, self._refused, self._told, self._unschedulable, self._agent_ended)))
         index = owner.rpartition('.')[2]
-        self._launching = PilotLaunching(index, session._make_tracer(f'pmgr_launching.{index}'), self._launchers,
-                                         session._agent_config, self._engine.helpers.run, self._reach, self._fail,
-                                         self._intend)
-        self._launching.advanced = lambda pilots, state: self._advance(pilots, state)
+        self._launching = PilotLaunching(index, session._make_tracer(f'pmgr_launching.{index}'), self._advance,
+                                         self._launchers, session._agent_config, self._engine.helpers.run, self._reach,
+                                         self._fail, self._intend)
 
     def submit(self, launches: list[Launch], accepted: Future[None]) -> None:
         """Accept new pilots; `accepted` gets a result when the coordinator has them."""

@@ -11,36 +11,33 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
 from rp_api import states
-from rp_api.batch import Batch
 from rp_api.constants import RAPTOR_MASTER
 from rp_api.coordination.contract import BULK, UNBOUND, KnownTask, Update
 from rp_api.failures.kinds import CANCELED, DEPENDENCY, PILOT
 from rp_api.failures.losses import DEATH, END, LOST, suspicion
 from rp_api.task_modes import RAPTOR_MODES
 from rp_client.cache.tasks import Hit, TaskCache
+from rp_client.core.outbox import Outbox, batches, messages, uids_of
 from rp_client.core.pilot import PilotRecord
 from rp_client.core.sweep import ChunkRecord, RowRecord
 from rp_client.core.task import HISTORY, RETURNED, TaskRecord
 from rp_client.engine.tracker import Change, Tracker
-from rp_client.flow.chunk_flow import ChunkFlow, messages, uids_of
+from rp_client.flow.chunk_flow import ChunkFlow
 from rp_client.flow.fates import BACK, Draining, Fate, fate, is_ended_by_user, is_returned, is_unstarted, may_move
 from rp_client.flow.no_pilot import PilotWatch
 from rp_client.scheduler.component import RELEASED, TaskScheduling, active_places
 from rp_client.stager.input import TaskStagingInput
-from rp_client.stager.output import Finished, TaskStagingOutput
+from rp_client.stager.output import TaskStagingOutput
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from rp_client.engine.engine import Engine
     from rp_profiling.write.tracer import Tracer
-
-MESSAGES_MAX = 4
-"""Messages, one per shared description, in which a bulk of tasks is sent at most; more are sent as one message."""
 
 REPORT_DELAY = 4.0
 """Seconds after which a task is reported whose RAPTOR master was not submitted."""
@@ -58,12 +55,13 @@ _LEFT_AGENT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
 class TaskFlow:
     """Connects the components of one task manager, and buffers tasks for the coordinator.
 
-    `sent` counts the tasks that were sent.
+    `sent` counts the tasks that were sent. `members(chunk)` returns the tasks that are told that their chunk has ended.
     """
 
     def __init__(self, owner: str, engine: Engine, tracker: Tracker, tracer: Tracer, scheduling: TaskScheduling,
                  staging_input: TaskStagingInput, staging_output: TaskStagingOutput, cache: TaskCache,
-                 pilot_watch: PilotWatch) -> None:
+                 pilot_watch: PilotWatch, open_chunk: Callable[[ChunkRecord], list[TaskRecord]],
+                 members: Callable[[ChunkRecord], list[TaskRecord]]) -> None:
         self._owner = owner
         self._engine = engine
         self._tracker = tracker
@@ -75,30 +73,21 @@ class TaskFlow:
         self._caches = False   # whether there is a task with `cache`, or a RAPTOR master or worker
         self._waits: dict[str, str] = {}   # the last waits of these masters and workers
         self._pilot_watch = pilot_watch
-        self._outbox: dict[PilotRecord | None, dict[str, TaskRecord]] = {}   # None: for no pilot yet
+        self._outbox = Outbox()
         self.sent = 0
         self._unaccepted: list[Future[None]] = []
         self._restored: list[TaskRecord] = []
-        self._finished_before: list[Finished] = []
+        self._finished_before: list[Change] = []
         self._dead_end: str | None = None
         self._ended: dict[str, str] = {}
         self._missing_masters: set[str] = set()   # RAPTOR masters that were reported as not submitted
         self._cancelled: set[str] = set()   # tasks that agents were commanded to cancel
         self._draining = Draining()
-        self.chunks = ChunkFlow(engine, lambda: cache.size + scheduling.size + staging_input.size)
-        self.chunks.schedule, self.chunks.back = self._look_up, self._chunk_is_back
+        self._members = members
+        self.chunks = ChunkFlow(engine, open_chunk, lambda: cache.size + scheduling.size + staging_input.size,
+                                self._look_up)
         self._bound_before: dict[str, str] = {}   # places of restored tasks, and their pilots
         self.lead = scheduling.lead
-        for component in (scheduling, staging_input, staging_output):
-            component.advanced = tracker.advance
-        scheduling.output = staging_input.put
-        staging_input.output = self._post
-        staging_input.delayed = self._keep
-        staging_input.failed = self._failed
-        staging_output.output = self._finished
-        staging_output.keep = cache.keep
-        cache.hit = self._end_by_cache
-        cache.missed = self._schedule_soon
         engine.on_room.append(self._pump)
 
     def submit(self, tasks: list[TaskRecord], accepted: Future[None]) -> None:
@@ -119,6 +108,7 @@ class TaskFlow:
         self._schedule_soon(ready)
         if len(ready) < len(tasks):
             self._keep([task for task in tasks if task.common.cache])
+
     def submit_chunks(self, chunks: list[ChunkRecord], accepted: Future[None]) -> None:
         """Accept the chunks of a sweep, as `submit` does."""
         self._tracer.record('get', self._tracer.comp, msg=f'bulk size: {sum(chunk.size for chunk in chunks)}')
@@ -151,7 +141,7 @@ class TaskFlow:
         if len(live) < len(tasks):
             self._scheduling.dropped(task for task in tasks if task.state in states.FINAL)
         self._pilot_watch.look()
-        self._scheduling.put(live)
+        self._forward(self._scheduling.put(live))
         self._pilot_watch.look()
         self._keep([task for task in live if task.pilot is None])
         if self._ended:
@@ -189,13 +179,13 @@ class TaskFlow:
             for pilot in pilots:
                 self._ask_for_return(pilot)
             self._draining.end(pilots)
-            self._scheduling.add_pilots(pilots)
+            self._forward(self._scheduling.add_pilots(pilots))
             self._pilot_watch.look()
 
     def places_changed(self, pilot: PilotRecord) -> None:
         """Bind tasks to the present nodes or partitions of a pilot only."""
         self._ask_for_return(pilot)
-        self._scheduling.places_changed(pilot)
+        self._forward(self._scheduling.places_changed(pilot))
 
     def _ask_for_return(self, pilot: PilotRecord) -> None:
         """Command active agents to return tasks that they have not started when they end; see `Pilot.kept`."""
@@ -221,7 +211,7 @@ class TaskFlow:
         `drained` gets a result when the others are final, except those that run until they are stopped.
         """
         places = self._draining.begin(pilots)
-        self._scheduling.bind_those_for(places)
+        self._forward(self._scheduling.bind_those_for(places))
         self._leave(pilots)
         there = [task for task in tasks if task.place in places and task.state not in states.FINAL]
         self._draining.wait(there, drained)
@@ -231,8 +221,8 @@ class TaskFlow:
         """Take tasks back from places, and return those that may move, but that agents may have."""
         moving = {task.uid: task for task in there if may_move(task) and states.TASK.value(task.state) < _LEFT_AGENT
                   and task.uid not in self._cancelled and not self._input.has(task.uid)}
-        unsent = [task for goal, box in self._outbox.items() if goal is not None and goal.uid in places
-                  for task in _take(box, moving)]
+        unsent = [task for pilot in self._outbox.bound() if pilot.uid in places
+                  for task in self._outbox.take(pilot, moving)]
         for task in unsent:
             del moving[task.uid]
         self._again(unsent)
@@ -251,7 +241,8 @@ class TaskFlow:
 
     def update(self, updates: Sequence[Change]) -> None:
         """Apply the updates of agents."""
-        self.chunks.answers(updates)
+        for chunk in self.chunks.answers(updates):
+            self._chunk_is_back(chunk)
         if self._caches:
             self._cache.ending(updates)
         changes = self._tracker.apply(updates)
@@ -264,11 +255,11 @@ class TaskFlow:
         if self._caches and states.AGENT_EXECUTING in by_state:
             self._cache.started(by_state[states.AGENT_EXECUTING])
         if self._scheduling.counting:
-            self._scheduling.left([task.uid for state, tasks in by_state.items()
-                                   if states.TASK.value(state) >= RELEASED for task in tasks])
+            self._forward(self._scheduling.left([task.uid for state, tasks in by_state.items()
+                                                 if states.TASK.value(state) >= RELEASED for task in tasks]))
         if states.TMGR_STAGING_OUTPUT_PENDING in by_state:
-            self._output.put([_left_agent(task, info) for task, state, info in changes
-                              if state == states.TMGR_STAGING_OUTPUT_PENDING])
+            self._stage_output([_left_agent(task, info) for task, state, info in changes
+                                if state == states.TMGR_STAGING_OUTPUT_PENDING])
         if states.DONE in by_state:   # the agent reports DONE for tasks without output staging by the client
             self._output.passed(by_state[states.DONE])
         self._trace_final(by_state)
@@ -288,8 +279,7 @@ class TaskFlow:
     def chunk_opened(self, chunk: ChunkRecord, tasks: list[TaskRecord]) -> None:
         """Handle the tasks of a chunk that were handled like one until now."""
         self._scheduling.forget([chunk.uid])
-        for box in self._outbox.values():
-            box.pop(chunk.uid, None)
+        self._outbox.forget([chunk.uid])
         self._draining.opened(chunk.uid, tasks)
         if self.chunks.was_asked(chunk):   # soon: a report on one of them is being applied
             self._engine.loop.call_soon(self._handle_opened, chunk, tasks)
@@ -344,7 +334,7 @@ class TaskFlow:
         """Resume restored tasks: stage the output of those that have run, and bind those that are unbound."""
         finished, self._finished_before = self._finished_before, []
         for first in range(0, len(finished), BULK):
-            self._engine.loop.call_soon(self._output.put, finished[first:first + BULK])
+            self._engine.loop.call_soon(self._stage_output, finished[first:first + BULK])
         restored, self._restored = self._restored, []
         self._cache.resume(active=self._scheduling.pilot_count > 0)
         self._draining.places.update(place for place, pilot in self._bound_before.items()
@@ -363,21 +353,20 @@ class TaskFlow:
         live = {task.uid: task for task in self.chunks.recall(live.values())}
         here = {task.uid: task for task in live.values() if task.pilot is None}
         self._scheduling.forget(here)
-        for goal, box in self._outbox.items():
-            if goal is not None:   # unbound tasks are sent in any case, with their final state
-                here |= {task.uid: task for task in _take(box, live)}
+        for pilot in self._outbox.bound():   # unbound tasks are sent in any case, with their final state
+            here |= {task.uid: task for task in self._outbox.take(pilot, live)}
         self._end(list(here.values()), states.CANCELED, {'exception': 'cancelled before it was sent to a pilot'})
         self._keep(list(here.values()))   # agents may follow them
         for uid in here:
             del live[uid]
-        self._input.cancel(live)
+        self._end(self._input.cancel(live), states.CANCELED, {'exception': 'cancelled while its input was staged'})
         commands: dict[str, list[str]] = {}
         for uid, task in live.items():
             if task.place and task.state not in states.FINAL:
                 commands.setdefault(task.place, []).append(uid)
-        for pilot, uids in commands.items():
+        for place, uids in commands.items():
             self._cancelled.update(uids)
-            self._engine.connection.command(pilot, {'cmd': 'cancel_tasks', 'uids': uids})
+            self._engine.connection.command(place, {'cmd': 'cancel_tasks', 'uids': uids})
         self._pump()
 
     def _open_for(self, tasks: Iterable[TaskRecord]) -> None:
@@ -391,9 +380,7 @@ class TaskFlow:
 
     def forget(self, uids: Sequence[str]) -> None:
         """Remove final tasks from the coordinator."""
-        for box in self._outbox.values():
-            for uid in uids:
-                box.pop(uid, None)
+        self._outbox.forget(uids)
         self._tracker.forget(frozenset(uids))
         for first in range(0, len(uids), BULK):
             self._engine.connection.forget_tasks(uids[first:first + BULK])
@@ -405,11 +392,11 @@ class TaskFlow:
 
     def pilot_ended(self, pilot: PilotRecord, tasks: Iterable[TaskRecord], *, dead_end: str | None) -> None:
         """Handle the tasks of a pilot that became final; `dead_end`: why no other pilot will run waiting tasks."""
-        unsent = self._outbox.pop(pilot, {})
+        unsent = {task.uid for task in self._outbox.take(pilot)}
         self._ended[pilot.uid] = _reason(pilot)
         there = [task for task in tasks if task.place == pilot.uid and states.TASK.value(task.state) < _LEFT_AGENT]
         self._left_by(pilot, self.chunks.recall(there), unsent)
-        self._scheduling.places_changed(pilot)
+        self._forward(self._scheduling.places_changed(pilot))
         self._pilot_watch.last = f'{pilot.uid} is {pilot.state}: {_reason(pilot)}'
         self._pilot_watch.look()
         self._fail_those_for([pilot.uid], self._scheduling.waiting())
@@ -418,6 +405,21 @@ class TaskFlow:
             self._dead_end = dead_end
             self._fail_waiting()
         self._pump()
+
+    def check(self, tasks: Iterable[TaskRecord]) -> None:
+        """Raise AssertionError if a task is at no place, or at two, while the event loop has nothing to do."""
+        bound, waiting = self._outbox.check(), {task.uid for task in self._scheduling.waiting()}
+        live = [task for task in tasks if task.state not in states.FINAL]
+        assert self._cancelled | bound | waiting <= {task.uid for task in live}
+        looked_up = 0
+        for task in live:
+            there = task.pilot is not None and task.stored and task.uid not in bound and not self._input.has(task.uid)
+            places = (task.uid in waiting) + (task.uid in bound) + self._input.has(task.uid) + there
+            assert places <= 1, task
+            looked_up += not places and states.TASK.value(task.state) < _LEFT_AGENT
+            assert (task.uid in waiting) <= (task.pilot is None), task
+        assert looked_up == self._cache.size
+        assert self._scheduling.size == len(waiting)
 
     def _left_by(self, pilot: PilotRecord, tasks: list[TaskRecord], unsent: Collection[str]) -> None:
         """Schedule tasks of a pilot again that it has not started, or that may be restarted, and end the others."""
@@ -514,15 +516,24 @@ class TaskFlow:
 
     def _keep(self, tasks: list[TaskRecord]) -> None:
         """Send tasks that are not bound yet to the coordinator."""
-        new = {task.uid: task for task in tasks if not task.stored}
-        if new:
-            self._outbox.setdefault(None, {}).update(new)
+        if self._outbox.keep(tasks):
             self._pump()
 
+    def _forward(self, bound: list[TaskRecord]) -> None:
+        """Send bound tasks to their pilots, those with input staging when it is complete."""
+        if bound:
+            ready, delayed = self._input.put(bound)
+            self._keep(delayed)
+            self._post(ready)
+
+    def on_input(self, ready: list[TaskRecord], failed: list[Change]) -> None:
+        """Send tasks whose input staging is complete, and end others."""
+        for task, state, info in failed:
+            self._end([task], state, info or {})
+        self._post(ready)
+
     def _post(self, tasks: list[TaskRecord]) -> None:
-        kept = self._outbox.get(None, {})
-        for pilot, row in groupby(tasks, lambda task: task.pilot):
-            assert pilot is not None
+        for pilot, row in groupby(tasks, attrgetter('pilot')):
             mine = list(row)
             if pilot.state in states.FINAL:
                 self._left_by(pilot, mine, [task.uid for task in mine])
@@ -530,19 +541,13 @@ class TaskFlow:
             if pilot.uid in self._draining.places:
                 self._again([task for task in mine if may_move(task)])
                 mine = [task for task in mine if not may_move(task)]
-            self._outbox.setdefault(pilot, {}).update((task.uid, task) for task in mine)
-            for task in mine if kept else ():
-                kept.pop(task.uid, None)
+            self._outbox.add(pilot, mine)
         self._pump()
 
     def _pump(self) -> None:
         """Send as many tasks as the connection accepts, to all pilots in turn."""
         while self._outbox and self._engine.connection.room:
-            pilot, box = next(iter(self._outbox.items()))
-            del self._outbox[pilot]
-            tasks = [box.pop(uid) for uid in next(messages(box), ())]
-            if box:
-                self._outbox[pilot] = box   # behind the others
+            pilot, tasks = self._outbox.next()
             if tasks:
                 self._send(pilot, tasks)
         if self._unaccepted and not self._outbox:
@@ -553,7 +558,10 @@ class TaskFlow:
     def _send(self, pilot: PilotRecord | None, tasks: list[TaskRecord]) -> None:
         """Send tasks, bound to a pilot or unbound; for those that the coordinator has, only the binding."""
         connection = self._engine.connection
-        self._insert(pilot.uid if pilot else UNBOUND, [task for task in tasks if not task.stored])
+        if isinstance(tasks[0], ChunkRecord) and not tasks[0].stored:
+            tasks[0].whole = connection.keeps_chunks
+        for batch in batches([task for task in tasks if not task.stored]):
+            connection.insert_batch(pilot.uid if pilot else UNBOUND, batch, self._owner)
         kept = [uid for task in tasks if task.stored for uid in uids_of(task)]
         if kept and pilot:
             histories = {task.uid: history for task in tasks if task.stored and (history := task.failures)}
@@ -561,7 +569,8 @@ class TaskFlow:
                 connection.command(pilot.uid, {'cmd': 'history', 'tasks': histories})
             connection.bind_tasks(pilot.uid, kept)
         for task in tasks:
-            task.sent(bound=pilot is not None)
+            task.stored = True
+            task.attempts += pilot is not None
         if pilot is None:
             self.chunks.feed()
         self.sent += len(tasks)
@@ -571,42 +580,31 @@ class TaskFlow:
         if ended:   # they ended before they were sent
             connection.update_tasks(ended)
 
-    def _insert(self, pilot: str, tasks: list[TaskRecord]) -> None:
-        """Send new tasks, a message for each row of tasks with a shared description, unless there are many rows."""
-        alike = [list(row) for _, row in groupby(tasks, lambda task: task.common)]
-        if tasks and isinstance(tasks[0], ChunkRecord):   # it is alone
-            tasks[0].whole = self._engine.connection.keeps_chunks
-            batches = [Batch(tasks[0].common.packed, tasks[0].unpacked())]
-        elif len(alike) > MESSAGES_MAX:
-            batches = [Batch.of([(task.uid, task.sparse()) for task in tasks])]
-        else:
-            batches = [Batch(row[0].common.packed, [(task.uid, task.own) for task in row]) for row in alike]
-        for batch in batches:
-            self._engine.connection.insert_batch(pilot, batch, self._owner)
+    def _stage_output(self, finished: list[Change]) -> None:
+        if ready := self._output.put(finished):
+            self.on_output(ready)
 
-    def _failed(self, task: TaskRecord, state: str, info: dict[str, Any]) -> None:
-        self._end([task], state, info)
-
-    def _finished(self, finished: list[Finished]) -> None:
-        real = self._tracker.apply([Change(task, state, info) for task, state, info in finished])
+    def on_output(self, finished: list[Change]) -> None:
+        """End tasks whose output staging has ended."""
+        real = self._tracker.apply(finished)
         self._trace_final(_by_state(real))
         if real:   # for failures with their info, which may have its origin in the client
             self._engine.connection.update_tasks(
                 [Update(task.uid, state, None if state == states.DONE else task.info) for task, state, _ in real])
 
-    def _end(self, tasks: Sequence[TaskRecord], state: str, info: dict[str, Any]) -> None:
+    def _end(self, tasks: Sequence[TaskRecord], state: str, info: Mapping[str, Any]) -> None:
         chunks = [task for task in tasks if isinstance(task, ChunkRecord)]
         if chunks and len(tasks) > 1:   # one after the other: they may have very many tasks
             for chunk in chunks:
                 self._end([chunk], state, info)
             tasks = [task for task in tasks if not isinstance(task, ChunkRecord)]
             chunks = []
-        members = [member for chunk in chunks for member in self.chunks.members(chunk)]
+        members = [member for chunk in chunks for member in self._members(chunk)]
         changes = self._tracker.apply([Change(task, state, info) for task in (*members, *tasks)])
         self._trace_final(_by_state(changes))
         real = changes if not members else [change for change in changes if not _is_part(change.entity)]
         if self._scheduling.counting:
-            self._scheduling.left([task.uid for task, _, _ in real])
+            self._forward(self._scheduling.left([task.uid for task, _, _ in real]))
         sent = [Update(uid, state, {**info, 'reached': task.reached}) for task, _, _ in real if task.stored
                 for uid in uids_of(task)]
         self._report(sent)
@@ -614,8 +612,8 @@ class TaskFlow:
             self._fail_orphans()
         self.chunks.feed()
 
-    def _end_by_cache(self, hits: list[Hit]) -> None:
-        """End tasks that have cached results."""
+    def on_looked_up(self, hits: list[Hit], missed: list[TaskRecord]) -> None:
+        """End tasks that have cached results, and schedule the others."""
         self._tracer.record_bulk('cache_hit', [task.uid for task, _ in hits])
         real = self._tracker.apply([Change(task, states.DONE, info) for task, info in hits])
         self._trace_final(_by_state(real))
@@ -623,6 +621,7 @@ class TaskFlow:
         if sent:   # the others are sent with their results
             self._engine.connection.update_tasks(sent)
         self.chunks.feed()
+        self._schedule_soon(missed)
 
     def _trace_final(self, reached: Mapping[str, list[TaskRecord]]) -> None:
         for state in states.FINAL:
@@ -637,12 +636,12 @@ class TaskFlow:
                 self._cancelled.difference_update(uids)
 
 
-def _left_agent(task: TaskRecord, info: Mapping[str, Any] | None) -> Finished:
+def _left_agent(task: TaskRecord, info: Mapping[str, Any] | None) -> Change:
     """Return a task that has left its agent, with the final state that the agent reported."""
     target = (info or {}).get('target_state', states.DONE)
     if target in states.FINAL:
-        return Finished(task, target)
-    return Finished(task, states.FAILED, {'exception': f'its agent reported {target!r:.80} as its final state'})
+        return Change(task, target)
+    return Change(task, states.FAILED, {'exception': f'its agent reported {target!r:.80} as its final state'})
 
 
 def log_wait(task: TaskRecord, logged: dict[str, str]) -> None:
@@ -669,7 +668,3 @@ def _reason(pilot: PilotRecord) -> str:
 def _is_part(task: TaskRecord) -> bool:
     """Return whether the end of a task is that of its chunk."""
     return isinstance(task, RowRecord) and not task.chunk.opened
-
-
-def _take(box: dict[str, TaskRecord], wanted: dict[str, TaskRecord]) -> list[TaskRecord]:
-    return [box.pop(uid) for uid in wanted if uid in box]

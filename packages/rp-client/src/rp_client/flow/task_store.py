@@ -36,6 +36,7 @@ BLOCK = 64
 _log = logging.getLogger('radical.pilot.task_manager')
 
 Make = Callable[[TaskRecord], Any]
+Opened = Callable[[ChunkRecord, list[TaskRecord]], object]
 
 
 class HasState(Protocol):
@@ -70,11 +71,13 @@ class _Block(NamedTuple):
 class TaskStore(Mapping[str, TaskRecord]):
     """All tasks of a manager in the order of submission, for use in any thread.
 
-    `path` is the path of the file, `make(record)` makes a handle.
+    `path` is the path of the file, `make(record)` makes a handle; `opened(chunk, tasks)` is called with the tasks of a
+    chunk that are tasks of their own from now on.
     """
 
-    def __init__(self, path: str, make: Make) -> None:
+    def __init__(self, path: str, make: Make, opened: Opened = lambda chunk, tasks: None) -> None:
         self._make = make
+        self._opened = opened
         self._file = _File(path)
         self._tasks: dict[str, TaskRecord | _Written] = {}
         self.look: Callable[[str], HasState] = self._tasks.__getitem__
@@ -91,8 +94,6 @@ class TaskStore(Mapping[str, TaskRecord]):
         self.sweeps: dict[str, SweepRecord] = {}
         self._chunks: dict[str, ChunkRecord] = {}
         self._forgotten = 0   # tasks of sweeps
-        self.on_open: Callable[[ChunkRecord, list[TaskRecord]], object] = lambda chunk, tasks: None
-        """Called with the tasks of a chunk that are tasks of their own from now on."""
 
     def __len__(self) -> int:
         if not self.sweeps:
@@ -196,7 +197,7 @@ class TaskStore(Mapping[str, TaskRecord]):
                 task.pilot, task.attempts, task.stored = chunk.pilot, chunk.attempts, chunk.stored
                 self._tasks[task.uid] = task
             chunk.opened = True
-        self.on_open(chunk, tasks)
+        self._opened(chunk, tasks)
         return tasks
 
     def members(self, chunk: ChunkRecord, *, everything: bool) -> list[TaskRecord]:

@@ -29,11 +29,14 @@ _OWN = {constants.SCHEDULER_ROUND_ROBIN: 'rp_client.scheduler.round_robin:RoundR
 
 
 class TaskScheduling(ClientComponent):
-    """Runs a task scheduler; calls `on_waiting` when the number of tasks that wait for a pilot changes."""
+    """Runs a task scheduler; calls `on_waiting` when the number of tasks that wait for a pilot changes.
 
-    def __init__(self, index: str, tracer: Tracer, scheduler: TaskScheduler, tasks: Mapping[str, TaskRecord],
-                 on_waiting: Callable[[int], None]) -> None:
-        super().__init__(f'{constants.TMGR_SCHEDULING_COMPONENT}.{index}', tracer)
+    Methods that can bind tasks return those that were bound.
+    """
+
+    def __init__(self, index: str, tracer: Tracer, advanced: Callable[[Sequence[TaskRecord], str], None],
+                 scheduler: TaskScheduler, tasks: Mapping[str, TaskRecord], on_waiting: Callable[[int], None]) -> None:
+        super().__init__(f'{constants.TMGR_SCHEDULING_COMPONENT}.{index}', tracer, advanced)
         self._scheduler = scheduler
         self._tasks = tasks
         self._pilots: dict[str, PilotRecord] = {}   # and partitions
@@ -63,7 +66,7 @@ class TaskScheduling(ClientComponent):
         """The number of tasks that wait for a pilot."""
         return self._waiting
 
-    def put(self, tasks: list[TaskRecord]) -> None:
+    def put(self, tasks: list[TaskRecord]) -> list[TaskRecord]:
         """Accept tasks to bind."""
         self.received(tasks)
         self.advance(tasks, states.TMGR_SCHEDULING)
@@ -80,24 +83,29 @@ class TaskScheduling(ClientComponent):
                 led.append(task)
             else:
                 wanted.append(Request(task.uid, common.pilot))
-        self._bound(self._scheduler.submit(wanted))
+        bound = self._bound(self._scheduler.submit(wanted))
         if led:
-            self._follow_leads(led)
+            bound += self._follow_leads(led)
         if theirs:
-            self._follow(self._followers.place(theirs))
+            bound += self._follow(self._followers.place(theirs))
             self._count()
+        return bound
 
-    def _follow(self, placed: list[tuple[str, list[TaskRecord]]]) -> None:
+    def _follow(self, placed: list[tuple[str, list[TaskRecord]]]) -> list[TaskRecord]:
         """Bind rows of tasks to the pilots of their masters."""
+        bound = []
         for pilot, tasks in placed:
             whole = not self._places.divided(pilot) and not self._places.has(pilot)
             are_calls = tasks[0].common.mode != constants.RAPTOR_WORKER
             if whole and are_calls and self._scheduler.binds_at_once(pilot):
-                self._bind(tasks, self._pilots[pilot])
+                for task in tasks:
+                    task.pilot = self._pilots[pilot]
+                bound += self._pass_on(tasks)
             else:
-                self._bound(self._scheduler.submit([Request(task.uid, pilot) for task in tasks]))
+                bound += self._bound(self._scheduler.submit([Request(task.uid, pilot) for task in tasks]))
+        return bound
 
-    def _follow_leads(self, tasks: list[TaskRecord]) -> None:
+    def _follow_leads(self, tasks: list[TaskRecord]) -> list[TaskRecord]:
         """Bind tasks to the pilots of tasks that they depend on, and to others if that is not possible now."""
         bound, wanted = [], []
         for task in tasks:
@@ -107,8 +115,7 @@ class TaskScheduling(ClientComponent):
             else:
                 task.pilot = pilot   # the next one may depend on it
                 bound.append(task)
-        self._pass_on(bound)
-        self._bound(self._scheduler.submit(wanted))
+        return self._pass_on(bound) + self._bound(self._scheduler.submit(wanted))
 
     def _pilot_of_lead(self, uid: str) -> PilotRecord | None:
         task = self._tasks.get(uid)   # it may have been removed
@@ -140,10 +147,10 @@ class TaskScheduling(ClientComponent):
         """True if tasks that their pilot has not started are to be bound again when the pilot ends."""
         return self._scheduler.follows
 
-    def left(self, uids: Sequence[str]) -> None:
+    def left(self, uids: Sequence[str]) -> list[TaskRecord]:
         """Free the resources that these tasks used on their pilots, and bind waiting tasks."""
         self._places.left(uids)
-        self._bound(self._scheduler.left(uids))
+        return self._bound(self._scheduler.left(uids))
 
     def returned(self, uids: Sequence[str]) -> None:
         """Free the resources of tasks whose pilot has ended, and that are put again next."""
@@ -181,14 +188,14 @@ class TaskScheduling(ClientComponent):
         """Return the pilot that a task waits for; empty if it does not wait, or for any pilot."""
         return self._scheduler.wanted(uid)
 
-    def add_pilots(self, pilots: Iterable[PilotRecord]) -> None:
+    def add_pilots(self, pilots: Iterable[PilotRecord]) -> list[TaskRecord]:
         """Bind tasks to these pilots, and to the present ones."""
         added = {pilot.uid: pilot for pilot in pilots}
         self._pilots.update(added)
         self._pilots_in_use.update(added)
         for pilot in added.values():
             self._update_places(pilot)
-        self._bound(self._scheduler.add_pilots(added))
+        return self._bound(self._scheduler.add_pilots(added))
 
     def remove_pilots(self, uids: Iterable[str]) -> None:
         """Bind no more tasks to these pilots."""
@@ -215,19 +222,19 @@ class TaskScheduling(ClientComponent):
         """Return whether tasks are bound to that pilot."""
         return pilot in self._pilots_in_use
 
-    def bind_those_for(self, places: Collection[str]) -> None:
+    def bind_those_for(self, places: Collection[str]) -> list[TaskRecord]:
         """Bind waiting tasks that request one of these pilots or partitions, also beyond what can run there at once."""
         bindings = []
         for request in list(self._scheduler.waiting):
             place = self._places.choose(request.pilot, request.uid) if request.pilot in places else ''
             if place and self._scheduler.forget([request.uid]):
                 bindings.append(Binding(request.uid, place))
-        self._bound(bindings)
+        return self._bound(bindings)
 
-    def places_changed(self, pilot: PilotRecord) -> None:
+    def places_changed(self, pilot: PilotRecord) -> list[TaskRecord]:
         """Bind tasks to the present nodes or partitions of a pilot only."""
         self._update_places(pilot)
-        self._bound(self._scheduler.retry())
+        return self._bound(self._scheduler.retry())
 
     def _update_places(self, pilot: PilotRecord) -> None:
         active = [place for place in active_places(pilot) if place.uid not in self._ending]
@@ -260,28 +267,20 @@ class TaskScheduling(ClientComponent):
         self._count()
         return forgotten
 
-    def _bound(self, bindings: list[Binding]) -> None:
+    def _bound(self, bindings: list[Binding]) -> list[TaskRecord]:
         tasks = []
         for uid, pilot in bindings:
             task = self._tasks[uid]
             task.pilot = self._pilots[pilot]
             tasks.append(task)
-        self._pass_on(tasks)
+        return self._pass_on(tasks)
 
-    def _bind(self, tasks: list[TaskRecord], pilot: PilotRecord) -> None:
-        """Bind tasks to a pilot without the task scheduler."""
-        for task in tasks:
-            task.pilot = pilot
-        self._pass_on(tasks)
-
-    def _pass_on(self, tasks: list[TaskRecord]) -> None:
-        """Pass on tasks that have been bound."""
+    def _pass_on(self, tasks: list[TaskRecord]) -> list[TaskRecord]:
+        """Return tasks that have been bound, and those that were waiting for a master among them."""
         self.advance(tasks, states.TMGR_STAGING_INPUT_PENDING)
         self._count()
-        if tasks:
-            self.forward(tasks)
-        if tasks and self._followers.waiting:
-            self._follow(self._followers.ready())
+        self.leaving(tasks)
+        return tasks + self._follow(self._followers.ready()) if tasks and self._followers.waiting else tasks
 
     def _count(self) -> None:
         waiting = len(self._scheduler.waiting) + len(self._followers.waiting)

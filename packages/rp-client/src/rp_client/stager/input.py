@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 from rp_api import states
 from rp_api.constants import TMGR_STAGING_INPUT_COMPONENT
@@ -17,6 +16,7 @@ from rp_api.staging.location import Sandboxes, resolve
 from rp_api.staging.protocol import protocol
 from rp_client.component import ClientComponent
 from rp_client.core.task import TaskRecord
+from rp_client.engine.tracker import Change
 from rp_client.launcher.sandbox import Sandbox
 from rp_client.stager.base import INWARDS, Errors, bulks, client_directives, transfer
 from rp_profiling.write.tracer import Tracer
@@ -25,43 +25,38 @@ from rp_profiling.write.tracer import Tracer
 class TaskStagingInput(ClientComponent):
     """Makes sandboxes and transfers files for tasks with input staging by the client; other tasks pass.
 
-    Files are transferred outside of the event loop. `delayed(tasks)` is called with tasks that wait for that, and
-    `failed(task, state, info)` with those that fail or are cancelled.
+    Files are transferred outside of the event loop; then `staged(ready, failed)` is called.
     """
 
-    def __init__(self, index: str, tracer: Tracer, offload: Offload) -> None:
-        super().__init__(f'{TMGR_STAGING_INPUT_COMPONENT}.{index}', tracer)
+    def __init__(self, index: str, tracer: Tracer, advanced: Callable[[Sequence[TaskRecord], str], None],
+                 offload: Offload, staged: Callable[[list[TaskRecord], list[Change]], object]) -> None:
+        super().__init__(f'{TMGR_STAGING_INPUT_COMPONENT}.{index}', tracer, advanced)
         self._offload = offload
+        self._on_staged = staged
         self._busy: dict[str, TaskRecord] = {}
-        self.delayed: Callable[[list[TaskRecord]], None]
-        self.failed: Callable[[TaskRecord, str, dict[str, Any]], None]
 
     @property
     def size(self) -> int:
         """The number of tasks whose files are being transferred."""
         return len(self._busy)
 
-    def put(self, tasks: list[TaskRecord]) -> None:
-        """Accept bound tasks."""
+    def put(self, tasks: list[TaskRecord]) -> tuple[list[TaskRecord], list[TaskRecord]]:
+        """Accept bound tasks; return those without input staging, and those that wait for it."""
         self.received(tasks)
         self.advance(tasks, states.TMGR_STAGING_INPUT)
         delayed = [task for task in tasks if task.common.stages_input]
-        if delayed:
-            for bulk in bulks(delayed, lambda task: task):
-                self._start(bulk)
-            self.delayed(delayed)
-        self._pass_on([task for task in tasks if not task.common.stages_input])
+        for bulk in bulks(delayed, lambda task: task) if delayed else ():
+            self._start(bulk)
+        return self._live([task for task in tasks if not task.common.stages_input] if delayed else tasks), delayed
 
     def has(self, uid: str) -> bool:
         """Return whether files of that task are being transferred."""
         return uid in self._busy
 
-    def cancel(self, uids: Iterable[str]) -> None:
-        """Cancel those of the tasks whose files are being transferred; the result of the transfer is ignored."""
-        for uid in uids:
-            task = self._busy.pop(uid, None)
-            if task is not None and task.state not in states.FINAL:
-                self.failed(task, states.CANCELED, {'exception': 'cancelled while its input was staged'})
+    def cancel(self, uids: Iterable[str]) -> list[TaskRecord]:
+        """Return those of the tasks whose files are being transferred; the result of the transfer is ignored."""
+        tasks = [self._busy.pop(uid) for uid in uids if uid in self._busy]
+        return [task for task in tasks if task.state not in states.FINAL]
 
     def _start(self, tasks: list[TaskRecord]) -> None:
         self._busy.update((task.uid, task) for task in tasks)
@@ -100,7 +95,7 @@ class TaskStagingInput(ClientComponent):
         self.tracer.record('staging_in_tar_stop', task.uid)
 
     def _staged(self, tasks: list[TaskRecord], errors: Errors) -> None:
-        ready = []
+        ready, failed = [], []
         for task in tasks:
             if self._busy.pop(task.uid, None) is None:   # it was cancelled
                 self.dropped([task])
@@ -109,15 +104,16 @@ class TaskStagingInput(ClientComponent):
             if error is None or task.state in states.FINAL:   # its pilot or the session may have ended
                 ready.append(task)
             else:
-                self.failed(task, states.FAILED, {
+                failed.append(Change(task, states.FAILED, {
                     'exception': sentence(error), 'exception_detail': 'input staging failed',
-                    'error': {'kind': STAGING}})
-        self._pass_on(ready)
+                    'error': {'kind': STAGING}}))
+        self._on_staged(self._live(ready), failed)
 
-    def _pass_on(self, tasks: list[TaskRecord]) -> None:
+    def _live(self, tasks: list[TaskRecord]) -> list[TaskRecord]:
+        """Advance and return the tasks that were not ended meanwhile."""
         live = [task for task in tasks if task.state not in states.FINAL]
         if len(live) < len(tasks):
             self.dropped(task for task in tasks if task.state in states.FINAL)
-        if live:
-            self.advance(live, states.AGENT_STAGING_INPUT_PENDING)
-            self.forward(live)
+        self.advance(live, states.AGENT_STAGING_INPUT_PENDING)
+        self.leaving(live)
+        return live

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
-from typing import Any, BinaryIO, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import BinaryIO, NamedTuple
 
 from rp_api import states
 from rp_api.constants import TMGR_STAGING_OUTPUT_COMPONENT
@@ -16,45 +16,44 @@ from rp_api.staging.location import resolve
 from rp_api.system.readable import open_regular
 from rp_client.component import ClientComponent
 from rp_client.core.task import TaskRecord
+from rp_client.engine.tracker import Change
 from rp_client.launcher.sandbox import Sandbox
 from rp_client.stager.base import OUTWARDS, Errors, bulks, client_directives, pilot_files, transfer
 from rp_profiling.write.tracer import Tracer
 
 
-class Finished(NamedTuple):
-    """A task, its final state, and info that the client adds."""
-
-    task: TaskRecord
-    state: str
-    info: dict[str, Any] | None = None
-
-
 class _Job(NamedTuple):
     """A finished task, its output directives, and whether its sandbox is removed afterwards."""
 
-    finished: Finished
+    finished: Change
     directives: list[Directive]
     cleanup: bool
 
 
 class TaskStagingOutput(ClientComponent):
-    """Transfers files for tasks with output staging by the client, outside of the event loop; other tasks pass."""
+    """Transfers files for tasks with output staging by the client, outside of the event loop; other tasks pass.
 
-    def __init__(self, index: str, tracer: Tracer, offload: Offload) -> None:
-        super().__init__(f'{TMGR_STAGING_OUTPUT_COMPONENT}.{index}', tracer)
+    `staged(tasks)` is called with the final states of tasks after a transfer. `keep` is called in a thread with the
+    output of a task that is to be DONE, when it is at its targets.
+    """
+
+    def __init__(self, index: str, tracer: Tracer, advanced: Callable[[Sequence[TaskRecord], str], None],
+                 offload: Offload, staged: Callable[[list[Change]], object],
+                 keep: Callable[[TaskRecord, list[Directive], Sandbox], object]) -> None:
+        super().__init__(f'{TMGR_STAGING_OUTPUT_COMPONENT}.{index}', tracer, advanced)
         self._offload = offload
-        self.keep: Callable[[TaskRecord, list[Directive], Sandbox], object]
-        """Called in a thread with the output of a task that is to be DONE, when it is at its targets."""
+        self._on_staged = staged
+        self._keep = keep
 
-    def put(self, tasks: list[Finished]) -> None:
-        """Accept finished tasks."""
-        entities = [finished.task for finished in tasks]
+    def put(self, tasks: list[Change]) -> list[Change]:
+        """Accept tasks with their final states, and return those without output staging."""
+        entities = [finished.entity for finished in tasks]
         self.received(entities)
         self.advance(entities, states.TMGR_STAGING_OUTPUT)
         jobs: list[_Job] = []
         ready = []
         for finished in tasks:
-            sparse = finished.task.sparse() if finished.task.common.stages_output else {}
+            sparse = finished.entity.sparse() if finished.entity.common.stages_output else {}
             cleanup = bool(sparse.get('cleanup'))
             if sparse and (finished.state == states.DONE or sparse.get('stage_on_error')):
                 jobs.append(_Job(finished, client_directives(sparse['output_staging']), cleanup))
@@ -62,10 +61,9 @@ class TaskStagingOutput(ClientComponent):
                 jobs.append(_Job(finished, [], cleanup))
             else:
                 ready.append(finished)
-        for bulk in bulks(jobs, lambda job: job.finished.task):
+        for bulk in bulks(jobs, lambda job: job.finished.entity):
             self._start(bulk)
-        if ready:
-            self.output(ready)
+        return ready
 
     def ended(self, tasks: list[TaskRecord], state: str) -> None:
         """Trace tasks that go no further, as their state is final."""
@@ -78,32 +76,32 @@ class TaskStagingOutput(ClientComponent):
 
     def _start(self, jobs: list[_Job]) -> None:
         self._offload(lambda: self._stage(jobs), lambda errors: self._staged(jobs, errors),
-                      lambda error: self._staged(jobs, {job.finished.task.uid: error for job in jobs}))
+                      lambda error: self._staged(jobs, {job.finished.entity.uid: error for job in jobs}))
 
     def _stage(self, jobs: list[_Job]) -> Errors:
         """Transfer the files of a bulk, and return the errors."""
-        cleanup = {job.finished.task.uid for job in jobs if job.cleanup}
-        done = {job.finished.task.uid for job in jobs if job.finished.state == states.DONE}
+        cleanup = {job.finished.entity.uid for job in jobs if job.cleanup}
+        done = {job.finished.entity.uid for job in jobs if job.finished.state == states.DONE}
 
         def stage_one(task: TaskRecord, directives: list[Directive], sandbox: Sandbox) -> None:
             try:
                 sandbox.run(task.uid, directives, OUTWARDS, self.tracer, 'staging_out')
                 if task.common.cache and task.uid in done:
-                    self.keep(task, sandbox.directives(directives, OUTWARDS), sandbox)
+                    self._keep(task, sandbox.directives(directives, OUTWARDS), sandbox)
             finally:
                 if task.uid in cleanup:   # the agent does not remove sandboxes that the client still needs
                     sandbox.remove()
 
-        return transfer([(job.finished.task, job.directives) for job in jobs], OUTWARDS, stage_one)
+        return transfer([(job.finished.entity, job.directives) for job in jobs], OUTWARDS, stage_one)
 
     def _staged(self, jobs: list[_Job], errors: Errors) -> None:
-        self.output([self._ended(job.finished, errors.get(job.finished.task.uid)) for job in jobs])
+        self._on_staged([self._ended(job.finished, errors.get(job.finished.entity.uid)) for job in jobs])
 
     @staticmethod
-    def _ended(finished: Finished, error: BaseException | None) -> Finished:
+    def _ended(finished: Change, error: BaseException | None) -> Change:
         if error is None or finished.state != states.DONE:
             return finished
-        return Finished(finished.task, states.FAILED, {
+        return Change(finished.entity, states.FAILED, {
             'exception': sentence(error), 'exception_detail': 'output staging failed', 'error': {'kind': STAGING}})
 
 
