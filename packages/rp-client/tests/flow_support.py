@@ -114,9 +114,10 @@ class Site:
         self.flow.pilot_ended(pilot, list(self.tasks.values()), dead_end=dead_end)
 
     def check(self) -> None:
-        """Turn the loop, and check where all tasks are."""
+        """Turn the loop, and check where all tasks are, unless the flow was closed."""
         self.engine.loop.turn()
-        self.flow.check(self.tasks.values())
+        if self.engine.on_room:
+            self.flow.check(self.tasks.values())
 
     def sent(self) -> list[tuple[str, list[str]]]:
         """Pilots and the uids of each bulk that went to them."""

@@ -27,7 +27,7 @@ class Site:
         self.loop = Loop()
         self.connection = Connection()
         self.dispatcher = Dispatcher('callbacks')
-        self.submissions = Submissions(self.loop, self.connection)
+        self.submissions = Submissions(self.loop, self.connection, lambda: self.acknowledger.soon())
         self.acknowledger = Acknowledger(self.loop, self.connection, self.dispatcher, self.submissions)
         self.registries = {owner: Registry({'TASK_STATE': told('task')}) for owner in ('one', 'two')}
         self.trackers = {owner: Tracker(states.TASK, 'TASK_STATE', registry, self.dispatcher, owner=owner)

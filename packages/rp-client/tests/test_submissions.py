@@ -40,7 +40,9 @@ class Site:
 
     def __init__(self) -> None:
         self.timers, self.connection, self.calls = Timers(), Connection(), Calls()
-        self.submissions = Submissions(cast(Loop, self.timers), self.connection)
+        self.announced: list[Any] = []
+        self.submissions = Submissions(cast(Loop, self.timers), self.connection,
+                                       lambda: self.announced.append(self.submissions.mark))
         registry = Registry({'TASK_STATE': told('task')})
         registry.add(lambda *args: None, 'TASK_STATE')
         self.tracker = Tracker(states.TASK, 'TASK_STATE', registry, cast(Dispatcher, self.calls))
@@ -111,8 +113,6 @@ def test_bulks_stay_bulks(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_states_that_wait_are_not_acknowledged(site: Site) -> None:
-    announced: list[Mark] = []
-    site.submissions.on_announced = lambda: announced.append(site.submissions.mark)
     submissions = []
     for number in range(1, 4):
         site.connection.reached = Mark(number, number)
@@ -122,7 +122,7 @@ def test_states_that_wait_are_not_acknowledged(site: Site) -> None:
     for returned in (1, 0, 2):
         submissions[returned].returned = LONG_AGO
         site.timers.pass_by()
-    assert announced == [Mark(1, 1), Mark(3, 3), Mark(4, 4)]
+    assert site.announced == [Mark(1, 1), Mark(3, 3), Mark(4, 4)]
 
 
 def test_a_session_that_ends_tells_what_waits(site: Site) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 
@@ -44,7 +44,15 @@ class Outbox:
         """Remove and return the next message: its pilot, and tasks, if there are any; pilots take turns."""
         pilot, box = next(iter(self._boxes.items()))
         del self._boxes[pilot]
-        tasks = [box.pop(uid) for uid in next(messages(box), ())]
+        tasks: list[TaskRecord] = []
+        for task in box.values():   # a chunk is sent alone
+            is_chunk = isinstance(task, ChunkRecord)
+            if not (is_chunk and tasks):
+                tasks.append(task)
+            if is_chunk or len(tasks) == BULK:
+                break
+        for task in tasks:
+            del box[task.uid]
         if box:
             self._boxes[pilot] = box   # behind the others
         return pilot, tasks
@@ -83,24 +91,6 @@ class Outbox:
 def uids_of(task: TaskRecord) -> list[str]:
     """Return the uids by which the coordinator knows a task, or a chunk of tasks."""
     return task.unpacked().uids if isinstance(task, ChunkRecord) and not task.whole else [task.uid]
-
-
-def messages(box: Mapping[str, TaskRecord]) -> Iterator[list[str]]:
-    """Yield the uids of tasks in the box for each message: those of at most `BULK` tasks, or of one chunk."""
-    found: list[str] = []
-    for uid, task in box.items():
-        if isinstance(task, ChunkRecord):
-            if found:
-                yield found
-            yield [uid]
-            found = []
-        else:
-            found.append(uid)
-            if len(found) == BULK:
-                yield found
-                found = []
-    if found:
-        yield found
 
 
 def batches(tasks: Sequence[TaskRecord]) -> list[Batch]:

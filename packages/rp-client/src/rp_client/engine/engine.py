@@ -78,7 +78,7 @@ class Engine:
         self.connection = self.coordinator.connect(self.loop)
         self._connected = True
         self.connection.open(handler)
-        self.submissions = Submissions(self.loop, self.connection)
+        self.submissions = Submissions(self.loop, self.connection, lambda: self.acknowledger.soon())
         self.acknowledger = Acknowledger(self.loop, self.connection, self.dispatcher, self.submissions)
         self.coordinator.watch(self.loop)
         thread = threading.Thread(target=self._run, name=f'{self._session}.engine', daemon=True)
@@ -289,7 +289,6 @@ class Acknowledger:
         self._timer: Timer | None = None
         self._under_way = False
         self._last: tuple[Sequence[str], Mark] = [], Mark()
-        submissions.on_announced = self.soon
 
     def follow(self, tracker: Tracker) -> None:
         """Acknowledge the states of another tracker; may be called in any thread."""

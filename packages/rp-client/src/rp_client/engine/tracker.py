@@ -318,16 +318,18 @@ class Submission:
 
 
 class Submissions:
-    """The submissions of a session whose callbacks are held; runs in the thread of the engine."""
+    """The submissions of a session whose callbacks are held; runs in the thread of the engine.
 
-    def __init__(self, loop: Loop, connection: ClientConnection) -> None:
+    `announced()` is called when callbacks are not held any more.
+    """
+
+    def __init__(self, loop: Loop, connection: ClientConnection, announced: Callable[[], object]) -> None:
         self._loop = loop
         self._connection = connection
+        self._announced = announced
         self._held: dict[Submission, None] = {}   # the oldest first
         self._returning: dict[Submission, None] = {}
         self._timer: Timer | None = None
-        self.on_announced: Callable[[], object] = lambda: None
-        """Called when callbacks are not held any more."""
 
     @property
     def mark(self) -> Mark:
@@ -355,7 +357,7 @@ class Submissions:
         due = [submission for submission in self._returning if submission.returned <= latest]
         if due:
             self._announce(due)
-            self.on_announced()
+            self._announced()
 
     def announce_all(self) -> None:
         """Announce all states that are held, as the session ends."""

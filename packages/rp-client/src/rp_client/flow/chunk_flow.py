@@ -41,9 +41,11 @@ class ChunkFlow:
         self._unfed: deque[ChunkRecord] = deque()
         self._asked: dict[str, ChunkRecord] = {}   # requested back
         self._feeding = False
+        self.used = False   # `feed` and `answers` need not be called before
 
     def add(self, chunks: Iterable[ChunkRecord]) -> None:
         """Feed the tasks of these chunks to the task scheduler, as it can take them."""
+        self.used = True
         self._unfed.extend(chunks)
         self.feed()
 
@@ -73,6 +75,7 @@ class ChunkFlow:
             elif not task.whole:
                 found += self.open_chunk(task)
             elif task.uid not in self._asked:
+                self.used = True
                 self._asked[task.uid] = task
                 asked.append(task.uid)
         for first in range(0, len(asked), BULK):

@@ -21,7 +21,7 @@ from rp_api.failures.kinds import CANCELED, DEPENDENCY, PILOT
 from rp_api.failures.losses import DEATH, END, LOST, suspicion
 from rp_api.task_modes import RAPTOR_MODES
 from rp_client.cache.tasks import Hit, TaskCache
-from rp_client.core.outbox import Outbox, batches, messages, uids_of
+from rp_client.core.outbox import Outbox, batches, uids_of
 from rp_client.core.pilot import PilotRecord
 from rp_client.core.sweep import ChunkRecord, RowRecord
 from rp_client.core.task import HISTORY, RETURNED, TaskRecord
@@ -226,8 +226,9 @@ class TaskFlow:
         for task in unsent:
             del moving[task.uid]
         self._again(unsent)
-        for uids in messages(moving):
-            self._engine.connection.withdraw(uids)
+        uids = list(moving)
+        for first in range(0, len(uids), BULK):
+            self._engine.connection.withdraw(uids[first:first + BULK])
         return moving
 
     def _request_return(self, moving: Mapping[str, TaskRecord]) -> None:
@@ -241,7 +242,7 @@ class TaskFlow:
 
     def update(self, updates: Sequence[Change]) -> None:
         """Apply the updates of agents."""
-        for chunk in self.chunks.answers(updates):
+        for chunk in self.chunks.answers(updates) if self.chunks.used else ():
             self._chunk_is_back(chunk)
         if self._caches:
             self._cache.ending(updates)
@@ -261,9 +262,11 @@ class TaskFlow:
             self._stage_output([_left_agent(task, info) for task, state, info in changes
                                 if state == states.TMGR_STAGING_OUTPUT_PENDING])
         if states.DONE in by_state:   # the agent reports DONE for tasks without output staging by the client
-            self._output.passed(by_state[states.DONE])
+            uids = [task.uid for task in by_state[states.DONE]]
+            self._output.tracer.record_bulk('advance', uids, states.TMGR_STAGING_OUTPUT)
         self._trace_final(by_state)
-        self.chunks.feed()
+        if self.chunks.used:
+            self.chunks.feed()
 
     def _chunk_is_back(self, chunk: ChunkRecord) -> None:
         """Handle a chunk that no agent has taken: its tasks were cancelled, or their pilot has ended or is drained."""
@@ -418,7 +421,7 @@ class TaskFlow:
             assert places <= 1, task
             looked_up += not places and states.TASK.value(task.state) < _LEFT_AGENT
             assert (task.uid in waiting) <= (task.pilot is None), task
-        assert looked_up == self._cache.size
+        assert looked_up <= self._cache.size   # some may have been cancelled meanwhile
         assert self._scheduling.size == len(waiting)
 
     def _left_by(self, pilot: PilotRecord, tasks: list[TaskRecord], unsent: Collection[str]) -> None:
@@ -571,7 +574,7 @@ class TaskFlow:
         for task in tasks:
             task.stored = True
             task.attempts += pilot is not None
-        if pilot is None:
+        if pilot is None and self.chunks.used:
             self.chunks.feed()
         self.sent += len(tasks)
         self._tracer.record('put', self._tracer.comp, msg=f'bulk size: {len(tasks)}')
@@ -610,7 +613,8 @@ class TaskFlow:
         self._report(sent)
         if any(task.common.mode == RAPTOR_MASTER for task, _, _ in real):
             self._fail_orphans()
-        self.chunks.feed()
+        if self.chunks.used:
+            self.chunks.feed()
 
     def on_looked_up(self, hits: list[Hit], missed: list[TaskRecord]) -> None:
         """End tasks that have cached results, and schedule the others."""
@@ -620,7 +624,8 @@ class TaskFlow:
         sent = [Update(task.uid, state, info) for task, state, info in real if task.stored]
         if sent:   # the others are sent with their results
             self._engine.connection.update_tasks(sent)
-        self.chunks.feed()
+        if self.chunks.used:
+            self.chunks.feed()
         self._schedule_soon(missed)
 
     def _trace_final(self, reached: Mapping[str, list[TaskRecord]]) -> None:
@@ -628,7 +633,8 @@ class TaskFlow:
             if state in reached:
                 uids = [task.uid for task in reached[state]]
                 self._tracer.record_bulk('advance', [task.uid for task in reached[state] if task.traced], state)
-                self._output.ended(reached[state], state)
+                if self._output.traces_steps:
+                    self._output.tracer.record_bulk('drop', uids, state)
                 if self._caches:
                     self._cache.ended(reached[state], state)
                 if self._draining.awaited:

@@ -177,7 +177,7 @@ class EachTask(TaskScheduler):
     def submit(self, requests: Iterable[Request]) -> list[Binding]:
         """Accept tasks, and bind those that can be bound now."""
         new = list(requests)
-        self._waiting.update((request.uid, request) for request in new)
+        self._waiting.update({request.uid: request for request in new})
         return self._bind(new)
 
     def retry(self) -> list[Binding]:

@@ -65,15 +65,6 @@ class TaskStagingOutput(ClientComponent):
             self._start(bulk)
         return ready
 
-    def ended(self, tasks: list[TaskRecord], state: str) -> None:
-        """Trace tasks that go no further, as their state is final."""
-        if self.traces_steps:
-            self.tracer.record_bulk('drop', [task.uid for task in tasks], state)
-
-    def passed(self, tasks: list[TaskRecord]) -> None:
-        """Trace tasks that the agent has finished, without output staging by the client."""
-        self.tracer.record_bulk('advance', [task.uid for task in tasks], states.TMGR_STAGING_OUTPUT)
-
     def _start(self, jobs: list[_Job]) -> None:
         self._offload(lambda: self._stage(jobs), lambda errors: self._staged(jobs, errors),
                       lambda error: self._staged(jobs, {job.finished.entity.uid: error for job in jobs}))
