@@ -39,7 +39,7 @@ def submit(work: str, tasks: int) -> dict[str, Any]:
     """Submit and cancel a sweep without a pilot."""
     with rp.Session(cfg={'base': work}) as session:
         tmgr = rp.TaskManager(session)
-        hub = str(session._engine.coordinator.pid)   # type: ignore[attr-defined]
+        hub = str(session._owner.engine.coordinator.pid)   # type: ignore[attr-defined]
         before = resident('self'), resident(hub)
         began = time.perf_counter()
         sweep = tmgr.submit_sweep(rp.TaskDescription({'executable': './sim', 'arguments': ['{temp}', '{seed}']}),

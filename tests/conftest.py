@@ -37,7 +37,7 @@ class Run(NamedTuple):
 
 def hub_pid(session: rp.Session) -> int:
     """The process of the session's own hub."""
-    return cast(HubProcess, session._engine.coordinator).pid
+    return cast(HubProcess, session._owner.engine.coordinator).pid
 
 
 def pilot_description(base: Path, **values: Any) -> rp.PilotDescription:

@@ -25,7 +25,7 @@ from fault_matrix import workload
 import radical.pilot as rp
 from rp_api.coordination import hub_process
 from rp_api.system.host import python_program
-from rp_client.task_manager import ACCEPTANCE
+from rp_client.service.tasks import ACCEPTANCE
 
 BULK = 1000
 
@@ -165,7 +165,7 @@ def work(session: rp.Session, config: dict[str, Any], told: Any) -> None:
         say(count)
         before = count
     told_all = threading.Event()
-    session._engine.call(session._engine.dispatcher.call, told_all.set)
+    session._owner.engine.call(session._owner.engine.dispatcher.call, told_all.set)
     assert told_all.wait(deadline - time.monotonic()), 'callbacks take too long'
 
 

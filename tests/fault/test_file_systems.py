@@ -164,7 +164,7 @@ def test_session_directory_cannot_be_made(base: Path) -> None:
 def test_session_directory_with_little_room(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After its disk was full, a session needs little more room than its file has."""
     monkeypatch.setenv('RADICAL_PILOT_PROFILE', 'no')
-    monkeypatch.setattr('rp_client.task_manager.ACCEPTANCE', 0.5)
+    monkeypatch.setattr('rp_client.service.task_requests.ACCEPTANCE', 0.5)
     with file_system(base / 'disk', 'size=10m') as path:
         with rp.Session(cfg={'base': str(path)}) as session:
             pilot, tmgr = active_pilot(session, base)

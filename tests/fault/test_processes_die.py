@@ -139,7 +139,7 @@ def test_hub_killed_again_and_again(run: Run, base: Path) -> None:
     """When a hub does not stay alive, waits end with the reason, and closing leaves nothing."""
     task = run.tmgr.submit_tasks(rp.TaskDescription({'executable': 'sleep', 'arguments': ['100']}))
     task.wait(rp.AGENT_EXECUTING, timeout=30)
-    future, engine = task.future(), run.session._engine
+    future, engine = task.future(), run.session._owner.engine
 
     def until_hub_is_gone(pid: int) -> None:
         wait_until(lambda: engine.broken or hub_pid(run.session) != pid, 30, 'restart of the hub')

@@ -237,7 +237,7 @@ def test_first_example(full_env: Env) -> None:
 def test_beside_radical_utils_and_saga(full_env: Env) -> None:
     full_env.install('radical.utils', 'radical.saga')
     out = full_env.run('-W', 'ignore', '-c', SIDE_BY_SIDE)
-    assert out.splitlines()[-1] == 'rp_client.session radical.saga radical.utils'
+    assert out.splitlines()[-1] == 'rp_client.handles.session radical.saga radical.utils'
 
 
 @pytest.mark.long
@@ -247,7 +247,7 @@ def test_editable_beside_radical_utils_and_saga(dists: Dists, new_env: Make) -> 
     env.install(*editables, 'radical.utils', 'radical.saga', RP_BUILD='quick')
     env.run('-c', IMPORT_ALL, *(dist.module for dist in dists.values()), 'radical.pilot')
     out = env.run('-W', 'ignore', '-c', SIDE_BY_SIDE)
-    assert out.splitlines()[-1] == 'rp_client.session radical.saga radical.utils'
+    assert out.splitlines()[-1] == 'rp_client.handles.session radical.saga radical.utils'
 
 
 def test_refuses_to_start_beside_the_original(dists: Dists, new_env: Make) -> None:

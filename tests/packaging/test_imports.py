@@ -51,13 +51,13 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'component', 'ids', 'settings', 'old_names', 'common_description', 'engine', 'bootstrap'},
         {'completion', 'launcher', 'traces'},
         {'core'},
-        {'task', 'pilot', 'partition', 'raptor', 'platform_check', 'report'},
-        {'sweep'},
+        {'platform_check', 'report'},
         {'stager', 'scheduler'},
         {'cache'},
         {'flow', 'simulation', 'recorded'},
-        {'pilot_manager', 'task_manager'},
-        {'progress', 'restore', 'session', 'successor'},
+        {'service'},
+        {'handles'},
+        {'progress', 'successor'},
         {'executor'},
         {'cli'},
     ),
@@ -91,8 +91,8 @@ ORDER: dict[str, tuple[set[str], ...]] = {
 }
 
 INTERFACE = {f'rp_client.{name}' for name in (
-    'session', 'pilot_manager', 'task_manager', 'pilot', 'task', 'partition', 'sweep', 'raptor',
-    'completion.task_future')}
+    'handles.session', 'handles.pilot_manager', 'handles.task_manager', 'handles.pilot', 'handles.task',
+    'handles.partition', 'handles.base', 'handles.sweep', 'handles.raptor', 'completion.task_future')}
 """Modules of the classes that applications hold, which refer to each other in their types."""
 
 MOST_MODULES = 20
@@ -257,8 +257,8 @@ def test_packages_are_small_and_say_what_they_are_for(package: str) -> None:
 
 
 @pytest.mark.parametrize(('module', 'foreign'), [
-    ('rp_client.session', {'rp_agent', 'rp_raptor'}),
-    ('rp_client.task_manager', {'rp_agent', 'rp_raptor'}),
+    ('rp_client.handles.session', {'rp_agent', 'rp_raptor'}),
+    ('rp_client.handles.task_manager', {'rp_agent', 'rp_raptor'}),
     ('rp_client.launcher.batch.launcher', {'rp_agent', 'rp_raptor', 'radical'}),
     ('rp_client.simulation', {'rp_agent', 'rp_raptor', 'numpy'}),
     ('rp_agent.agent', {'rp_client', 'rp_raptor'}),

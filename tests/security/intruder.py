@@ -21,7 +21,7 @@ def main() -> None:
     tmgr = rp.TaskManager(session)
     task = tmgr.submit_tasks(rp.TaskDescription({
         'executable': '/bin/sh', 'arguments': ['-c', f'id > {proof}/$$'], 'pilot': 'pilot.0000'}))
-    session._engine.settle(30)
+    session._owner.engine.settle(30)
     socket = Path(session.reg_addr.removeprefix('ipc://'))
     for directory in (socket.parent, Path(session.path)):
         for path in (*directory.iterdir(), directory):

@@ -45,7 +45,7 @@ def test_value_of_a_program(run: Run, loop: Loop, tmp_path: Path, form: str) -> 
     value: Any = {'__rp_pickled__': pickle.dumps(Proof(proof))}
     if form == 'in a file':
         value = to_plain([Proof(proof), bytes(2 << 20)], str(tmp_path), 'value')
-    access = run.session._engine.coordinator.agent_access
+    access = run.session._owner.engine.coordinator.agent_access
     taken_over = agent_connection(loop, access, run.pilot.uid, 'agent_1')   # whose place nobody has
     taken_over.update_tasks([Update(task.uid, states.TMGR_STAGING_OUTPUT_PENDING, {
         'target_state': states.DONE, 'exit_code': 0, 'mode': rp.TASK_FUNCTION, 'raptor_id': 'master',

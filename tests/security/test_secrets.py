@@ -101,7 +101,7 @@ def work(session: rp.Session, base: Path) -> dict[str, Any]:
     tasks[3].wait(rp.AGENT_EXECUTING, timeout=30)
     assert [task.state for task in tasks[:3]] == [rp.DONE, rp.FAILED, rp.DONE], [task.exception for task in tasks]
     session.dump()
-    own_hub = session._engine.coordinator.agent_access['backend'] == 'hub'
+    own_hub = session._owner.engine.coordinator.agent_access['backend'] == 'hub'
     return {'session': session, 'pilot': pilot, 'tasks': tasks, 'base': base,
             'hub': ['rp_api.coordination.hub.main'] if own_hub else []}
 

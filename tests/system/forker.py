@@ -138,10 +138,11 @@ def locked() -> Any:
     task = app.tmgr.submit_tasks(echo('x'))
     task.wait(timeout=TIMEOUT)
     executor = rp.raptor.Executor(master)
-    engine = app.session._engine
+    owner = app.session._owner
+    engine = owner.engine
     locks: list[Any] = [
-        app.session._lock, app.session._uids._lock, app.tmgr._board.lock, app.pmgr._board.lock,
-        engine.helpers._lock, engine.loop._wakeup_lock, executor._lock, app.session._tracer._lock]
+        owner._lock, owner.uids._lock, app.tmgr._owner.board.lock, app.pmgr._owner.tracker.board.lock,
+        engine.helpers._lock, engine.loop._wakeup_lock, executor._lock, owner.tracer._lock]
     held, go = threading.Event(), threading.Event()
 
     def hold() -> None:

@@ -64,7 +64,7 @@ def main() -> None:
     else:
         Path('go').touch()
         tmgr.wait_tasks(timeout=60)
-    session._engine.settle(10)
+    session._owner.engine.settle(10)
     print(how, flush=True)
     sys.stdin.read()
 

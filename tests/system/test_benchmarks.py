@@ -115,8 +115,8 @@ def test_the_modules_of_a_task_are_counted() -> None:
                           text=True, timeout=200)
     lines = done.stdout.splitlines()
     assert [line.split(':')[0] for line in lines if line.startswith('process')] == [f'process {n}' for n in (1, 2, 3)]
-    assert {'rp_client.task_manager', 'rp_api.coordination.hub.server', 'rp_agent.executor.processes.launchloop'} <= {
-        line.strip() for line in lines}
+    assert {'rp_client.handles.task_manager', 'rp_api.coordination.hub.server',
+            'rp_agent.executor.processes.launchloop'} <= {line.strip() for line in lines}
     number, *words = lines[-1].split()
     assert words == ['modules', 'for', 'a', 'plain', 'task']
     assert int(number) == len({line for line in lines if line.startswith(' ')})

@@ -379,7 +379,7 @@ def test_closing_a_session_that_a_callback_closes(session: rp.Session, monkeypat
         order.append('the session is closed')
 
     monkeypatch.setattr(pmgr, 'close', slowly)
-    session._engine.call(session._engine.dispatcher.call, session.close)
+    session._owner.engine.call(session._owner.engine.dispatcher.call, session.close)
     assert closing.wait(30)
     other = threading.Thread(target=again)
     other.start()
@@ -400,7 +400,7 @@ def test_a_callback_closes_a_session_that_is_being_closed(session: rp.Session, m
         returned.set()
 
     def meanwhile() -> None:
-        session._engine.call(session._engine.dispatcher.call, close)
+        session._owner.engine.call(session._owner.engine.dispatcher.call, close)
         assert returned.wait(30)
         session.close()   # as a signal handler of this thread may do
         end_pilots()

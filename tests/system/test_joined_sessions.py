@@ -12,7 +12,7 @@ from conftest import pilot_description
 
 import radical.pilot as rp
 from rp_api.errors import CoordinationError
-from rp_client.session import JoinedSession
+from rp_client.handles.session import JoinedSession
 
 
 def joined(uid: str, reg_addr: str | None = None) -> Any:
@@ -27,7 +27,7 @@ def test_a_joined_session_is_the_session(session: rp.Session, base: Path) -> Non
     other = joined(session.uid, pmgr.cfg.reg_addr)
     assert type(other) is JoinedSession
     assert isinstance(other, rp.Session)
-    assert (other.uid, other.path, other._engine) == (session.uid, session.path, session._engine)
+    assert (other.uid, other.path, other._owner) == (session.uid, session.path, session._owner)
     other._role = rp.Session._PRIMARY
     with pytest.raises(ValueError, match='donwload'):
         other.close(donwload=True)

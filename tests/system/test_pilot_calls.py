@@ -171,7 +171,7 @@ def _leave_and_attach(base: Path) -> None:
         task, = pilot.rpc('wait_tasks', uid, rpc_timeout=TIMEOUT)
         assert task['state'] == 'CANCELED'
         wait_until(lambda: not _calls(second), TIMEOUT, 'the end of the first call')
-        second._engine.settle(TIMEOUT)
+        second._owner.engine.settle(TIMEOUT)
         assert _task_counts(second) == {}
 
 
@@ -185,4 +185,4 @@ def _task_counts(session: rp.Session) -> dict[str, int]:
 
 
 def _calls(session: rp.Session) -> dict[str, Any]:
-    return dict(session._calls.sent)
+    return dict(session._owner.calls.sent)

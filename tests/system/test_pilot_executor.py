@@ -369,7 +369,7 @@ def test_a_session_that_fails_breaks_the_executor(base: Path) -> None:
     with rp.Session(cfg={'base': str(base)}) as session, rp.Executor(cores=2, session=session) as ex:
         program, call = ex.run('sleep', 1000), ex.submit(time.sleep, 1000)
         wait_until(lambda: program.task)
-        session._engine.loop.call_soon(lambda: failing('a defect'))
+        session._owner.engine.loop.call_soon(lambda: failing('a defect'))
         with pytest.raises(RuntimeError, match='the session cannot go on'):   # its task may be the first to know
             program.result(LONG)
         with pytest.raises(rp.BrokenPilotExecutor, match='the session cannot go on'):

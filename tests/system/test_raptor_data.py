@@ -161,7 +161,7 @@ import sys
 from itertools import count
 import numpy
 import radical.pilot as rp
-from rp_client.raptor import RaptorMaster
+from rp_client.handles.raptor import RaptorMaster
 
 class Handle:
     uid, state, exception = 'raptor', 'AGENT_EXECUTING', None

@@ -122,7 +122,7 @@ def test_hub_that_listens_at_a_network_interface(base: Path, given: bool) -> Non
     hub = {'listen': f'tcp://127.0.0.1:{port}', 'address': f'tcp://localhost:{port}'} if given else {
         'listen': 'tcp://127.0.0.1'}
     with rp.Session(cfg={'hub': hub}) as session:
-        access = dict(session._engine.coordinator.agent_access)
+        access = dict(session._owner.engine.coordinator.agent_access)
         assert access['endpoint'].startswith(f'tcp://localhost:{port}' if given else 'tcp://127.0.0.1:')
         pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
         tmgr.add_pilots(pmgr.submit_pilots(rp.PilotDescription({
@@ -131,5 +131,5 @@ def test_hub_that_listens_at_a_network_interface(base: Path, given: bool) -> Non
         pid = hub_pid(session)
         os.kill(pid, signal.SIGKILL)
         assert tmgr.submit_tasks(rp.TaskDescription({'executable': 'true'})).wait(timeout=30) == rp.DONE
-        assert session._engine.coordinator.agent_access == access
+        assert session._owner.engine.coordinator.agent_access == access
         assert hub_pid(session) != pid

@@ -114,10 +114,10 @@ def test_tasks_are_few_in_memory(session: rp.Session, base: Path) -> None:
     """Most tasks of a large sweep are no objects, neither before they run nor after."""
     pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
     sweep = tmgr.submit_sweep(program('exit {}'), [0] * MANY)
-    assert len(tmgr._tasks.in_memory()) == 3
+    assert len(tmgr._owner.tasks.in_memory()) == 3
     tmgr.add_pilots(pmgr.submit_pilots(pilot_description(base)))
     sweep.wait(120)
-    wait_until(lambda: gc.collect() >= 0 and len(tmgr._tasks.in_memory()) < 300)
+    wait_until(lambda: gc.collect() >= 0 and len(tmgr._owner.tasks.in_memory()) < 300)
     assert {task.state for task in sweep} == {rp.DONE}
 
 

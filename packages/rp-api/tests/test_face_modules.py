@@ -94,7 +94,7 @@ assert mpi.MPIWorker is raptor.MPIWorker is rp.raptor.worker_mpi.MPIWorker
 assert Raptor is rp.RaptorMaster and rc.Slot is rp.Slot
 print(TaskManager.__module__)
 """
-    assert python(code) == 'rp_client.task_manager'
+    assert python(code) == 'rp_client.handles.task_manager'
 
 
 def test_instances_are_pickled_by_where_their_class_is_defined() -> None:

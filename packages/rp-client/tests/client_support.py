@@ -17,22 +17,22 @@ from rp_api.wire import codec
 from rp_client.common_description import CommonDescription
 from rp_client.core.pilot import PilotRecord
 from rp_client.core.task import TaskRecord
+from rp_client.handles.partition import make_pilot
+from rp_client.handles.raptor import make_task
 from rp_client.launcher.sandbox import PilotSandboxes
-from rp_client.pilot import Pilot
-from rp_client.pilot_manager import PilotManager
-from rp_client.raptor import KINDS
-from rp_client.task import Task
-from rp_client.task_manager import TaskManager
+from rp_client.service.pilots import PilotOwner
+from rp_client.service.task_requests import TaskRequests
 from rp_profiling.write.host_clock import Moment
 from rp_profiling.write.tracer import Tracer
 
 
 class Manager:
-    """Takes the place of pilot and task manager: knows what handles ask them for."""
+    """Takes the place of owner and handle of a manager: knows what handles ask them for."""
 
     def __init__(self, base: Path | str = '/client') -> None:
         self.uid = 'manager.0000'
         self.session = self
+        self.manager = self
         self.client_sandbox = str(base)
         self.calls: list[tuple[Any, ...]] = []
 
@@ -261,7 +261,7 @@ def a_pilot(uid: str = 'pilot.0000', base: Path | str = '/base', manager: Manage
     sandboxes = PilotSandboxes(f'{base}/client', f'{base}/resource', f'{base}/resource/session',
                                f'{base}/resource/session/{uid}')
     record = PilotRecord('pmgr.0000', uid, PilotDescription(description), sandboxes)
-    Pilot(cast(PilotManager, manager or Manager()), record)
+    make_pilot(cast(PilotOwner, manager or Manager()), record)
     return record
 
 
@@ -273,7 +273,7 @@ def a_task(uid: str = 'task.000000', manager: Manager | None = None, **descripti
     sparse = TaskDescription({'executable': '/bin/true'} | description).sparse()
     shared = common(sparse)
     record = TaskRecord(uid, shared)
-    record.handle = KINDS.get(shared.mode, Task)(cast(TaskManager, manager or Manager()), record)
+    record.handle = make_task(cast(TaskRequests, manager or Manager()), record)
     return record
 
 

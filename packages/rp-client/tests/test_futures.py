@@ -24,8 +24,8 @@ from rp_client.completion.task_future import TaskFuture
 from rp_client.core.task import TaskRecord
 from rp_client.engine.callbacks import Dispatcher, Registry, told
 from rp_client.engine.tracker import Change, Tracker
-from rp_client.task import Task
-from rp_client.task_manager import TaskManager
+from rp_client.handles.task import Task
+from rp_client.service.task_requests import TaskRequests
 
 TIMEOUT = 30.0
 
@@ -44,42 +44,43 @@ class Engine:
 
 
 class Manager:
-    """Takes the place of a task manager: has its futures, and a tracker."""
+    """Takes the place of the owner of tasks: has its futures, and a tracker."""
 
-    _future_of = TaskManager._future_of
+    future_of = TaskRequests.future_of
 
     def __init__(self) -> None:
-        self._engine = Engine()
+        self.engine = Engine()
+        self.manager = self
         self._futures: Any = weakref.WeakValueDictionary()
-        self._tracker = Tracker(states.TASK, TASK_STATE, Registry({TASK_STATE: told('task')}), cast(Dispatcher, None))
-        self._board = self._tracker.board
+        self.tracker = Tracker(states.TASK, TASK_STATE, Registry({TASK_STATE: told('task')}), cast(Dispatcher, None))
+        self.board = self.tracker.board
         self.cancelled: list[str] = []
 
-    def _check_process(self) -> None:
+    def check_process(self) -> None:
         """No test forks."""
 
-    def _wait_for(self, tasks: list[TaskRecord], state: str | None, timeout: float | None) -> None:
-        self._board.wait(tasks, state, timeout)
+    def wait_for(self, tasks: list[TaskRecord], state: str | None, timeout: float | None) -> None:
+        self.board.wait(tasks, state, timeout)
 
-    def cancel_tasks(self, uid: str) -> None:
-        self.cancelled.append(uid)
+    def cancel(self, tasks: list[TaskRecord]) -> None:
+        self.cancelled += [task.uid for task in tasks]
 
     def make(self, uid: str = 'task.1', **description: Any) -> Task:
         found: Task = a_task(uid, cast(Any, self), **description).handle
         return found
 
     def end(self, task: Task, state: str = states.DONE, **info: Any) -> None:
-        self._tracker.apply([Change(task._record, state, info or None)])
+        self.tracker.apply([Change(task._record, state, info or None)])
 
     def breaks(self) -> None:
-        self._board.broke(OSError('the hub is on fire'))
+        self.board.broke(OSError('the hub is on fire'))
 
 
 @pytest.fixture
 def manager() -> Any:
     manager = Manager()
     yield manager
-    manager._engine.close()
+    manager.engine.close()
 
 
 def elsewhere(work: Callable[[], Any]) -> futures.Future[Any]:
@@ -130,7 +131,7 @@ def test_a_pending_future_keeps_its_task_and_a_task_keeps_no_future(manager: Man
     task.future().add_done_callback(called.append)   # which nobody holds
     gc.collect()
     manager.end(task)
-    manager._engine.close()
+    manager.engine.close()
     assert [future.task for future in called] == [task]
     called.clear()
     gc.collect()
@@ -296,14 +297,14 @@ async def awaited(task: Task) -> Any:
 def awaiting(manager: Manager, work: Callable[[], Any]) -> futures.Future[Any]:
     """Run a coroutine in another thread, and return when it has requested the future of a task."""
     asked = threading.Event()
-    make: Callable[[Task], TaskFuture] = cast(Any, manager)._future_of
+    make: Callable[[Task], TaskFuture] = cast(Any, manager).future_of
 
     def future_of(task: Task) -> TaskFuture:
         future = make(task)
         asked.set()
         return future
 
-    cast(Any, manager)._future_of = future_of
+    cast(Any, manager).future_of = future_of
     result = elsewhere(lambda: asyncio.run(work()))
     assert asked.wait(TIMEOUT)
     return result
@@ -364,6 +365,6 @@ def test_loop_that_is_closed_early(manager: Manager, caplog: pytest.LogCaptureFi
     future = asyncio.wrap_future(task.future(), loop=loop)
     loop.close()
     manager.end(task)
-    manager._engine.close()
+    manager.engine.close()
     assert not future.done()
     assert task.done()

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import radical.pilot as rp
+from rp_client.handles.session import Session
+from rp_client.handles.task_manager import TaskManager
 from rp_client.old_names import METHODS, NAMES, OldMethods
-from rp_client.session import Session
-from rp_client.task_manager import TaskManager
 
 
 @pytest.mark.parametrize('old', NAMES)

@@ -15,8 +15,8 @@ from terminal_support import Terminal, assert_ended, opened
 
 from rp_api import states
 from rp_client import progress
+from rp_client.handles.task import Task
 from rp_client.progress import TaskProgress
-from rp_client.task import Task
 
 
 class Tasks:

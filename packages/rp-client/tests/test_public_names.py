@@ -10,13 +10,13 @@ from client_support import a_pilot, a_task
 
 from rp_api.constants import RAPTOR_MASTER
 from rp_client.core.pilot import PartitionRecord
-from rp_client.partition import Partition
-from rp_client.pilot import Pilot
-from rp_client.pilot_manager import PilotManager
-from rp_client.session import Session
-from rp_client.sweep import Sweep
-from rp_client.task import Task
-from rp_client.task_manager import TaskManager
+from rp_client.handles.partition import Partition
+from rp_client.handles.pilot import Pilot
+from rp_client.handles.pilot_manager import PilotManager
+from rp_client.handles.session import Session
+from rp_client.handles.sweep import Sweep
+from rp_client.handles.task import Task
+from rp_client.handles.task_manager import TaskManager
 
 TASK = """
     as_dict attempts cached cancel client_sandbox connect description done endpoint_fs error exception

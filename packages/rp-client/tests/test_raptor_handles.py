@@ -16,9 +16,10 @@ from rp_api.errors import AttributeTypeError, PilotError
 from rp_api.raptor_link import RPC
 from rp_client.common_description import listed
 from rp_client.core.task import TaskRecord
-from rp_client.raptor import KINDS, RaptorMaster, RaptorWorker, of_mode
-from rp_client.task import Task
-from rp_client.task_manager import TaskManager
+from rp_client.handles.raptor import KINDS, RaptorMaster, RaptorWorker, of_mode
+from rp_client.handles.task import Task
+from rp_client.handles.task_manager import TaskManager
+from rp_client.ids import TASK
 
 ACCESS = {'address': 'a', 'server': 'b', 'public': 'c', 'secret': 'hidden'}
 
@@ -29,7 +30,7 @@ class Answering(Manager):
     def __init__(self, answer: Any = None) -> None:
         super().__init__()
         self.answer = answer
-        self.session = SimpleNamespace(_calls=SimpleNamespace(call=self.call))   # type: ignore[assignment]
+        self.session = SimpleNamespace(calls=SimpleNamespace(call=self.call))   # type: ignore[assignment]
 
     def call(self, *args: Any) -> Any:
         self.calls.append(args)
@@ -68,7 +69,7 @@ def test_tasks_that_are_submitted_are_for_this_master() -> None:
     given = TaskDescription({'mode': c.TASK_EVAL, 'code': '1'})
     for tds in (given, [given]):
         a_handle(RaptorMaster, manager).submit_tasks(tds)
-    assert manager.calls == [('_submit_for', 'raptor.0000', [given])] * 2
+    assert manager.calls == [('submit', [given], TASK, 'raptor.0000')] * 2
 
 
 def test_question() -> None:

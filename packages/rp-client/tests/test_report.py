@@ -39,7 +39,9 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
 
 
 def entities(count: int, kind: str, state: str) -> list[Any]:
-    return [SimpleNamespace(uid=f'{kind}.{number:04d}', state=state, resource='local.exact') for number in range(count)]
+    description = SimpleNamespace(resource='local.exact')
+    return [SimpleNamespace(uid=f'{kind}.{number:04d}', state=state, description=description)
+            for number in range(count)]
 
 
 def wait(terminal: Terminal, report: Report, timeout: float = 0.1, ended: int = 0) -> bool:

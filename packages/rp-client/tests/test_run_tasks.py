@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, BinaryIO, cast
 
 import pytest
@@ -21,8 +22,8 @@ from rp_client.cli.joblog import Joblog
 from rp_client.cli.run_file import RunFile, RunningElsewhere
 from rp_client.cli.run_inputs import Job
 from rp_client.cli.run_tasks import _pass, _Run
-from rp_client.pilot import Pilot
-from rp_client.task_manager import TaskManager
+from rp_client.handles.pilot import Pilot
+from rp_client.handles.task_manager import TaskManager
 
 DESCRIPTION = TaskDescription({'executable': 'echo', 'arguments': ['{1}']})
 
@@ -31,7 +32,7 @@ class Ends:
     """Takes the place of a task manager and its pilot: what happens is what the test says."""
 
     def __init__(self, happen: Callable[[Ends], None]) -> None:
-        self._engine = Engine()
+        self._owner = SimpleNamespace(engine=Engine())
         self._happen = happen
         self._told: list[Callable[..., Any]] = []
         self.rows: list[Any] = []
@@ -52,7 +53,7 @@ class Ends:
             callback(task, task.state)
 
     def break_down(self) -> None:
-        for callback in self._engine.on_broken:
+        for callback in self._owner.engine.on_broken:
             callback(ValueError('a defect'))
 
 

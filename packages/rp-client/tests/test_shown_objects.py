@@ -13,18 +13,18 @@ from rp_api import states
 from rp_api.description.pilot import PilotDescription
 from rp_api.description.task import TaskDescription
 from rp_client.flow.task_store import TaskStore
-from rp_client.task_manager import TaskManager
+from rp_client.service.tasks import TaskOwner
 
 
 @pytest.fixture
 def manager() -> Iterator[Manager]:
     manager = Manager()
     yield manager
-    manager._engine.close()
+    manager.engine.close()
 
 
 def test_task(manager: Manager) -> None:
-    manager._wait_of = lambda task: ''   # type: ignore[attr-defined]
+    manager.wait_of = lambda task: ''   # type: ignore[attr-defined]
     task: Any = manager.make(name='a <b> & "c"')
     assert repr(task) == '<Task task.1 NEW>'
     manager.end(task, states.FAILED, exit_code=3, exception='line 1\nline 2 \udcff' + 'x' * 300)
@@ -65,13 +65,13 @@ def test_numbers_of_tasks_by_final_state(manager: Manager) -> None:
     manager.end(tasks[2], states.CANCELED)
     manager.end(tasks[1], states.DONE)   # it was on its way
     manager.end(tasks[3], states.AGENT_EXECUTING)
-    assert manager._tracker.finals == {states.DONE: 2, states.FAILED: 0, states.CANCELED: 1}
+    assert manager.tracker.finals == {states.DONE: 2, states.FAILED: 0, states.CANCELED: 1}
     store = TaskStore('/no/file', lambda record: pytest.fail('all have a handle'))
     store.add([task.uid for task in tasks], [task._record for task in tasks])
-    cast(Any, manager)._tasks = store
-    assert TaskManager._counts(cast(TaskManager, manager)) == '5 tasks, 2 DONE, 1 CANCELED'
-    manager._tracker.forgotten([states.DONE])
-    assert manager._tracker.finals[states.DONE] == 1
+    cast(Any, manager).tasks = store
+    assert TaskOwner.counts(cast(TaskOwner, manager)) == '5 tasks, 2 DONE, 1 CANCELED'
+    manager.tracker.forgotten([states.DONE])
+    assert manager.tracker.finals[states.DONE] == 1
 
 
 def test_many_corrections_at_once(manager: Manager) -> None:
@@ -80,5 +80,5 @@ def test_many_corrections_at_once(manager: Manager) -> None:
 
     tasks = [manager.make(f'task.{number}') for number in range(4)]
     for state in (states.CANCELED, states.DONE, states.DONE):
-        manager._tracker.apply([Change(task._record, state) for task in tasks])
-    assert manager._tracker.finals == {states.DONE: 4, states.FAILED: 0, states.CANCELED: 0}
+        manager.tracker.apply([Change(task._record, state) for task in tasks])
+    assert manager.tracker.finals == {states.DONE: 4, states.FAILED: 0, states.CANCELED: 0}

@@ -20,8 +20,8 @@ from rp_api.resources import Slot
 from rp_api.values import to_plain
 from rp_client.common_description import CommonDescription
 from rp_client.core.task import TaskRecord
+from rp_client.handles.task import Task
 from rp_client.ids import chosen
-from rp_client.task import Task
 
 SLOT = {'node_index': 0, 'node_name': 'localhost', 'cores': [{'index': 1, 'occupation': 1.0}], 'gpus': [], 'lfs': 0,
         'mem': 0, 'version': 1}
@@ -185,7 +185,7 @@ def test_what_is_asked_of_the_manager() -> None:
     task.register_callback(print)
     task.register_callback(print, 'data', 'METRIC')
     assert manager.calls == [
-        ('_wait_for', [task._record], 'DONE', 3), ('_check_process',), ('cancel_tasks', 'task.1'),
+        ('wait_for', [task._record], 'DONE', 3), ('check_process',), ('cancel', [task._record]),
         ('register_callback', print, None, 'TASK_STATE', 'task.1'),
         ('register_callback', print, 'data', 'METRIC', 'task.1')]
 

@@ -18,8 +18,8 @@ from rp_api.constants import RAPTOR_MASTER
 from rp_api.wire import codec
 from rp_client.core.task import TaskRecord
 from rp_client.flow.task_store import BLOCK, TaskStore
-from rp_client.raptor import KINDS, RaptorMaster
-from rp_client.task import Task
+from rp_client.handles.raptor import KINDS, RaptorMaster
+from rp_client.handles.task import Task
 
 SLOT = {'node_name': 'node', 'node_index': 0, 'cores': [{'index': 3, 'occupation': 1.0}]}
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rp_api import states
 from rp_client.engine.callbacks import Dispatcher, Registry, told
 from rp_client.engine.tracker import Change, Tracker
-from rp_client.task import Task
+from rp_client.handles.task import Task
 
 TIMEOUT = 30.0
 LINE = [name for name in states.TASK.names if name not in states.FINAL]

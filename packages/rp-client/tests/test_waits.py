@@ -14,14 +14,14 @@ from test_futures import TIMEOUT, Manager, elsewhere
 
 from rp_api import states
 from rp_client.completion.waits import Completed, as_completed, async_wait, wait
-from rp_client.task import Task
+from rp_client.handles.task import Task
 
 
 @pytest.fixture
 def manager() -> Iterator[Manager]:
     manager = Manager()
     yield manager
-    manager._engine.close()
+    manager.engine.close()
 
 
 def make(manager: Manager, count: int) -> list[Task]:
@@ -124,12 +124,12 @@ def test_iterator_is_left_early(manager: Manager) -> None:
             break
         wait([*tasks, other], return_when=futures.FIRST_COMPLETED)
     gc.collect()
-    assert [len(listeners) for listeners in manager._board._listeners.values()] == [1, 1]
+    assert [len(listeners) for listeners in manager.board._listeners.values()] == [1, 1]
     assert len(other._waiters) == 1
     manager.end(tasks[1])
     manager.end(tasks[2])
     other.set_result(1)
-    assert not manager._board._listeners
+    assert not manager.board._listeners
 
 
 @waits

@@ -19,8 +19,8 @@ from rp_client.report import TERMINAL, in_terminal
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-    from rp_client.task import Task
-    from rp_client.task_manager import TaskManager
+    from rp_client.handles.task import Task
+    from rp_client.handles.task_manager import TaskManager
 
 LINE_EVERY = 2.0
 """Seconds between two plain lines."""

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.progress import Progress, TaskID
 
+    from rp_client.core.pilot import PilotRecord
     from rp_client.engine.waiting import Show
-    from rp_client.pilot import Pilot
 
 MOST_PILOTS = 8
 """Most pilots that are listed, one in a line."""
@@ -41,7 +41,7 @@ class Report:
     or `0`. `pilots()` returns all pilots of the session.
     """
 
-    def __init__(self, pilots: Callable[[], Sequence[Pilot]]) -> None:
+    def __init__(self, pilots: Callable[[], Sequence[PilotRecord]]) -> None:
         self._pilots = pilots
         self._enabled = _is_wanted(os.environ)   # clients of RADICAL-Pilot 1 set it
 
@@ -67,7 +67,7 @@ class Report:
 class _Display:
     """What is drawn in the terminal during one wait."""
 
-    def __init__(self, pilots: Callable[[], Sequence[Pilot]], what: str, ended: int) -> None:
+    def __init__(self, pilots: Callable[[], Sequence[PilotRecord]], what: str, ended: int) -> None:
         self._pilots = pilots
         self._what = what
         self._ended = ended
@@ -114,7 +114,7 @@ class _Display:
 
         assert self._progress is not None
         pilots = sorted(self._pilots(), key=lambda pilot: pilot.state in states.FINAL)
-        lines = [Text(f'{pilot.uid}  {pilot.state}  {pilot.resource}') for pilot in pilots[:MOST_PILOTS]]
+        lines = [Text(f'{pilot.uid}  {pilot.state}  {pilot.description.resource}') for pilot in pilots[:MOST_PILOTS]]
         if len(pilots) > MOST_PILOTS:
             lines.append(Text(f'and {len(pilots) - MOST_PILOTS} more pilots'))
         return Group(*lines, self._progress)

@@ -1,4 +1,4 @@
-"""Checks of a session's arguments, and coordinator settings from them and the environment."""
+"""Checks of the arguments of sessions and managers, and coordinator settings from them and the environment."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rp_api import units
+from rp_api.constants import SCHEDULER_DEFAULT
 from rp_api.coordination.contract import LEASE_S
 from rp_api.coordination.coordinator import Settings
 from rp_api.description.casts import SESSION_UID
@@ -72,6 +73,24 @@ def checked_close_options(options: Mapping[str, bool]) -> dict[str, bool]:
         if name not in _CLOSE_OPTIONS:
             raise ValueError(f'argument {name!r} is unknown; the options for closing are: {", ".join(_CLOSE_OPTIONS)}')
     return dict(options)
+
+
+def checked_scheduler(cfg: str | Mapping[str, Any] | None, scheduler: str | None) -> str:
+    """Return the name of the task scheduler; raise `TypeError` if `cfg` or the name has another type."""
+    if cfg is not None and not isinstance(cfg, str | Mapping):
+        raise TypeError(f'cfg of a task manager is {cfg!r}, it must be a dict or a name')
+    name = scheduler or (cfg.get('scheduler') if isinstance(cfg, Mapping) else None) or SCHEDULER_DEFAULT
+    if not isinstance(name, str):
+        raise TypeError(f'the scheduler of a task manager is {name!r}, it must be the name of one')
+    return name
+
+
+def checked_timeout(timeout: units.Time | None) -> float | None:
+    """Return the seconds without a pilot; raise `ValueError` if they are negative."""
+    seconds = units.limit(timeout, 'no_pilot_timeout')
+    if seconds is not None and seconds < 0:
+        raise ValueError(f'no_pilot_timeout is {timeout!r}, it must not be negative')
+    return seconds
 
 
 def _part(cfg: Mapping[str, Any], name: str, keys: tuple[str, ...]) -> Mapping[str, Any]:

@@ -15,7 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from rp_api import states
-from rp_client.session import Session
+from rp_client.handles.base import record_of
+from rp_client.handles.session import Session
+from rp_client.service.owner import owner_of
 
 SETTLE_TIMEOUT = 10.0
 """Seconds that the results of pilots that have ended may take to arrive."""
@@ -37,8 +39,8 @@ def succeed(owner: Mapping[str, str], ended: threading.Event) -> None:
     settled = time.monotonic() + SETTLE_TIMEOUT
     while _waits(session, settled) and not ended.wait(_POLL_S):
         pass
-    for tmgr in session.get_task_managers():
-        tmgr._store_results()
+    for tmgr in owner_of(session).tmgrs.values():
+        tmgr.flow.store_results()
     if not any(task.state not in states.FINAL for tmgr in session.get_task_managers() for task in tmgr.get_tasks()):
         for pmgr in session.get_pilot_managers():
             pmgr.cancel_pilots()
@@ -49,7 +51,7 @@ def _waits(session: Session, settled: float) -> bool:
     """Return whether a task whose result is cached may end: a pilot lives, or its results may be on their way."""
     pilots = [pilot for pmgr in session.get_pilot_managers() for pilot in pmgr.get_pilots()]
     live = time.monotonic() < settled or any(pilot.state not in states.FINAL for pilot in pilots)
-    return live and any(task.state not in states.FINAL and task._record.common.cache
+    return live and any(task.state not in states.FINAL and record_of(task).common.cache
                         for tmgr in session.get_task_managers() for task in tmgr.get_tasks())
 
 

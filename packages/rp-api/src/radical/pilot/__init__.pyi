@@ -73,16 +73,16 @@ from rp_client.completion.waits import as_completed as as_completed
 from rp_client.completion.waits import wait as wait
 from rp_client.executor.executor import Executor as Executor
 from rp_client.executor.manager import BrokenPilotExecutor as BrokenPilotExecutor
-from rp_client.partition import Partition as Partition
-from rp_client.pilot import Pilot as Pilot
-from rp_client.pilot_manager import PilotManager as PilotManager
+from rp_client.handles.partition import Partition as Partition
+from rp_client.handles.pilot import Pilot as Pilot
+from rp_client.handles.pilot_manager import PilotManager as PilotManager
+from rp_client.handles.raptor import RaptorMaster as RaptorMaster
+from rp_client.handles.raptor import RaptorWorker as RaptorWorker
+from rp_client.handles.session import Session as Session
+from rp_client.handles.sweep import Sweep as Sweep
+from rp_client.handles.task import Task as Task
+from rp_client.handles.task_manager import TaskManager as TaskManager
 from rp_client.progress import TaskProgress as TaskProgress
-from rp_client.raptor import RaptorMaster as RaptorMaster
-from rp_client.raptor import RaptorWorker as RaptorWorker
-from rp_client.session import Session as Session
-from rp_client.sweep import Sweep as Sweep
-from rp_client.task import Task as Task
-from rp_client.task_manager import TaskManager as TaskManager
 
 version: str
 version_short: str

@@ -1,3 +1,3 @@
 """The names of `radical.pilot.pilot` for type checkers, as in `radical/pilot/_modules.py`."""
 
-from rp_client.pilot import Pilot as Pilot
+from rp_client.handles.pilot import Pilot as Pilot

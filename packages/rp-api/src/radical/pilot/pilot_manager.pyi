@@ -1,3 +1,3 @@
 """The names of `radical.pilot.pilot_manager` for type checkers, as in `radical/pilot/_modules.py`."""
 
-from rp_client.pilot_manager import PilotManager as PilotManager
+from rp_client.handles.pilot_manager import PilotManager as PilotManager

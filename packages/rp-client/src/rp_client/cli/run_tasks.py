@@ -27,19 +27,20 @@ from rp_api.description.task import TaskDescription
 from rp_api.errors import PilotError
 from rp_api.failures.kinds import CANCELED, EXIT, PILOT
 from rp_client.cli.run_inputs import Job
+from rp_client.handles.pilot import Pilot
+from rp_client.handles.pilot_manager import PilotManager
+from rp_client.handles.session import Session
+from rp_client.handles.task_manager import TaskManager
 from rp_client.ids import session_uid
-from rp_client.pilot import Pilot
-from rp_client.pilot_manager import PilotManager
 from rp_client.report import Report
-from rp_client.session import Session
-from rp_client.task_manager import TaskManager
+from rp_client.service.owner import engine_of, owner_of
 
 if TYPE_CHECKING:
     from rp_api.description.pilot import PilotDescription
     from rp_client.cli.joblog import Joblog
     from rp_client.cli.run_file import RunFile
     from rp_client.engine.waiting import Show
-    from rp_client.task import Task
+    from rp_client.handles.task import Task
 
 _COMMAND_CHARS = 200
 """Characters of a command that a message shows."""
@@ -77,7 +78,7 @@ def run_tasks(pilot: PilotDescription, jobs: Iterator[Job], positions: Sequence[
         pmgr, tmgr = PilotManager(session), TaskManager(session)
         submitted = pmgr.submit_pilots(pilot)
         tmgr.add_pilots(submitted)
-        with Report(pmgr.get_pilots).waiting('tasks') as show:
+        with Report(owner_of(session).pilots).waiting('tasks') as show:
             return failed + _Run(submitted, tmgr, log, keep_order=keep_order).run(
                 _described(first, positions, attributes), chain([first], todo), positions, show)
 
@@ -112,7 +113,7 @@ def _finish_earlier(file: RunFile, log: Joblog, *, keep_order: bool) -> int:
         with Session(uid=file.uid, cfg={'base': file.base}) as session:
             pilots = [pilot for pmgr in session.get_pilot_managers() for pilot in pmgr.get_pilots()]
             for tmgr in session.get_task_managers() if pilots else ():
-                with Report(lambda: pilots).waiting('tasks') as show:
+                with Report(owner_of(session).pilots).waiting('tasks') as show:
                     failed += _Run(pilots[0], tmgr, log, keep_order=keep_order).finish(show)
     _remove(file)
     return failed
@@ -153,7 +154,7 @@ class _Run:
         Raises:
             PilotError: The pilot has ended before, or the session has failed.
         """
-        self._tmgr._engine.on_broken.append(self._ended.put)   # no task ends any more
+        engine_of(self._tmgr).on_broken.append(self._ended.put)   # no task ends any more
         self._tmgr.register_callback(self._changed)
         try:
             return self._run(description, jobs, positions, show)

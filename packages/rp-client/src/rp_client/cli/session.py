@@ -22,7 +22,7 @@ from rp_client.cli.stores import Description, Store
 from rp_client.cli.tables import print_table, shown_size, shown_time
 
 if TYPE_CHECKING:
-    from rp_client.session import Session
+    from rp_client.handles.session import Session
 
 DAY = 86400.0
 
@@ -228,7 +228,7 @@ def _reason(record: dict[str, Any]) -> str:
 
 def follow(uid: str, where: dict[str, Any], *, cancel: bool, wait: bool) -> int:
     """Attach to a session until its tasks have ended, or close it (`cancel`), and return the exit code."""
-    from rp_client.session import Session  # takes as long as the whole command without it
+    from rp_client.handles.session import Session  # takes as long as the whole command without it
 
     logging.getLogger('radical.pilot').addHandler(logging.NullHandler())   # errors are printed as one sentence
     session = Session(uid=uid, **where)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from rp_api import pickles, states
 
 if TYPE_CHECKING:
-    from rp_client.task import Task
+    from rp_client.handles.task import Task
 
 _RUNS = states.TASK.value(states.AGENT_EXECUTING)
 

@@ -28,7 +28,8 @@ class PilotRecord:
         reached: The last state before a bad end.
         kept: After its end, the tasks that its agent did not report, but may have started.
         announced: Whether its end was announced: by a signal or the batch system, or its time was over.
-        handle: What the application sees, set by the pilot manager.
+        handle: What the application sees, set by it when it is made.
+        tmgr: Uid of the task manager that the pilot is attached to.
         callbacks: Those of the pilot alone.
     """
 
@@ -53,6 +54,7 @@ class PilotRecord:
         self.announced = False
         self.callbacks = Registry({PILOT_STATE: ('pilot', 'state')})
         self.handle: Any = None
+        self.tmgr: str | None = None
 
     @property
     def whole(self) -> PilotRecord:
@@ -84,6 +86,12 @@ class PilotRecord:
         """True if the pilot has ended before its agent was active, so that it has run no task."""
         return (self.state in (states.FAILED, states.CANCELED) and self.reached is not None
                 and states.PILOT.value(self.reached) < states.PILOT.value(states.PMGR_ACTIVE))
+
+    def attach(self, tmgr: str) -> None:
+        """Attach the pilot to a task manager; raise `RuntimeError` if it is attached already."""
+        if self.tmgr is not None:
+            raise RuntimeError(f'{self.uid} is attached to {self.tmgr} already')
+        self.tmgr = tmgr
 
     def restore(self, state: str, info: dict[str, Any] | None) -> None:
         """Apply the coordinator's record of the pilot."""

@@ -267,15 +267,6 @@ def _answer(future: Future[T], function: Callable[..., T], args: tuple[Any, ...]
         future.set_exception(error)
 
 
-def engine_of(session: object) -> Engine:
-    """Return the engine of a session; raise `TypeError` for any other object, such as the class or a uid."""
-    engine = getattr(session, '_engine', None)
-    if not isinstance(engine, Engine):
-        raise TypeError(f'a manager is made with a Session, not with {session!r}')
-    engine.process.check()
-    return engine
-
-
 class Acknowledger:
     """The acknowledger of all managers of a session; runs in the thread of the engine."""
 

@@ -18,12 +18,14 @@ from rp_api.resources import Slot
 from rp_api.wire import codec
 from rp_client.executor.requirements import PilotSize, Shape, size
 from rp_client.flow.submission import plain, verified
-from rp_client.pilot import Pilot
-from rp_client.pilot_manager import PilotManager
-from rp_client.raptor import RaptorMaster, RaptorWorker
-from rp_client.session import Session, base_directory
-from rp_client.task import Task
-from rp_client.task_manager import TaskManager
+from rp_client.handles.base import record_of
+from rp_client.handles.pilot import Pilot
+from rp_client.handles.pilot_manager import PilotManager
+from rp_client.handles.raptor import RaptorMaster, RaptorWorker
+from rp_client.handles.session import Session
+from rp_client.handles.task import Task
+from rp_client.handles.task_manager import TaskManager
+from rp_client.service.owner import base_directory, engine_of
 
 LOCAL = 'local.exact'
 """The platform without `resource`: the machine of the application."""
@@ -111,7 +113,7 @@ class Allocation:
         """Why the client cannot judge the files and the Python of the pilot; empty if it can."""
         from rp_client.cache.surroundings import unlike  # few executors need it
 
-        return unlike(None if self._pilot is None else self._pilot._record, python=True)
+        return unlike(None if self._pilot is None else record_of(self._pilot), python=True)
 
     @property
     def base(self) -> str:
@@ -136,17 +138,17 @@ class Allocation:
             self._pmgr = PilotManager(self._session)
             assert self._description
             self._pilot = self._pmgr.submit_pilots(self._description)
-        attached = self._pilot._tmgr
+        attached = record_of(self._pilot).tmgr
         if attached is None:
             self._tmgr, self._owns_tmgr = TaskManager(self._session), True
             self._tmgr.add_pilots(self._pilot)
         else:
-            self._tmgr = attached
+            self._tmgr = self._session.get_task_managers(attached)
 
         def broke(error: BaseException) -> None:
             ended(f'the session cannot go on: {error}')
 
-        self._tmgr._engine.on_broken.append(broke)
+        engine_of(self._tmgr).on_broken.append(broke)
         self._pilot.register_callback(lambda pilot, state: self._pilot_changed(pilot, active, ended))
         self._pilot_changed(self._pilot, active, ended)
 
@@ -234,7 +236,7 @@ class Earlier:
                 if task.mode in _RAPTOR and task.state not in states.FINAL:
                     raptors.append(task.uid)
                 elif task.mode == c.TASK_EXECUTABLE and task.state not in (states.FAILED, states.CANCELED):
-                    self._programs[_key(task._record.sparse())].append(task)
+                    self._programs[_key(record_of(task).sparse())].append(task)
             if raptors:
                 tmgr.cancel_tasks(raptors)
                 tmgr.wait_tasks(raptors, timeout=END_TIMEOUT)
@@ -243,7 +245,7 @@ class Earlier:
         """Return a pilot of that size, with its task manager, that is not final; None without one."""
         for pmgr in self._session.get_pilot_managers():
             for pilot in pmgr.get_pilots():
-                if (pilot.state not in states.FINAL and pilot._tmgr is not None
+                if (pilot.state not in states.FINAL and record_of(pilot).tmgr is not None
                         and all(pilot.description[name] == description[name] for name in _SIZE)):
                     return pilot   # type: ignore[no-any-return]
         return None

@@ -13,7 +13,7 @@ from rp_client.executor.requirements import (
     Requirements,
     Shape,
 )
-from rp_client.raptor import RaptorMaster
+from rp_client.handles.raptor import RaptorMaster
 
 
 def on_workers() -> Any:

@@ -18,7 +18,7 @@ from rp_client.executor.futures import DroppableFuture
 from rp_client.executor.manager import Manager
 from rp_client.executor.programs import Program, texts
 from rp_client.executor.requirements import Requirements
-from rp_client.task import Task
+from rp_client.handles.task import Task
 
 Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 _COLLECTIONS = (list, tuple, dict)

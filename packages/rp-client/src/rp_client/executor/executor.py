@@ -25,8 +25,8 @@ from rp_client.executor.futures import DroppableFuture
 from rp_client.executor.manager import BrokenPilotExecutor, Manager
 from rp_client.executor.programs import Program, Programs, texts
 from rp_client.executor.requirements import Requirements, checked
-from rp_client.pilot import Pilot
-from rp_client.session import Session
+from rp_client.handles.pilot import Pilot
+from rp_client.handles.session import Session
 from rp_client.settings import checked_uid
 
 _managers: WeakSet[Manager] = WeakSet()

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rp_api import pickles
-from rp_client.task import Task
+from rp_client.handles.task import Task
 
 if TYPE_CHECKING:
     pass

@@ -31,8 +31,8 @@ from rp_client.executor.requirements import (
     most_ranks,
     ranks_of_workers,
 )
-from rp_client.raptor import RaptorWorker
-from rp_client.task import Task
+from rp_client.handles.raptor import RaptorWorker
+from rp_client.handles.task import Task
 
 _log = logging.getLogger('radical.pilot.executor')
 

@@ -15,7 +15,8 @@ from rp_api.failures.kinds import EXIT, SIGNAL
 from rp_client.completion.result import OUTPUT_CHARS, TaskResult
 from rp_client.executor.futures import DroppableFuture
 from rp_client.executor.requirements import RankNeed
-from rp_client.task import Task
+from rp_client.handles.task import Task
+from rp_client.service.owner import engine_of
 
 _PLACED = ('ranks_per_node', 'lfs_per_rank', 'mem_per_rank', 'slots', 'tags')
 """Attributes with which a program cannot run on any cores of a pilot."""
@@ -69,7 +70,7 @@ class Program:
         if max(len(self.task.stdout), len(self.task.stderr)) < OUTPUT_CHARS:
             self._resolve(future, ended)
         else:
-            self.task.tmgr._engine.helpers.run(lambda: self._resolve(future, ended), _nothing, _nothing)
+            engine_of(self.task).helpers.run(lambda: self._resolve(future, ended), _nothing, _nothing)
 
     def _resolve(self, future: Future[Any], ended: Callable[[Program], object]) -> None:
         with suppress(InvalidStateError):   # it was cancelled

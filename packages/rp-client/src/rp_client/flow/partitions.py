@@ -43,9 +43,9 @@ class Partitions:
         self._session = session
         self._make_handle = make_handle
         self._board = board
-        self._engine = session._engine
+        self._engine = session.engine
         self._known: dict[str, PartitionRecord] = {}
-        self.tracker = Tracker(states.PILOT, PILOT_STATE, Registry({}), session._engine.dispatcher, board, owner)
+        self.tracker = Tracker(states.PILOT, PILOT_STATE, Registry({}), session.engine.dispatcher, board, owner)
         self._engine.acknowledger.follow(self.tracker)
 
     def make_first(self, pilot: PilotRecord) -> None:
@@ -70,7 +70,7 @@ class Partitions:
             raise DescriptionError(f'a partition must have {error}, not {given!r}') from None
         self._check(pilot)
         partition = self.make(pilot)
-        self._session._uids.claim_pilots([partition.uid])
+        self._session.uids.claim_pilots([partition.uid])
         self._engine.call(self._add, partition, smallest)
         return partition
 
@@ -128,7 +128,7 @@ class Partitions:
         changes = [Change(self._known[uid], state, info) for uid, state, info in updates if uid in self._known]
         for partition, state, _ in self.tracker.apply(changes):
             if state == states.PMGR_ACTIVE:
-                self._session._places_changed(partition.whole)
+                self._session.places_changed(partition.whole)
             elif state in states.FINAL:
                 self._over([partition])
 
@@ -161,9 +161,9 @@ class Partitions:
     def _over(self, partitions: list[PartitionRecord]) -> None:
         """Stop binding tasks to partitions that have ended, then handle the tasks that they left."""
         for pilot in {partition.whole.uid: partition.whole for partition in partitions}.values():
-            self._session._places_changed(pilot)
+            self._session.places_changed(pilot)
         for partition in partitions:
-            self._session._pilot_left(partition)
+            self._session.pilot_left(partition)
 
 
 def _record(partition: PartitionRecord) -> dict[str, Any]:
@@ -176,13 +176,13 @@ class SessionServices(Protocol):
 
     uid: str
     path: str
-    _uids: Uids
-    _engine: Engine
+    uids: Uids
+    engine: Engine
 
     @property
     def reg_addr(self) -> str: ...
-    def _agent_config(self) -> dict[str, Any]: ...
-    def _make_tracer(self, name: str) -> Tracer: ...
-    def _pilot_ended(self, pilot: PilotRecord) -> None: ...
-    def _pilot_left(self, pilot: PilotRecord) -> None: ...
-    def _places_changed(self, pilot: PilotRecord) -> None: ...
+    def agent_config(self) -> dict[str, Any]: ...
+    def make_tracer(self, name: str) -> Tracer: ...
+    def pilot_ended(self, pilot: PilotRecord) -> None: ...
+    def pilot_left(self, pilot: PilotRecord) -> None: ...
+    def places_changed(self, pilot: PilotRecord) -> None: ...

@@ -55,7 +55,7 @@ class PilotFlow:
                  tracker: Tracker, tracer: Tracer) -> None:
         self._owner = owner
         self._session = session
-        self._engine = session._engine
+        self._engine = session.engine
         self._pilots = pilots
         self._partitions = partitions
         self._tracker = tracker
@@ -67,8 +67,8 @@ class PilotFlow:
         self._launchers = Launchers(Context(self._engine.loop, Path(session.path), belongs, Reports(
             self._launched, self._refused, self._told, self._unschedulable, self._agent_ended)))
         index = owner.rpartition('.')[2]
-        self._launching = PilotLaunching(index, session._make_tracer(f'pmgr_launching.{index}'), self._advance,
-                                         self._launchers, session._agent_config, self._engine.helpers.run, self._reach,
+        self._launching = PilotLaunching(index, session.make_tracer(f'pmgr_launching.{index}'), self._advance,
+                                         self._launchers, session.agent_config, self._engine.helpers.run, self._reach,
                                          self._fail, self._intend)
 
     def submit(self, launches: list[Launch], accepted: Future[None]) -> None:
@@ -122,7 +122,7 @@ class PilotFlow:
             _log_hint((change.info or {}).get('hint'))
             if notices and not real:
                 self._tracker.notice(pilot)   # callbacks may read the log, although the state is the same
-                self._session._places_changed(pilot)   # it has lost nodes, or its job was started again
+                self._session.places_changed(pilot)   # it has lost nodes, or its job was started again
             self._changed(real)
 
     def _postpone(self, change: Change) -> bool:
@@ -277,9 +277,9 @@ class PilotFlow:
                 self._tracer.record('advance', pilot.uid, state)
             self._partitions.follow(pilot, state)
             if state == states.PMGR_ACTIVE:
-                self._session._places_changed(pilot)
+                self._session.places_changed(pilot)
             if state in states.FINAL:
-                self._session._pilot_ended(pilot)
+                self._session.pilot_ended(pilot)
             if state == states.FAILED:   # a lost agent may still hold its resources
                 self._engine.loop.call_later(GRACE, self._kill_agent, pilot)
 

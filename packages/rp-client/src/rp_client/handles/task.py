@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Collection, Generator, Iterable
+from collections.abc import Callable, Collection, Generator
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, cast
 
@@ -18,14 +18,15 @@ from rp_api.values import from_plain, is_pickled
 from rp_client.completion.result import OUTPUT_CHARS, RETURNING, TaskResult
 from rp_client.completion.task_future import TaskFuture
 from rp_client.core.task import RETURNED, TaskRecord
-from rp_client.engine.callbacks import SHOWN_STATES
+from rp_client.handles.base import Handle
 from rp_client.ids import Form, marked, of_task
+from rp_client.stager.output import open_output
 
 if TYPE_CHECKING:
     from rp_api.failures.task_error import TaskError
     from rp_client.engine.waiting import Listener
-    from rp_client.session import Session
-    from rp_client.task_manager import TaskManager
+    from rp_client.handles.task_manager import TaskManager
+    from rp_client.service.task_requests import TaskRequests
 
 _STAGES = states.TASK.value(states.AGENT_STAGING_INPUT)
 _RUNS = states.TASK.value(states.AGENT_EXECUTING)
@@ -35,24 +36,21 @@ _OF_ATTEMPT = ('attempt', 'kind', 'reason', 'pilot', 'exit_code', 'signal', 'nod
 """The keys of an attempt in the history."""
 
 
-class Task:
+class Task(Handle):
     """A submitted task, made by `TaskManager.submit_tasks`; applications do not instantiate it."""
 
-    __slots__ = ('__weakref__', '_record', '_tmgr')
+    __slots__ = ()
+
+    _kind = 'Task'
+    _record: TaskRecord
+    _owner: TaskRequests
 
     _waits_in: ClassVar[Collection[str]] = (states.AGENT_SCHEDULING, states.AGENT_EXECUTING)
     """The states in which the agent reports what the task waits for."""
 
-    def __init__(self, tmgr: TaskManager, record: TaskRecord) -> None:
-        self._tmgr = tmgr
-        self._record = record
-
     def _uid_form(self) -> Form:
         """Return the form of generated uids of such tasks."""
         return of_task(self._record.uid)
-
-    def __repr__(self) -> str:
-        return f'<Task {self._record.uid} {self._record.state}>'
 
     def _repr_html_(self) -> str:
         """Return a table of the main attributes, for notebooks."""
@@ -64,25 +62,10 @@ class Task:
         return str([self._record.uid, self.pilot, self._record.state])
 
     @property
-    def uid(self) -> str:
-        """The task's unique id."""
-        return self._record.uid
-
-    @property
-    def state(self) -> str:
-        """The last known state of the task, see `radical.pilot.states`; for callbacks of bulks, the told one."""
-        shown = SHOWN_STATES.states
-        return shown.get(self, self._record.state) if shown else self._record.state
-
-    @property
     def tmgr(self) -> TaskManager:
         """The task manager that the task was submitted to."""
-        return self._tmgr
-
-    @property
-    def session(self) -> Session:
-        """The session that the task belongs to."""
-        return self._tmgr.session
+        found: TaskManager = self._owner.manager
+        return found
 
     @property
     def origin(self) -> str:
@@ -194,7 +177,8 @@ class Task:
         if path is None:
             raise RuntimeError(f'{self._record.uid} is a call of RAPTOR, whose {stream} is kept in a file only if its '
                                f'description sets {stream!r}; Task.{stream} has the end')
-        return self._tmgr._open_output(self._record, path)
+        self._owner.check_process()
+        return open_output(self._record, path)
 
     def _open_cached(self, stream: str) -> BinaryIO:
         """Open a standard stream of a cached result."""
@@ -263,13 +247,13 @@ class Task:
         """
         record = self._record
         if record.pilot is None and (gone := record.get(RETURNED)) and record.state not in states.FINAL:
-            return f'another pilot: {self._tmgr._end_of_pilot(gone)}'
+            return f'another pilot: {self._owner.flow.end_of_pilot(gone)}'
         if states.TASK.value(self._record.state) < _STAGES:
-            told = self._tmgr._dependencies_of(record) or self._tmgr._pilot_wait_of(record)
+            told = self._owner.wait_before_pilot(record)
         else:
             told = self._reported_wait if self._record.state in self._waits_in else ''
         if not told and self._record.common.raptor_id and states.TASK.value(self._record.state) < _RUNS:
-            return self._tmgr._wait_of(record)
+            return self._owner.wait_of(record)
         return told
 
     @property
@@ -344,7 +328,7 @@ class Task:
     @property
     def client_sandbox(self) -> str:
         """The client's directory that relative paths refer to."""
-        return self._tmgr.session.client_sandbox
+        return self._owner.session.client_sandbox
 
     def as_dict(self) -> dict[str, Any]:
         """Return the task's attributes as plain data, with its description and its task manager's uid."""
@@ -354,24 +338,8 @@ class Task:
                  'output_files', 'launch_method', 'launch_command')
         found: dict[str, Any] = {name: getattr(self, name) for name in names}
         slots = self._record.get('slots')
-        return found | {'type': 'task', 'tmgr': self._tmgr.uid, 'slots': slots,
+        return found | {'type': 'task', 'tmgr': self._owner.uid, 'slots': slots,
                         'description': self.description.as_dict()}
-
-    def wait(self, state: str | Iterable[str] | None = None, timeout: units.Time | None = None) -> str:
-        """Wait until the task has reached a state, and return its state.
-
-        A state that the task has passed counts as reached, and a final state ends the wait.
-
-        Args:
-            state: A state, or several, of which the earliest counts; default: any final state.
-            timeout: Seconds to wait at most; default: no limit.
-
-        Raises:
-            StateError: A state is unknown.
-            RuntimeError: The session was closed or has failed.
-        """
-        self._tmgr._wait_for([self._record], state, timeout)
-        return self._record.state
 
     def done(self) -> bool:
         """Return whether the state is final; False while output is staged."""
@@ -395,7 +363,7 @@ class Task:
             RuntimeError: The session was closed or has failed.
         """
         if not self.done():
-            self._tmgr._wait_for([self._record], None, timeout)
+            self._owner.wait_for([self._record], None, timeout)
             if not self.done():
                 raise TimeoutError(f'{self._record.uid} is {self._record.state} after {units.limit(timeout):g} s')
         error = self.error
@@ -418,7 +386,7 @@ class Task:
         Raises:
             CoordinationError: This is a fork of the application.
         """
-        return self._tmgr._future_of(self)
+        return self._owner.future_of(self)
 
     def __await__(self) -> Generator[Any, None, Any]:
         """Wait in `asyncio` as `result` does; a cancelled task raises `asyncio.CancelledError`.
@@ -446,7 +414,8 @@ class Task:
         mode = self._record.common.mode
         if mode not in (TASK_SERVICE, AGENT_SERVICE):
             raise RuntimeError(f'{self._record.uid} is no service, its mode is {mode!r}')
-        if not self._tmgr._wait_until(lambda: self.info is not None or self._record.state in states.FINAL, timeout):
+        record = self._record
+        if not self._owner.board.wait_until(lambda: self.info is not None or record.state in states.FINAL, timeout):
             raise TimeoutError(f'{self.uid} is not ready after {units.limit(timeout):g} s, its state is {self.state}')
         info = self.info
         if info is None:
@@ -473,14 +442,14 @@ class Task:
         info = self.wait_info(timeout)
         assert self._record.pilot is not None
         description = self._record.pilot.description
-        platform = self.session.get_resource_config(description.resource, description.access_schema)
-        return self.session._tunnels.reach(platform.job_manager_endpoint, info)
+        platform = self._owner.session.platform(description.resource, description.access_schema)
+        return self._owner.session.tunnels.reach(platform.job_manager_endpoint, info)
 
     def cancel(self) -> None:
         """Request the cancellation of the task, and return at once. A final task is not affected."""
-        self._tmgr._check_process()
+        self._owner.check_process()
         if self._record.state not in states.FINAL:
-            self._tmgr.cancel_tasks(self._record.uid)
+            self._owner.cancel([self._record])
 
     def register_callback(self, cb: Callable[..., Any], cb_data: Any = None, metric: str | None = None) -> None:
         """Register a callback for the states of this task.
@@ -495,11 +464,11 @@ class Task:
         Raises:
             ValueError: `cb` does not take these arguments, or the metric is unknown.
         """
-        self._tmgr.register_callback(cb, cb_data, metric or TASK_STATE, self._record.uid)
+        self.tmgr.register_callback(cb, cb_data, metric or TASK_STATE, self._record.uid)
 
     def _listen(self, listener: Listener) -> None:
         """Call a listener when the task is final."""
-        self._tmgr._board.listen(self, listener)
+        self._owner.board.listen(self, listener)
 
 
 def _text(file: BinaryIO) -> str:

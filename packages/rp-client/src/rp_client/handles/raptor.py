@@ -13,11 +13,11 @@ from rp_api.distributions import require
 from rp_api.raptor_link import RPC
 from rp_client.common_description import listed
 from rp_client.core.task import TaskRecord
-from rp_client.ids import MASTER, Form, of_worker
-from rp_client.task import Task
+from rp_client.handles.task import Task
+from rp_client.ids import MASTER, TASK, Form, of_worker
 
 if TYPE_CHECKING:
-    from rp_client.task_manager import TaskManager
+    from rp_client.service.task_requests import TaskRequests
 
 Descriptions = TaskDescription | Sequence[TaskDescription]
 
@@ -34,8 +34,8 @@ class RaptorMaster(Task):
 
     __slots__ = ('_objects',)
 
-    def __init__(self, tmgr: TaskManager, record: TaskRecord) -> None:
-        super().__init__(tmgr, record)
+    def __init__(self, owner: TaskRequests, record: TaskRecord) -> None:
+        super().__init__(owner, record)
         self._objects: Any = None
 
     def submit_workers(self, tds: Descriptions) -> list[RaptorWorker]:
@@ -51,7 +51,7 @@ class RaptorMaster(Task):
         copies = [TaskDescription(description) for description in listed(tds, 'task')]
         for copy in copies:
             copy['raptor_id'] = self._record.uid
-        return self._tmgr.submit_workers(copies)
+        return self.tmgr.submit_workers(copies)
 
     def submit_tasks(self, tds: Descriptions) -> list[Task]:
         """Submit tasks to this master, which its workers execute.
@@ -63,7 +63,7 @@ class RaptorMaster(Task):
             ValueError: A description is not valid.
             RuntimeError: The task manager is closed.
         """
-        return self._tmgr._submit_for(self._record.uid, listed(tds, 'task'))
+        return self._owner.submit(listed(tds, 'task'), TASK, self._record.uid)
 
     def put_object(self, obj: Any) -> Any:
         """Store an object that many calls use, so that each node gets it once; wait until the master has it.
@@ -113,12 +113,12 @@ class RaptorMaster(Task):
             raise RuntimeError(f'{self.uid} is not bound to a pilot yet: wait until it is {states.AGENT_EXECUTING}')
         if self._record.state in states.FINAL:
             raise RuntimeError(f'{self.uid} is {self.state} and answers no requests')
-        return self.session._calls.call([self._record.pilot], self.uid, {
+        return self._owner.session.calls.call([self._record.pilot], self.uid, {
             'mode': RPC, 'raptor_id': self.uid, 'method': cmd, 'args': list(args), 'kwargs': kwargs}, rpc_timeout)
 
     def check_process(self) -> None:
         """Raise `CoordinationError` in a fork of the application."""
-        self._tmgr._check_process()
+        self._owner.check_process()
 
     @property
     def access(self) -> Mapping[str, Any] | None:
@@ -152,6 +152,11 @@ class RaptorWorker(Task):
 
 KINDS: dict[Any, type[Task]] = {c.RAPTOR_MASTER: RaptorMaster, c.RAPTOR_WORKER: RaptorWorker}
 """The classes of tasks of these modes; the others are of `Task`."""
+
+
+def make_task(owner: TaskRequests, record: TaskRecord) -> Task:
+    """Make the handle of a task."""
+    return KINDS.get(record.common.mode, Task)(owner, record)
 
 
 def of_mode(tds: Descriptions, mode: str, method: str) -> list[TaskDescription]:

@@ -10,10 +10,10 @@ from rp_api import states, units
 from rp_api.batch import task_uid
 from rp_api.description.html_table import html_table
 from rp_client.core.sweep import FINAL, SweepRecord
-from rp_client.task import Task
+from rp_client.handles.task import Task
 
 if TYPE_CHECKING:
-    from rp_client.task_manager import TaskManager
+    from rp_client.service.task_requests import TaskRequests
 
 
 class Sweep:
@@ -23,8 +23,8 @@ class Sweep:
     in the length and in `states`, but `in_state` does not yield them, and a sweep does not stand for them.
     """
 
-    def __init__(self, tmgr: TaskManager, record: SweepRecord) -> None:
-        self._tmgr = tmgr
+    def __init__(self, owner: TaskRequests, record: SweepRecord) -> None:
+        self._owner = owner
         self._record = record
 
     def __repr__(self) -> str:
@@ -43,8 +43,8 @@ class Sweep:
     @property
     def states(self) -> dict[str, int]:
         """The number of tasks in each state."""
-        with self._tmgr._unchanged():
-            found = Counter(task.state for task in self._tmgr._live_in(self._record))
+        with self._owner.board.lock:
+            found = Counter(task.state for task in self._owner.tasks.live_in(self._record))
             found.update(self._record.ended)
         found[states.NEW] += self._record.size - sum(found.values())
         return {state: found[state] for state in states.TASK.names if found[state]}
@@ -90,13 +90,13 @@ class Sweep:
         """
         for state in wanted:
             states.TASK.value(state)
-        with self._tmgr._unchanged():
-            live = {task.uid: task.state for task in self._tmgr._live_in(self._record)}
+        with self._owner.board.lock:
+            live = {task.uid: task.state for task in self._owner.tasks.live_in(self._record)}
             ends = b''.join(chunk.ends or bytes(chunk.size) for chunk in self._record.chunks)
         for number, end in enumerate(ends):
             uid = task_uid(self._record.uid, number)
             state = FINAL[end - 1] if end else live.get(uid, states.NEW)
-            if state in wanted and self._tmgr._has(uid):
+            if state in wanted and uid in self._owner.tasks:
                 yield self._task(number)
 
     def failed(self) -> Iterator[Task]:
@@ -112,16 +112,17 @@ class Sweep:
         Raises:
             RuntimeError: The session was closed or has failed.
         """
-        self._tmgr._wait_for_sweep(self._record, timeout)
+        self._owner.wait_for_sweep(self._record, timeout)
         return self.states
 
     def cancel(self) -> None:
         """Request the cancellation of all tasks that are not final, and return at once."""
-        self._tmgr._cancel_sweep(self._record)
+        self._owner.cancel_sweep(self._record)
 
     def _task_uids(self) -> Iterator[str]:
         """Yield the uids of all tasks that were not forgotten."""
-        return filter(self._tmgr._has, (task_uid(self._record.uid, number) for number in range(self._record.size)))
+        uids = (task_uid(self._record.uid, number) for number in range(self._record.size))
+        return filter(self._owner.tasks.__contains__, uids)
 
     def _task(self, number: int) -> Task:
-        return self._tmgr.get_tasks(task_uid(self._record.uid, number))   # type: ignore[no-any-return]
+        return self._owner.get(task_uid(self._record.uid, number))   # type: ignore[no-any-return]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rp_api import states, units
@@ -11,43 +11,39 @@ from rp_api.description.html_table import html_table
 from rp_api.description.task import TaskDescription
 from rp_api.task_modes import PILOT_RPC
 from rp_client.core.pilot import PilotRecord
-from rp_client.engine.callbacks import SHOWN_STATES
+from rp_client.handles.base import Handle
 from rp_client.ids import PILOT, Named, marked, uid_of
 
 if TYPE_CHECKING:
     from rp_api.resources import NodeList
-    from rp_client.partition import Partition
-    from rp_client.pilot_manager import PilotManager
-    from rp_client.raptor import RaptorMaster
-    from rp_client.session import Session
-    from rp_client.task_manager import TaskManager
+    from rp_client.handles.partition import Partition
+    from rp_client.handles.pilot_manager import PilotManager
+    from rp_client.handles.raptor import RaptorMaster
+    from rp_client.handles.task_manager import TaskManager
+    from rp_client.service.pilots import PilotOwner
 
 
-class Pilot:
+class Pilot(Handle):
     """A submitted pilot, made by `PilotManager.submit_pilots`; applications do not instantiate it."""
 
-    def __init__(self, pmgr: PilotManager, record: PilotRecord) -> None:
-        self._pmgr = pmgr
-        self._record = record
-        self._tmgr: TaskManager | None = None
-        record.handle = self
+    __slots__ = ()
 
-    def __repr__(self) -> str:
-        return f'<Pilot {self._record.uid} {self._record.state}>'
+    _kind = 'Pilot'
+    _record: PilotRecord
+    _owner: PilotOwner
+
+    def __init__(self, owner: PilotOwner, record: PilotRecord) -> None:
+        super().__init__(owner, record)
+        record.handle = self
 
     def _repr_html_(self) -> str:
         """Return a table of the main attributes, for notebooks."""
-        return html_table(f'{type(self).__name__} {self._record.uid}', {
+        return html_table(f'{self._kind} {self._record.uid}', {
             'state': self._record.state, 'resource': self.resource, 'resources': self.resources,
             'exception': self._record.exception, 'sandbox': self.pilot_sandbox})
 
     def __str__(self) -> str:
         return str([self._record.uid, self.resource, self._record.state])
-
-    @property
-    def uid(self) -> str:
-        """The pilot's unique id."""
-        return self._record.uid
 
     @property
     def partitions(self) -> list[Partition]:
@@ -60,20 +56,10 @@ class Pilot:
         return self._record.agent_sandbox
 
     @property
-    def state(self) -> str:
-        """The last known state of the pilot, see `radical.pilot.states`; for callbacks of bulks, the told one."""
-        shown = SHOWN_STATES.states
-        return shown.get(self, self._record.state) if shown else self._record.state
-
-    @property
     def pmgr(self) -> PilotManager:
         """The pilot manager that the pilot was submitted to."""
-        return self._pmgr
-
-    @property
-    def session(self) -> Session:
-        """The session that the pilot belongs to."""
-        return self._pmgr.session
+        found: PilotManager = self._owner.manager
+        return found
 
     @property
     def description(self) -> dict[str, Any]:
@@ -175,27 +161,11 @@ class Pilot:
                  'description', 'resource_details')
         found: dict[str, Any] = {name: getattr(self, name) for name in names}
         nodes = self._record.resource_details['node_list'] if self._record.resource_details else None
-        return found | {'type': 'pilot', 'session': self.session.uid, 'pmgr': self._pmgr.uid, 'nodelist': nodes}
-
-    def wait(self, state: str | Iterable[str] | None = None, timeout: units.Time | None = None) -> str:
-        """Wait until the pilot has reached a state, and return its state.
-
-        A state that the pilot has passed counts as reached, and a final state ends the wait.
-
-        Args:
-            state: A state, or several, of which the earliest counts; default: any final state.
-            timeout: Seconds to wait at most; default: no limit.
-
-        Raises:
-            StateError: A state is unknown.
-            RuntimeError: The session was closed or has failed.
-        """
-        self._pmgr.wait_pilots(self._record.uid, state, timeout)
-        return self._record.state
+        return found | {'type': 'pilot', 'session': self.session.uid, 'pmgr': self._owner.uid, 'nodelist': nodes}
 
     def cancel(self) -> None:
         """End the pilot and its tasks, and wait until it has ended; kill it after ten seconds."""
-        self._pmgr.cancel_pilots(self._record.uid)
+        self._owner.cancel([self._record])
 
     def add_partition(self, *, nodes: int = 0, cores: int = 0, gpus: int = 0, memory: int = 0) -> Partition:
         """Create a partition from free resources of the pilot, and return it at once.
@@ -213,9 +183,8 @@ class Pilot:
             ValueError: The size is not valid.
             RuntimeError: The pilot has no partitions (`PilotDescription.partitions`), or has ended.
         """
-        found: Partition = self._pmgr._add_partition(
-            self._record, {'nodes': nodes, 'cores': cores, 'gpus': gpus, 'memory': memory})
-        return found
+        size = {'nodes': nodes, 'cores': cores, 'gpus': gpus, 'memory': memory}
+        return self._owner.partitions.add(self._record, size).handle   # type: ignore[no-any-return]
 
     def remove_partition(self, partition: int | Partition) -> None:
         """End a partition, cancel its tasks, and wait until it has ended.
@@ -230,7 +199,7 @@ class Pilot:
         known = self._record.partitions
         if not 0 <= number < len(known) or partition not in (number, known[number].handle):
             raise ValueError(f'{self.uid} has no partition {partition!r}, it has {len(known)}, from 0 on')
-        self._pmgr._partitions.remove(known[number])
+        self._owner.partitions.remove(known[number])
 
     def register_callback(self, cb: Callable[..., Any], metric: str = PILOT_STATE, cb_data: Any = None) -> None:
         """Register a callback for the states of this pilot.
@@ -245,8 +214,8 @@ class Pilot:
         Raises:
             ValueError: `cb` does not take these arguments, or the metric is unknown.
         """
-        self._pmgr._check_process()
-        self._pmgr._release_own(self._record.callbacks.add(cb, metric, cb_data), self._record)
+        self._owner.check_process()
+        self._owner.release_own(self._record.callbacks.add(cb, metric, cb_data), self._record)
 
     def unregister_callback(self, cb: Callable[..., Any] | None, metric: str = PILOT_STATE) -> None:
         """Remove a callback of this pilot.
@@ -258,7 +227,7 @@ class Pilot:
         Raises:
             ValueError: `cb` is not registered for this pilot.
         """
-        self._pmgr._check_process()
+        self._owner.check_process()
         self._record.callbacks.remove(cb, [metric])
 
     def rest_url(self) -> str | None:
@@ -278,13 +247,7 @@ class Pilot:
         Raises:
             RuntimeError: The pilot is attached to a task manager already.
         """
-        if self._tmgr is not None:
-            raise RuntimeError(f'{self._record.uid} is attached to {self._tmgr.uid} already')
-        self._tmgr = tmgr
-
-    def _detach_tmgr(self) -> None:
-        """Detach the pilot from its task manager, without effect on its tasks."""
-        self._tmgr = None
+        self._record.attach(tmgr.uid)
 
     def submit_tasks(self, tds: TaskDescription | Sequence[TaskDescription]) -> Any:
         """Submit tasks to this pilot, through the task manager that it is attached to.
@@ -354,13 +317,13 @@ class Pilot:
             RuntimeError: The call failed, the handler is unknown, or the pilot has ended.
             TimeoutError: The pilot has not answered in time; the call is cancelled.
         """
-        self._pmgr._check_process()
+        self._owner.check_process()
         address = '' if rpc_addr is None else uid_of(rpc_addr)
-        master = self.session._find_master(address) if address else None
+        master = self._owner.session.find_master(address) if address else None
         if master is not None:
             cmd = kwargs.pop('raptor_cmd', cmd) if cmd == 'raptor_rpc' else cmd
             return master.rpc(cmd, *args, rpc_timeout=rpc_timeout, **kwargs)
-        return self.session._calls.call(self._live_places() or [self._record], self._record.uid, {
+        return self._owner.session.calls.call(self._live_places() or [self._record], self._record.uid, {
             'mode': PILOT_RPC, 'name': '' if address == self._record.uid else address, 'method': cmd,
             'args': list(args), 'kwargs': kwargs}, rpc_timeout)
 
@@ -396,14 +359,22 @@ class Pilot:
         self.rpc('prepare_env', env_name, dict(normal_form(env_name, env_spec)))
 
     def _attached(self) -> TaskManager:
-        if self._tmgr is None:
-            raise RuntimeError(f'{self.uid} is not attached to a task manager: call TaskManager.add_pilots first')
-        return self._tmgr
+        tmgr = self._record.whole.tmgr
+        if tmgr is None:
+            whole = self._record.whole.uid
+            raise RuntimeError(f'{whole} is not attached to a task manager: call TaskManager.add_pilots first')
+        return self._owner.session.tmgrs[tmgr].manager   # type: ignore[no-any-return]
+
+    @property
+    def _request(self) -> dict[str, Any]:
+        """The attributes of descriptions that request this pilot."""
+        return {'pilot': self._record.uid}
 
     def _mine(self, description: Mapping[str, Any]) -> TaskDescription:
-        """Return a copy of the description that requests this pilot."""
+        """Return a copy of the description that requests this pilot or partition."""
         copy = TaskDescription(description)
-        copy.pilot = self._record.uid
+        for name, value in self._request.items():
+            copy[name] = value
         return copy
 
     def stage_in(self, sds: Any) -> list[str]:
@@ -418,7 +389,7 @@ class Pilot:
         Raises:
             StagingError: A directive is not valid, or a transfer failed.
         """
-        return self._pmgr._stage(self._record, sds, inwards=True)
+        return self._owner.stage(self._record, sds, inwards=True)
 
     def stage_out(self, sds: Any = None) -> list[str]:
         """Transfer files from the pilot's sandbox to the client, and wait until they have arrived.
@@ -433,4 +404,4 @@ class Pilot:
         Raises:
             StagingError: A directive is not valid, or a transfer failed.
         """
-        return self._pmgr._stage(self._record, 'staging_output.tgz' if sds is None else sds, inwards=False)
+        return self._owner.stage(self._record, 'staging_output.tgz' if sds is None else sds, inwards=False)

@@ -1,0 +1,64 @@
+"""What the handles of tasks, pilots and partitions have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from rp_api import units
+from rp_client.engine.callbacks import SHOWN_STATES
+
+if TYPE_CHECKING:
+    from rp_client.handles.session import Session
+
+
+class Handle:
+    """A record, and the owner of tasks or pilots that acts on it; applications make none."""
+
+    __slots__ = ('__weakref__', '_owner', '_record')
+
+    _kind: ClassVar[str]
+
+    def __init__(self, owner: Any, record: Any) -> None:
+        self._owner = owner
+        self._record = record
+
+    def __repr__(self) -> str:
+        return f'<{self._kind} {self._record.uid} {self._record.state}>'
+
+    @property
+    def uid(self) -> str:
+        """The unique id."""
+        return str(self._record.uid)
+
+    @property
+    def state(self) -> str:
+        """The last known state, see `radical.pilot.states`; for callbacks of bulks, the told one."""
+        shown = SHOWN_STATES.states
+        return shown.get(self, self._record.state) if shown else self._record.state
+
+    @property
+    def session(self) -> Session:
+        """The session that it belongs to."""
+        return self._owner.manager.session   # type: ignore[no-any-return]
+
+    def wait(self, state: str | Iterable[str] | None = None, timeout: units.Time | None = None) -> str:
+        """Wait until a state is reached, and return the state.
+
+        A state that was passed counts as reached, and a final state ends the wait.
+
+        Args:
+            state: A state, or several, of which the earliest counts; default: any final state.
+            timeout: Seconds to wait at most; default: no limit.
+
+        Raises:
+            StateError: A state is unknown.
+            RuntimeError: The session was closed or has failed.
+        """
+        self._owner.wait_for([self._record], state, timeout)
+        return str(self._record.state)
+
+
+def record_of(handle: Handle) -> Any:
+    """Return the record of a handle, for other parts of the client."""
+    return handle._record

@@ -1,0 +1,1 @@
+"""The owner of a session: runs its pilots and tasks, with or without an application that holds handles of them."""
