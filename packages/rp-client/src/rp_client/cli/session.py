@@ -6,6 +6,7 @@ import argparse
 import json
 import logging
 import os
+import signal
 import sys
 import time
 from collections import Counter
@@ -20,6 +21,7 @@ from rp_api.errors import PilotError
 from rp_client.cli import stores
 from rp_client.cli.stores import Description, Store
 from rp_client.cli.tables import print_table, shown_size, shown_time
+from rp_client.service.handover import NAME as SERVED
 
 if TYPE_CHECKING:
     from rp_client.handles.session import Session
@@ -31,9 +33,10 @@ _IN_USE = ('open', 'orphaned', 'detached', 'elsewhere')
 
 
 def session(arguments: list[str]) -> int:
-    """List, show, export and purge sessions, and attach to those that run without their application."""
+    """List, show, export and purge sessions, and attach to or serve those that run without their application."""
     options = _parser().parse_args(arguments)
-    run = {'list': _list, 'show': _show, 'export': _export, 'purge': _purge, 'attach': _attach}[options.command]
+    run = {'list': _list, 'show': _show, 'export': _export, 'purge': _purge, 'attach': _attach,
+           'serve': _serve}[options.command]
     return run(options)
 
 
@@ -61,6 +64,10 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument('uid', nargs='*', metavar='UID')
     command.add_argument('--all-closed', action='store_true', help='all closed sessions of the directory')
     command.add_argument('--older-than', type=float, metavar='DAYS', help='only those closed that long ago')
+    command = add('serve', 'Run the client of a session in place of its application, until one attaches or all tasks '
+                           'and pilots have ended. Ctrl-C leaves it running.')
+    command.add_argument('uid', metavar='UID')
+    command.add_argument('--hub', metavar='tcp://HOST:PORT', help='the stand-alone hub that serves it')
     command = add('attach', 'Follow a session that runs without its application, until its tasks have ended. '
                             'Ctrl-C leaves it running.')
     command.add_argument('uid', metavar='UID')
@@ -166,21 +173,36 @@ def _purge(options: argparse.Namespace) -> int:
 
 
 def _attach(options: argparse.Namespace) -> int:
+    return follow(options.uid, _place(options), cancel=options.cancel, wait=options.wait)
 
+
+def _serve(options: argparse.Namespace) -> int:
+    from rp_client.service.resident import serve  # takes as long as the whole command without it
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    logging.getLogger('radical.pilot').addHandler(logging.NullHandler())   # errors are printed as one sentence
+    where = _place(options)
+    print(f'{options.uid} is served by this process ({os.getpid()})', file=sys.stderr, flush=True)
+    with suppress(KeyboardInterrupt):
+        print(f'{options.uid} is left: {serve(options.uid, where)}', file=sys.stderr)
+    return 0
+
+
+def _place(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments with which `Session` attaches to the session."""
     if options.hub:
         _check_served(options.hub, options.uid)
-        where: dict[str, Any] = {'proxy_url': options.hub, 'cfg': {'base': str(options.base or Path.cwd())}}
-    else:
-        store, found = stores.find(stores.stores(options.base, options.dburl), options.uid)
-        if found['state'] == 'closed':
-            raise PilotError(f'{options.uid} is closed: rp session show {options.uid} shows its results')
-        if found['state'] == 'open':
-            raise PilotError(f'{options.uid} has its application: it is {_state(found)}')
-        where = store.options(found)
-        if 'dburl' not in where:   # its hub is in its directory, whatever the environment names
-            for name in (stores.DBURL, 'RADICAL_PILOT_PROXY_URL'):
-                os.environ.pop(name, None)
-    return follow(options.uid, where, cancel=options.cancel, wait=options.wait)
+        return {'proxy_url': options.hub, 'cfg': {'base': str(options.base or Path.cwd())}}
+    store, found = stores.find(stores.stores(options.base, options.dburl), options.uid)
+    if found['state'] == 'closed':
+        raise PilotError(f'{options.uid} is closed: rp session show {options.uid} shows its results')
+    if found['state'] == 'open' and not Path(found['where'], SERVED).exists():
+        raise PilotError(f'{options.uid} has its application: it is {_state(found)}')
+    where = store.options(found)
+    if 'dburl' not in where:   # its hub is in its directory, whatever the environment names
+        for name in (stores.DBURL, 'RADICAL_PILOT_PROXY_URL'):
+            os.environ.pop(name, None)
+    return where
 
 
 def _check_served(url: str, uid: str) -> None:

@@ -17,6 +17,7 @@ from rp_api.system import limits
 from rp_client.handles.pilot_manager import PilotManager
 from rp_client.handles.task_manager import TaskManager
 from rp_client.old_names import OldMethods
+from rp_client.service.handover import take_over
 from rp_client.service.owner import Owner
 from rp_client.service.restore import open_session
 from rp_client.settings import checked_close_options, checked_uid
@@ -95,6 +96,8 @@ class Session(OldMethods):
         self._use(Owner(uid, cfg, dburl=dburl, proxy_url=proxy_url, orphan_timeout=orphan_timeout))
         atexit.register(self.close)
         try:
+            if uid:
+                take_over(self.path)
             open_session(self._owner, lambda uid: PilotManager(self, _uid=uid), lambda scheduler, timeout, uid:
                          TaskManager(self, scheduler=scheduler, no_pilot_timeout=timeout, _uid=uid), fresh=not uid)
         except BaseException:   # also an interruption, when everything may be there

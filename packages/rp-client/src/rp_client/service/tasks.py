@@ -79,10 +79,18 @@ class TaskOwner:
 
     def counts(self) -> str:
         """Return how many tasks there are, and in which final states."""
+        return counts('task', len(self.tasks), self._finals())
+
+    @property
+    def unfinished(self) -> int:
+        """The number of tasks that are not final."""
+        return len(self.tasks) - sum(self._finals().values())
+
+    def _finals(self) -> Counter[str]:
         finals = Counter(self.tracker.finals)
         for sweep in list(self.tasks.sweeps.values()):
             finals.update(sweep.ended)
-        return counts('task', len(self.tasks), finals)
+        return finals
 
     def note(self) -> None:
         """Store the manager with the coordinator, for an application that attaches to the session."""
