@@ -62,8 +62,8 @@ class Manager:
     def wait_for(self, tasks: list[TaskRecord], state: str | None, timeout: float | None) -> None:
         self.board.wait(tasks, state, timeout)
 
-    def cancel(self, tasks: list[TaskRecord]) -> None:
-        self.cancelled += [task.uid for task in tasks]
+    def cancel_tasks(self, uid: str) -> None:
+        self.cancelled.append(uid)
 
     def make(self, uid: str = 'task.1', **description: Any) -> Task:
         found: Task = a_task(uid, cast(Any, self), **description).handle

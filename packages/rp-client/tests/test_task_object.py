@@ -185,7 +185,7 @@ def test_what_is_asked_of_the_manager() -> None:
     task.register_callback(print)
     task.register_callback(print, 'data', 'METRIC')
     assert manager.calls == [
-        ('wait_for', [task._record], 'DONE', 3), ('check_process',), ('cancel', [task._record]),
+        ('wait_for', [task._record], 'DONE', 3), ('check_process',), ('cancel_tasks', 'task.1'),
         ('register_callback', print, None, 'TASK_STATE', 'task.1'),
         ('register_callback', print, 'data', 'METRIC', 'task.1')]
 

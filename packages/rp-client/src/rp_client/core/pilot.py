@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rp_api import states
@@ -86,6 +86,10 @@ class PilotRecord:
         """True if the pilot has ended before its agent was active, so that it has run no task."""
         return (self.state in (states.FAILED, states.CANCELED) and self.reached is not None
                 and states.PILOT.value(self.reached) < states.PILOT.value(states.PMGR_ACTIVE))
+
+    def live_places(self) -> Sequence[PilotRecord]:
+        """Return the pilot itself, or those of its partitions that have not ended."""
+        return [part for part in self.partitions if part.state not in states.FINAL] if self.divided else [self]
 
     def attach(self, tmgr: str) -> None:
         """Attach the pilot to a task manager; raise `RuntimeError` if it is attached already."""

@@ -62,3 +62,32 @@ class Handle:
 def record_of(handle: Handle) -> Any:
     """Return the record of a handle, for other parts of the client."""
     return handle._record
+
+
+class Manager:
+    """The handle of a pilot manager or task manager."""
+
+    def __init__(self, session: Session, owner: Any) -> None:
+        self._session = session
+        self._owner = owner
+        self.uid: str = owner.uid
+
+    def __repr__(self) -> str:
+        return f'<{type(self).__name__} {self.uid}: {self._owner.counts()}>'
+
+    @property
+    def session(self) -> Session:
+        """The session that the manager belongs to."""
+        return self._session
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the manager and what it has submitted as plain data."""
+        raise NotImplementedError
+
+    def dump(self, name: str | None = None) -> None:
+        """Write `as_dict()` to `<uid>[.<name>].json` in the session directory.
+
+        Args:
+            name: Part of the file name that distinguishes several dumps.
+        """
+        self._owner.session.dump(self.uid, name, self.as_dict())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rp_api import states, units
+from rp_api import units
 from rp_api.constants import PILOT_STATE
 from rp_api.description.html_table import html_table
 from rp_api.description.task import TaskDescription
@@ -58,8 +58,7 @@ class Pilot(Handle):
     @property
     def pmgr(self) -> PilotManager:
         """The pilot manager that the pilot was submitted to."""
-        found: PilotManager = self._owner.manager
-        return found
+        return self._owner.manager   # type: ignore[no-any-return]
 
     @property
     def description(self) -> dict[str, Any]:
@@ -236,7 +235,7 @@ class Pilot(Handle):
         It is None before the pilot is active, and without `enable_ep` in its description. For a pilot with partitions,
         it is that of the first one that has not ended.
         """
-        return next((place.endpoint for place in self._live_places() if place.endpoint), None)
+        return next((place.endpoint for place in self._record.live_places() if place.endpoint), None)
 
     def attach_tmgr(self, tmgr: TaskManager) -> None:
         """Attach the pilot to a task manager.
@@ -262,10 +261,8 @@ class Pilot(Handle):
             ValueError: A description is not valid.
             RuntimeError: The pilot is not attached to a task manager.
         """
-        tmgr = self._attached()
-        if isinstance(tds, Mapping):
-            return tmgr.submit_tasks(self._mine(tds))
-        return tmgr.submit_tasks([self._mine(description) for description in tds])
+        return self._attached().submit_tasks(
+            self._mine(tds) if isinstance(tds, Mapping) else list(map(self._mine, tds)))
 
     def submit_raptors(self, tds: TaskDescription | Sequence[TaskDescription]) -> list[RaptorMaster]:
         """Submit RAPTOR masters to this pilot, as `TaskManager.submit_raptors` does.
@@ -277,8 +274,7 @@ class Pilot(Handle):
             ValueError: A description is not valid, or its mode is not RAPTOR_MASTER.
             RuntimeError: The pilot is not attached to a task manager.
         """
-        wanted = [tds] if isinstance(tds, Mapping) else tds
-        return self._attached().submit_raptors([self._mine(description) for description in wanted])
+        return self._attached().submit_raptors(list(map(self._mine, [tds] if isinstance(tds, Mapping) else tds)))
 
     def register_service(self, uid: str, info: str) -> None:
         """Register a service that does not run as a task of the pilot, or change its information.
@@ -323,14 +319,9 @@ class Pilot(Handle):
         if master is not None:
             cmd = kwargs.pop('raptor_cmd', cmd) if cmd == 'raptor_rpc' else cmd
             return master.rpc(cmd, *args, rpc_timeout=rpc_timeout, **kwargs)
-        return self._owner.session.calls.call(self._live_places() or [self._record], self._record.uid, {
+        return self._owner.session.calls.call(self._record.live_places() or [self._record], self._record.uid, {
             'mode': PILOT_RPC, 'name': '' if address == self._record.uid else address, 'method': cmd,
             'args': list(args), 'kwargs': kwargs}, rpc_timeout)
-
-    def _live_places(self) -> Sequence[PilotRecord]:
-        """Return the pilot itself, or those of its partitions that have not ended."""
-        record = self._record
-        return [part for part in record.partitions if part.state not in states.FINAL] if record.divided else [record]
 
     def prepare_env(self, env_name: str, env_spec: Mapping[str, Any]) -> None:
         """Prepare an environment on the pilot, and wait until it exists.
@@ -361,8 +352,8 @@ class Pilot(Handle):
     def _attached(self) -> TaskManager:
         tmgr = self._record.whole.tmgr
         if tmgr is None:
-            whole = self._record.whole.uid
-            raise RuntimeError(f'{whole} is not attached to a task manager: call TaskManager.add_pilots first')
+            raise RuntimeError(f'{self._record.whole.uid} is not attached to a task manager: call '
+                               'TaskManager.add_pilots first')
         return self._owner.session.tmgrs[tmgr].manager   # type: ignore[no-any-return]
 
     @property

@@ -13,6 +13,7 @@ from rp_api.description.pilot import PilotDescription
 from rp_client.common_description import listed
 from rp_client.core.pilot import PilotRecord
 from rp_client.flow.pilot_flow import GRACE
+from rp_client.handles.base import Manager
 from rp_client.handles.partition import make_pilot
 from rp_client.ids import Uids, is_one, uid_of, uids_of
 from rp_client.service.owner import owner_of
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from rp_client.handles.session import Session
 
 
-class PilotManager:
+class PilotManager(Manager):
     """Submits pilots to platforms, follows their states, and ends them.
 
     Args:
@@ -33,23 +34,15 @@ class PilotManager:
         RuntimeError: The session is closed.
     """
 
-    def __init__(self, session: Session, cfg: str | Mapping[str, Any] | None = 'default', *, _uid: str = '') -> None:
-        self._session = session
-        self._owner = PilotOwner(owner_of(session), _uid, self, make_pilot)
-        self.uid = self._owner.uid
-        self._rep = self._owner.session.report   # clients of RADICAL-Pilot 1 switch it off
+    _owner: PilotOwner
 
-    def __repr__(self) -> str:
-        return f'<PilotManager {self.uid}: {self._owner.counts()}>'
+    def __init__(self, session: Session, cfg: str | Mapping[str, Any] | None = 'default', *, _uid: str = '') -> None:
+        super().__init__(session, PilotOwner(owner_of(session), _uid, self, make_pilot))
+        self._rep = self._owner.session.report   # clients of RADICAL-Pilot 1 switch it off
 
     def _repr_html_(self) -> str:
         """Return a table of the pilots, for notebooks."""
         return html_table(f'PilotManager {self.uid}', {'session': self._session.uid, 'pilots': self._owner.counts()})
-
-    @property
-    def session(self) -> Session:
-        """The session that the manager belongs to."""
-        return self._session
 
     @property
     def cfg(self) -> SimpleNamespace:
@@ -181,14 +174,6 @@ class PilotManager:
     def as_dict(self) -> dict[str, Any]:
         """Return the manager and its pilots as plain data."""
         return {'type': 'pmgr', 'uid': self.uid, 'cfg': {}, 'pilots': [pilot.as_dict() for pilot in self.get_pilots()]}
-
-    def dump(self, name: str | None = None) -> None:
-        """Write `as_dict()` to `<uid>[.<name>].json` in the session directory.
-
-        Args:
-            name: Part of the file name that distinguishes several dumps.
-        """
-        self._owner.session.dump(self.uid, name, self.as_dict())
 
     def close(self, terminate: bool = True) -> None:
         """End all pilots and the manager. Closing a closed manager has no effect.

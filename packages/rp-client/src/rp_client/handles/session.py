@@ -101,7 +101,6 @@ class Session(OldMethods):
             open_session(self._owner, lambda uid: PilotManager(self, _uid=uid), lambda scheduler, timeout, uid:
                          TaskManager(self, scheduler=scheduler, no_pilot_timeout=timeout, _uid=uid), fresh=not uid)
         except BaseException:   # also an interruption, when everything may be there
-            self._owner.traces.discard()   # another application may have the session and write its profiles
             self.close(terminate=not self.attached, download=False)
             raise
         self._opened[self.uid] = self._owner

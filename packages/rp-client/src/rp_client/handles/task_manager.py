@@ -14,7 +14,7 @@ from rp_client.common_description import listed
 from rp_client.core.pilot import PilotRecord
 from rp_client.core.sweep import SweepRecord
 from rp_client.core.task import TaskRecord
-from rp_client.handles.base import record_of
+from rp_client.handles.base import Manager, record_of
 from rp_client.handles.pilot import Pilot
 from rp_client.handles.raptor import Descriptions, RaptorMaster, RaptorWorker, make_task, of_mode
 from rp_client.handles.sweep import Sweep
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _FINAL = states.TASK.value(states.DONE)
 
 
-class TaskManager(OldMethods):
+class TaskManager(Manager, OldMethods):
     """Runs tasks on pilots.
 
     Args:
@@ -52,29 +52,21 @@ class TaskManager(OldMethods):
         RuntimeError: The session is closed.
     """
 
+    _owner: TaskRequests
+
     def __init__(self, session: Session, cfg: str | Mapping[str, Any] | None = 'default',
                  scheduler: str | None = None, *, no_pilot_timeout: units.Time | None = NO_PILOT_TIMEOUT,
                  _uid: str = '') -> None:
         self.scheduler = checked_scheduler(cfg, scheduler)
-        self._session = session
-        self._owner = TaskRequests(owner_of(session), self.scheduler, checked_timeout(no_pilot_timeout), _uid, self,
-                                   make_task)
-        self.uid = self._owner.uid
+        super().__init__(session, TaskRequests(
+            owner_of(session), self.scheduler, checked_timeout(no_pilot_timeout), _uid, self, make_task))
         self._sweeps: dict[str, Sweep] = {}
-
-    def __repr__(self) -> str:
-        return f'<TaskManager {self.uid}: {self._owner.counts()}>'
 
     def _repr_html_(self) -> str:
         """Return a table of the tasks, for notebooks."""
         return html_table(f'TaskManager {self.uid}', {
             'session': self._session.uid, 'scheduler': self.scheduler, 'pilots': ', '.join(self._owner.pilots),
             'tasks': self._owner.counts()})
-
-    @property
-    def session(self) -> Session:
-        """The session that the manager belongs to."""
-        return self._session
 
     def add_pilots(self, pilots: Any) -> None:
         """Run the tasks of this manager on more pilots.
@@ -380,14 +372,6 @@ class TaskManager(OldMethods):
         """Return the manager and its tasks as plain data; `tasks` maps uids to tasks."""
         return {'type': 'tmgr', 'uid': self.uid, 'cfg': {'scheduler': self.scheduler},
                 'tasks': {uid: self._owner.get(uid).as_dict() for uid in self._owner.tasks}}
-
-    def dump(self, name: str | None = None) -> None:
-        """Write `as_dict()` to `<uid>[.<name>].json` in the session directory.
-
-        Args:
-            name: Part of the file name that distinguishes several dumps.
-        """
-        self._owner.session.dump(self.uid, name, self.as_dict())
 
     def close(self) -> None:
         """Cancel all tasks, detach the pilots, and end the manager. Closing a closed manager has no effect."""

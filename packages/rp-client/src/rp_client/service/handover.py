@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from rp_api.errors import CoordinationError
+
 NAME = 'served'
 """The name of the socket in the directory of a session."""
 
@@ -51,7 +53,11 @@ def take_over(directory: str) -> None:
             except ConnectionRefusedError:   # its process died
                 Path(directory, NAME).unlink()
             else:
-                asking.recv(1)
+                try:
+                    asking.recv(1)
+                except TimeoutError:
+                    raise CoordinationError(f'the process that serves the session in {directory} does not leave it '
+                                            f'within {HANDOVER_TIMEOUT:.0f} s') from None
 
 
 @contextmanager

@@ -29,17 +29,24 @@ def open_session(session: Owner, make_pmgr: Callable[..., object], make_tmgr: Ca
 
     Raises `CoordinationError`. The caller closes the session, also after an error.
     """
-    session.connect(fresh=fresh)
-    if session.attached:
-        restoration = Restoration(session, make_pmgr, make_tmgr)
-        try:
-            session.engine.ask(restoration.start, PAGE_TIMEOUT, lambda: restoration.pages)
-        except Exception as error:
-            reason = error if isinstance(error, TimeoutError) else session.engine.failure
-            if reason is not None:
-                raise CoordinationError(f'{session.uid} cannot be attached: {reason} ({session.reg_addr})') from reason
-            raise
-    session.opened()
+    try:
+        session.connect(fresh=fresh)
+        if session.attached:
+            _restore(session, Restoration(session, make_pmgr, make_tmgr))
+        session.opened()
+    except BaseException:   # also an interruption, when everything may be there
+        session.traces.discard()   # another application may have the session and write its profiles
+        raise
+
+
+def _restore(session: Owner, restoration: Restoration) -> None:
+    try:
+        session.engine.ask(restoration.start, PAGE_TIMEOUT, lambda: restoration.pages)
+    except Exception as error:
+        reason = error if isinstance(error, TimeoutError) else session.engine.failure
+        if reason is not None:
+            raise CoordinationError(f'{session.uid} cannot be attached: {reason} ({session.reg_addr})') from reason
+        raise
 
 
 class Restoration:
