@@ -64,7 +64,7 @@ def record_of(handle: Handle) -> Any:
     return handle._record
 
 
-class Manager:
+class ManagerHandle:
     """The handle of a pilot manager or task manager."""
 
     def __init__(self, session: Session, owner: Any) -> None:

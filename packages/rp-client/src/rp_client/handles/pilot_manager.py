@@ -13,7 +13,7 @@ from rp_api.description.pilot import PilotDescription
 from rp_client.common_description import listed
 from rp_client.core.pilot import PilotRecord
 from rp_client.flow.pilot_flow import GRACE
-from rp_client.handles.base import Manager
+from rp_client.handles.base import ManagerHandle
 from rp_client.handles.partition import make_pilot
 from rp_client.ids import Uids, is_one, uid_of, uids_of
 from rp_client.service.owner import owner_of
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rp_client.handles.session import Session
 
 
-class PilotManager(Manager):
+class PilotManager(ManagerHandle):
     """Submits pilots to platforms, follows their states, and ends them.
 
     Args:

@@ -14,7 +14,7 @@ from rp_client.common_description import listed
 from rp_client.core.pilot import PilotRecord
 from rp_client.core.sweep import SweepRecord
 from rp_client.core.task import TaskRecord
-from rp_client.handles.base import Manager, record_of
+from rp_client.handles.base import ManagerHandle, record_of
 from rp_client.handles.pilot import Pilot
 from rp_client.handles.raptor import Descriptions, RaptorMaster, RaptorWorker, make_task, of_mode
 from rp_client.handles.sweep import Sweep
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _FINAL = states.TASK.value(states.DONE)
 
 
-class TaskManager(Manager, OldMethods):
+class TaskManager(ManagerHandle, OldMethods):
     """Runs tasks on pilots.
 
     Args:

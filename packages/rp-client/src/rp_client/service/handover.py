@@ -22,7 +22,7 @@ HANDOVER_TIMEOUT = 60.0
 """Seconds that a server may take to leave."""
 
 
-class Requests:
+class HandoverRequests:
     """The requests to leave a session that this process serves."""
 
     def __init__(self, directory: str) -> None:

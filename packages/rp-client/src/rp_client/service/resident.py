@@ -7,7 +7,7 @@ from typing import Any
 
 from rp_api import states
 from rp_api.errors import CoordinationError, PilotError
-from rp_client.service.handover import Requests, take_over
+from rp_client.service.handover import HandoverRequests, take_over
 from rp_client.service.owner import Owner
 from rp_client.service.pilots import PilotOwner
 from rp_client.service.restore import open_session
@@ -27,7 +27,7 @@ def serve(uid: str, where: dict[str, Any]) -> str:
     """
     owner = Owner(uid, **where)
     take_over(owner.path)
-    requests = Requests(owner.path)   # from now on, who attaches waits for this process
+    requests = HandoverRequests(owner.path)   # from now on, who attaches waits for this process
     try:
         open_session(owner, partial(PilotOwner, owner), partial(TaskOwner, owner))
         if not owner.attached:
