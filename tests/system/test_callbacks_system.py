@@ -366,7 +366,7 @@ def test_closing_the_session_in_a_callback(session: rp.Session, base: Path) -> N
 def test_closing_a_session_that_a_callback_closes(session: rp.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """The application may end after it: nothing is left to be done by then."""
     pmgr = rp.PilotManager(session)
-    closing, go, order, end_pilots = threading.Event(), threading.Event(), list[str](), pmgr.close
+    closing, go, order, end_pilots = threading.Event(), threading.Event(), list[str](), pmgr._owner.close
 
     def slowly() -> None:
         closing.set()
@@ -378,7 +378,7 @@ def test_closing_a_session_that_a_callback_closes(session: rp.Session, monkeypat
         session.close()
         order.append('the session is closed')
 
-    monkeypatch.setattr(pmgr, 'close', slowly)
+    monkeypatch.setattr(pmgr._owner, 'close', slowly)
     session._owner.engine.call(session._owner.engine.dispatcher.call, session.close)
     assert closing.wait(30)
     other = threading.Thread(target=again)
@@ -393,7 +393,7 @@ def test_closing_a_session_that_a_callback_closes(session: rp.Session, monkeypat
 def test_a_callback_closes_a_session_that_is_being_closed(session: rp.Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """It does not wait for what waits for it."""
     pmgr = rp.PilotManager(session)
-    returned, end_pilots = threading.Event(), pmgr.close
+    returned, end_pilots = threading.Event(), pmgr._owner.close
 
     def close() -> None:
         session.close()
@@ -405,7 +405,7 @@ def test_a_callback_closes_a_session_that_is_being_closed(session: rp.Session, m
         session.close()   # as a signal handler of this thread may do
         end_pilots()
 
-    monkeypatch.setattr(pmgr, 'close', meanwhile)
+    monkeypatch.setattr(pmgr._owner, 'close', meanwhile)
     session.close()
     assert returned.is_set()
 
