@@ -65,7 +65,7 @@ class Report:
 
 
 class _Display:
-    """What is drawn in the terminal during one wait."""
+    """The lines in the terminal during one wait."""
 
     def __init__(self, pilots: Callable[[], Sequence[PilotRecord]], what: str, ended: int) -> None:
         self._pilots = pilots

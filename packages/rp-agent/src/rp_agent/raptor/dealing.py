@@ -1,4 +1,4 @@
-"""What the RAPTOR component sends to masters: tasks that they have asked for, and requests."""
+"""Messages of the RAPTOR component to masters: tasks that they have asked for, and requests."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ PILOT_DURATIONS: dict[str, dict[str, Stretch]] = {
         agent   sub_agent_start   sub_agent_stop"""),
     'agent': _table('total bootstrap_0_start bootstrap_0_stop'),
 }
-"""What happens with the devices of a pilot; on each device, tasks use parts of the time that is `idle`."""
+"""The uses of the devices of a pilot; on each device, tasks use parts of the time that is `idle`."""
 
 _BEFORE = """
         exec_queue schedule_ok     AGENT_EXECUTING
@@ -86,7 +86,7 @@ _AFTER = """
 
 TASK_DURATIONS_DEFAULT: dict[str, dict[str, Stretch]] = {'consume': _table(f"""{_BEFORE}
         exec_cmd   exec_start      exec_stop{_AFTER}""")}
-"""What happens with the devices of a task, from its placement to its removal from them."""
+"""The uses of the devices of a task, from its placement to its removal from them."""
 
 TASK_DURATIONS_APP: dict[str, dict[str, Stretch]] = {'consume': _table(f"""{_BEFORE}
         init_app   exec_start      rank_start

@@ -42,7 +42,7 @@ _ATOMS = frozenset({
 
 OF_FUNCTION = attrgetter('__code__', '__name__', '__qualname__', '__module__', '__doc__', '__defaults__',
                           '__kwdefaults__', '__annotations__', '__dict__')
-"""What is pickled of a function besides its variables."""
+"""The attributes of a function that are pickled besides its variables."""
 
 _OF_CLASS = attrgetter('__class__', '__name__', '__qualname__', '__bases__')
 _FOR_IMPORTS = ('__package__', '__name__', '__path__', '__file__')   # global variables of each function
@@ -70,7 +70,7 @@ class Variables:
 
 
 class Snapshot:
-    """What is pickled with a function or class that travels by value, as it is now.
+    """The objects that are pickled with a function or class that travels by value, as they are now.
 
     Attributes:
         places: For each place that can change: how to fetch what is there, from where (None: the function or class),

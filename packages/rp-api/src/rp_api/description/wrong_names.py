@@ -92,7 +92,7 @@ OF_TASKS = _table(
     (_of_pilot('project'), 'project project_name account allocation'),
     (_of_pilot('queue', '; write <partition>:<qos> for both'), 'batch_partition'),
 )
-"""What to use for names that are no attributes of a task description."""
+"""The attributes to use for names that are no attributes of a task description."""
 
 
 OF_PILOTS = _table(
@@ -128,4 +128,4 @@ OF_PILOTS = _table(
     ('use "output_staging"', 'outputs output_files stage_out output_data'),
     ('use "_config"', 'config cfg agent_config'),
 )
-"""What to use for names that are no attributes of a pilot description."""
+"""The attributes to use for names that are no attributes of a pilot description."""

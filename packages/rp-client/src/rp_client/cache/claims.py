@@ -42,14 +42,14 @@ NOTICE_DELAY = 5.0
 _TIMEOUT = 60.0   # seconds to wait for another process that writes
 
 Owner = Mapping[str, str]
-"""What an owner tells of itself: its `host` and `pid`, and the `session` (its directory), if it is one."""
+"""The data of an owner of claims: its `host` and `pid`, and the `session` (its directory), if it is one."""
 
 Freed = Callable[[], bool]
 """Called when a request may look for the result again; returns False if it is not interested any more."""
 
 
 class Successors(Protocol):
-    """What becomes of sessions whose process has died."""
+    """The interface that continues sessions whose process has died."""
 
     def follow(self, owner: Owner) -> bool:
         """Return whether the claims of a session are still to be respected. It does not block."""

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from rp_client.cache.files import Content, Memo, joined, look, of_status, status_of
 
 PYTHON = f'{sys.implementation.cache_tag} {sys.version}'.encode()
-"""What identifies this Python with its own modules."""
+"""The identity of this Python with its own modules."""
 
 _SITES = ('site-packages', 'dist-packages')
 _INFOS = ('.dist-info', '.egg-info')

@@ -43,7 +43,7 @@ OUTSIDE = (
     'files that a call or a program opens by itself, and variables of the environment that it reads',
     'the clock, the network, and randomness without a seed',
     'modules that are imported by computed names, and libraries of the system')
-"""What no identity covers."""
+"""The parts that no identity covers."""
 
 
 def check(description: Mapping[str, Any], uid: str) -> None:

@@ -47,7 +47,7 @@ class Identity(NamedTuple):
 
     @property
     def changed(self) -> str:
-        """What has changed of all that it covers; empty if nothing has."""
+        """The change in all that it covers; empty if there is none."""
         return self.seen.changed() if self.seen else ''
 
 

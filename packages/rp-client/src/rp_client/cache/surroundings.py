@@ -1,4 +1,4 @@
-"""What surrounds tasks and decides about their results: environments of pilots, images, and masters and workers."""
+"""The surroundings of tasks that decide about results: environments of pilots, images, masters and workers."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class PilotRecord:
-    """What is known of a pilot.
+    """The data of a pilot.
 
     Attributes:
         owner: Uid of its pilot manager.
@@ -118,7 +118,7 @@ class PilotRecord:
 
 
 class PartitionRecord(PilotRecord):
-    """What is known of a partition, which has the description and the directories of its pilot."""
+    """The data of a partition, which has the description and the directories of its pilot."""
 
     def __init__(self, whole: PilotRecord, number: int) -> None:
         super().__init__(whole.owner, partition_uid(whole.uid, number), whole.description, whole.directories)

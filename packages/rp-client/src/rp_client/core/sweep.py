@@ -90,7 +90,7 @@ class ChunkRecord(TaskRecord):
 
 
 class SweepRecord:
-    """What is known of a sweep.
+    """The data of a sweep.
 
     Attributes:
         size: The number of its tasks.

@@ -25,7 +25,7 @@ RETURNED = 'returned'
 
 
 class TaskRecord:
-    """What is known of a task.
+    """The data of a task.
 
     Sessions hold hundreds of thousands of tasks, and applications read little more than their states: all other data is
     kept packed, as it was received.

@@ -92,7 +92,7 @@ class Engine:
         self.loop.call_soon(function, *args)
 
     def tell(self, function: Callable[..., object], *args: Any) -> None:
-        """Call `function(*args)`, which may wait: here, or, in the thread of a loop that goes on, later in another."""
+        """Call `function(*args)`, which may wait: directly, or on the callback thread when called from the loop."""
         if threading.current_thread() is self._thread and not self._of_futures.ended:
             self._of_futures.call(function, *args)
         else:

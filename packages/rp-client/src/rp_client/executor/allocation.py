@@ -69,7 +69,7 @@ def describe(cores: Any, nodes: Any, gpus: Any, resource: Any, runtime: Any, pro
 
 
 class Allocation:
-    """What an executor runs on. It closes what it has opened, and leaves a session or a pilot that was given."""
+    """The session, pilot and RAPTOR master of an executor; closes what it has opened, but no session or pilot given."""
 
     def __init__(self, description: PilotDescription | None, pilot: Pilot | None, session: Session | None,
                  uid: str | None = None) -> None:

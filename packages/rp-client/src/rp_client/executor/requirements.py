@@ -1,4 +1,4 @@
-"""What calls and programs require, the size of the pilot as users give it, and the workers that suit both."""
+"""The requirements of calls and programs, the size of the pilot as users give it, and the workers that suit both."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def size(name: str, value: Any) -> int:
 
 
 class PilotSize(NamedTuple):
-    """What a pilot has."""
+    """The cores, GPUs and nodes of a pilot."""
 
     cores: int
     gpus: int

@@ -1,4 +1,4 @@
-"""What becomes of the tasks of a pilot that has ended without a report on them, or that is drained.
+"""The fates of the tasks of a pilot that has ended without a report on them, or that is drained.
 
 An agent that ends in order reports all tasks that it had. If it has died, nothing is known about them.
 """

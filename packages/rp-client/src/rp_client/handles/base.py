@@ -1,4 +1,4 @@
-"""What the handles of tasks, pilots and partitions have in common."""
+"""The base classes of handles: of tasks, pilots and partitions, and of their managers."""
 
 from __future__ import annotations
 

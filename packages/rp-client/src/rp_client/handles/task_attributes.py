@@ -1,4 +1,4 @@
-"""What applications read of tasks."""
+"""The attributes of tasks that applications read."""
 
 from __future__ import annotations
 

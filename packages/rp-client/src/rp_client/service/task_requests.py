@@ -1,4 +1,4 @@
-"""What an application requests of the owner of its tasks: submission, pilots to run them on, waits and futures."""
+"""Requests of an application to the owner of its tasks: submission, pilots to run them on, waits and futures."""
 
 from __future__ import annotations
 

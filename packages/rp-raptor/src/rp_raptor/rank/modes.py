@@ -65,7 +65,7 @@ class Dispatchers(Protocol):
 
 
 class Host:
-    """What a rank needs of its worker object, whose attributes users' classes may set: all else goes by this object.
+    """The interface of a worker object to its rank, apart from the attributes that users' classes may set.
 
     `readers` are the functions of dispatchers that do not change the task and pass it on to no one. `comm` is the
     communicator of the running task, None if it has one rank. `recorder` has the records of asynchronous tasks.

@@ -147,7 +147,7 @@ Message = list[Any]
 
 Handler = Callable[..., object]
 Handlers = Mapping[str, Handler]
-"""What handles the arguments of each operation."""
+"""Handlers of operations, which get the arguments of a message."""
 
 
 def parse(data: bytes, role: str) -> tuple[str, list[Any]]:

@@ -30,7 +30,7 @@ REAP_TIMEOUT = 2.0
 """Seconds to wait for the end of the process."""
 
 _ANNOUNCED = re.compile(r'time.?(limit|out)|walltime|preempt|deadline|runlimit|revoked', re.IGNORECASE)
-"""What batch systems say of jobs that they have ended by themselves, besides those that were cancelled."""
+"""Messages of batch systems about jobs that they have ended by themselves, besides those that were cancelled."""
 
 LOG = 'batch.log'
 """The file in the session's directory with the messages of the process."""
