@@ -1,8 +1,11 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from typing_extensions import disjoint_base
+
 from rp_agent.scheduler.placement import Placement, Shape
 
+@disjoint_base
 class NodeMap:
     def __init__(self, nodes: Iterable[Mapping[str, Any]],
                  domains: Iterable[tuple[Sequence[int], Sequence[int]]] = ...) -> None: ...

@@ -9,6 +9,7 @@ from rp_agent.task import AgentTask
 from rp_api.loop.event_loop import Loop
 
 PREPARED_MAX: int
+FORECAST_TASKS: int
 
 @final
 class PlainTasks:
@@ -21,8 +22,9 @@ class PlainTasks:
 
 class Prelaunch:
     expected: Callable[[int], Sequence[AgentTask]] | None
-    held: Set[str]
     def __init__(self, loop: Loop, plain: PlainTasks) -> None: ...
+    @property
+    def held(self) -> Set[str]: ...
     def refill(self) -> None: ...
     def start(self, task: AgentTask, cpus: bytes | None) -> Run | None: ...
     def discard(self, uid: str) -> None: ...
