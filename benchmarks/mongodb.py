@@ -145,9 +145,11 @@ def _handler(**calls: Callable[..., object]) -> Any:
     from rp_api.coordination import contract
 
     class Handler(contract.ClientHandler, contract.AgentHandler):   # type: ignore[misc]
-        vars().update(calls)
+        pass
 
-    return Handler
+    made = Handler()
+    vars(made).update(calls)
+    return made
 
 
 class Parties:
