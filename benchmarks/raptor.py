@@ -8,7 +8,9 @@
 | `stream`, `kilobyte` | no-op calls streamed from the application and back, without and with 1 KB each way |
 | `large` | arrays of 100 KB and 1 MB streamed in, and in and out; `concurrent.futures`; copies of memory |
 | `executor_memory` | 400 calls of an executor with arrays of 5 MB, one or 400; `concurrent.futures` |
-| `tasks` | no-op calls as described tasks through the task manager, with all states; CPU time of each process |
+| `tasks` | no-op calls as described tasks, each with another argument, from the description to the value; CPU time |
+| `tasks_alike` | the same with one description for all |
+| `task_memory` | memory that described tasks leave in the application and in the agent, after their handles are gone |
 | `latency` | one call at a time from the application |
 | `memory` | 10,000,000 calls streamed: memory of all processes together, after the first million and at the end |
 | `long` | calls of 10 ms on 2 ranks: how much of the ranks' time they are |
@@ -65,6 +67,7 @@ Figures = dict[str, float]
 RANKS = 2
 SCALE = float(os.environ.get('RP_BENCHMARK_SCALE', '1'))
 KILOBYTE = bytes(1024)
+FUNCTIONS = {'raptor_file': str(HERE / 'raptor_master.py'), 'raptor_class': 'Functions'}
 MODULES = {'rp_api.coordination.hub.main': 'hub', 'rp_agent.cli': 'agent', 'radical-pilot-raptor-master': 'master',
            'radical-pilot-raptor-worker': 'manager', 'rp_raptor.rank': 'ranks'}
 """By which the processes of a session are found."""
@@ -76,12 +79,13 @@ def scaled(count: int) -> int:
 
 
 @contextmanager
-def raptor(work: str, ranks: int = RANKS, **master: Any) -> Iterator[tuple[Any, Any]]:
+def raptor(work: str, ranks: int = RANKS, worker: dict[str, Any] | None = None,
+           **master: Any) -> Iterator[tuple[Any, Any]]:
     """A task manager, and a master with a worker of so many ranks, one of which has answered (with none: no worker)."""
     with session(work, cores=(ranks or RANKS) + 1) as (_, pilot, tmgr):
         handle = pilot.submit_raptors(rp.TaskDescription({'mode': rp.RAPTOR_MASTER, **master}))[0]
         if ranks:
-            handle.submit_workers(rp.TaskDescription({'mode': rp.RAPTOR_WORKER, 'ranks': ranks}))
+            handle.submit_workers(rp.TaskDescription({'mode': rp.RAPTOR_WORKER, 'ranks': ranks, **(worker or {})}))
             with rp.raptor.Executor(handle) as executor:
                 executor.submit(nothing, 1).result()
         yield tmgr, handle
@@ -234,24 +238,71 @@ def same(item: Any) -> Any:
 
 
 def tasks(work: str) -> Figures:
-    """Described tasks, with their states and results."""
-    with raptor(work) as (tmgr, handle):
+    """Described tasks with other arguments each, in all forms that users write."""
+    call = rp.pythontask(nothing)
+    return {**described(work, 'pythontask', lambda number: {'function': call(number)}),
+            **described(work, 'callable', lambda number: {'function': nothing, 'args': [number]}),
+            **described(work, 'by name', lambda number: {'function': 'nothing', 'args': [number]}),
+            **described(work, 'expressions', lambda number: {'mode': rp.TASK_EVAL, 'code': f'nothing({number})'})}
+
+
+def tasks_alike(work: str) -> Figures:
+    """Described tasks with the same text each."""
+    function = rp.PythonTask(nothing, (1,))
+    return described(work, 'all alike', lambda number: {'function': function}, total=lambda count: count)
+
+
+def described(work: str, form: str, attributes: Callable[[int], dict[str, Any]],
+              total: Callable[[int], int] = lambda count: count * (count - 1) // 2) -> Figures:
+    """Described tasks with these attributes, from the first description to the last result; the sum of all is known."""
+    with raptor(work, worker=FUNCTIONS) as (tmgr, handle):
         count = scaled(50_000)
-        function = rp.PythonTask(nothing, (1,))
-        descriptions = [rp.TaskDescription({'mode': rp.TASK_FUNCTION, 'function': function}) for _ in range(count)]
+        run_described(tmgr, handle, attributes, scaled(1000))
         processes = named_processes()
         before, begin = {pid: cpu_ticks(pid) for pid in processes}, time.monotonic()
+        descriptions = describe(attributes, count)
+        made = time.monotonic()
         submitted = handle.submit_tasks(descriptions)
         tmgr.wait_tasks([task.uid for task in submitted])
+        found = sum(task.return_value or 0 for task in submitted)
         elapsed = time.monotonic() - begin
         used: dict[str, float] = defaultdict(float)
         for pid, name in processes.items():
             used[name] += sum(per_task(before[pid], cpu_ticks(pid), count)[:2])
         bad = [task for task in submitted if task.state != rp.DONE]
         assert not bad, (bad[0].state, bad[0].exception, bad[0].exception_detail)
-        return {'described, tasks/s': count / elapsed,
-                'described, us of CPU per call, all processes': sum(used.values()),
-                **{f'described, us of CPU per call, {name}': each for name, each in used.items()}}
+        assert found == total(count), found
+        return {f'described, {form}, tasks/s': count / elapsed,
+                f'described, {form}, us per description': 1e6 * (made - begin) / count,
+                f'described, {form}, us of CPU per call, all processes': sum(used.values()),
+                **{f'described, {form}, us of CPU per call, {name}': each for name, each in used.items()}}
+
+
+def describe(attributes: Callable[[int], dict[str, Any]], count: int) -> list[rp.TaskDescription]:
+    """Descriptions of so many tasks."""
+    return [rp.TaskDescription({'mode': rp.TASK_FUNCTION, **attributes(number)}) for number in range(count)]
+
+
+def run_described(tmgr: Any, handle: Any, attributes: Callable[[int], dict[str, Any]], count: int) -> None:
+    """Run so many described tasks, and drop their handles."""
+    tmgr.wait_tasks([task.uid for task in handle.submit_tasks(describe(attributes, count))])
+
+
+def task_memory(work: str) -> Figures:
+    """Bytes that a described task leaves, when enough others have passed before."""
+    call = rp.pythontask(nothing)
+    count = scaled(50_000)
+    with raptor(work) as (tmgr, handle):
+        processes = {pid: name for pid, name in named_processes().items() if name in ('application', 'agent')}
+        marks = []
+        for _ in range(3):
+            run_described(tmgr, handle, lambda number: {'function': call(number)}, count)
+            time.sleep(10)   # what is idle is put away
+            marks.append({pid: memory_of(pid) for pid in processes})
+        used: dict[str, float] = defaultdict(float)
+        for pid, name in processes.items():
+            used[name] += (marks[-1][pid] - marks[0][pid]) * (1 << 20) / (2 * count)
+        return {f'described, bytes kept per call, {name}': each for name, each in used.items()}
 
 
 def named_processes() -> dict[int, str]:
@@ -430,7 +481,8 @@ def peers(work: str) -> Figures:
 
 
 FIGURES: dict[str, Callable[[str], Figures]] = {function.__name__: function for function in (
-    master, stream, kilobyte, large, executor_memory, tasks, latency, memory, long, tail, start)}
+    master, stream, kilobyte, large, executor_memory, tasks, tasks_alike, task_memory, latency, memory, long, tail,
+    start)}
 FIGURES['object'] = object_
 ON_DEMAND = {'peers': peers}
 """Figures that install something first."""

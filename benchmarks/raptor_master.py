@@ -1,4 +1,4 @@
-"""The master that `raptor.py` measures: it makes calls of its own, notes how many it got per second, and ends."""
+"""The master and the worker of `raptor.py`: the master makes calls of its own, notes their rate, and ends."""
 
 from __future__ import annotations
 
@@ -33,3 +33,7 @@ class Calls(rp.raptor.Master):
         begin = time.monotonic()
         assert sum(call.result() for call in self.stream(nothing, range(count))) == count * (count - 1) // 2
         return time.monotonic() - begin
+
+
+class Functions(rp.raptor.DefaultWorker):
+    """A worker with the function of this file."""

@@ -14,8 +14,9 @@ import pytest
 from rp_api.by_value import pickler
 from rp_api.by_value.classes import restored
 from rp_api.by_value.snapshot import Snapshot
+from rp_api.description.python_task import PythonTask
 from rp_api.errors import SerializationError
-from rp_api.functions import PythonTask, serialize_obj
+from rp_api.functions import serialize_obj
 
 Variables = dict[str, Any]
 

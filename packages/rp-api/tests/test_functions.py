@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rp_api import functions
+from rp_api.description.python_task import PythonTask, is_python_task, pythontask
 from rp_api.errors import DeserializationError, SerializationError
-from rp_api.functions import PythonTask, is_python_task
 
 
 def collect(*args: Any, **kwargs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -60,7 +60,8 @@ def test_old_form(text: Callable[[], Any], args: tuple[Any, ...], kwargs: dict[s
 
 def test_what_is_made_is_plain_text() -> None:
     text = PythonTask(collect, (1,))
-    assert type(text) is str
+    assert isinstance(text, str)
+    assert text.isascii()
     func, args, kwargs = PythonTask.get_func_attr(text)
     assert (func, args, kwargs) == (collect, [1], {})
 
@@ -75,7 +76,7 @@ def test_decorated_functions_give_text() -> None:
     assert add.__doc__ == 'Adds.'
     func, args, kwargs = PythonTask.get_func_attr(add(3, second=4))
     assert func(*args, **kwargs) == 7
-    assert functions.pythontask is PythonTask.pythontask
+    assert pythontask is PythonTask.pythontask
 
 
 def test_decorated_functions_take_their_arguments_literally() -> None:

@@ -11,8 +11,9 @@ import cloudpickle
 import pytest
 
 from rp_api import pickles
+from rp_api.description.python_task import PythonTask, is_python_task
 from rp_api.errors import DeserializationError
-from rp_api.functions import PythonTask, is_python_task, serialize_obj
+from rp_api.functions import serialize_obj
 from rp_api.values import dump, from_plain, to_plain
 
 OTHER = b'\0python3.8'

@@ -16,11 +16,11 @@ from rp_api import constants as c
 from rp_api.description import task as keys
 from rp_api.description.environment import normal_form
 from rp_api.description.pilot import PilotDescription
+from rp_api.description.python_task import PythonTask
 from rp_api.description.task import TaskDescription
 from rp_api.description.typed import Description
 from rp_api.description.wrong_names import OF_PILOTS, OF_TASKS
 from rp_api.errors import AttributeTypeError, AttributeUnknown, DescriptionError
-from rp_api.functions import PythonTask
 from rp_api.resources import Slot
 from rp_api.staging.directive import expand
 
@@ -173,10 +173,19 @@ def test_programs_have_arguments_and_no_args() -> None:
         verified(args=['-u'], **more)
 
 
-@pytest.mark.parametrize('function', [print, lambda: 1, TaskDescription])
-def test_a_function_itself_is_no_text(function: Any) -> None:
-    with pytest.raises(AttributeTypeError, match=r'\.function must be the name of .* or rp\.PythonTask\(.*, not'):
-        TaskDescription({'mode': c.TASK_FUNCTION, 'function': function}).verify()
+@pytest.mark.parametrize('function', [print, lambda *args, **kwargs: (args, kwargs), TaskDescription])
+def test_a_function_itself_is_a_python_task_as_plain_data(function: Any) -> None:
+    description = TaskDescription({'mode': c.TASK_FUNCTION, 'function': function, 'args': (1,), 'kwargs': {'a': 2}})
+    description.verify()
+    assert description.function is function
+    plain = description.as_dict()
+    assert (plain['args'], plain['kwargs']) == ([], {})
+    assert PythonTask.get_func_attr(plain['function'])[1:] == ([1], {'a': 2})
+
+
+def test_a_method_of_workers_has_a_name() -> None:
+    with pytest.raises(AttributeTypeError, match=r'\.method must be the name of a method of the worker, not'):
+        TaskDescription({'mode': c.TASK_METHOD, 'function': print}).verify()
 
 
 # values

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rp_api import constants as c
+from rp_api.description.python_task import PythonTask
 from rp_api.description.task import TaskDescription
 from rp_api.errors import DescriptionError
-from rp_api.functions import PythonTask
 from rp_client.core.task import TaskRecord
 from rp_client.flow.submission import Packing
 

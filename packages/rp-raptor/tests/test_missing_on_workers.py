@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from rank_support import Manager, a_manager
 
+from rp_api.description.python_task import PythonTask
 from rp_api.errors import DeserializationError
-from rp_api.functions import PythonTask
 from rp_api.pickles import PYTHON
 from rp_raptor.definitions import Definitions
 from rp_raptor.wire import payload

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import zmq
 
+from rp_api.description.python_task import PythonTask
 from rp_api.errors import CoordinationError, DeserializationError, SerializationError
-from rp_api.functions import PythonTask
 from rp_api.loop.event_loop import Loop
 from rp_raptor.objects import reference
 from rp_raptor.objects.reference import Mapped, ObjectRef, ObjectStore, Observer, own, taken

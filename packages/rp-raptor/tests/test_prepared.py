@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from rp_api import constants as c
+from rp_api.description.python_task import PythonTask
 from rp_api.description.task import TaskDescription
-from rp_api.functions import PythonTask
 from rp_raptor.rank.modes import python_task
 from rp_raptor.rank.prepared import Prepared
 

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 from rank_support import Manager, a_manager, worker_file
 
+from rp_api.description.python_task import PythonTask
 from rp_api.errors import DeserializationError, SerializationError
-from rp_api.functions import PythonTask
 from rp_api.system.shared_directory import place
 from rp_profiling.read.calls import read_file
 from rp_profiling.read.profile import read_profile

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rank_support import Manager, a_manager, worker_file
 
-from rp_api.functions import PythonTask
+from rp_api.description.python_task import PythonTask
 from rp_profiling.read.calls import read_file
 from rp_profiling.read.profile import read_profile
 from rp_profiling.write.calls import END, PART, TASK

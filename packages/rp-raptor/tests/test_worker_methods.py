@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from rank_support import a_manager, worker_file
 
-from rp_api.functions import PythonTask, deserialize_obj
+from rp_api.description.python_task import PythonTask
+from rp_api.functions import deserialize_obj
 from rp_raptor.definitions import Definitions, worker_method
 from rp_raptor.wire import payload
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from rank_support import Manager, a_manager, worker_file
 
-from rp_api.functions import PythonTask
+from rp_api.description.python_task import PythonTask
 from rp_api.values import from_plain
 from rp_api.wire import codec
 from rp_raptor.rank.capture import MAX_STREAM_CHARS

@@ -28,6 +28,14 @@ def stamped(data: bytes) -> bytes:
     return b''.join((data, _STAMP, PYTHON.encode())) if b'CodeType' in data and b'_builtin_type' in data else data
 
 
+def parted(data: bytes) -> tuple[bytes, bytes]:
+    """Return a pickle without its stamp, and the stamp."""
+    if data[-1:] == _END:
+        return data, b''
+    pickled, stamp, version = data.rpartition(_STAMP)
+    return pickled, stamp + version
+
+
 def is_pickle(data: bytes) -> bool:
     """Return whether these bytes look like a pickle, with or without a stamp; they are not unpickled."""
     return data[:1] == b'\x80' and (data[-1:] == _END or bool(_version_of(data)))

@@ -75,7 +75,7 @@ class TaskQueue(MutableMapping[str, AgentTask]):
 
 def _size(description: Description) -> int:
     """Return the bytes of a description that may be large."""
-    return len(dict.get(description, 'function', '')) + len(dict.get(description, 'code', ''))
+    return sum([len(dict.get(description, name, '')) for name in ('function', 'code', 'args')])
 
 
 STALLED = 5.0

@@ -39,7 +39,7 @@ _SOURCES = {
     ('rp-api', 'rp_api.errors'): 'NoPilot',
     ('rp-api', 'rp_api.endpoint.visitor'): 'PilotEndpoint',
     ('rp-api', 'rp_api.app_comm.channel'): 'AppQueue AppPublisher AppSubscriber',
-    ('rp-api', 'rp_api.functions'): 'PythonTask pythontask',
+    ('rp-api', 'rp_api.description.python_task'): 'PythonTask pythontask',
     ('rp-api', 'rp_api.platforms.definition'): 'ResourceConfig',
     ('rp-api', 'rp_api.resources'): """
         ResourceOccupation RO Slot RankRequirements Node NumaNode NodeList NumaNodeList NumaDomainMap NumaDomain""",

@@ -22,6 +22,8 @@ from rp_api.app_comm.channel import AppQueue as AppQueue
 from rp_api.app_comm.channel import AppSubscriber as AppSubscriber
 from rp_api.constants import *
 from rp_api.description.pilot import PilotDescription as PilotDescription
+from rp_api.description.python_task import PythonTask as PythonTask
+from rp_api.description.python_task import pythontask as pythontask
 from rp_api.description.task import Cache as Cache
 from rp_api.description.task import TaskDescription as TaskDescription
 from rp_api.endpoint.visitor import PilotEndpoint as PilotEndpoint
@@ -31,8 +33,6 @@ from rp_api.failures.task_error import TaskError as TaskError
 from rp_api.failures.task_error import TaskLostError as TaskLostError
 from rp_api.failures.task_error import TaskMemoryError as TaskMemoryError
 from rp_api.failures.task_error import TaskTimeoutError as TaskTimeoutError
-from rp_api.functions import PythonTask as PythonTask
-from rp_api.functions import pythontask as pythontask
 from rp_api.platforms.definition import ResourceConfig as ResourceConfig
 from rp_api.resources import RO as RO
 from rp_api.resources import Node as Node

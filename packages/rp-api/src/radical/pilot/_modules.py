@@ -48,7 +48,7 @@ _TABLE: dict[str, dict[str, str]] = {
         TASK_EXECUTABLE TASK_SERVICE TASK_FUNC TASK_FUNCTION TASK_METH TASK_METHOD TASK_EVAL TASK_EXEC TASK_PROC
         TASK_SHELL RAPTOR_MASTER RAPTOR_WORKER AGENT_SERVICE"""},
     'staging_directives': {'rp_api.staging.directive': 'Directive describe expand expand_staging_directives=expand'},
-    'pytask': {'rp_api.functions': 'PythonTask'},
+    'pytask': {'rp_api.description.python_task': 'PythonTask'},
     'resource_config': {
         'rp_api.platforms.definition': 'ResourceConfig AccessSchema RaptorConfig',
         'rp_api.resources': _RESOURCES,

@@ -164,10 +164,11 @@ class TaskDescription(Description):
     - `literal_arguments` (bool, False): take the executable, the arguments and the values of `environment` exactly as
       they are. Otherwise, `$NAME` and `${NAME}` in arguments and values, and `$(command)` and backticks in arguments,
       are replaced on the task's node; a backslash before a `$` or a backtick gives the plain character.
-    - `function` (str, ''): for TASK_FUNCTION, the name of a function of the worker, or a `PythonTask`.
+    - `function` (callable or str, ''): for TASK_FUNCTION, a function, which is sent as it is when the task is
+      submitted, the name of one of the worker, or a `PythonTask`.
     - `method` (str, ''): for TASK_METHOD, the name of a method of the worker; default is the value of `function`.
-    - `args` (list, []) and `kwargs` (dict, {}): arguments of the function or method, plain data. A `PythonTask`
-      includes its arguments; leave these empty.
+    - `args` (list, []) and `kwargs` (dict, {}): arguments of the function or method: plain data for a name, objects
+      that can be pickled for a function. A `PythonTask` includes its arguments; leave these empty.
     - `code` (str, ''): for TASK_EVAL a Python expression, for TASK_EXEC Python statements.
     - `command` (str, ''): for TASK_SHELL, a command line.
     - `info_pattern` (str, ''): for services, the source of the service's information: `stdout:<regex>`,
@@ -359,6 +360,16 @@ class TaskDescription(Description):
         from rp_api.description.wrong_names import OF_TASKS  # only needed for messages
 
         return OF_TASKS.get(name)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all attributes and other keys as plain data; a function with its arguments as a `PythonTask`."""
+        full = super().as_dict()
+        if callable(full[FUNCTION]):
+            from rp_api.description.python_task import PythonTask  # few tasks are functions
+
+            full[FUNCTION] = PythonTask(full[FUNCTION], full[ARGS], full[KWARGS])
+            full |= {ARGS: [], KWARGS: {}}
+        return full
 
     def derive(self) -> None:
         """Set `use_mpi`, unless it is set: True for more than one rank."""

@@ -32,10 +32,14 @@ _OF_WORKERS = (c.TASK_FUNCTION, c.TASK_METHOD, c.TASK_EVAL, c.TASK_EXEC, c.TASK_
 _set = dict.get   # the value that was set: reading a default as an attribute would set it
 
 
-def function(value: Any) -> str:
-    """Cast to the name of a function, or to the text of a `PythonTask`."""
-    if callable(value):
-        raise CastError('the name of a function of the worker, or rp.PythonTask(function, args, kwargs)')
+def function(value: Any) -> Any:
+    """Cast to a function, to the name of one of the worker's, or to the text of a `PythonTask`."""
+    if type(value) is str or callable(value):
+        return value
+    if isinstance(value, str):
+        from rp_api.description.python_task import PythonTask  # few tasks are functions
+
+        return value if isinstance(value, PythonTask) else str(value)
     return text(value)
 
 
@@ -100,6 +104,9 @@ def verify(task: Description) -> None:
     if mode in _SERVICE_MODES or _set(task, 'service'):
         _verify_service(task)
     if mode == c.TASK_METHOD and not task['method']:
+        if callable(task['function']):
+            raise attribute_type_error('TaskDescription.method must be the name of a method of the worker, not '
+                                       f'{task["function"]!r:.80}')
         task['method'] = task['function']
     needed = _NEEDED.get(mode)
     if needed and not task[needed]:
@@ -167,8 +174,8 @@ def verify_call(task: Description) -> None:
         raise DescriptionError(f'TaskDescription.named_env is {task.named_env!r}, but tasks of mode {mode!r} run '
                                "in their worker's environment: leave it unset")
     if _set(task, 'args') or _set(task, 'kwargs'):
-        from rp_api.functions import is_python_task
+        from rp_api.description.python_task import is_python_task
 
-        if is_python_task(task.function):
+        if not callable(task.function) and is_python_task(task.function):
             raise DescriptionError('TaskDescription.function includes its arguments, because PythonTask created '
                                    'it: leave args and kwargs unset')

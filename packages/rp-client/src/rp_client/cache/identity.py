@@ -14,8 +14,8 @@ from typing import Any
 
 from rp_api import constants as c
 from rp_api.description import task as names
+from rp_api.description.python_task import PythonTask, is_python_task, shown_call
 from rp_api.errors import DescriptionError, DeserializationError
-from rp_api.functions import PythonTask, is_python_task
 from rp_api.staging.directive import Directive, describe
 from rp_api.staging.files import matches
 from rp_api.staging.location import Sandboxes, acts_on_client, bases, resolve
@@ -95,6 +95,7 @@ def identity(description: Mapping[str, Any], client_sandbox: str, surroundings: 
     for name in (names.STDOUT, names.STDERR):
         if os.path.normpath(rest.get(name, '')).startswith('..'):
             raise DigestError(f'its {name} {rest[name]!r}, which is not in its sandbox: give an absolute path')
+    rest = shown_call(rest)
     if is_python_task(rest.get(names.FUNCTION, '')):
         rest[names.FUNCTION] = _call(rest[names.FUNCTION])
     directives = description.get(names.INPUT_STAGING, ())

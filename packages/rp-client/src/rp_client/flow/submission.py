@@ -34,6 +34,7 @@ _ALONE = LOOKED_AT | {names.CONTAINER, names.NAMED_ENV, names.SERVICE, names.INF
 """Attributes that require a complete verification if they differ from the description before."""
 
 _NEEDED = (names.EXECUTABLE, names.FUNCTION, names.CODE, names.COMMAND)
+_CALL = frozenset({names.FUNCTION, names.ARGS, names.KWARGS})
 _SCALARS = frozenset({str, int, float, bool})
 
 Packed = tuple[CommonDescription, bytes]
@@ -51,6 +52,7 @@ class Packing:
         self._like: dict[str, Any] | None = None   # attributes of the last completely verified description
         self._common: CommonDescription
         self._has_arguments = False   # whether it has function arguments
+        self._function = b''   # that of its packed call
 
     def pack(self, description: TaskDescription, uid: str) -> Packed:
         """Return the verified and packed description; raise DescriptionError if it is not valid."""
@@ -65,6 +67,8 @@ class Packing:
                 if names.FUNCTION in own or not self._has_arguments:   # else the call was verified before
                     description.verify_call()
                 own.pop(names.UID, None)
+                if self._function and not _CALL.isdisjoint(own):
+                    self._pack_call(own, description)
                 return self._common, pack_plain(own, uid, len(self._common.packed)) if own else NOTHING
         return self._anew(description, uid)
 
@@ -79,7 +83,22 @@ class Packing:
             if type(value) not in _SCALARS or type(value) is not type(other) or value != other:
                 return False
             del own[name]   # an equal value, but another object
+        if names.FUNCTION in own and (type(own[names.FUNCTION]) is str) == bool(self._function):
+            return False
         return all(own.get(name, True) for name in _NEEDED)
+
+    def _pack_call(self, own: dict[str, Any], description: TaskDescription) -> None:
+        """Replace function and arguments among the differences from the description before."""
+        from rp_api.description.python_task import pack_call  # few tasks are functions
+
+        same = names.FUNCTION not in own
+        packed = pack_call(description, self._function if same else None)
+        for name in _CALL:
+            own.pop(name, None)
+        if packed is not None:
+            function, own[names.ARGS] = packed
+            if function != self._function:
+                own[names.FUNCTION] = function
 
     def _anew(self, description: TaskDescription, uid: str) -> Packed:
         checked = verified(_for_master(description, self._master) if self._master else description, uid)
@@ -95,6 +114,8 @@ class Packing:
         if self._common.mode not in RAPTOR_MODES and not staged and type(description) is TaskDescription:
             self._like = dict(dict.items(description))
             self._has_arguments = bool(self._like.get(names.ARGS) or self._like.get(names.KWARGS))
+            function = sparse.get(names.FUNCTION)
+            self._function = function if isinstance(function, bytes) else b''
         return self._common, NOTHING
 
 
@@ -189,8 +210,18 @@ def _agent_service(pilot: str, number: int, description: TaskDescription) -> dic
 
 
 def plain(description: TaskDescription) -> dict[str, Any]:
-    """Return the attributes of a verified description as they are sent: directives as dicts, without uid."""
+    """Return the attributes of a verified description as they are sent: directives as dicts, without uid.
+
+    A function of the application and its arguments are packed, see `rp_api.description.python_task`.
+    """
     sparse = description.sparse()
+    if type(sparse.get(names.FUNCTION, '')) is not str:
+        from rp_api.description.python_task import pack_call  # few tasks are functions
+
+        packed = pack_call(sparse)
+        if packed is not None:
+            sparse[names.FUNCTION], sparse[names.ARGS] = packed
+            sparse.pop(names.KWARGS, None)
     for name in (names.INPUT_STAGING, names.OUTPUT_STAGING):
         if sparse.get(name):
             sparse[name] = expand(sparse[name])

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rp_api import states
 from rp_api.coordination.contract import PackedInfo
-from rp_api.description.task import TaskDescription
+from rp_api.description.task import FUNCTION, TaskDescription
 from rp_api.errors import DeserializationError
 from rp_api.failures.losses import LOST, losses
 from rp_api.values import from_plain, is_pickled
@@ -39,7 +39,12 @@ class TaskAttributes(Handle):
 
         Submitting it creates a new task, with another uid if this task's uid was generated.
         """
-        description = TaskDescription.from_sparse(self._record.sparse())
+        sparse = self._record.sparse()
+        if isinstance(sparse.get(FUNCTION), bytes):
+            from rp_api.description.python_task import shown_call  # few tasks are functions
+
+            sparse = shown_call(sparse)
+        description = TaskDescription.from_sparse(sparse)
         description.uid = marked(self._record.uid, self._uid_form())
         description.derive()
         return description

@@ -19,6 +19,7 @@ from typing import Any
 
 from rp_api import states
 from rp_api.batch import Batch
+from rp_api.description.python_task import shown_call
 from rp_api.description.task import TaskDescription
 from rp_api.errors import DeserializationError
 from rp_api.raptor_link import ANY, BULK, RESULT, target_state
@@ -349,7 +350,7 @@ def _complete(task: Task) -> None:
     """Fill in all attributes that hooks expect: of the description, the uid, and a state."""
     if not _DEFAULTS:
         _DEFAULTS.update(TaskDescription().as_dict())
-    description = task['description']
+    description = task['description'] = shown_call(task['description'])
     for name, value in _DEFAULTS.items():
         if name not in description:
             description[name] = value.copy() if isinstance(value, list | dict) else value

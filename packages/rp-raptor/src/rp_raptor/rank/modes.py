@@ -15,10 +15,9 @@ from functools import cache, cached_property, lru_cache
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rp_api import states
+from rp_api import pickles, states
 from rp_api.by_value.classes import restored
 from rp_api.functions import deserialize_obj
-from rp_api.pickles import is_pickle
 from rp_api.values import to_plain
 from rp_profiling.write.calls import ASYNC, DONE, FAILED, INTERRUPTED, TASK
 from rp_raptor.errors import CallCanceled, CallTimeout
@@ -238,15 +237,27 @@ def python_task(text: str) -> tuple[Function, list[Any], dict[str, Any]] | None:
     The function is unpickled once for all tasks that have it, as are immutable arguments. DeserializationError if that
     fails, TypeError if the text holds no function.
     """
-    if restored.changes != _changes[0]:   # of classes that the functions may use
-        _changes[0] = restored.changes
-        _pickle_in.cache_clear()
-        _restored.cache_clear()
+    _drop_outdated()
     found = _pickle_in(text) if len(text) < _LONGEST_KEPT else _pickle_in.__wrapped__(text)
     if found is None:
         return None
     func, args, kwargs = _call_in(found) if isinstance(found, bytes) else found
     return func, list(args), dict(kwargs)
+
+
+def packed_call(function: bytes, arguments: bytes) -> Call:
+    """Return function and arguments of a packed call (see `rp_api.description.python_task`), as `python_task` does."""
+    _drop_outdated()
+    found: Any = pickles.restore(arguments, 'the arguments')
+    return _restored(function), found['args'], found['kwargs']
+
+
+def _drop_outdated() -> None:
+    """Drop what was unpickled before another pickle has changed a class that it may use."""
+    if restored.changes != _changes[0]:
+        _changes[0] = restored.changes
+        _pickle_in.cache_clear()
+        _restored.cache_clear()
 
 
 @lru_cache(maxsize=256)
@@ -256,7 +267,7 @@ def _pickle_in(text: str) -> bytes | Call | None:
         data = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return None
-    if not is_pickle(data):
+    if not pickles.is_pickle(data):
         return None
     call = _call_in(data)
     return call if _SCALARS.issuperset(map(type, (*call[1], *call[2].values()))) else data

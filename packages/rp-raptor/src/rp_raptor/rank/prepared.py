@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rp_api.constants import TASK_PROC, TASK_SHELL
+from rp_api.description.python_task import shown_call
 from rp_api.description.task import TaskDescription
 from rp_api.wire import codec
 
@@ -73,5 +74,7 @@ class Prepared:
             description.update(codec.unpack(self._own))
         if own:
             description.update(own)
+        if isinstance(description['function'], bytes):
+            description = {'args': [], **shown_call(description)}
         description['uid'] = uid
         return description

@@ -154,12 +154,13 @@ class Worker:
         """Run a function: one of the worker's module, a method of the worker, or a PythonTask."""
         description = task['description']
         name = description['function']
-        found = modes.python_task(name)
+        packed = isinstance(name, bytes)
+        found = modes.packed_call(name, description['args']) if packed else modes.python_task(name)
         if found is None:
             return self._rp_call(self._rp_function(name), description)
         func, args, kwargs = found
         if self._rp_host.comm is not None:
-            placed = definitions.insert(self._rp_host.comm, args, kwargs)
+            placed = definitions.insert(self._rp_host.comm, args, dict(kwargs))
             if placed is None:
                 raise RuntimeError('a PythonTask for several ranks needs a place for the communicator: comm=None, '
                                    'or None as first argument')
