@@ -14,6 +14,7 @@ from rp_api.errors import sentence
 from rp_api.failures.kinds import INTERNAL
 from rp_api.logger import logger
 from rp_api.task_modes import MASTER_RPC
+from rp_api.wire import codec
 
 DEFAULTS: dict[str, Any] = TaskDescription().as_dict()
 """Default values of the attributes of a task description."""
@@ -73,12 +74,15 @@ class AgentTask:
     """A task in the agent. Components fill it in and pass it on."""
 
     __slots__ = ('_slots', 'beside', 'cancelled', 'description', 'error', 'exception', 'exception_detail', 'exit_code',
-                 'extra', 'output_files', 'packed', 'pilot', 'placement', 'request', 'return_value', 'sandbox', 'state',
-                 'stderr', 'stdout', 'step', 'target_state', 'ticket', 'uid')
+                 'extra', 'output_files', 'own', 'packed', 'pilot', 'placement', 'request', 'return_value', 'sandbox',
+                 'state', 'stderr', 'stdout', 'step', 'target_state', 'ticket', 'uid')
 
-    def __init__(self, uid: str, description: Mapping[str, Any], pilot: str, sandbox: str) -> None:
+    def __init__(self, uid: str, description: Mapping[str, Any], pilot: str, sandbox: str,
+                 own: bytes = codec.NOTHING) -> None:
         self.uid = uid
         self.description = description if type(description) is Description else Description(description)
+        self.own = own
+        """The packed attributes of a call that override the description: only workers read them."""
         self.pilot = pilot
         self.sandbox = sandbox
         """Path of the task's directory."""

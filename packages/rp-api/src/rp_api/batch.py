@@ -75,6 +75,25 @@ def unpacked(description: Mapping[str, Any]) -> Chunk:
     return Chunk(*description[ROWS])
 
 
+class RowDescription(dict[str, Any]):
+    """The description of a task of a batch.
+
+    Attributes:
+        common: The common description.
+        own: The attributes that override it.
+        packed: These, packed.
+    """
+
+    __slots__ = ('common', 'own', 'packed')
+
+    def __init__(self, common: dict[str, Any], packed: bytes) -> None:
+        self.common = common
+        self.own = codec.unpack_dict(packed)
+        self.packed = packed
+        super().__init__(common)
+        self.update(self.own)
+
+
 class Batch(NamedTuple):
     """Tasks that are submitted together.
 

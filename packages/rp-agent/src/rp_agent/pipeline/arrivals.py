@@ -22,19 +22,24 @@ from rp_agent.pipeline.runs import Runs
 from rp_agent.reporting.coordinator_link import CoordinatorLink
 from rp_agent.task import DEFAULTS, HISTORY, AgentTask, Description, is_call
 from rp_api import states
+from rp_api.batch import RowDescription
 from rp_api.constants import AGENT_SERVICE, TASK_SERVICE
 from rp_api.coordination.contract import BULK, NewTask, Update
-from rp_api.description.task import AFTER
+from rp_api.description.task import AFTER, ARGS, CODE, FUNCTION, KWARGS, RETRY_WITH
 from rp_api.failures.kinds import DEPENDENCY, DESCRIPTION
 from rp_api.loop.event_loop import Loop
 from rp_api.task_modes import PILOT_RPC, SERVICE_MODES
 from rp_api.uid_set import UidSet
+from rp_api.wire import codec
 from rp_profiling.write.tracer import Tracer
 
 if TYPE_CHECKING:
     from rp_agent.dependencies.gate import DependencyGate
 
 _SERVICES = frozenset({TASK_SERVICE, AGENT_SERVICE})
+
+_FOR_WORKERS = frozenset({ARGS, CODE, FUNCTION, KWARGS})
+"""Attributes that only workers read."""
 
 _OWN = 'agent.own'
 
@@ -299,25 +304,29 @@ class Arrivals:
     # records
 
     def _make(self, new: list[NewTask]) -> Tasks:
-        """Return the records of new tasks; RAPTOR's calls share their descriptions if these are one object."""
+        """Return the records of new tasks; RAPTOR's calls share descriptions that differ only in what workers read."""
         tasks: list[AgentTask] = []
         for uid, description in new:
+            own = codec.NOTHING
+            if type(description) is RowDescription and description.own.keys() <= _FOR_WORKERS and _may_share(
+                    description.common):
+                own, description = description.packed, description.common
             if description is not self._description[0]:
                 self._description = description, (
                     Description(description) if 'raptor_id' in description and is_call(description) else description)
                 self._unknown = sorted(description.keys() - DEFAULTS.keys())
-            tasks.append(self._record(uid, self._description[1]))
+            tasks.append(self._record(uid, self._description[1], own))
             if self._unknown:   # to ignore one, such as a dependency, could give a wrong result
                 tasks[-1].fail(f'the agent of {self._pilot} (rp-agent {__version__}) does not know the attribute '
                                f'{self._unknown[0]!r}', 'the application has a newer version: install the same one for '
                                'the agent (pip install --upgrade rp-agent)', DESCRIPTION)
         return tasks
 
-    def _record(self, uid: str, description: dict[str, Any]) -> AgentTask:
+    def _record(self, uid: str, description: dict[str, Any], own: bytes) -> AgentTask:
         try:
-            own = 'sandbox' in description   # most have none
-            where = sandbox.of_task(self._config, uid, description) if own else f'{self._sandbox}/{uid}'
-            task = AgentTask(uid, description, self._pilot, where)
+            chosen = 'sandbox' in description   # most have none
+            where = sandbox.of_task(self._config, uid, description) if chosen else f'{self._sandbox}/{uid}'
+            task = AgentTask(uid, description, self._pilot, where, own)
             if uid in self.histories:
                 task.extra[HISTORY] = self.histories.pop(uid)
             if self._runs is not None:
@@ -327,6 +336,11 @@ class Arrivals:
             task = AgentTask(uid, {}, self._pilot, '')
             task.broke(error, 'taking its description')
             return task
+
+
+def _may_share(common: dict[str, Any]) -> bool:
+    """Return whether tasks with a common description are calls whose attributes for workers the agent never changes."""
+    return 'raptor_id' in common and RETRY_WITH not in common and is_call(common)
 
 
 def new_task(description: dict[str, Any]) -> NewTask:

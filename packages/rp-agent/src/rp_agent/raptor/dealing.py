@@ -42,7 +42,7 @@ class Dealer:
 
     def _send_tasks(self, master: Master, tasks: list[AgentTask]) -> None:
         try:
-            common, rests = codec.pack_bulk([task.description for task in tasks])
+            common, rests = _packed(tasks)
             self._ports.send(master.address, 'tasks', common, [task.uid for task in tasks],
                              [task.sandbox for task in tasks], rests)
         except ValueError as error:   # too large or nested too deeply
@@ -72,3 +72,12 @@ class Dealer:
         """Take the request that a master has answered; None if it has ended."""
         task = self._asked.pop(number, None)
         return None if task is None else master.requests.pop(task.uid, None)
+
+
+def _packed(tasks: list[AgentTask]) -> tuple[bytes, list[bytes]]:
+    """Return the common part of the descriptions of tasks, and the rest of each."""
+    first = tasks[0].description
+    if all(task.description is first for task in tasks):   # often
+        return codec.pack(first), [task.own for task in tasks]
+    return codec.pack_bulk([task.description if task.own == codec.NOTHING else
+                            {**task.description, **codec.unpack_dict(task.own)} for task in tasks])

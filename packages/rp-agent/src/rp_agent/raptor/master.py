@@ -32,11 +32,15 @@ class TaskQueue(MutableMapping[str, AgentTask]):
         """Remove and return the tasks that are next, as many as fit into one message."""
         taken: list[AgentTask] = []
         size = 0
+        before: Description | None = None
         for priority, level in list(self._levels.items()):
             while level and len(taken) < most and size < most_bytes:
                 _, task = level.popitem(last=False)
                 taken.append(task)
-                size += _size(task.description)
+                size += len(task.own)
+                if task.description is not before:   # most share that of the one before
+                    before = task.description
+                    size += _size(before)
             if level:
                 break
             del self._levels[priority]

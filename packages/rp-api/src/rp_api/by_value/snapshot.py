@@ -18,6 +18,7 @@ import re
 import sys
 import types
 from collections.abc import Callable, Iterable
+from itertools import repeat
 from operator import attrgetter, is_
 from pathlib import PosixPath, PurePosixPath
 from typing import Any
@@ -66,7 +67,7 @@ class Variables:
         self.names = names
 
     def __call__(self, variables: dict[str, Any]) -> tuple[Any, ...]:
-        return tuple([variables.get(name, MISSING) for name in self.names])
+        return tuple(map(variables.get, self.names, repeat(MISSING)))
 
 
 class Snapshot:
@@ -95,7 +96,7 @@ class Snapshot:
         try:
             for fetch, holder, expected in self.places:
                 current = fetch(root if holder is None else holder)
-                if len(current) != len(expected) or not all(map(is_, current, expected)):
+                if current is not expected and (len(current) != len(expected) or not all(map(is_, current, expected))):
                     return False
         except Exception:   # an attribute is gone, or a dict changes meanwhile
             return False

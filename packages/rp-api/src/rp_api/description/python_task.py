@@ -21,7 +21,7 @@ from rp_api.by_value.pickler import dumps
 from rp_api.functions import deserialize_bson, deserialize_obj
 from rp_api.values import dump
 
-_FUNCTION, _ARGS, _KWARGS = 'function', 'args', 'kwargs'   # attributes of descriptions
+_CALL = _FUNCTION, _ARGS, _ = 'function', 'args', 'kwargs'   # attributes of descriptions
 _FILLERS = b'', b'N0', b'N0N0'   # None that is dropped, in a pickle
 
 
@@ -99,17 +99,15 @@ def pack_arguments(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> byt
     return pickles.stamped(dumps(arguments)) if list_registry_pickle_by_value() else dump(arguments)
 
 
-def pack_call(description: Mapping[str, Any], function: bytes | None = None) -> tuple[bytes, bytes] | None:
+def pack_call(description: dict[str, Any], function: bytes = b'') -> tuple[bytes, bytes] | None:
     """Return function and arguments of a description packed; None if the function is that of a worker, or text.
 
     `function`, if given, is the packed function. Raises SerializationError if the call cannot be pickled.
     """
-    func = description.get(_FUNCTION)
+    func, args, kwargs = (dict.get(description, name) for name in _CALL)
     if isinstance(func, PythonTask):
         return func.function, func.arguments
-    if not callable(func):
-        return None
-    return function or versions.pickled(func), pack_arguments(description.get(_ARGS) or (), description.get(_KWARGS))
+    return (function or versions.pickled(func), pack_arguments(args or (), kwargs)) if callable(func) else None
 
 
 def shown_call(attributes: dict[str, Any]) -> dict[str, Any]:

@@ -53,6 +53,8 @@ class Packing:
         self._common: CommonDescription
         self._has_arguments = False   # whether it has function arguments
         self._function = b''   # that of its packed call
+        self._free = ''   # the attribute that needs no verification if it alone differs, and has this type
+        self._free_type: type = object
 
     def pack(self, description: TaskDescription, uid: str) -> Packed:
         """Return the verified and packed description; raise DescriptionError if it is not valid."""
@@ -63,6 +65,9 @@ class Packing:
                 own.pop(names.RAPTOR_ID, None)
             if not own:
                 return self._common, NOTHING
+            if len(own) == 1 and type(own.get(self._free)) is self._free_type:
+                self._pack_call(own, description)
+                return self._common, pack_plain(own, uid, len(self._common.packed))
             if description.verify_alone(own) and self._differ_little(own):
                 if names.FUNCTION in own or not self._has_arguments:   # else the call was verified before
                     description.verify_call()
@@ -91,8 +96,7 @@ class Packing:
         """Replace function and arguments among the differences from the description before."""
         from rp_api.description.python_task import pack_call  # few tasks are functions
 
-        same = names.FUNCTION not in own
-        packed = pack_call(description, self._function if same else None)
+        packed = pack_call(description, b'' if names.FUNCTION in own else self._function)
         for name in _CALL:
             own.pop(name, None)
         if packed is not None:
@@ -116,6 +120,13 @@ class Packing:
             self._has_arguments = bool(self._like.get(names.ARGS) or self._like.get(names.KWARGS))
             function = sparse.get(names.FUNCTION)
             self._function = function if isinstance(function, bytes) else b''
+            self._free = ''
+            if self._function:
+                func = self._like[names.FUNCTION]
+                if callable(func):
+                    self._free, self._free_type = names.ARGS, list
+                elif names.ARGS not in self._like and names.KWARGS not in self._like:   # a `PythonTask` has them
+                    self._free, self._free_type = names.FUNCTION, type(func)
         return self._common, NOTHING
 
 

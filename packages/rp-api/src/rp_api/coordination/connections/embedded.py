@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from rp_api.batch import Batch, Chunk
+from rp_api.batch import Batch, Chunk, RowDescription
 from rp_api.coordination import wire
 from rp_api.coordination.connections.hub_connection import HubConnection
 from rp_api.coordination.contract import BULK, AgentConnection, ClientConnection, Mark, Page, Update
@@ -195,7 +195,7 @@ class HubAgentConnection(HubConnection, AgentConnection):
             if shared != self._shared[0]:
                 self._shared = shared, codec.unpack_dict(shared)
             common = self._shared[1]
-            self._handler.on_tasks([(uid, common if body == codec.NOTHING else {**common, **codec.unpack_dict(body)})
+            self._handler.on_tasks([(uid, common if body == codec.NOTHING else RowDescription(common, body))
                            for uid, body in bulk])
         for packed in others:
             command = cast(dict[str, Any], codec.unpack(packed))
