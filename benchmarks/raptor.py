@@ -289,19 +289,18 @@ def run_described(tmgr: Any, handle: Any, attributes: Callable[[int], dict[str, 
 
 
 def task_memory(work: str) -> Figures:
-    """Bytes that a described task leaves, when enough others have passed before."""
+    """Bytes that a described task leaves."""
     call = rp.pythontask(nothing)
-    count = scaled(50_000)
+    count = scaled(100_000)
     with raptor(work) as (tmgr, handle):
         processes = {pid: name for pid, name in named_processes().items() if name in ('application', 'agent')}
-        marks = []
-        for _ in range(3):
-            run_described(tmgr, handle, lambda number: {'function': call(number)}, count)
-            time.sleep(10)   # what is idle is put away
-            marks.append({pid: memory_of(pid) for pid in processes})
+        run_described(tmgr, handle, lambda number: {'function': call(number)}, scaled(1000))
+        before = {pid: memory_of(pid) for pid in processes}
+        run_described(tmgr, handle, lambda number: {'function': call(number)}, count)
+        time.sleep(10)   # what is idle is put away
         used: dict[str, float] = defaultdict(float)
         for pid, name in processes.items():
-            used[name] += (marks[-1][pid] - marks[0][pid]) * (1 << 20) / (2 * count)
+            used[name] += (memory_of(pid) - before[pid]) * (1 << 20) / count
         return {f'described, bytes kept per call, {name}': each for name, each in used.items()}
 
 

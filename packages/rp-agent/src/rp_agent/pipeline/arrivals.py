@@ -28,6 +28,7 @@ from rp_api.coordination.contract import BULK, NewTask, Update
 from rp_api.description.task import AFTER, ARGS, CODE, FUNCTION, KWARGS, RETRY_WITH
 from rp_api.failures.kinds import DEPENDENCY, DESCRIPTION
 from rp_api.loop.event_loop import Loop
+from rp_api.system import heap
 from rp_api.task_modes import PILOT_RPC, SERVICE_MODES
 from rp_api.uid_set import UidSet
 from rp_api.wire import codec
@@ -48,6 +49,10 @@ HIGH_WATER_TASKS = 1 << 16
 
 PER_CORE = 8
 """High-water mark per core on a large pilot: tasks that keep it busy until more arrive."""
+
+
+TRIM_TASKS, TRIM_SHARE, TRIM_DELAY = 1024, 16, 2.0
+"""The agent trims its heap so many seconds after all but this share of at least so many tasks have left."""
 
 
 class Intake:
@@ -135,6 +140,7 @@ class Arrivals:
         self._unknown: list[str] = []   # its attributes that this version does not have
         self._gate: DependencyGate | None = None   # made for the first task with dependencies
         self._over = False
+        self._most_tasks = 0   # since the heap was trimmed
 
     def __contains__(self, uid: object) -> bool:
         """Return whether a task waits for others."""
@@ -150,6 +156,10 @@ class Arrivals:
         self._reporter.tasks = tasks = len(self._tasks)
         self._reporter.waiting = len(self._gate) if self._gate is not None else 0
         self.intake.in_hand(tasks - self._pipeline.held_back)
+        self._most_tasks = max(self._most_tasks, tasks)
+        if self._most_tasks >= TRIM_TASKS and tasks <= self._most_tasks // TRIM_SHARE:
+            self._most_tasks = tasks
+            self._loop.call_later(TRIM_DELAY, heap.trim)   # when their ends are reported
 
     def unfinished(self) -> bool:
         """Return whether the agent has a task that will end by itself."""

@@ -3,6 +3,7 @@
 - Final tasks that the application does not hold are written to a file in blocks, and read from it on access. Such a
   task costs its uid and a reference, about 100 bytes. The count of references tells whether it holds a handle.
 - With each task that becomes final, two older ones in memory are checked again: the application may have dropped them.
+  A sweep checks them when no task becomes final.
 - The handle of a task is a single object as long as there is a reference to it.
 - A task of a sweep costs a byte, and a reference once it is final; its uid is made when it is needed.
 - The file is in the session's directory, but unlinked, so that it vanishes with the process. If writing fails, tasks
@@ -32,6 +33,9 @@ from rp_client.core.task import TaskRecord
 
 BLOCK = 64
 """Tasks in a block of the file."""
+
+SWEPT_TASKS = 1024
+"""Tasks that one sweep looks at."""
 
 _log = logging.getLogger('radical.pilot.task_manager')
 
@@ -287,6 +291,15 @@ class TaskStore(Mapping[str, TaskRecord]):
             while len(self._unheld) >= BLOCK and self._put_away():
                 pass
             self._final += self._settle_sweeps(list(tasks)) if self.sweeps else tasks
+
+    def sweep(self) -> bool:
+        """Write some of the final tasks that the application has dropped since; return whether there were enough."""
+        with self._lock:
+            self._sort(SWEPT_TASKS)
+            enough = len(self._unheld) >= BLOCK
+            while len(self._unheld) >= BLOCK and self._put_away():
+                pass
+            return enough
 
     def changed(self, tasks: Collection[TaskRecord]) -> None:
         """Write final tasks that have changed since they became final."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -15,6 +15,7 @@ from rp_api.constants import TASK_STATE, WAIT_QUEUE_SIZE
 from rp_api.coordination.contract import BULK, KnownTask, Update
 from rp_api.errors import CoordinationError
 from rp_api.loop.offload import Helpers
+from rp_api.system import heap
 from rp_api.task_modes import SERVICE_MODES
 from rp_api.wire import codec
 from rp_client.cache.tasks import TaskCache
@@ -37,6 +38,9 @@ _new = tuple.__new__   # makes a named tuple in half the time of a call of its c
 
 NO_PILOT_TIMEOUT = 60.0
 """Seconds without a pilot after which waiting for tasks raises `NoPilot`."""
+
+SWEEP_PERIOD, SWEEP_PAUSE = 4.0, 0.05
+"""Seconds between sweeps of the task store, and while they find tasks."""
 
 ACCEPTANCE = 5.0
 """Seconds that a submission waits for a coordinator that makes no progress."""
@@ -66,7 +70,8 @@ class TaskOwner:
         self.tracker = Tracker(states.TASK, TASK_STATE, self.callbacks, self.engine.dispatcher, owner=self.uid,
                                handle=self.tasks.handle)
         session.uids.tasks.append(self.tasks)
-        self.tracker.on_final = self.tasks.settled
+        self._sweeping = self._found_dropped = False
+        self.tracker.on_final = self._settled
         self.engine.acknowledger.follow(self.tracker)
         self.board = self.tracker.board
         self.closed = False
@@ -116,6 +121,22 @@ class TaskOwner:
             self.flow.update(mine)
         if before:   # the update may have added to their info
             self.tasks.changed(before)
+
+    def _settled(self, tasks: Collection[TaskRecord]) -> None:
+        self.tasks.settled(tasks)
+        if not self._sweeping:
+            self._sweeping = True
+            self.engine.loop.call_later(SWEEP_PERIOD, self._sweep)
+
+    def _sweep(self) -> None:
+        """Put tasks away that the application has dropped; the heap is trimmed when there are none any more."""
+        if self.closed:
+            return
+        found = self.tasks.sweep()
+        if self._found_dropped and not found:
+            heap.trim()
+        self._found_dropped = found
+        self.engine.loop.call_later(SWEEP_PAUSE if found else SWEEP_PERIOD, self._sweep)
 
     def pilot_ended(self, pilot: PilotRecord, results: Sequence[Update] = ()) -> None:
         """Handle the tasks of a pilot that became final.
