@@ -136,6 +136,8 @@ ADD, LATER, FAIL = functions()
 @pytest.mark.parametrize(('description', 'result'), [
     ({'mode': rp.TASK_FUNC, 'function': 'double', 'args': [4]}, 8),
     ({'mode': rp.TASK_FUNC, 'function': rp.PythonTask(ADD, (1, 2))}, 3),
+    ({'mode': rp.TASK_FUNC, 'function': ADD, 'args': [1], 'kwargs': {'other': 2}}, 3),
+    ({'mode': rp.TASK_FUNC, 'function': str(rp.PythonTask(ADD, (1, 2)))}, 3),
     ({'mode': rp.TASK_FUNC, 'function': rp.PythonTask(lambda **names: names, (), {'x': 1})}, {'x': 1}),
     ({'mode': rp.TASK_FUNC, 'function': rp.PythonTask(LATER, ('value',))}, 'value'),
     ({'mode': rp.TASK_METH, 'method': 'tell', 'args': ['x']}, ['Mine', 'x']),
@@ -148,6 +150,26 @@ def test_calls(raptor: Raptor, description: dict[str, Any], result: Any) -> None
     assert task.return_value == result
     assert task.exit_code == 0
     assert task.pilot == raptor.run.pilot.uid
+
+
+def test_functions_travel_as_they_are_at_the_call(raptor: Raptor) -> None:
+    """With what they use: when a `PythonTask` is made, and when a task with a function is submitted."""
+    def submit(calls: list[dict[str, Any]]) -> list[rp.Task]:
+        return raptor.master.submit_tasks([rp.TaskDescription({'mode': rp.TASK_FUNC, **call}) for call in calls])
+
+    names: dict[str, Any] = {'__name__': '__main__'}
+    exec('K = 0\ndef helper(): return K\ndef f(x): return [x, helper()]', names)
+    call = rp.pythontask(names['f'])
+    made: list[rp.Task] = []
+    texts = []
+    for names['K'] in (1, 2, 2, 1):
+        texts += [call(number) for number in range(2)]
+        made += submit([{'function': names['f'], 'args': [number]} for number in range(2)])
+    made += submit([{'function': text} for text in texts])
+    made += raptor.master.submit_tasks([task.description for task in made])
+    raptor.run.tmgr.wait_tasks([task.uid for task in made], timeout=TIMEOUT)
+    assert [task.return_value for task in made] == 4 * [[number, k] for k in (1, 2, 2, 1) for number in range(2)]
+    assert [task.description.function for task in made[8:16]] == texts
 
 
 @pytest.mark.parametrize('description', [

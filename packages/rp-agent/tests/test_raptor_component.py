@@ -70,6 +70,19 @@ def test_what_a_master_gets_of_a_task(agent: RaptorPorts) -> None:
     assert two[1:] == [['task.1', 'task.2'], ['/pilot/task.1', '/pilot/task.2'], [NOTHING, codec.pack({'args': [2]})]]
 
 
+@pytest.mark.parametrize('others', [False, True])
+def test_what_only_workers_read_is_passed_on_as_it_came(agent: RaptorPorts, others: bool) -> None:
+    shared = a_task('task.0', function=b'f', args=b'0').description
+    own = [NOTHING, codec.pack({'args': b'1'}), codec.pack({'args': b'2'})]
+    agent.start(credit=9)
+    agent.take(*[AgentTask(f'task.{number}', shared, PILOT, f'/pilot/task.{number}', each)
+                 for number, each in enumerate(own)], *[a_task('task.3', args=[3])] * others)
+    message, = agent.messages('tasks')
+    assert [each['args'] for each in codec.unpack_bulk(message[0], message[3])] == [b'0', b'1', b'2', [3]][:3 + others]
+    if not others:
+        assert (codec.unpack(message[0]), message[3]) == (dict(shared), own)
+
+
 def test_calls_that_share_a_description(agent: RaptorPorts) -> None:
     """Each keeps its own fate."""
     shared = a_task('task.0').description

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from rp_api import constants as c
 from rp_api.description.python_task import PythonTask
 from rp_api.description.task import TaskDescription
 from rp_api.errors import DescriptionError
+from rp_api.wire import codec
 from rp_client.core.task import TaskRecord
 from rp_client.flow.submission import Packing
 
@@ -34,8 +36,9 @@ def packed(packing: Packing, description: TaskDescription, uid: str = 'task.0000
 VALUES: dict[str, Any] = {
     'mode': st.sampled_from([c.TASK_EXECUTABLE, c.TASK_FUNCTION, c.TASK_EVAL, 'no.mode']),
     'executable': st.sampled_from(['/bin/true', 'date', '', None]),
-    'function': st.sampled_from(['f', FUNCTION, '']),
+    'function': st.sampled_from(['f', FUNCTION, PythonTask(len, ('de',)), PythonTask(max, (1, 2)), len, max, '']),
     'args': st.sampled_from([[], [1], (2,), None]),
+    'kwargs': st.sampled_from([{}, {'key': 1}]),
     'code': st.sampled_from(['1 + 1', '']),
     'arguments': st.sampled_from([[], ['a'], 'b', [1]]),
     'raptor_id': st.sampled_from(['', '*', 'raptor.0000']),
@@ -75,6 +78,20 @@ def test_like_descriptions_are_packed_once() -> None:
             for _ in range(3)]
     assert len({id(common) for common, _ in made}) == 1
     assert len({own for _, own in made}) == 1
+
+
+@pytest.mark.parametrize('calls', [
+    [{'function': PythonTask(len, ('abc' * number,))} for number in range(3)],
+    [{'function': len, 'args': ['abc' * number]} for number in range(3)]])
+def test_calls_have_their_function_in_common(calls: list[dict[str, Any]]) -> None:
+    packing = Packing('raptor.0000')
+    made = [packing.pack(TaskDescription({'mode': c.TASK_FUNCTION, **call}), 'task') for call in calls]
+    assert len({id(common) for common, _ in made}) == 1
+    found = [TaskRecord('task', common, own).sparse() for common, own in made]
+    assert [sparse['function'] for sparse in found] == [FUNCTION.function] * 3
+    assert [pickle.loads(sparse['args']) for sparse in found] == [
+        {'args': ['abc' * number], 'kwargs': {}} for number in range(3)]
+    assert [codec.unpack(own).keys() for _, own in made[1:]] == [{'args'}] * 2
 
 
 def test_only_what_differs_is_packed_for_each() -> None:

@@ -115,6 +115,17 @@ def test_a_task_leaves_the_memory_when_it_is_let_go(site: Site) -> None:
     assert site.handle('kept.000000').exit_code == 0
 
 
+def test_a_sweep_puts_dropped_tasks_away_when_no_task_ends(site: Site) -> None:
+    kept = [site.handle(site.add(f'kept.{number:06d}').uid) for number in range(3 * BLOCK)]
+    assert not site.store.sweep()
+    gone = list(map(weakref.ref, kept))
+    kept.clear()
+    assert site.store.sweep()
+    assert not any(reference() for reference in gone)
+    assert not site.store.sweep()
+    assert site.handle('kept.000000').exit_code == 0
+
+
 def test_a_task_that_is_asked_for_before_it_is_written_is_one_object(site: Site) -> None:
     for number in range(BLOCK // 2):   # selected, but too few for a block
         site.add(f'asked.{number:06d}')

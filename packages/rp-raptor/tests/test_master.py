@@ -18,6 +18,7 @@ import pytest
 from master_support import TIMEOUT, UID, ScriptedAgent, ScriptedWorker, running
 from standin_master import StandinMaster
 
+from rp_api.description.python_task import PythonTask
 from rp_api.description.task import TaskDescription
 from rp_api.errors import CoordinationError, DescriptionError
 from rp_api.raptor_link import master_file
@@ -260,6 +261,25 @@ def test_hooks(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
     assert {'state', 'target_state', 'exit_code', 'stderr', 'exception'} <= master.seen[0].keys()
     described = worker.described(worker.heard('calls')[1][0])
     assert described['description']['kwargs'] == {'mode': 'task.function'}
+
+
+def test_hooks_see_packed_calls_as_text(start: Start, hire: Callable[..., ScriptedWorker]) -> None:
+    class Reader(Master):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[Any] = []
+
+        def request_cb(self, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+            self.seen += [(task['description']['function'], task['description']['args']) for task in tasks]
+            return tasks
+
+    master, agent = start(Reader)
+    hire()
+    call = PythonTask(abs, (1,))
+    agent.give(tasks('one', mode='task.function', function=call.function, args=call.arguments))
+    agent.result('one')
+    assert isinstance(master, Reader)
+    assert master.seen == [(call, [])]
 
 
 def test_a_master_sees_its_own_tasks_before_they_run(start: Start, hire: Callable[..., ScriptedWorker]) -> None:

@@ -11,7 +11,7 @@ import pytest
 from rp_api import constants as c
 from rp_api.description.python_task import PythonTask
 from rp_api.description.task import TaskDescription
-from rp_raptor.rank.modes import python_task
+from rp_raptor.rank.modes import packed_call, python_task
 from rp_raptor.rank.prepared import Prepared
 
 
@@ -39,6 +39,25 @@ def test_descriptions_that_are_only_read_have_values_that_functions_may_change()
         first['args'][0].append('changed')
         assert second['args'] == [[1]]
     assert Prepared({'mode': c.TASK_EVAL}).readable({'code': '1'})['code'] == '1'
+
+
+def test_users_see_packed_calls_as_text() -> None:
+    one, other = PythonTask(keep, ([],)), PythonTask(keep, ([1],), {'a': 2})
+    prepared = Prepared({'mode': c.TASK_FUNCTION, 'function': one.function, 'args': one.arguments})
+    assert prepared.readable({'args': other.arguments})['args'] == other.arguments
+    seen = prepared.description('task.1', {'args': other.arguments})
+    assert (seen['function'], seen['args'], seen['kwargs']) == (other, [], {})
+    assert prepared.description('task.2', {})['function'] == one
+
+
+def test_packed_calls() -> None:
+    task = PythonTask(keep, ([],), {'b': 2.0})
+    for _ in range(2):
+        func, args, kwargs = packed_call(task.function, task.arguments)
+        assert kwargs == {'b': 2.0}
+        assert func(*args) == [0]
+    with pytest.raises(TypeError, match='which cannot be called'):
+        packed_call(pickle.dumps(1), task.arguments)
 
 
 @pytest.mark.parametrize(('given', 'in_sandbox', 'output'), [

@@ -276,7 +276,7 @@ def test_communicators_have_their_place() -> None:
     worker = MPIWorker('raptor.0000')
     worker._rp_host.comm = 'C'
 
-    def run(function: str, **description: Any) -> Any:
+    def run(function: str | bytes, **description: Any) -> Any:
         return worker._dispatch_func({'description': {'function': function, 'args': [], 'kwargs': {}, **description}})
 
     worker._rp_namespace['echo'] = lambda *args, **kwargs: (args, kwargs)
@@ -286,6 +286,8 @@ def test_communicators_have_their_place() -> None:
     assert run(PythonTask(echo, (None, 2), {})).value == (('C', 2), {})
     with pytest.raises(RuntimeError, match='a place for the communicator'):
         run(PythonTask(echo, (1,), {}))
+    packed = PythonTask(echo, (None, 2), {})
+    assert run(packed.function, args=packed.arguments).value == (('C', 2), {})
 
 
 @pytest.mark.parametrize('mode', ['task.eval', 'task.exec'])

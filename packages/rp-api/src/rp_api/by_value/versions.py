@@ -11,7 +11,8 @@ from rp_api import pickles
 from rp_api.by_value.pickler import dumps
 from rp_api.by_value.snapshot import Snapshot
 
-_MAX_FUNCTIONS = 1024
+MAX_FUNCTIONS = 1024
+"""Functions that are remembered at most."""
 
 _latest: WeakKeyDictionary[FunctionType, tuple[Snapshot, bytes]] = WeakKeyDictionary()
 
@@ -31,7 +32,7 @@ def pickled(func: Callable[..., Any]) -> bytes:
     data = pickles.stamped(dumps(func))
     if found is not None and found[1] == data:
         data = found[1]
-    if len(_latest) >= _MAX_FUNCTIONS:   # a function that refers to itself stays
+    if len(_latest) >= MAX_FUNCTIONS:   # a function that refers to itself stays
         _latest.clear()
     _latest[func] = snapshot, data
     return data
