@@ -94,6 +94,25 @@ def test_tasks_that_differ_only_in_their_uids_are_each_written(store: Store, kin
         uid: (states.DONE, b'info') if uid in uids[5:] else (states.FAILED, b'late') for uid in uids}
 
 
+@pytest.mark.parametrize('together', [True, False])
+@pytest.mark.parametrize('data', [
+    [b'%04d' % number for number in range(30)], [b'a' * number for number in range(1, 31)],
+    [b'\0' * 3, b'\xff' * 3, b"'\\\"" * 1] * 10], ids=['equally long', 'of any length', 'no text'])
+def test_tasks_have_the_data_of_their_own(store: Store, data: list[bytes], together: bool) -> None:
+    store.tasks._joins = together
+    store.insert_pilots('', [('p0', b'')])
+    uids = [f'task.{number}' for number in range(len(data))]
+    store.tasks.insert('p0', '', b'shared', list(zip(uids, data, strict=True)))
+    store.tasks.forget_recent()
+    assert [row[1:] for row in store.tasks.new('p0', 0, 100).rows] == [
+        (uid, 1, each) for uid, each in zip(uids, data, strict=True)]
+    done = [(uid, states.DONE, each) for uid, each in zip(uids, reversed(data), strict=True)]
+    assert store.tasks.report([(uid, states.AGENT_EXECUTING, None) for uid in uids], 'p0') == (True, [])
+    assert store.tasks.report(done, 'p0') == (True, [])
+    assert [row[1:] for row in store.tasks.since(0, 100).rows] == done
+    assert len(list(store.results())) == len(data)
+
+
 def test_a_task_can_be_in_a_report_twice(filled: Store) -> None:
     filled.tasks.insert('p0', '', b'', [(f't.{number}', b'') for number in range(10)])
     filled.tasks.report([(f't.{number % 10}', states.DONE, b'info') for number in range(20)], 'p0')

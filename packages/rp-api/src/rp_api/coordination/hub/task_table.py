@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from rp_api import states
 from rp_api.coordination.contract import BOUND_STATE, BULK, LEFT_AGENT, UNBOUND, UNBOUND_STATE
@@ -49,17 +49,17 @@ INSERT_BOUND = _INSERT.format(attempts=1, state=BOUND_STATE, value=_BOUND_VALUE)
 
 _INSERT_ALIKE = """
 INSERT OR IGNORE INTO tasks SELECT ?1 + key, value, ?3, ?4, {attempts}, ?1 + key, '{state}', {value}, -(?1 + key), 0,
-NULL, ?5, ?6 FROM json_each(?2)
+NULL, ?5, substr(?6, 1 + key * ?7, ?8) FROM json_each(?2)
 """
 INSERT_KEPT_ALIKE = _INSERT_ALIKE.format(attempts=0, state=UNBOUND_STATE, value=states.TASK.value(UNBOUND_STATE))
 INSERT_BOUND_ALIKE = _INSERT_ALIKE.format(attempts=1, state=BOUND_STATE, value=_BOUND_VALUE)
-"""The same for tasks with equal descriptions; parameters: first revision, a JSON list of uids, and as above."""
+"""The same for tasks with `_Joined` descriptions; parameters: first revision, uids, and as above, stride and size."""
 
 MAX_ROWS = 8 * BULK
 """Maximum number of cached tasks of a pilot; if its agents do not keep up, none are cached."""
 
 
-def _update(state: str, changed: str, condition: str = '', uid: str = '?2', source: str = '') -> str:
+def _update(state: str, changed: str, condition: str = '', uid: str = '?2', source: str = '', info: str = '?1') -> str:
     """Return the statement that moves tasks to a state; its parameters are info, uid and (as `changed`) the revision.
 
     A state only moves forward; the model lists the final states that a late report can correct.
@@ -67,17 +67,17 @@ def _update(state: str, changed: str, condition: str = '', uid: str = '?2', sour
     value = states.TASK.value(state)
     corrected = ''.join(f" OR tasks.state = '{before}'" for before, after in states.TASK.corrections if after == state)
     repeated = f' OR (tasks.value = {value} AND ?1 IS NOT NULL)' if state in states.TASK.repeated else ''
-    return (f"UPDATE tasks SET state = '{state}', value = {value}, info = coalesce(?1, info), {keep_told('tasks')}, "
-            f'changed = {changed}{source} WHERE uid = {uid} AND (tasks.value < {value}{corrected}{repeated})'
-            f'{condition}')
+    return (f"UPDATE tasks SET state = '{state}', value = {value}, info = coalesce({info}, info), "
+            f'{keep_told("tasks")}, changed = {changed}{source} '
+            f'WHERE uid = {uid} AND (tasks.value < {value}{corrected}{repeated}){condition}')
 
 
 _UPDATE = {state: _update(state, '-?3') for state in states.TASK.names}
 UPDATE_BY_AGENT = {state: _update(state, '?4', ' AND pilot = ?3') for state in states.TASK.names}
 """By new state; parameters: info, uid, pilot and revision."""
-_REPORT_ALIKE = {state: _update(state, '?4 + new.key', ' AND pilot = ?3', 'new.value', ' FROM json_each(?2) AS new')
-                 for state in states.TASK.names}
-"""The same for tasks with equal info; parameters: info, a JSON list of uids, pilot and first revision."""
+_REPORT_ALIKE = {state: _update(state, '?4 + new.key', ' AND pilot = ?3', 'new.value', ' FROM json_each(?2) AS new',
+                                'substr(?1, 1 + new.key * ?5, ?6)') for state in states.TASK.names}
+"""The same for tasks with `_Joined` info; parameters: info, uids, pilot, first revision, stride and size."""
 
 _WITHDRAW = (f"UPDATE tasks SET pilot = '{UNBOUND}', state = '{states.AGENT_SCHEDULING}', {keep_told('tasks')}, "
              f'value = {states.TASK.value(states.AGENT_SCHEDULING)}, info = ?, changed = ? WHERE id = ?')
@@ -96,8 +96,17 @@ Update = tuple[str, str, bytes | None]
 
 # Large numbers of values are passed to SQLite as bytearray: for each bytes object, its module looks up an adapter,
 # which takes a fifth of the time of an update.
-# Tasks that differ only in their uids are written by one statement, in half the time of a statement for each. SQLite
+# Tasks with equal or equally long data are written by one statement, in half the time of a statement for each. SQLite
 # has JSON and UPDATE FROM since 3.38; older versions may lack them.
+
+
+class _Joined(NamedTuple):
+    """The uids of tasks as JSON, and their data: equal, or joined with a stride, as all have the same size."""
+
+    uids: str
+    data: bytes | None
+    stride: int
+    size: int
 
 
 class TaskTable:
@@ -132,21 +141,33 @@ class TaskTable:
     def _insert(self, revisions: range, pilot: str, owner: str, shared_id: int | None,
                 tasks: Sequence[tuple[str, bytes]]) -> int:
         """Add tasks, and return how many did not exist."""
-        alike = self._alike([uid for uid, _ in tasks], {description for _, description in tasks})
-        if alike:
+        joined = self._joined(tasks)
+        if joined:
+            uids, data, stride, size = joined
             return self._db.write(INSERT_KEPT_ALIKE if pilot == UNBOUND else INSERT_BOUND_ALIKE, (
-                revisions[0], alike, owner, pilot, shared_id, tasks[0][1])).rowcount
+                revisions[0], uids, owner, pilot, shared_id, data, stride, size)).rowcount
         return self._db.write_many(
             INSERT_KEPT if pilot == UNBOUND else INSERT_BOUND,
             [(rev, uid, owner, pilot, shared_id, bytearray(description))
              for rev, (uid, description) in zip(revisions, tasks, strict=True)])
 
-    def _alike(self, uids: list[str], data: set[bytes] | set[bytes | None]) -> str:
-        """Return the uids as JSON if a statement for all of them does, as the tasks have equal data; otherwise ''."""
-        if len(data) != 1 or len(uids) < ALIKE_MIN or not self._joins or len(set(uids)) != len(uids):
-            return ''
-        packed = json.dumps(uids)
-        return '' if '\\' in packed else packed   # SQLite restores not all escaped characters
+    def _joined(self, rows: Sequence[tuple[str, bytes | None]]) -> _Joined | None:
+        """Return uids and data of tasks if one statement does for all of them."""
+        if len(rows) < ALIKE_MIN or not self._joins:
+            return None
+        uids, data = zip(*rows, strict=True)
+        if len(set(uids)) != len(uids):
+            return None
+        first, stride = data[0], 0
+        size = len(first or b'')
+        if first is not None and not size:   # SQLite takes a part of nothing for NULL
+            return None
+        if len(set(data)) > 1:
+            if None in data or set(map(len, data)) != {size}:
+                return None
+            first, stride = b''.join(data), size
+        packed = json.dumps(uids)   # SQLite restores not all escaped characters
+        return None if '\\' in packed else _Joined(packed, first, stride, size)
 
     def bind(self, pilot: str, uids: Iterable[str]) -> None:
         """Bind tasks to this pilot, except those already bound to it, and those that have left their agent."""
@@ -214,9 +235,10 @@ class TaskTable:
     def _report(self, state: str, run: list[Update], pilot: str) -> int:
         """Move tasks of a pilot to a state, and return how many have changed."""
         revisions = self._db.take(len(run))
-        alike = self._alike([uid for uid, _, _ in run], {info for _, _, info in run})
-        if alike:
-            return self._db.write(_REPORT_ALIKE[state], (run[0][2], alike, pilot, revisions[0])).rowcount
+        joined = self._joined([(uid, info) for uid, _, info in run])
+        if joined:
+            uids, data, stride, size = joined
+            return self._db.write(_REPORT_ALIKE[state], (data, uids, pilot, revisions[0], stride, size)).rowcount
         return self._db.write_many(UPDATE_BY_AGENT[state], [
             (info and bytearray(info), uid, pilot, rev) for rev, (uid, _, info) in zip(revisions, run, strict=True)])
 
