@@ -86,12 +86,17 @@ class RowDescription(dict[str, Any]):
 
     __slots__ = ('common', 'own', 'packed')
 
-    def __init__(self, common: dict[str, Any], packed: bytes) -> None:
-        self.common = common
-        self.own = codec.unpack_dict(packed)
-        self.packed = packed
-        super().__init__(common)
-        self.update(self.own)
+    common: dict[str, Any]
+    own: dict[str, Any]
+    packed: bytes
+
+    @classmethod
+    def of(cls, common: dict[str, Any], packed: bytes) -> RowDescription:
+        """Return the description of the task with these attributes of its own."""
+        own = codec.unpack_dict(packed)
+        made = cls({**common, **own})
+        made.common, made.own, made.packed = common, own, packed
+        return made
 
 
 class Batch(NamedTuple):
