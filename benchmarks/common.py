@@ -53,10 +53,11 @@ def simulate(work: str) -> None:
 
 
 def run_tasks(tmgr: rp.TaskManager, count: int) -> list[rp.Task]:
-    """Run that many tasks to their ends, and make sure that they are DONE."""
+    """Run that many tasks, each with another argument, to their ends, and make sure that they are DONE."""
     import radical.pilot as rp
 
-    tasks = tmgr.submit_tasks([rp.TaskDescription({'executable': '/bin/true'}) for _ in range(count)])
+    tasks = tmgr.submit_tasks([rp.TaskDescription({'executable': '/bin/true', 'arguments': [str(number)]})
+                               for number in range(count)])
     tmgr.wait_tasks([task.uid for task in tasks])
     bad = [task for task in tasks if task.state != rp.DONE]
     assert not bad, (bad[0].state, bad[0].exception, bad[0].exception_detail)

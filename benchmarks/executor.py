@@ -3,7 +3,7 @@
     python benchmarks/executor.py [--runs N] [--calls N] [--programs N]
 
 - calls: empty functions, beside those of an `rp.raptor.Executor` at the same master
-- programs: `/bin/true`, beside tasks of the same task manager
+- programs: `/bin/true`, each with another argument, beside tasks of the same task manager
 - chain: empty functions, each of which gets the value of the one before
 
 Rates are from the first submission to the last result; the table has medians, and the least and greatest rate.
@@ -36,14 +36,15 @@ def calls(executor: Any) -> Case:
 
 def programs(executor: rp.Executor) -> Case:
     def run(number: int) -> None:
-        for future in [executor.run('/bin/true') for _ in range(number)]:
+        for future in [executor.run('/bin/true', n) for n in range(number)]:
             future.result()
     return run
 
 
 def tasks(tmgr: rp.TaskManager) -> Case:
     def run(number: int) -> None:
-        made = tmgr.submit_tasks([rp.TaskDescription({'executable': '/bin/true'}) for _ in range(number)])
+        made = tmgr.submit_tasks([
+            rp.TaskDescription({'executable': '/bin/true', 'arguments': [str(n)]}) for n in range(number)])
         tmgr.wait_tasks([task.uid for task in made])
     return run
 

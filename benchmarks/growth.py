@@ -38,7 +38,8 @@ def grow(work: str, case: str, count: int, bulk: int) -> dict[str, Any]:
         sizes: dict[str, list[int]] = {name: [] for name in processes}
         begin, before = time.monotonic(), {name: common.cpu_ticks(pid) for name, pid in processes.items()}
         for _ in range(0, count, bulk):
-            tasks = tmgr.submit_tasks([rp.TaskDescription({'executable': 'simulated'}) for _ in range(bulk)])
+            tasks = tmgr.submit_tasks([
+                rp.TaskDescription({'executable': 'simulated', 'arguments': [str(number)]}) for number in range(bulk)])
             uids = [task.uid for task in tasks]
             tmgr.wait_tasks(uids)
             assert all(task.state == rp.DONE for task in tasks)

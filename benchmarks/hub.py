@@ -83,7 +83,8 @@ def agent_main() -> None:
         word = sys.stdin.readline().strip()
         if word == 'report':
             for first in range(0, len(uids), orders['bulk']):
-                waiting.insert(0, [Update(uid, LEFT, RESULT) for uid in uids[first:first + orders['bulk']]])
+                bulk = uids[first:first + orders['bulk']]
+                waiting.insert(0, [Update(uid, LEFT, RESULT | {'stdout': uid}) for uid in bulk])
             handler.on_room()
         else:
             tell(trips=trips)

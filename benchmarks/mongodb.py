@@ -34,7 +34,6 @@ import common
 BULK = 1000
 STEPS = ('tasks in', 'tasks to the agent', 'updates out')
 TIMEOUT = 600.0
-INFO = {'exit_code': 0, 'stdout': 'x' * 64, 'stderr': '', 'target_state': 'DONE'}
 
 Times = dict[str, float]
 
@@ -128,7 +127,7 @@ def bare(url: str, clock: Clock, count: int, turn: int) -> Times:
         clock.done('tasks to the agent')
         for part in bulks(uids):
             collection.bulk_write([UpdateOne({'_id': uid}, {'$set': {'state': 'TMGR_STAGING_OUTPUT_PENDING',
-                                                                     'value': 13, 'info': codec.pack(INFO)}})
+                                                                     'value': 13, 'info': codec.pack(info(uid))}})
                                    for uid in part], ordered=False)
         clock.done('updates out')
         collection.drop()
@@ -138,6 +137,11 @@ def bare(url: str, clock: Clock, count: int, turn: int) -> Times:
 def description(uid: str) -> dict[str, Any]:
     """Return the description of a task."""
     return {'executable': '/bin/true', 'arguments': [uid], 'ranks': 1, 'cores_per_rank': 1, 'name': uid}
+
+
+def info(uid: str) -> dict[str, Any]:
+    """Return the result of a task."""
+    return {'exit_code': 0, 'stdout': uid.ljust(64), 'stderr': '', 'target_state': 'DONE'}
 
 
 def _handler(**calls: Callable[..., object]) -> Any:
@@ -219,7 +223,7 @@ class Parties:
 
         def send() -> None:
             while self._agent.room and (part := next(waiting, None)) is not None:
-                self._agent.update_tasks([Update(uid, 'TMGR_STAGING_OUTPUT_PENDING', INFO) for uid in part])
+                self._agent.update_tasks([Update(uid, 'TMGR_STAGING_OUTPUT_PENDING', info(uid)) for uid in part])
 
         def hear(updates: Sequence[Update]) -> None:
             nonlocal heard

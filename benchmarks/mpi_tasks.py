@@ -77,7 +77,8 @@ def started(session: rp.Session, base: str) -> rp.TaskManager:
 
 def launched(tmgr: rp.TaskManager, program: str, count: int) -> float:
     """Seconds from the submission of so many tasks to the end of the last one."""
-    descriptions = [rp.TaskDescription({'executable': program, 'ranks': RANKS, 'use_mpi': True}) for _ in range(count)]
+    descriptions = [rp.TaskDescription({
+        'executable': program, 'arguments': [str(number)], 'ranks': RANKS, 'use_mpi': True}) for number in range(count)]
     start = time.monotonic()
     tasks = tmgr.submit_tasks(descriptions)
     tmgr.wait_tasks([task.uid for task in tasks])

@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -84,8 +84,8 @@ def application(directory: Path, options: argparse.Namespace) -> None:
 def rates(managers: Managers, master: Any, seconds: float, times: int,
           strangers: Callable[[], common.Strangers]) -> None:
     """Print the calls per second of one node and of all."""
-    kinds = {'10 ms': partial(rate, master, time.sleep, CALL, int(seconds / CALL * RANKS)),
-             'no-op': partial(rate, master, abs, 1, int(seconds * 50_000))}
+    kinds = {'10 ms': partial(rate, master, time.sleep, [CALL] * int(seconds / CALL * RANKS)),
+             'no-op': partial(rate, master, abs, range(int(seconds * 50_000)))}
     found: dict[tuple[str, int], list[float]] = {}
     others: dict[str, list[float]] = {}
     for _ in range(times):
@@ -149,12 +149,12 @@ def end(managers: Managers, worker: Any) -> None:
     worker.wait()
 
 
-def rate(master: Any, func: Any, argument: float, count: int) -> float:
+def rate(master: Any, func: Any, items: Sequence[float]) -> float:
     """Return the calls per second of a stream."""
     start = time.perf_counter()
-    for call in rp.raptor.stream(master, func, (argument for _ in range(count))):
+    for call in rp.raptor.stream(master, func, items):
         call.result()
-    return count / (time.perf_counter() - start)
+    return len(items) / (time.perf_counter() - start)
 
 
 def process(_: int) -> tuple[str, int]:

@@ -62,7 +62,8 @@ def rate(work: str, case: str, count: int) -> dict[str, Any]:
         common.run_tasks(tmgr, 50)
         began = time.perf_counter()
         if case == 'sweep':
-            sweep = tmgr.submit_sweep(rp.TaskDescription({'executable': '/bin/true'}), [()] * count)
+            description = rp.TaskDescription({'executable': '/bin/true', 'arguments': ['{}']})
+            sweep = tmgr.submit_sweep(description, range(count))
             assert sweep.wait() == {rp.DONE: count}
         else:
             common.run_tasks(tmgr, count)

@@ -61,16 +61,18 @@ class Rank:
 
     def functions(self) -> list[bytes]:
         """A bulk of calls of a function."""
-        return [payload.encode_call(self._fid, (1,))] * BULK
+        return [payload.encode_call(self._fid, (number,)) for number in range(BULK)]
 
     def chunks(self) -> list[bytes]:
         """A bulk of chunks of calls."""
-        return [payload.encode_chunk(self._fid, [((1,), None)] * CHUNK)] * (BULK // CHUNK + 1)
+        return [payload.encode_chunk(self._fid, [((first + number,), None) for number in range(CHUNK)])
+                for first in range(0, BULK, CHUNK)]
 
     def tasks(self) -> list[bytes]:
         """A bulk of described tasks."""
         uids = [f'task.{number:06d}' for number in range(BULK)]
-        return payload.encode_alike(self._described, uids, ['/tmp'] * BULK, [codec.NOTHING] * BULK)
+        rests = codec.pack_all({'args': [number]} for number in range(BULK))
+        return payload.encode_alike(self._described, uids, ['/tmp'] * BULK, rests)
 
     def nanoseconds(self, calls: list[bytes], count: int) -> float:
         """CPU time per call of `count` calls in bulks of `calls`, of which each may be several."""
