@@ -543,3 +543,27 @@ def test_calls_count_by_what_their_functions_use_at_the_call(home: Path, monkeyp
                     assert cached.submit(through_offset).result(60) == number
     finally:
         cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+OWN_CLASS = """
+import collections, sys
+import radical.pilot as rp
+Pair = collections.namedtuple('Pair', 'a b')
+def pair(a): return Pair(a, (a,))
+def main(executor):
+    for _ in range(3):
+        value = executor.options(cache=True).submit(pair, 1).result(60)
+        assert type(value) is Pair, type(value)
+    print(value)
+if __name__ == '__main__':
+    with rp.Executor(cores=1) as executor:
+        main(executor)
+"""
+
+
+def test_cached_values_are_of_the_classes_of_the_script(home: Path) -> None:
+    """Also in a later run of it."""
+    (home / 'script.py').write_text(OWN_CLASS)
+    for _ in range(2):
+        done = subprocess.run([sys.executable, 'script.py'], cwd=home, capture_output=True, text=True, timeout=90)
+        assert (done.returncode, done.stdout) == (0, 'Pair(a=1, b=(1,))\n'), done.stderr

@@ -131,6 +131,7 @@ def functions() -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., A
 
 
 ADD, LATER, FAIL = functions()
+VALUE = (1, [(2,), ()], {'k': (3, {4}), 'l': [(5, 6), 1 << 70]})
 
 
 @pytest.mark.parametrize(('description', 'result'), [
@@ -170,6 +171,23 @@ def test_functions_travel_as_they_are_at_the_call(raptor: Raptor) -> None:
     raptor.run.tmgr.wait_tasks([task.uid for task in made], timeout=TIMEOUT)
     assert [task.return_value for task in made] == 4 * [[number, k] for k in (1, 2, 2, 1) for number in range(2)]
     assert [task.description.function for task in made[8:16]] == texts
+
+
+@pytest.mark.parametrize('description', [
+    {'mode': rp.TASK_FUNC, 'function': rp.PythonTask(lambda value: value, (VALUE,))},
+    {'mode': rp.TASK_EVAL, 'code': repr(VALUE)},
+    {'mode': rp.TASK_EXEC, 'code': f'return {VALUE!r}'},
+])
+def test_results_keep_their_types(raptor: Raptor, description: dict[str, Any]) -> None:
+    assert repr(raptor.one(**description).return_value) == repr(VALUE)
+
+
+def test_tuples_as_keys_of_a_description(run: Run, base: Path) -> None:
+    """They arrive as they are, and end no agent."""
+    raptor = start(run, base, worker='Mine')
+    task = raptor.one(mode=rp.TASK_METH, method='tell', args=[{(1, (2, 3)): 4}], metadata={'a': {(1, 2): 3}})
+    assert task.return_value == ['Mine', {(1, (2, 3)): 4}]
+    assert task.description.metadata == {'a': {(1, 2): 3}}
 
 
 @pytest.mark.parametrize('description', [

@@ -170,14 +170,20 @@ def test_containers_over_the_entry_limit_are_refused(monkeypatch: pytest.MonkeyP
     codec.pack('complete')[:-1],
     codec.pack(1) + b'\0',
     b'\xdd\xff\xff\xff\xff',
-    b'\x81\x90\x01',
+    b'\x81\x80\x01',
+    b'\x81\x91\x80\x01',
     b'\x91' * 5000 + b'\x01',
     msgpack.packb(msgpack.ExtType(5, b'code')),
     msgpack.packb(msgpack.Timestamp(1, 2)),
-], ids=['empty', 'cut', 'trailing', 'huge-list', 'list-as-key', 'deep', 'extension', 'timestamp'])
+], ids=['empty', 'cut', 'trailing', 'huge-list', 'dict-as-key', 'dict-in-key', 'deep', 'extension', 'timestamp'])
 def test_broken_messages_are_refused(data: bytes) -> None:
     with pytest.raises(CoordinationError, match=r'malformed message: .'):
         codec.unpack(data)
+
+
+@pytest.mark.parametrize('value', [{(1, 2): 3}, [{((), ('a', (1.5, None))): {(1,): [{(2,): 0}]}, 'x': [4]}]])
+def test_tuples_as_keys_stay_tuples(value: Any) -> None:
+    assert codec.unpack(codec.pack(value)) == value
 
 
 @pytest.mark.parametrize(('shared', 'body'), [([], {}), ({}, 'x'), ({'a': [1]}, 5)])

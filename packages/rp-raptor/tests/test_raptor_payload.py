@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import pickle
+import reprlib
+from collections.abc import Callable
 from concurrent.futures import CancelledError
+from enum import Enum
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -15,7 +20,7 @@ from hypothesis import strategies as st
 from rp_api import constants as c
 from rp_api.errors import DeserializationError, SerializationError
 from rp_api.system.shared_directory import place
-from rp_api.values import from_plain, to_plain
+from rp_api.values import from_plain, is_pickled, to_plain
 from rp_api.wire import codec
 from rp_raptor.errors import CallLost, RemoteError
 from rp_raptor.master.tasks import restored
@@ -33,6 +38,23 @@ VALUES = st.recursive(
 def files_in(directory: Path) -> ResultFiles:
     """Files for the results of a caller with this directory."""
     return ResultFiles(f'{place()}\n{directory}', f'{directory}/values')
+
+
+class Span(NamedTuple):
+    first: int
+    others: tuple[int, ...]
+
+
+class Text(str):
+    __slots__ = ()
+
+
+class Shape(str, Enum):
+    ROUND = 'round'
+
+
+class Table(dict[str, int]):
+    pass
 
 
 class Picky(Exception):
@@ -251,18 +273,52 @@ def test_described_tasks_always_have_a_result() -> None:
         payload.as_result(payload.encode_value(1))
 
 
+def arrived(value: Any) -> Any:
+    """The return value of a described task, as its application gets it."""
+    return from_plain(codec.unpack(codec.pack(to_plain(value, '/proc/nonexistent', 'x'))))
+
+
 @given(VALUES)
-def test_return_values_become_plain_data(value: Any) -> None:
-    """They are what msgpack gives back unchanged, or pickled; tuples in plain data are lists."""
-    from rp_api.wire import codec
+def test_return_values_keep_their_types(value: Any) -> None:
+    assert repr(arrived(value)) == repr(value)
 
-    def without_tuples(value: Any) -> Any:
-        if isinstance(value, list | tuple):
-            return [without_tuples(each) for each in value]
-        return {key: without_tuples(each) for key, each in value.items()} if isinstance(value, dict) else value
 
-    plain = codec.unpack(codec.pack(to_plain(value, '/proc/nonexistent', 'x')))
-    assert without_tuples(from_plain(plain)) == without_tuples(value)
+def nested(part: Callable[[Any], Any], depth: int) -> Any:
+    value: Any = 0
+    for _ in range(depth):
+        value = part(value)
+    return value
+
+
+@pytest.mark.parametrize('value', [
+    (1, 2), [[(1, 2)]], {'k': {'l': ()}}, {(1, 2): 3}, {1: 'a', '1': 'b'}, {None: 1, True: 2, 1.5: 3}, {b'k': 1},
+    {1, 2}, frozenset([1]), bytearray(b'x'), [bytearray(b'x')], 1 << 64, [1 << 70, -1 << 63], Text('x'), [Table(a=1)],
+    HTTPStatus.OK, [Shape.ROUND], Span(1, (2, 3)), np.float64(1.5), [np.int64(3)], np.bool_(True),
+    {'__rp_file__': '/etc/passwd'}, [{'__rp_pickled__': 1}], 1j, 'lone \ud800', ['name \udce9'], float('inf'),
+    Path('/a'), nested(lambda value: [value], 200)], ids=reprlib.repr)
+def test_return_values_that_are_no_plain_data(value: Any) -> None:
+    found = arrived(value)
+    assert pickle.dumps(found) == pickle.dumps(value)
+
+
+def test_return_values_that_contain_an_object_twice() -> None:
+    part = [1]
+    found = arrived({'a': part, 'b': [part]})
+    assert found == {'a': [1], 'b': [[1]]}
+    assert found['a'] is found['b'][0]
+    endless: list[Any] = []
+    endless.append(endless)
+    assert (found := arrived(endless))[0] is found
+    assert (found := arrived(nested(lambda value: [value, value], 60)))[0] is found[1]
+
+
+@pytest.mark.parametrize('value', [
+    3, 'text', 'name \udce9', b'bytes', [1, 2.5, None, True], {'a': [{'b': [[]]}, {}], 'c': {'d': 'e'}},
+    [(1 << 64) - 1, -1 << 63]], ids=reprlib.repr)
+def test_plain_data_needs_no_unpickling(value: Any) -> None:
+    plain = to_plain(value, '/proc/nonexistent', 'x')
+    assert not is_pickled(plain)
+    assert plain is value
 
 
 def test_large_return_values_stay_in_a_file(tmp_path: Path) -> None:
@@ -280,12 +336,7 @@ def test_large_return_values_stay_in_a_file(tmp_path: Path) -> None:
         to_plain(array, str(path), 'task.000000')
 
 
-def test_values_that_are_no_plain_data() -> None:
-    """Objects, sets, and dicts with odd keys come back as they were."""
-    for value in ({1, 2}, {(1, 2): 3}, 1 << 70, np.float64(2.5), {'__rp_file__': '/etc/passwd'}, 1j, '\ud800'):
-        restored = from_plain(to_plain(value, '/proc/nonexistent', 'x'))
-        assert restored == value
-        assert type(restored) is type(value)
+def test_values_that_cannot_be_serialised_or_restored() -> None:
     with pytest.raises(SerializationError, match='generator'):
         to_plain((n for n in range(3)), '/proc/nonexistent', 'x')
     with pytest.raises(DeserializationError, match='cannot restore'):

@@ -10,14 +10,19 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 from rp_api import blobs, pickles
 from rp_api.errors import DeserializationError, SerializationError
+from rp_api.wire import codec
 
-_PICKLED, _FILE = '__rp_pickled__', '__rp_file__'
+_PICKLED, _FILE, _MARK = '__rp_pickled__', '__rp_file__', b'__rp_'
 _SCALARS = frozenset({int, float, bool, type(None)})
+_PLAIN = _SCALARS | {str, bytes}
+_NAMES, _CONTAINERS = frozenset({str}), frozenset({list, dict})
 _INTEGERS = range(-1 << 63, 1 << 64)
+_MAX_DEPTH = 100   # levels of plain data; msgpack packs and unpacks about 500
 _PROTOCOL = 5
 
 BUFFER_BYTES = 32 << 10
@@ -56,7 +61,7 @@ def to_plain(value: Any, directory: str, name: str) -> Any:
     """
     if type(value) in _SCALARS and (type(value) is not int or value in _INTEGERS):
         return value
-    if type(value) is str and len(value) < blobs.LIMIT // 4 and value.isascii():
+    if (type(value) is str and len(value) < blobs.LIMIT // 4 and value.isascii()) or _is_plain(value):
         return value
     buffers: list[pickle.PickleBuffer] = []
     data = dump(value, buffers)
@@ -67,8 +72,6 @@ def to_plain(value: Any, directory: str, name: str) -> Any:
         except OSError as error:
             raise SerializationError(f'cannot write a value to {path}: {error}') from error
         return {_FILE: path}
-    if _is_plain(value):
-        return value
     return {_PICKLED: dump(value) if buffers else data}
 
 
@@ -108,26 +111,34 @@ def _restored(value: dict[str, Any]) -> Any:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether msgpack restores the value unchanged (except for tuples, which become lists)."""
-    kind = type(value)
-    if kind is list or kind is tuple:
-        return all(_is_plain(each) for each in value)
-    if kind is dict:
-        return all(type(key) is str and _is_plain(each) for key, each in value.items()) and not (
-            _PICKLED in value or _FILE in value)
-    if kind is int:
-        return value in _INTEGERS
-    if kind is str:
-        return value.isascii() or _is_valid(value)
-    return kind in _SCALARS or kind is bytes
-
-
-def _is_valid(text: str) -> bool:
-    try:
-        text.encode(errors='surrogateescape')
-    except UnicodeEncodeError:
+    """Return whether msgpack restores the value unchanged, and it is small."""
+    if type(value) not in _PLAIN and not (type(value) in _CONTAINERS and _has_plain_parts([value])):
         return False
-    return True
+    try:
+        packed = codec.pack(value)
+    except ValueError:   # integers of more than 64 bits, text that has no bytes
+        return False
+    return len(packed) <= blobs.LIMIT and _MARK not in packed
+
+
+def _has_plain_parts(level: list[Any]) -> bool:
+    """Return whether lists and dicts contain plain data only, none twice; takes few operations of Python per level."""
+    seen: set[int] = set()
+    for _ in range(_MAX_DEPTH):
+        ids = set(map(id, level))
+        if len(ids) < len(level) or not ids.isdisjoint(seen):
+            return False
+        seen |= ids
+        dicts = [each for each in level if type(each) is dict]
+        lists = [each for each in level if type(each) is list]
+        parts = [*chain.from_iterable(lists), *chain.from_iterable(map(dict.values, dicts))]
+        kinds = set(map(type, parts)) - _PLAIN
+        if not kinds <= _CONTAINERS or not _NAMES.issuperset(map(type, chain.from_iterable(dicts))):
+            return False
+        if not kinds:
+            return True
+        level = [each for each in parts if type(each) in _CONTAINERS]
+    return False
 
 
 class Sieve:

@@ -1,14 +1,14 @@
 """Plain data as msgpack bytes: single values, and bulks of similar items with a common shared part.
 
-Supported are None, bool, integers of at most 64 bits, float, str, bytes, lists (tuples become lists) and dicts with
-scalar keys. Paths are packed as text, objects with `as_dict()` as its result. Text from the file system that is not
-valid UTF-8 is restored unchanged. Unpacking never executes or instantiates anything.
+Supported are None, bool, integers of at most 64 bits, float, str, bytes, lists (tuples become lists) and dicts whose
+keys are scalars or tuples of scalars. Paths are packed as text, objects with `as_dict()` as its result. Text from the
+file system that is not valid UTF-8 is restored unchanged. Unpacking never executes or instantiates anything.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgpack
@@ -53,10 +53,11 @@ def unpack(data: bytes) -> Any:
     size = len(data)
     if size > MAX_BYTES:
         raise CoordinationError(f'malformed message: {size} bytes, at most {MAX_BYTES} are allowed')
-    entries = min(size, MAX_ENTRIES)
     try:
-        return msgpack.unpackb(data, strict_map_key=False, unicode_errors=_TEXT, max_ext_len=0,
-                               max_array_len=entries, max_map_len=entries)
+        try:
+            return _unpacked(data, None)
+        except TypeError:   # of a key that is a list: it was a tuple, as lists are no keys
+            return _unpacked(data, _with_tuples_as_keys)
     except (ValueError, TypeError, OverflowError) as error:
         raise CoordinationError(f'malformed message: {str(error) or type(error).__name__}') from error
 
@@ -102,6 +103,20 @@ def unpack_bulk(shared: bytes, bodies: Iterable[bytes]) -> list[dict[str, Any]]:
     except ValueError as error:   # some releases of msgpack can unpack deeper nesting than they can pack
         raise CoordinationError(f'malformed message: {error}') from error
     return [{**fixed, **unpack(mutable), **unpack_dict(body)} for body in bodies]
+
+
+def _unpacked(data: bytes, pairs: Callable[[list[tuple[Any, Any]]], dict[Any, Any]] | None) -> Any:
+    entries = min(len(data), MAX_ENTRIES)
+    return msgpack.unpackb(data, strict_map_key=False, unicode_errors=_TEXT, max_ext_len=0, object_pairs_hook=pairs,
+                           max_array_len=entries, max_map_len=entries)
+
+
+def _with_tuples_as_keys(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    return {_as_key(key): value for key, value in pairs}
+
+
+def _as_key(key: Any) -> Any:
+    return tuple(map(_as_key, key)) if type(key) is list else key
 
 
 def _packer() -> msgpack.Packer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -77,7 +78,7 @@ class CallCache:
     def keep(self, identity: Identity, label: str, value: Any) -> None:
         """Store a value, soon."""
         with self._lock:
-            self._results.append((identity, label, values.dump(value)))
+            self._results.append((identity, label, _pickled(value)))
             first = len(self._results) == 1
         if first:
             self._post(self._flush)
@@ -234,6 +235,14 @@ class CachedCall:
     def _drop(self, reason: str) -> None:
         self.identity = None
         self._cache.say(UNCACHED, self._label, reason)
+
+
+def _pickled(value: Any) -> bytes:
+    """Return a value as it is stored: with references to classes of the script, which its next run has, too."""
+    try:
+        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+    except Exception:   # the type of exception depends on the object
+        return values.dump(value)
 
 
 def _entry(store: ResultStore, identity: Identity, label: str, value: bytes) -> tuple[bytes, str, bytes, Path | None]:
