@@ -15,6 +15,10 @@ import radical.pilot as rp
 cloudpickle.register_pickle_by_value(sys.modules[__name__])   # workers cannot import this module
 
 
+def inverse(number: float) -> float:
+    return 1 / number
+
+
 def add(*numbers: int) -> int:
     return sum(numbers)
 
@@ -37,6 +41,10 @@ def test_functions_and_programs(shared: Run) -> None:
                 await ex.submit(failing)
             with pytest.raises(KeyError):
                 await anext(ex.map(lambda _: failing(), range(3)))
+            results = ex.map(inverse, (1 / number for number in (1, 2, 0)))
+            assert [await anext(results), await anext(results)] == [1, 2]
+            with pytest.raises(ZeroDivisionError):
+                await anext(results)
             with pytest.raises(rp.TaskError):
                 await ex.run('false')
             assert (await ex.options(ranks=2).run('sh', '-c', 'echo rank', check=False)).stdout.count('rank') == 2

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -187,6 +188,21 @@ def test_map_over_several_ranks_makes_no_chunks(ex: Standin) -> None:
     for number, call in enumerate(ex.calls.made):
         call.set_result([number] * 2)
     assert list(results) == [[0, 0], [1, 1], [2, 2]]
+    ex.ends()
+
+
+@pytest.mark.parametrize(('chunksize', 'values'), [(1, [0, 1, 2]), (2, [[0, 1], [2]])])
+def test_map_of_a_failing_iterable_has_the_results_before(ex: Standin, chunksize: int, values: list[Any]) -> None:
+    def items() -> Iterator[int]:
+        yield from range(3)
+        raise LookupError('no more')
+
+    results = ex.requests.map(print, items(), chunksize=chunksize)
+    for call, value in zip(ex.calls.made, values, strict=True):
+        call.set_result(value)
+    assert list(islice(results, 3)) == [0, 1, 2]
+    with pytest.raises(LookupError, match='no more'):
+        next(results)
     ex.ends()
 
 

@@ -232,6 +232,19 @@ def test_map_over_several_ranks_sends_no_chunks(master: StandinMaster) -> None:
         assert list(results) == [n * n for n in range(5)]
 
 
+@pytest.mark.parametrize('chunksize', [1, 7])
+@pytest.mark.parametrize('buffersize', [1, 1000])
+def test_map_of_a_failing_iterable_has_the_results_before(executor: Executor, chunksize: int, buffersize: int) -> None:
+    def items() -> Iterator[int]:
+        yield from range(30)
+        raise LookupError('no more')
+
+    results = executor.map(power, items(), chunksize=chunksize, buffersize=buffersize)
+    assert list(islice(results, 30)) == [n * n for n in range(30)]
+    with pytest.raises(LookupError, match='no more'):
+        next(results)
+
+
 def test_map_of_nothing(executor: Executor) -> None:
     assert list(executor.map(power, [])) == []
 

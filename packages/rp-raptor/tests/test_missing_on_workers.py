@@ -59,7 +59,7 @@ def test_a_missing_module(manager: Manager, module: Any) -> None:
         return of_the_application.double(n)
 
     told: dict[bytes, bytes] = {}
-    along = Definitions(told.__setitem__).encode(use, (1,), {})
+    _, along = Definitions(told.__setitem__).encode(use, (1,), {})
     for fid, blob in told.items():
         manager.send(0, ['define', fid, blob])
     calls = [payload.encode_call(manager.define(module.double), (1,)), payload.encode_call(manager.define(use), (1,)),

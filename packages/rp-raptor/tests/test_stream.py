@@ -130,13 +130,18 @@ def test_an_item_that_cannot_travel(make: Make) -> None:
     assert calls[0].exception is calls[2].exception is None
 
 
-def test_a_failing_iterable_ends_the_stream(make: Make) -> None:
+@pytest.mark.parametrize('chunksize', [1, 7])
+@pytest.mark.parametrize('number', [0, 1, 30, 1000])
+def test_a_failing_iterable_ends_the_stream_after_the_calls_before(make: Make, number: int, chunksize: int) -> None:
     def items() -> Iterator[int]:
-        yield 1
+        yield from range(number)
         raise LookupError('no more')
 
+    calls = stream(make(), half, items(), chunksize=chunksize, window=100)
+    assert sorted(call.result() for call in islice(calls, number)) == [n / 2 for n in range(number)]
     with pytest.raises(LookupError, match='no more'):
-        list(stream(make(), half, items()))
+        next(calls)
+    assert next(calls, None) is None
 
 
 def test_results_come_while_items_are_slow(make: Make) -> None:

@@ -62,11 +62,11 @@ class Definitions:
         self._methods: dict[WorkerMethod, bytes] = {}
 
     def encode(self, func: Callable[..., Any] | PreparedDefinition, args: tuple[Any, ...],
-               kwargs: dict[str, Any]) -> bytes:
-        """Return the payload of a call; SerializationError if the function or an argument cannot be serialized."""
+               kwargs: dict[str, Any]) -> tuple[bytes, bytes]:
+        """Return identifier and payload of a call; SerializationError if function or arguments cannot be serialized."""
         fid = func.fid if isinstance(func, PreparedDefinition) else self._known(func)
         if fid is not None:
-            return encode_call(fid, args, kwargs or None, self._store)
+            return fid, encode_call(fid, args, kwargs or None, self._store)
         if isinstance(func, PreparedDefinition):
             return self._along(func.function, [], args, kwargs)
         return self._along(*pickled_apart(func), args, kwargs)
@@ -116,8 +116,10 @@ class Definitions:
         defined.snapshot, defined.content = snapshot, content
         return defined.fid
 
-    def _along(self, function: bytes, buffers: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        return encode_call(self.define(call_along), (function, buffers, args, kwargs), None, self._store)
+    def _along(self, function: bytes, buffers: list[Any], args: tuple[Any, ...],
+               kwargs: dict[str, Any]) -> tuple[bytes, bytes]:
+        fid = self.define(call_along)
+        return fid, encode_call(fid, (function, buffers, args, kwargs), None, self._store)
 
 
 def _digest(func: FunctionType) -> bytes:

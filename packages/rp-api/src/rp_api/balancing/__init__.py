@@ -1,4 +1,4 @@
-"""The rule by which RAPTOR masters share calls and tasks: decisions of applications and agents, without I/O.
+"""How calls are divided into chunks, and shared by RAPTOR masters: decisions of applications and agents, without I/O.
 
 It imports nothing of this distribution.
 """

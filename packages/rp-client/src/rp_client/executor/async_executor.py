@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from types import TracebackType
 from typing import Any, NoReturn
@@ -14,6 +15,7 @@ from typing import Any, NoReturn
 from rp_api import pickles
 from rp_client.executor.executor import Executor as _Executor
 from rp_client.executor.executor import Requests as _Requests
+from rp_client.executor.executor import started
 
 
 class AwaitableFuture(Future[Any]):
@@ -78,7 +80,7 @@ class AsyncRequests:
         """Call `fn(*items)` for each tuple of items, and yield the results in the order of the items.
 
         When a call raises, the iterator raises the same and ends. Later calls are cancelled then, and when the iterator
-        is closed.
+        is closed. What an iterable raises comes after the results of the calls before.
 
         Args:
             fn: The function.
@@ -90,7 +92,7 @@ class AsyncRequests:
         """
         if buffersize is not None and buffersize < 1:
             raise ValueError(f'buffersize must be at least 1, not {buffersize!r}')
-        made = (self.submit(fn, *each) for each in zip(*iterables, strict=False))
+        made = map(AwaitableFuture, started(partial(self._requests.submit, fn), zip(*iterables, strict=False), 1))
         waiting = deque(islice(made, buffersize))
         try:
             while waiting:

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 from weakref import WeakSet, finalize
 
 from rp_api import units
+from rp_api.balancing.chunks import chunks
 from rp_api.errors import SerializationError
 from rp_api.functions import serialize_obj
 from rp_client.executor.allocation import Allocation, describe
@@ -141,7 +142,8 @@ class Requests(futures.Executor):
             chunksize: int = 1, buffersize: int | None = None) -> Iterator[Any]:
         """Call `fn(*items)` for each tuple of items, and yield the results in the order of the items.
 
-        When a call raises, the iterator raises the same and ends, and later calls are cancelled.
+        When a call raises, the iterator raises the same and ends, and later calls are cancelled. What an iterable
+        raises comes after the results of the calls before.
 
         Args:
             fn: The function.
@@ -166,16 +168,13 @@ class Requests(futures.Executor):
         items = zip(*iterables, strict=False)
         if self._requirements.cache or self._requirements.ranks > 1:
             chunksize = 1   # each call is looked up, or gets a communicator
-        if chunksize == 1:
-            made = (self.submit(fn, *each) for each in items)
-        else:
+        call = partial(self.submit, fn)
+        if chunksize > 1:
             try:
                 call = partial(self.submit, on_workers().call_chunk, serialize_obj(fn), len(iterables))
             except SerializationError as error:
-                failed: futures.Future[Any] = futures.Future()
-                failed.set_exception(error)
-                return _in_order(iter(()), deque([failed]), None)
-            made = (call(*chain.from_iterable(chunk)) for chunk in _batched(items, chunksize))
+                return _in_order(iter(()), deque([_failed(error)]), None)
+        made = started(call, items, chunksize)
         waiting = deque(islice(made, sys.maxsize if buffersize is None else buffersize))
         results = _in_order(made if buffersize else iter(()), waiting, deadline)
         return results if chunksize == 1 else chain.from_iterable(results)
@@ -311,9 +310,17 @@ def _refuse_beside(pilot: Any, **others: Any) -> None:
         raise TypeError(f'pilot is given, and so is {", ".join(given)}: a pilot has its size, platform and session')
 
 
-def _batched(items: Iterator[Any], size: int) -> Iterator[list[Any]]:
-    while batch := list(islice(items, size)):
-        yield batch
+def started(call: Callable[..., futures.Future[Any]], items: Iterable[Iterable[Any]],
+            size: int) -> Iterator[futures.Future[Any]]:
+    """Yield the futures of calls with the arguments in chunks of items; the last one has the exception of the items."""
+    for chunk in chunks(items, size):
+        yield _failed(chunk) if isinstance(chunk, Exception) else call(*chain.from_iterable(chunk))
+
+
+def _failed(error: Exception) -> futures.Future[Any]:
+    future: futures.Future[Any] = futures.Future()
+    future.set_exception(error)
+    return future
 
 
 def _in_order(made: Iterator[futures.Future[Any]], waiting: deque[futures.Future[Any]],

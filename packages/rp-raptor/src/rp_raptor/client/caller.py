@@ -64,7 +64,7 @@ class Intake(ABC):
         self._numbers = array('Q')          # calls that the loop has not taken yet
         self._payloads: list[Sequence[bytes]] = []
         self._unwanted: list[int] = []
-        self._objects: list[Owned] = []     # those that the masters do not know yet
+        self._objects: list[ReferenceType[Owned]] = []   # those that the masters do not know yet
         self._shown: WeakSet[Owned] = WeakSet()
         self._last: ReferenceType[Owned] | None = None
         self._over = ''                     # the reason why no further call can have a result
@@ -82,7 +82,7 @@ class Intake(ABC):
             return
         with self._lock:
             self._last = objects[-1].weak if objects else None
-            self._objects += [owned for owned in objects if owned not in self._shown]
+            self._objects += [owned.weak for owned in objects if owned not in self._shown]
             self._shown.update(objects)
 
     def call(self, numbers: array[int], payloads: Sequence[bytes]) -> None:
@@ -134,8 +134,9 @@ class Intake(ABC):
         fresh = self._fresh()
         with self._lock:
             objects, self._objects = self._objects, []
-        for owned in objects:
-            self._show(owned)
+        for weak in objects:
+            if (owned := weak()) is not None:   # else its calls are dropped
+                self._show(owned)
         self._take(*fresh)
 
     def _cancel(self) -> None:

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent import futures
 from itertools import count, islice
 from typing import Any, NoReturn
+from weakref import ReferenceType
 
 from rp_api import pickles, units
+from rp_api.balancing.chunks import chunks
 from rp_api.errors import SerializationError
 from rp_raptor.client.application_link import MasterSide
 from rp_raptor.client.caller import WINDOW, Caller, checked, open_caller
@@ -71,7 +73,7 @@ class Executor(futures.Executor):
         self.finished = 0   # the number of calls that have got a result
         self._on_idle: Callable[[], object] | None = None
         self._caller = open_caller(handles, self._take_results, self._fail, needs, apart=True)
-        self._objects: list[Owned] = []   # that defined functions refer to
+        self._objects: dict[bytes, list[ReferenceType[Owned]]] = {}   # that defined functions refer to
         self._definitions = Definitions(self._define, self._caller.store)
 
     def submit(self, fn: Callable[..., Any] | PreparedDefinition, /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
@@ -94,26 +96,25 @@ class Executor(futures.Executor):
         try:
             with self._lock:
                 self._check_open()
-                payload = self._definitions.encode(fn, args, kwargs)
-            future = self._start(payload, decode_result)
+                fid, payload = self._definitions.encode(fn, args, kwargs)
+            objects = fn.objects if isinstance(fn, PreparedDefinition) else self._objects_of(fid)
+            return self._start(payload, decode_result, objects)
         except SerializationError as error:
             return self._failed(error)
-        if isinstance(fn, PreparedDefinition) and fn.objects:
-            future.objects += fn.objects
-            self._caller.show(future.objects)
-        return future
 
     def prepare(self, fn: Callable[..., Any]) -> PreparedDefinition:
         """Return a function as it is now, for `submit` at a later time; SerializationError if it has no such form."""
         with self._lock:
-            return self._definitions.prepare(fn)._replace(objects=taken())
+            prepared = self._definitions.prepare(fn)
+            return prepared._replace(objects=taken() + self._objects_of(prepared.fid))
 
     def map(self, fn: Callable[..., Any], *iterables: Iterable[Any], timeout: units.Time | None = None,
             chunksize: int = 1, buffersize: int | None = None) -> Iterator[Any]:
         """Call `fn(*items)` for each tuple of items, and yield the results in the order of the items.
 
         The first `buffersize` calls are made now and the others as results are taken, so that iterables may be endless.
-        When a call raises, the iterator raises the same and ends, and later calls are cancelled.
+        When a call raises, the iterator raises the same and ends, and later calls are cancelled. What an iterable
+        raises comes after the results of the calls before.
 
         Args:
             fn: The function.
@@ -138,11 +139,12 @@ class Executor(futures.Executor):
         try:
             with self._lock:
                 fid = self._definitions.define(fn)
+                objects = taken() + self._objects_of(fid)
         except SerializationError as error:
             return _in_order(iter(()), deque([self._failed(error)]), None)
         if self._wide:
             chunksize = 1
-        started = self._start_chunks(fid, zip(*iterables, strict=False), chunksize)
+        started = self._start_chunks(fid, zip(*iterables, strict=False), chunksize, objects)
         waiting = deque(islice(started, -(-window // chunksize)))
         return _in_order(started, waiting, None if seconds is None else time.monotonic() + seconds)
 
@@ -205,7 +207,8 @@ class Executor(futures.Executor):
             raise RuntimeError('calls of a master in its own process cannot be held')
         return self._caller
 
-    def _start(self, payload: bytes, decode: Callable[[bytes], Any]) -> _Future:
+    def _start(self, payload: bytes, decode: Callable[[bytes], Any], objects: tuple[Owned, ...]) -> _Future:
+        """Make a call of a function that refers to the objects."""
         checked(payload)
         lease = lease_of(payload)
         with self._lock:
@@ -213,8 +216,10 @@ class Executor(futures.Executor):
             number = next(self._numbers)
             future = self._futures[number] = _Future(number, decode, self._drop, lease)
         if pending:
-            future.objects = taken()
-            self._caller.show(future.objects)
+            objects += taken()
+        if objects:
+            future.objects = objects
+            self._caller.show(objects)
         self._caller.call(array('Q', [number]), [bytes(payload)])
         return future
 
@@ -222,19 +227,25 @@ class Executor(futures.Executor):
         if self._shut:
             raise RuntimeError('cannot schedule new futures after shutdown')
 
-    def _start_chunks(self, fid: bytes, items: Iterator[tuple[Any, ...]], chunksize: int) -> Iterator[_Future]:
+    def _start_chunks(self, fid: bytes, items: Iterator[tuple[Any, ...]], chunksize: int,
+                      objects: tuple[Owned, ...]) -> Iterator[_Future]:
         """Make the calls of a map in chunks, or one by one over several ranks, which run no chunks.
 
-        The result of each future is a list of payloads. A future fails if its chunk cannot be encoded.
+        The result of each future is a list of payloads. A future fails if its chunk cannot be encoded, and the last one
+        if the items raise an exception.
         """
         store = self._caller.store
-        while chunk := [(args, None) for args in islice(items, chunksize)]:
+        for chunk in chunks(((args, None) for args in items), chunksize):
+            if isinstance(chunk, Exception):
+                yield self._failed(chunk)
+                return
+
             def decode(payload: bytes, number: int = len(chunk)) -> list[bytes]:
                 return [payload] if self._wide else outcomes_of(payload, number)
             self._check_open()
             try:
-                call = encode_call(fid, *chunk[0], store) if self._wide else encode_chunk(fid, chunk, store)
-                yield self._start(call, decode)
+                call = encode_call(fid, chunk[0][0], None, store) if self._wide else encode_chunk(fid, chunk, store)
+                yield self._start(call, decode, objects)
             except SerializationError as error:
                 yield self._failed(error)
 
@@ -246,9 +257,14 @@ class Executor(futures.Executor):
 
     def _define(self, fid: bytes, blob: bytes) -> None:
         objects = taken()
-        self._objects += objects
-        self._caller.show(objects)
+        if objects:
+            self._objects[fid] = [owned.weak for owned in objects]
         self._caller.define(fid, blob)
+
+    def _objects_of(self, fid: bytes | None) -> tuple[Owned, ...]:
+        """Return the objects that a defined function refers to, as far as there are references to them."""
+        found = self._objects.get(fid, ()) if fid else ()
+        return tuple(owned for weak in found if (owned := weak()) is not None)
 
     def _take_out(self, number: int) -> _Future | None:
         """Return the future of a call that is over, whose objects and files are kept no longer; None if cancelled."""
@@ -275,7 +291,7 @@ class Executor(futures.Executor):
             try:
                 value = future.decode(payload)
             except BaseException as error:
-                future.set_exception(error)
+                future.set_exception(error.with_traceback(None))   # which would refer to the future
             else:
                 future.set_result(value)
         self._leave_if_done()

@@ -6,10 +6,12 @@ import itertools
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from queue import Empty, Queue
 from typing import Any
 
 from rp_api import units
+from rp_api.balancing.chunks import chunks
 from rp_raptor.client.application_link import MasterSide
 from rp_raptor.client.caller import WINDOW, Intake, is_local, open_caller
 from rp_raptor.client.streamed import Call, UnderWay
@@ -52,13 +54,14 @@ def stream(masters: MasterSide | Iterable[MasterSide], func: Callable[..., Any],
         ValueError: If no master is given, or a value is not allowed.
         SerializationError: If the function cannot be serialized.
         CallLost: By the iterator, if no master is left and there are more items.
+        Exception: By the iterator, if the iterable raises it, after the calls before.
     """
     handles = checked_masters(masters)
     check_positive(window=window, chunksize=chunksize)
     pickled = pickled_function(func)
     needs = checked_attributes(attributes)
     size = chunksize if needs.get('ranks', 1) == 1 else 1
-    return _Stream(pickled, taken(), iterable, window, size).run(handles, needs)
+    return _Stream(pickled, iterable, window, size).run(handles, needs, taken())
 
 
 def check_positive(**values: Any) -> None:
@@ -100,12 +103,14 @@ def checked_attributes(attributes: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 class _Stream:
-    """The state of one stream: its calls in flight and the results that have arrived."""
+    """The state of one stream: the results that have arrived.
 
-    def __init__(self, func: bytes, objects: Sequence[Owned], items: Iterable[Any], window: int,
-                 chunksize: int) -> None:
+    It does not refer to its calls: the caller refers to it, and calls refer to the caller. Objects of calls that are
+    dropped are released without the cyclic collector.
+    """
+
+    def __init__(self, func: bytes, items: Iterable[Any], window: int, chunksize: int) -> None:
         self._func = func
-        self._objects = objects   # that the function refers to
         self._items = items
         self._chunksize = chunksize
         self._window = -(-window // chunksize)
@@ -113,45 +118,47 @@ class _Stream:
         # not a `SimpleQueue`: its `get` with a short timeout may block for ever (CPython 3.10 to 3.12)
         self._arrived: Queue[tuple[array[int], Outcomes]] = Queue()
 
-    def run(self, masters: Sequence[MasterSide], attributes: Mapping[str, Any]) -> Iterator[Call]:
-        """Yield the calls as they finish."""
+    def run(self, masters: Sequence[MasterSide], attributes: Mapping[str, Any],
+            objects: Sequence[Owned]) -> Iterator[Call]:
+        """Yield the calls as they finish; the function refers to the objects."""
         caller = open_caller(masters, self._put, self._fail, attributes)
         try:
-            self._begin(caller)
+            caller.show(objects)
+            calls = self._begin(caller)
             while True:
-                self._send(caller)
-                if not self._calls.count:
-                    return
-                yield from self._finished(*self._arrived.get())
-                yield from self._more()
+                self._send(calls, caller)
+                if not calls.count:
+                    break
+                yield from self._finished(calls, *self._arrived.get())
+                yield from self._more(calls)
         finally:
             caller.close()
+        calls.end()
 
-    def _begin(self, caller: Intake) -> None:
+    def _begin(self, caller: Intake) -> UnderWay:
         """Define the function, and prepare its calls."""
-        caller.show(self._objects)
         fid, definition = define(self._func, caller.store.results)
         caller.define(fid, definition)
         if self._chunksize == 1:
-            self._calls = UnderWay(enumerate(self._items), call_encoder(fid, caller.store), caller.show, _BYTES,
-                                   call_start(fid))
-        else:
-            def encode(arguments: Sequence[list[Call]]) -> bytes:
-                return encode_chunk(fid, [((call.item,), None) for call in arguments[0]], caller.store)
-            self._calls = UnderWay(_chunks(self._items, self._chunksize), encode, caller.show, _BYTES)
+            return UnderWay(enumerate(self._items), call_encoder(fid, caller.store), caller.show, _BYTES,
+                            call_start(fid))
 
-    def _finished(self, numbers: array[int], results: Outcomes) -> Iterator[Call]:
+        def encode(arguments: Sequence[list[Call]]) -> bytes:
+            return encode_chunk(fid, [((call.item,), None) for call in arguments[0]], caller.store)
+        return UnderWay(_chunks(self._items, self._chunksize), encode, caller.show, _BYTES)
+
+    def _finished(self, calls: UnderWay, numbers: array[int], results: Outcomes) -> Iterator[Call]:
         """Return an iterator of the calls with these results."""
-        return (self._calls.finished if self._chunksize == 1 else self._finish_chunks)(numbers, results)
+        return (calls.finished if self._chunksize == 1 else partial(_finish_chunks, calls))(numbers, results)
 
-    def _more(self) -> Iterator[Call]:
+    def _more(self, calls: UnderWay) -> Iterator[Call]:
         """Finish calls until there is room for a worthwhile message, or nothing arrives for `_BATCH_DELAY`."""
-        while not self._calls.exhausted and self._window - self._calls.count < self._window // 8:
+        while not calls.exhausted and self._window - calls.count < self._window // 8:
             try:
                 arrived = self._arrived.get(timeout=_BATCH_DELAY)
             except Empty:
                 return
-            yield from self._finished(*arrived)
+            yield from self._finished(calls, *arrived)
 
     def _put(self, numbers: array[int], payloads: Sequence[bytes]) -> None:
         """Queue results; called in the caller's thread."""
@@ -162,9 +169,8 @@ class _Stream:
         self._lost = reason
         self._arrived.put((array('Q', numbers), [CallLost(reason)] * len(numbers)))
 
-    def _send(self, caller: Intake) -> None:
+    def _send(self, calls: UnderWay, caller: Intake) -> None:
         """Make calls until the window is full or a result has arrived."""
-        calls = self._calls
         if self._lost and not calls.exhausted:
             if calls.count:
                 return
@@ -178,19 +184,21 @@ class _Stream:
                 if not self._arrived.empty():
                     return
 
-    def _finish_chunks(self, numbers: array[int], results: Outcomes) -> Iterator[Call]:
-        """Yield the calls of the chunks with those numbers, with their results."""
-        for number, result in zip(numbers, results, strict=True):
-            calls = self._calls.pop(number).item
-            _finish_chunk(calls, result)
-            yield from calls
-
 
 def _chunks(items: Iterable[Any], size: int) -> Iterator[tuple[int, list[Call]]]:
     """Yield the calls for the items in chunks; a chunk has the number of its first call."""
-    calls = itertools.starmap(Call, enumerate(items))
-    while chunk := list(itertools.islice(calls, size)):
+    for chunk in chunks(itertools.starmap(Call, enumerate(items)), size):
+        if isinstance(chunk, Exception):
+            raise chunk
         yield chunk[0].index, chunk
+
+
+def _finish_chunks(under_way: UnderWay, numbers: array[int], results: Outcomes) -> Iterator[Call]:
+    """Yield the calls of the chunks with those numbers, with their results."""
+    for number, result in zip(numbers, results, strict=True):
+        calls = under_way.pop(number).item
+        _finish_chunk(calls, result)
+        yield from calls
 
 
 def _finish_chunk(calls: list[Call], result: bytes | Exception) -> None:

@@ -96,6 +96,7 @@ cdef class UnderWay:
     cdef readonly Py_ssize_t size    # bytes of the arguments of these calls
     cdef Py_ssize_t _limit
     cdef readonly bint exhausted     # there are no further items
+    cdef object _error               # the exception with which the items have ended, if any
 
     def __init__(self, items, encode, show, Py_ssize_t limit, bytes start=None):
         self._calls = {}
@@ -119,7 +120,15 @@ cdef class UnderWay:
         cdef array.array numbers = make_array('Q')
         cdef list failed = []
         cdef Call call
-        for index, item in self._items:
+        while True:
+            try:
+                index, item = next(self._items)
+            except StopIteration:
+                self.exhausted = True
+                break
+            except Exception as error:    # the calls before have results
+                self.exhausted, self._error = True, error
+                break
             call = Call.__new__(Call)
             call.index, call.item = index, item
             self._calls[index] = call
@@ -138,9 +147,13 @@ cdef class UnderWay:
                     self._show(call._objects)
             if made >= most or size >= most_bytes or self.size >= self._limit or _now() > until:
                 break
-        else:
-            self.exhausted = True
         return numbers, self._payloads.finish(), failed
+
+    def end(self):
+        """Raise the exception with which the items have ended, if any; it is kept no longer."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
 
     cdef Py_ssize_t _add(self, Call call, item) except -1:
         """Add the payload of a call, and return its size."""
