@@ -13,6 +13,7 @@ from conftest import pilot_description
 
 import radical.pilot as rp
 from rp_api import states
+from rp_raptor.worker.mpi_launch import find_launcher
 
 from .installations import CHECK, Mpi
 from .ranks_bench import bench, check
@@ -106,3 +107,24 @@ def test_another_launcher_of_the_order_is_taken(install: Install, programs: Path
                                             for each in (first, second)])
         managers.tmgr.wait_tasks(timeout=50)
         assert [(task.state, task.launch_method) for task in tasks] == [(rp.DONE, 'MPIEXEC'), (rp.DONE, 'MPIRUN')]
+
+
+def test_ranks_of_a_worker_that_load_another_mpi(install: Install, base: Path) -> None:
+    """Their worker fails, and calls at it, with what they have found."""
+    launcher = find_launcher(os.environ)
+    assert launcher
+    wrong = 'Debian openmpi' if launcher.flavour.name == 'mpich' else 'Debian mpich'
+    with rp.Session(cfg={'base': str(base)}) as session:
+        managers = Managers(session)
+        pilot = managers.pmgr.submit_pilots(pilot_description(base))
+        managers.tmgr.add_pilots(pilot)
+        master, = pilot.submit_raptors(rp.TaskDescription({'mode': rp.RAPTOR_MASTER}))
+        worker, = master.submit_workers(rp.TaskDescription({
+            'mode': rp.RAPTOR_WORKER, 'raptor_class': 'MPIWorker', 'ranks': 2,
+            'environment': {'MPI4PY_LIBMPI': install(wrong).library}}))
+        with rp.raptor.Executor(master) as executor:
+            error = executor.submit(abs, -1).exception(50)
+        assert isinstance(error, rp.raptor.CallLost)
+        assert worker.wait(timeout=50) == rp.FAILED
+        for text in (str(error), str(worker.exception), str(worker.error)):
+            assert 'COMM_WORLD has 1 ranks instead of 2: mpiexec and the library that mpi4py loads belong to' in text

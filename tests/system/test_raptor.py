@@ -400,10 +400,12 @@ def test_killed_worker(run: Run, base: Path) -> None:
         {'mode': rp.TASK_EXEC, 'code': 'import os\nos.kill(os.getppid(), 9)'})])
     made.worker.wait(timeout=TIMEOUT)
     assert (made.worker.state, made.worker.exit_code) == (rp.FAILED, -signal.SIGKILL)
+    assert 'killed by signal 9' in str(made.worker.error)
     second, = made.master.submit_workers([rp.TaskDescription({'mode': rp.RAPTOR_WORKER})])
     deadly.wait(timeout=TIMEOUT)
     second.wait(timeout=TIMEOUT)
     assert (deadly.state, second.state) == (rp.FAILED, rp.FAILED)
+    assert f'worker {second.uid} is lost: killed by signal 9 (SIGKILL)' in str(deadly.exception)
 
 
 def test_pilot_ends_with_calls_in_hand(run: Run, base: Path) -> None:

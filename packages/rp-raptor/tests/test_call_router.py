@@ -377,6 +377,17 @@ def test_calls_wait_for_workers_as_long_as_none_has_failed(site: Site) -> None:
     assert isinstance(site.asker.values[1], CallLost)
 
 
+def test_calls_fail_at_once_if_no_worker_has_ever_been_ready(site: Site) -> None:
+    site.asker.call(1)
+    site.router.pool.expect('later', 2)
+    site.router.pool.lost('w', 'worker w is FAILED: no such class')
+    site.router.check(0)
+    assert not site.asker.values
+    site.router.pool.lost('later', 'worker later is FAILED: no such class either')
+    site.router.check(0)
+    assert 'no such class either' in str(site.asker.values[1])
+
+
 def test_calls_that_wait_for_workers_say_so(site: Site) -> None:
     router = site.router
     assert router.shortage() == ''

@@ -183,7 +183,7 @@ def test_calls_without_workers_are_given_back(start: Start, hire: Callable[..., 
 
 def test_calls_that_wait_for_a_worker_are_reported_until_it_comes(
         start: Start, hire: Callable[..., ScriptedWorker], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr('rp_raptor.master.connections.REPORT_DELAY', 0.01)
+    monkeypatch.setattr('rp_raptor.wire.protocol.REPORT_DELAY', 0.01)
     master, agent = start()
     future = master.submit(square, 3)
     assert agent.heard('waits') == ['workers (there is none, and none is expected)']

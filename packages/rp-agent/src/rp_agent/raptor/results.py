@@ -9,7 +9,7 @@ from rp_agent.executor.launching.outcome import of_codes
 from rp_agent.stager.component import OUTPUTS_KNOWN, TAIL, tail
 from rp_agent.task import AgentTask
 from rp_api import states
-from rp_api.failures.kinds import CANCELED, EXCEPTION, KINDS
+from rp_api.failures.kinds import CANCELED, EXCEPTION, EXIT, KINDS
 from rp_api.raptor_link import target_state
 
 TOLD = 'raptor.told'
@@ -60,6 +60,16 @@ def result_of(task: AgentTask) -> dict[str, Any]:
              'exception': task.exception, 'exception_detail': task.exception_detail, 'error': task.error,
              'target_state': task.target_state}
     return {name: value for name, value in found.items() if value not in (None, '')}
+
+
+def explain_worker(task: AgentTask) -> None:
+    """Set what the manager of a worker has written at last as the reason why the worker's task has failed."""
+    if task.target_state == states.FAILED and task.error and task.error['kind'] == EXIT:
+        words = tail(_path(task, 'stderr')).rstrip().rpartition('\n')[2]
+        if words.startswith(f'{task.uid}: '):
+            reason = words.removeprefix(f'{task.uid}: ')
+            task.exception, task.error = repr(RuntimeError(reason)), {**task.error, 'sentence': reason}
+            task.exception_detail = f'{reason}\n{task.exception_detail}'
 
 
 def _record(task: AgentTask, result: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from rp_agent.components.stage import Flow
 from rp_agent.raptor.master import Master
 from rp_agent.raptor.ports import RaptorPorts
-from rp_agent.raptor.results import TOLD, result_of
+from rp_agent.raptor.results import TOLD, explain_worker, result_of
 from rp_agent.raptor.start import submitted
 from rp_agent.task import PART, AgentTask, Description
 from rp_api import states
@@ -73,7 +73,8 @@ class Submissions:
             self._tell(master, task.uid, states.AGENT_SCHEDULING, {'ranks': task.description['ranks']})
 
     def worker_ended(self, master: Master, task: AgentTask) -> None:
-        """Report to a master the end of a worker that the application has submitted for it."""
+        """Explain the end of a worker, and report it to the master if the application has submitted the worker."""
+        explain_worker(task)
         if task.uid not in self.own:
             self._tell(master, task.uid, task.target_state or states.FAILED, result_of(task))
 

@@ -7,6 +7,7 @@ import os
 import time
 from array import array
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import zmq
@@ -32,11 +33,6 @@ from rp_raptor.wire.large_calls import sent_to_others
 from rp_raptor.wire.parts import Part
 from rp_raptor.wire.protocol import APPLICATION, CALLS, PING, PROTOCOL, SILENCE, WINDOW, WORKER, Handlers, Message
 
-REPORT_DELAY = 3.0
-"""Seconds after which a wait for workers that may never come is reported."""
-
-_DOMAIN = 'raptor'
-
 _log = logging.getLogger('radical.pilot.raptor')
 
 
@@ -59,7 +55,7 @@ class Peers:
         self._malformed = Tally('malformed message dropped')
         self._roles: dict[str, str] = {}
         self._stopped: set[str] = set()   # workers of which parts may still connect
-        self._point = AccessPoint(loop, domain=_DOMAIN)
+        self._point = AccessPoint(loop, domain='raptor')
         self.context = self._point.context
         self._listener = self._point.listen(zmq.ROUTER, interface, 0, self._receive, base)
         self.objects = MasterObjects(loop, uid, interface, base)
@@ -68,8 +64,7 @@ class Peers:
         self._handlers: Handlers = {
             'credit': self._on_credit, 'results': self._on_results, 'returned': self._on_returned,
             'died': self._on_died, 'rank_states': self._on_rank_states, 'run': self._on_run, 'tell': self._on_tell,
-            'bye': self._on_bye,
-            'define': self._on_define, 'calls': self._on_calls, 'cancel': self._on_cancel,
+            'bye': self._on_bye, 'define': self._on_define, 'calls': self._on_calls, 'cancel': self._on_cancel,
             'give_back': self._on_give_back, 'close': self._on_close, 'ping': self._on_ping}
         self._of_objects: Handlers = {
             'want_object': self.objects.want_object, 'hold_object': self.objects.hold_object,
@@ -138,13 +133,15 @@ class Peers:
     def _deal(self) -> None:
         self._flush()
         self.router.deal()
+        if self.router.pool.vain:
+            self.router.check(time.monotonic())
         if self._ranks_changed:
             self._ranks_changed = False
             self._audience.has_ranks(self.router.pool.ranks_for(1))
             for peer in self._sharing.values():
                 peer.tell_ranks(self.router.pool.ranks_for(peer.width))
         if self._report is None and (self._shortage or self.router.waiting):
-            self._report = self._loop.call_later(REPORT_DELAY, self._report_shortage)
+            self._report = self._loop.call_later(protocol.REPORT_DELAY, self._report_shortage)
         if self._sharing:
             capacity = self.router.pool.capacity
             for peer in self._sharing.values():
@@ -325,21 +322,30 @@ class Peers:
             self._registry.heard(peer.uid, peer.part)
 
     def _died(self, peer: Peer) -> None:
-        if self._peers.get(peer.address) is not peer:
-            return
         self._receive_last()
-        self._forget(peer, f'its process {peer.process.pid} has died', died=not peer.stopped)
         sweep()
+        forget = partial(self._forget, peer, f'its process {peer.process.pid} has died', died=not peer.stopped)
+        if not isinstance(peer, WorkerPeer) or peer.stopped:
+            forget()
+        else:   # the agent knows the reason
+            self.router.credit(peer.worker, -peer.worker.free)
+            self._loop.call_later(protocol.END_REPORT_TIMEOUT_S, forget)
+
+    def lose_worker(self, uid: str, reason: str) -> None:
+        """Remove a worker that has ended, as the agent has reported."""
+        for peer in list(self._workers.get(uid, {}).values()):
+            self.lose_part(uid, peer.part, reason)
+        self.deal_soon()
 
     def lose_part(self, uid: str, part: Part, reason: str) -> None:
         """Remove a part of a worker whose process has ended, as the agent has reported."""
         peer = self._workers.get(uid, {}).get(part.number)
-        if peer is None:
+        if peer is not None:
+            self._receive_last()
+            self._forget(peer, reason, died=not peer.stopped)
+        else:
             self._part_ended(uid, part)
             self._end_job(uid, f'{uid} (part {part.number} of {part.count}) has ended: {reason}')
-            return
-        self._receive_last()
-        self._forget(peer, reason, died=not peer.stopped)
 
     def _part_ended(self, uid: str, part: Part) -> bool:
         """Handle the end of a part of a worker; return whether it was the last one."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from rp_api import states
 from rp_api.errors import CoordinationError, PilotError
+from rp_api.failures.kinds import SIGNAL
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.soon import Soon
 from rp_api.raptor_link import beside, link_file, master_file
@@ -40,7 +41,7 @@ HOOKS_TIMEOUT, TERM_HOOKS_TIMEOUT = 10.0, 1.0
 after 5 s."""
 
 DRAIN = 0.25
-"""Seconds for the last messages of a part of a worker whose end the agent has reported."""
+"""Seconds for the last messages of a worker, or a part of one, whose end the agent has reported."""
 
 LINGER = 1.0
 """Seconds at the end for pending messages to be sent."""
@@ -308,6 +309,7 @@ class Core:
         reason = _reason(state, result)
         self._router.pool.lost(uid, '' if wanted else f'worker {uid} is {state}: {reason}')
         self.workers.ended(uid, state, reason)
+        self._loop.call_later(DRAIN, self._peers.lose_worker, uid, reason)
 
     def _part_ended(self, state: str, result: dict[str, Any]) -> None:
         """Handle the end of the process that has a part of a worker."""
@@ -353,7 +355,10 @@ class Core:
 
 
 def _reason(state: str, result: dict[str, Any]) -> str:
-    """Return why a task of a worker has ended: the last line that it has written, or the agent's reason."""
+    """Return why a task of a worker has ended: its signal, the last line that it has written, or the agent's reason."""
+    record = result.get('error')
+    if isinstance(record, dict) and record.get('kind') == SIGNAL:
+        return str(result.get('exception_detail') or state).partition('\n')[0]
     return str(result.get('stderr') or result.get('exception') or state).strip().rpartition('\n')[2]
 
 

@@ -262,11 +262,12 @@ class CallRouter:
             self._even_out()
 
     def check(self, now: float) -> None:
-        """Fail calls that no worker has been able to run for `WORKER_TIMEOUT`; called every few seconds."""
+        """Fail calls that no worker has been able to run for `WORKER_TIMEOUT`, or ever; called every few seconds."""
+        timeout = 0.0 if self.pool.vain else WORKER_TIMEOUT
         lacking = {ranks for ranks in self._widths if self.pool.hopeless and self.pool.lacks(ranks)}
         self._lacking = {ranks: self._lacking.get(ranks, now) for ranks in lacking}
         for ranks, since in self._lacking.items():
-            if now - since >= WORKER_TIMEOUT:
+            if now - since >= timeout:
                 ids = [number for number, _ in self._wide.pop(ranks, ())]
                 ids += self._clear_sources() if ranks == 1 else []
                 self._conclude(ids, encode_error(CallLost(self.pool.lack(ranks))))

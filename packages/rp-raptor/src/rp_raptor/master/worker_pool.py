@@ -99,6 +99,7 @@ class WorkerPool:
         self.workers: dict[bytes, PooledWorker] = {}
         self._expected: dict[str, int] = {}   # ranks of workers that were submitted and are not connected
         self._failure = ''   # of the last worker that failed
+        self._worked = False   # a worker has had room for calls
         self._changed: set[PooledWorker] = set()
         self._counted: dict[PooledWorker, tuple[int, int]] = {}   # capacity and lacking calls, as in the sums below
         self._capacity = self._lacking = 0
@@ -152,6 +153,11 @@ class WorkerPool:
     def hopeless(self) -> bool:
         """True if what the workers lack is not expected to come: some are there, or one has failed."""
         return bool(self._failure or self.workers)
+
+    @property
+    def vain(self) -> bool:
+        """True if a worker has failed, none is connected, and none has ever been ready."""
+        return bool(self._failure) and not (self._worked or self.workers)
 
     def lack(self, ranks: int) -> str:
         """Return why no worker can run calls over so many ranks."""
@@ -208,5 +214,6 @@ class WorkerPool:
     def _count(self, worker: PooledWorker, capacity: int, lacking: int) -> None:
         old = self._counted[worker]
         self._capacity += capacity - old[0]
+        self._worked |= capacity > 0
         self._lacking += lacking - old[1]
         self._counted[worker] = capacity, lacking

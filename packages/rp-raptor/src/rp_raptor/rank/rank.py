@@ -366,11 +366,20 @@ def _bound(cpus: list[int]) -> Generator[None, None, None]:
             _bind(sorted(before))
 
 
+def _start_mpi(run: protocol.Run) -> int:
+    """Initialise MPI and return this process's rank; tell the manager if that fails."""
+    try:
+        return definitions.start_mpi(run.ranks)
+    except Exception as error:
+        Rank(run, run.numbers[0]).fail(str(error) if isinstance(error, CoordinationError) else repr(error))
+        raise
+
+
 @cache
 def connect() -> Rank:
     """Return this process as the rank that the environment describes."""
     run = protocol.load_run(os.environ[protocol.RUN_VARIABLE])
-    rank = definitions.start_mpi(run.ranks) if run.mpi else int(os.environ[protocol.RANK_VARIABLE])
+    rank = _start_mpi(run) if run.mpi else int(os.environ[protocol.RANK_VARIABLE])
     if rank not in run.numbers:
         raise CoordinationError(f'rank {rank} was started on the node of the ranks {run.numbers}')
     place = run.numbers.index(rank)

@@ -122,6 +122,12 @@ PING = 5.0
 SILENCE = 60.0
 """Seconds without a message after which a peer on another node counts as lost (on the same node: when it dies)."""
 
+END_REPORT_TIMEOUT_S = 2.0
+"""Seconds for the agent to report how a worker has ended whose process has died."""
+
+REPORT_DELAY = 3.0
+"""Seconds after which a wait for workers that may never come is reported."""
+
 WINDOW = 65536
 """Calls without a result that the master accepts from an application."""
 
