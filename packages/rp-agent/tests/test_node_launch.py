@@ -59,6 +59,16 @@ def test_the_first_method_that_can(sandbox: Path) -> None:
     assert len(launches(sandbox, 'FORK', 'SRUN', agent_launch_method='SSH')) == 2
 
 
+def test_launchers_of_an_mpi_are_the_last(sandbox: Path) -> None:
+    """With them, one lost node would end all sub-agents."""
+    (sandbox / 'mpirun').write_text('#!/bin/sh\necho "mpirun (Open MPI) 4.1.4"\n')
+    (sandbox / 'mpirun').chmod(0o755)
+    assert [each.name for each in launches(sandbox, 'MPIRUN', 'SRUN')] == ['SRUN']
+    assert len(launches(sandbox, 'MPIRUN', 'MPIEXEC', 'SSH')) == 2
+    assert [each.name for each in launches(sandbox, 'MPIRUN')] == ['MPIRUN']
+    assert [each.name for each in launches(sandbox, 'SSH', 'MPIRUN', agent_launch_method='MPIRUN')] == ['MPIRUN']
+
+
 def test_steps_of_sub_agents_leave_the_node_to_tasks(sandbox: Path) -> None:
     (found,) = launches(sandbox, 'SRUN', system_architecture={'exclusive': True})
     assert '--overlap' in found.argv

@@ -38,6 +38,7 @@ NAME = 'agent_n'
 OUTPUT = f'{NAME}.err'
 
 _FORK = 'FORK'
+_MPI = 'MPI', 'IBRUN'   # prefixes of launch methods that end all processes when a node is lost
 _MARK = 'RP_SUB_AGENT_ENDED'
 _READ = 65536
 
@@ -127,11 +128,15 @@ def start(launch: NodeLaunch, sandbox: str, output: str = OUTPUT, stdin: int = s
 
 def _choose(platform: Mapping[str, Any], setting: Setting, every: Job,
             single: Sequence[Job]) -> tuple[LaunchMethod, bool]:
-    """Return the first launch method that can start the sub-agents, and whether one launcher starts all of them."""
+    """Return the first launch method that can start the sub-agents, and whether one launcher starts all of them.
+
+    Those of an MPI, with which one lost node ends all sub-agents, come last.
+    """
     named = platform.get('launch_methods') or {}
     asked = platform.get('agent_launch_method')
     reasons = []
-    for name in [asked] if asked else named.get('order', [_FORK]):
+    order = sorted(named.get('order', [_FORK]), key=lambda name: name.startswith(_MPI))
+    for name in [asked] if asked else order:
         try:
             method = detect_one(name, named.get(name) or {}, setting, LaunchSystem(shell=platform.get('shell', '')))
         except PlatformError as error:

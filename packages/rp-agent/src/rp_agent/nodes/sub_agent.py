@@ -36,7 +36,7 @@ from rp_api.errors import LimitError, PlatformError
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.offload import Helpers
 from rp_api.loop.signal_watch import watch
-from rp_api.system import private, signals
+from rp_api.system import private, shared_directory, signals
 from rp_api.system.host import host_id
 from rp_api.transport.keys import KeyPair
 from rp_api.tree.node import TreeNode
@@ -255,6 +255,8 @@ def _run(config: dict[str, Any], on_node: bool) -> int:
     except LimitError as error:
         print(f'sub-agent: {error}', file=sys.stderr)
         return 1
+    with suppress(OSError):
+        shared_directory.sweep()   # what was left when the node, or what ran here, was killed
     become_subreaper()
     loop = Loop()
     host = Host(config, loop, on_node)

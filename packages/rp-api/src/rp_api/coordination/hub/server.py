@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from reprlib import repr as short  # handles long and deeply nested values
 from typing import Any
@@ -24,6 +25,7 @@ from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
 from rp_api.system.host import host_id
 from rp_api.system.processes import start_time
+from rp_api.system.shared_directory import sweep
 from rp_api.wire import codec
 from rp_profiling.write.tracer import Tracer
 
@@ -248,6 +250,9 @@ class HubServer(Exchange):
         if not self._forget(peer):
             return
         _log.warning('%s is lost: %s', peer, 'it died' if died else 'it does not answer')
+        if died:   # on this host
+            with suppress(OSError):
+                sweep()
         if peer.role == 'agent':
             self._watch.agent_gone(peer, died=died)
         else:
