@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -230,6 +230,38 @@ def test_application_with_a_raptor_master_killed(base: Path, with_hub: bool) -> 
         states = {result['uid']: result['state'] for result in read_results(directory)}
         assert states['master'] == rp.CANCELED
         assert list(states.values()).count(rp.DONE) == 1
+
+
+WITH_FILES = """
+import pathlib, sys
+import radical.pilot as rp
+from rp_api.system.shared_directory import SharedDirectory
+with rp.Session(cfg={'base': sys.argv[1]}, orphan_timeout=0.5) as session:
+    rp.TaskManager(session)
+    directory = SharedDirectory()
+    pathlib.Path(directory.path, 'file').write_bytes(bytes(100))
+    print(directory.path, flush=True)
+    input()
+"""
+
+
+def test_files_in_memory_of_a_killed_application_are_removed_by_its_hub(base: Path) -> None:
+    """And those of an application that lives are not."""
+    with ExitStack() as stack:
+        killed, alive = (stack.enter_context(subprocess.Popen(
+            [sys.executable, '-c', WITH_FILES, base], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+            for _ in range(2))
+        paths = []
+        for process in (killed, alive):
+            stack.callback(process.kill)
+            assert process.stdout
+            paths.append(Path(process.stdout.readline().strip()))
+            assert Path(paths[-1], 'file').exists()
+        killed.kill()
+        wait_until(lambda: not paths[0].exists())
+        assert Path(paths[1], 'file').exists()
+        assert alive.communicate('\n', timeout=20)[0] == ''
+    wait_until(lambda: not processes_with(str(base)), 60, 'end of the hubs')
 
 
 def test_application_killed_and_directory_gone(base: Path) -> None:

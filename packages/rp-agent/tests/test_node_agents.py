@@ -29,6 +29,7 @@ from rp_api.constants import COPY
 from rp_api.errors import PlatformError
 from rp_api.failures.kinds import NODE
 from rp_api.staging import expand
+from rp_api.system.shared_directory import shared_memory
 
 ON_NODES = {'components': {'agent_executing': {'target': 'node'}}}
 PARENT: dict[str, Any] = {'executable': '/usr/bin/cut', 'arguments': ['-d ', '-f4', '/proc/self/stat']}
@@ -90,6 +91,15 @@ def test_each_node_starts_its_own_tasks(make: Callable[..., Agent]) -> None:
     assert {task.uid: agent.states[task.uid] for task in tasks} == {task.uid: ALL for task in tasks}
     assert [task.stdout.strip() for task in tasks] == [pids[where(task)] for task in tasks]
     assert {where(task) for task in tasks} == {0, 1, 2}
+
+
+def test_what_dead_processes_have_left_in_the_memory_of_a_node_is_removed(make: Callable[..., Agent]) -> None:
+    left = Path(shared_memory(), f'radical.pilot.{os.geteuid()}.1.{os.urandom(6).hex()}')
+    left.mkdir(mode=0o700)
+    (left / 'file').write_bytes(bytes(100))
+    agent = make(2)
+    agent.run(*(agent.task(f'task.{number}', **PARENT) for number in range(4)))
+    assert not left.exists()
 
 
 def test_components_on_nodes_of_their_own(make: Callable[..., Agent]) -> None:
