@@ -262,6 +262,7 @@ def test_handles(raptor: Raptor) -> None:
     assert secret not in str(master.as_dict()) + repr(master) + json.dumps(raptor.run.tmgr.as_dict(), default=str)
     exported = list(sessions.tasks(raptor.run.session.path))
     assert master.uid in [task['uid'] for task in exported]
+    assert repr(VALUE) in [repr(task.get('return_value')) for task in exported]   # without unpickling objects
     assert secret not in str(exported)
 
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from rp_api import constants as c
 from rp_api.errors import DeserializationError, SerializationError
 from rp_api.system.shared_directory import place
-from rp_api.values import from_plain, is_pickled, to_plain
+from rp_api.values import from_plain, is_pickled, readable, to_plain
 from rp_api.wire import codec
 from rp_raptor.errors import CallLost, RemoteError
 from rp_raptor.master.tasks import restored
@@ -319,6 +319,23 @@ def test_plain_data_needs_no_unpickling(value: Any) -> None:
     plain = to_plain(value, '/proc/nonexistent', 'x')
     assert not is_pickled(plain)
     assert plain is value
+
+
+@pytest.mark.parametrize('value', [
+    (1, [2]), {'a': ({1}, frozenset())}, {(1, 2): 3}, 1 << 70, [1, {'b': None}], 'text', {1: b'x'}], ids=reprlib.repr)
+def test_built_in_values_are_readable_without_running_code(value: Any) -> None:
+    plain = to_plain(value, '/proc/nonexistent', 'x')
+    assert repr(readable(plain)) == (repr(value) if value != {(1, 2): 3} else repr(plain))
+    assert repr(readable([plain, 5])[1]) == '5'
+
+
+def test_what_may_run_code_or_never_end_is_not_readable(tmp_path: Path) -> None:
+    for value in (Path('/a'), Span(1, ()), nested(lambda value: [value, (value,)], 60), np.arange(300_000)):
+        plain = to_plain(value, str(tmp_path), 'x')
+        assert readable(plain) is plain
+    for data in (b'nonsense', None, pickle.dumps(os.system), b'cos\nsystem\n(S"false"\ntR.'):
+        plain = {'__rp_pickled__': data}
+        assert readable(plain) is plain
 
 
 def test_large_return_values_stay_in_a_file(tmp_path: Path) -> None:

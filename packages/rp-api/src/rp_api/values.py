@@ -7,6 +7,7 @@ the task, not from the message, that the task is such a function.
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 from collections.abc import Callable
@@ -18,9 +19,11 @@ from rp_api.errors import DeserializationError, SerializationError
 from rp_api.wire import codec
 
 _PICKLED, _FILE, _MARK = '__rp_pickled__', '__rp_file__', b'__rp_'
-_SCALARS = frozenset({int, float, bool, type(None)})
-_PLAIN = _SCALARS | {str, bytes}
-_NAMES, _CONTAINERS = frozenset({str}), frozenset({list, dict})
+_SCALARS: frozenset[type] = frozenset({int, float, bool, type(None)})
+_PLAIN = _SCALARS.union((str, bytes))
+_NAMES: frozenset[type] = frozenset({str})
+_CONTAINERS: frozenset[type] = frozenset({list, dict})
+_BUILT_IN: frozenset[type] = _CONTAINERS | {tuple, set, frozenset}
 _INTEGERS = range(-1 << 63, 1 << 64)
 _MAX_DEPTH = 100   # levels of plain data; msgpack packs and unpacks about 500
 _PROTOCOL = 5
@@ -82,6 +85,19 @@ def from_plain(value: Any) -> Any:
     return _restored(value) if type(value) is dict else value
 
 
+def readable(value: Any) -> Any:
+    """Return the value of `to_plain`, or a list of them, restored as far as that runs no code of the sender."""
+    if type(value) is list:
+        return [readable(each) if type(each) is dict else each for each in value]
+    if not _is_pickled(value) or _PICKLED not in value:
+        return value
+    try:
+        found = _OnlyData(io.BytesIO(value[_PICKLED])).load()
+    except Exception:   # the type of exception depends on the data
+        return value
+    return found if type(found) in _PLAIN or _has_plain_parts([found], _BUILT_IN, _PLAIN) else value
+
+
 def with_files(value: Any, replace: Callable[[str], str]) -> Any:
     """Return the value of `to_plain`, or a list of them, with `replace(path)` for the path of each large one's file."""
     if type(value) is list:
@@ -112,7 +128,8 @@ def _restored(value: dict[str, Any]) -> Any:
 
 def _is_plain(value: Any) -> bool:
     """Return whether msgpack restores the value unchanged, and it is small."""
-    if type(value) not in _PLAIN and not (type(value) in _CONTAINERS and _has_plain_parts([value])):
+    if type(value) not in _PLAIN and not (
+            type(value) in _CONTAINERS and _has_plain_parts([value], _CONTAINERS, _NAMES)):
         return False
     try:
         packed = codec.pack(value)
@@ -121,8 +138,8 @@ def _is_plain(value: Any) -> bool:
     return len(packed) <= blobs.LIMIT and _MARK not in packed
 
 
-def _has_plain_parts(level: list[Any]) -> bool:
-    """Return whether lists and dicts contain plain data only, none twice; takes few operations of Python per level."""
+def _has_plain_parts(level: list[Any], containers: frozenset[type], keys: frozenset[type]) -> bool:
+    """Return whether containers of these types have plain parts, and none is there twice; fast, as it goes by level."""
     seen: set[int] = set()
     for _ in range(_MAX_DEPTH):
         ids = set(map(id, level))
@@ -130,15 +147,22 @@ def _has_plain_parts(level: list[Any]) -> bool:
             return False
         seen |= ids
         dicts = [each for each in level if type(each) is dict]
-        lists = [each for each in level if type(each) is list]
-        parts = [*chain.from_iterable(lists), *chain.from_iterable(map(dict.values, dicts))]
+        others = [each for each in level if type(each) is not dict]
+        parts = [*chain.from_iterable(others), *chain.from_iterable(map(dict.values, dicts))]
         kinds = set(map(type, parts)) - _PLAIN
-        if not kinds <= _CONTAINERS or not _NAMES.issuperset(map(type, chain.from_iterable(dicts))):
+        if not kinds <= containers or not keys.issuperset(map(type, chain.from_iterable(dicts))):
             return False
         if not kinds:
             return True
-        level = [each for each in parts if type(each) in _CONTAINERS]
+        level = [each for each in parts if type(each) in kinds]
     return False
+
+
+class _OnlyData(pickle.Unpickler):
+    """Restores data of built-in types, which needs no classes and functions."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f'{module}.{name} may be anything')
 
 
 class Sieve:

@@ -5,7 +5,6 @@ Prints one JSON object per task, at any time: while the session runs, after its 
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -41,7 +40,7 @@ def main() -> int:
         return 2
     try:
         for result in read_results(sys.argv[1]):
-            print(json.dumps(result))
+            print(sessions.as_json(result))
     except (OSError, sqlite3.Error, CoordinationError) as error:
         print(error, file=sys.stderr)
         return 1

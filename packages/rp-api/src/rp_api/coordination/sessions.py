@@ -6,6 +6,7 @@ and after all its processes died.
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 from collections import Counter
@@ -23,6 +24,7 @@ from rp_api.coordination.presence import CLIENT, HUB, Where, read_note
 from rp_api.description.partitions import WHOLE
 from rp_api.errors import CoordinationError
 from rp_api.task_modes import KIND, OWNER
+from rp_api.values import readable
 from rp_api.wire import codec
 from rp_profiling.read.files import paths_below
 
@@ -181,6 +183,24 @@ def _has_chunks(db: sqlite3.Connection) -> bool:
     return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'chunks'").fetchone() is not None
 
 
+def as_json(record: dict[str, Any]) -> str:
+    """Return a record as JSON; keys and values that JSON cannot represent, such as payloads of functions, are text."""
+    try:
+        return json.dumps(record, default=_text)
+    except TypeError:   # of a key
+        return json.dumps(_with_names(record), default=_text)
+
+
+def _text(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _with_names(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else _text(key): _with_names(part) for key, part in value.items()}
+    return [_with_names(part) for part in value] if isinstance(value, list | tuple) else value
+
+
 def export(directory: str | Path) -> Iterator[dict[str, Any]]:
     """Yield the data of a session, without its keys, each item with a `type`.
 
@@ -230,6 +250,8 @@ def facts(state: str, info: dict[str, Any]) -> dict[str, Any]:
     target = info.get('target_state')
     # `raptor` is the address of a RAPTOR master, with a key
     found = {key: value for key, value in info.items() if key not in ('target_state', 'reached', 'raptor')}
+    if 'return_value' in found:
+        found['return_value'] = readable(found['return_value'])
     return {**found, **({'state': target} if target and state not in states.FINAL else {})}
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rp_api import states
+from rp_api.coordination.sessions import as_json
 from rp_api.description.partitions import WHOLE
 from rp_api.errors import PilotError
 from rp_client.cli import stores
@@ -144,12 +145,7 @@ def _export(options: argparse.Namespace) -> int:
 
 def _write(records: Iterable[dict[str, Any]], file: Any) -> None:
     for record in records:
-        file.write(json.dumps(record, default=_text) + '\n')
-
-
-def _text(value: Any) -> str:
-    """Return a text for a value that JSON cannot represent, such as the payload of a function."""
-    return value.hex() if isinstance(value, bytes) else str(value)
+        file.write(as_json(record) + '\n')
 
 
 def _purge(options: argparse.Namespace) -> int:
