@@ -13,15 +13,18 @@ from rp_api import blobs
 from rp_api.errors import DeserializationError
 
 
+@pytest.mark.parametrize('other', [b'other', bytearray(b'other')])
 @pytest.mark.parametrize('size', [0, 1, 1000, blobs.COPIED, blobs.COPIED + 1])
-def test_what_is_written_is_read(tmp_path: Path, size: int) -> None:
+def test_what_is_written_is_read(tmp_path: Path, size: int, other: bytes | bytearray) -> None:
     path = str(tmp_path / 'value')
-    data = os.urandom(size)
-    buffers = [pickle.PickleBuffer(data), pickle.PickleBuffer(b'other'), *[pickle.PickleBuffer(b'x')] * 2000]
+    data = bytearray(os.urandom(size))
+    buffers = [pickle.PickleBuffer(each) for each in (data, other, *[bytearray(b'x')] * 2000)]
     written = blobs.write(path, b'R', b'body', buffers)
     assert written == os.stat(path).st_size == blobs.size_of(b'body', buffers)
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
     kind, body, (first, *others) = blobs.read(path)
+    assert isinstance(first, memoryview)
+    assert size > blobs.COPIED // 2 or type(others[0]) is (bytes if type(other) is bytes else memoryview)
     assert (kind, bytes(body)) == (b'R', b'body')
     assert list(map(bytes, others)) == [b'other', *[b'x'] * 2000]
     assert bytes(first) == data

@@ -2,8 +2,8 @@
 
 A file holds a kind (one byte, as in RAPTOR's payloads), a body, and the out-of-band buffers of pickle protocol 5, each
 aligned to 64 bytes. A reader copies a small file to its memory and maps a large one; the arrays are views of that
-private, writable memory, which is released with the last of them. Only processes of one user on one (shared) file
-system use such files.
+private, writable memory, which is released with the last of them. A buffer that was of a `bytes` is read from a small
+file into a new one. Only processes of one user on one (shared) file system use such files.
 
 New memory for a file costs more than writing to it. So a small file, which is copied by its readers, can be written
 again: each content has a version, which is 0 in between, and a reader that expects another one fails.
@@ -26,11 +26,13 @@ LIMIT = 1 << 20
 COPIED = 4 << 20
 """Size in bytes up to which a file is copied by its readers; a larger one is mapped."""
 
-_MAGIC = b'rpblob2'
+_MAGIC = b'rpblob3'
 _HEAD = struct.Struct('<Q7scQQ')   # version, magic, kind, length of the body, number of buffers
 _VERSION = struct.Struct('<Q')
 _ALIGNMENT = 64
 _PIECES = 1000   # of one writev, which are limited to 1024
+_FIRST_BYTES = 1024   # of a file, read at once: all but the contents, in most cases
+_OF_BYTES = 1 << 63   # in the size of a buffer that was of a `bytes`
 
 Bytes = bytes | memoryview
 
@@ -67,8 +69,7 @@ def size_of(body: Bytes, buffers: Sequence[pickle.PickleBuffer] = ()) -> int:
     return _pieces(b' ', body, buffers, 0)[1]
 
 
-def read(path: str, size: int = 0, version: int = 0, *,
-         shared: bool = False) -> tuple[bytes, memoryview, list[memoryview]]:
+def read(path: str, size: int = 0, version: int = 0, *, shared: bool = False) -> tuple[bytes, Bytes, list[Bytes]]:
     """Return kind, body and buffers of a file.
 
     `size` is that of the content, if it is known; the file may be longer. With `shared`, the file is mapped whatever
@@ -78,13 +79,22 @@ def read(path: str, size: int = 0, version: int = 0, *,
     try:
         file = private.open_file(path)
         try:
-            content = _content(file, size or os.fstat(file).st_size, shared)
-            found, magic, kind, length, count = _HEAD.unpack_from(content)
+            size = size or os.fstat(file).st_size
+            content = _mapped(file, size, shared) if shared or size > COPIED else None
+            head: Bytes = os.pread(file, _FIRST_BYTES, 0) if content is None else content
+            found, magic, kind, length, count = _HEAD.unpack_from(head)
             if magic != _MAGIC:
                 raise ValueError('it has another format')
+            start = _HEAD.size + 8 * count
+            if start > len(head):
+                head = os.pread(file, start, 0)
+            sizes = struct.unpack_from(f'<{count}Q', head, _HEAD.size)
+            if content is None and 0 < sum(sizes) < _OF_BYTES:
+                content = _copied(file, size)
+            body, buffers = _parts(file, content, start, length, sizes)
             if not found == version == _VERSION.unpack(os.pread(file, _VERSION.size, 0))[0]:
                 raise ValueError('its content was replaced')
-            return kind, *_parts(content, length, count)
+            return kind, body, buffers
         finally:
             os.close(file)
     except (OSError, ValueError, struct.error) as error:
@@ -102,16 +112,16 @@ def discard(path: str) -> None:
 def _pieces(kind: bytes, body: Bytes, buffers: Sequence[pickle.PickleBuffer], version: int) -> tuple[list[Bytes], int]:
     """Return the pieces of a file, and their size."""
     views = [buffer.raw() for buffer in buffers]
-    sizes = [view.nbytes for view in views]
+    sizes = [view.nbytes | (_OF_BYTES if type(view.obj) is bytes else 0) for view in views]
     pieces: list[Bytes] = [_HEAD.pack(version, _MAGIC, kind, len(body), len(views)) +
                            struct.pack(f'<{len(sizes)}Q', *sizes), body]
     end = sum(map(len, pieces))
-    for view, size in zip(views, sizes, strict=True):
+    for view in views:
         padding = -end % _ALIGNMENT
         if padding:
             pieces.append(bytes(padding))
         pieces.append(view)
-        end += padding + size
+        end += padding + view.nbytes
     return pieces, end
 
 
@@ -125,27 +135,32 @@ def _write(file: int, pieces: list[Bytes]) -> None:
             pieces[0] = memoryview(pieces[0])[written:]
 
 
-def _content(file: int, size: int, shared: bool) -> memoryview:
-    if shared:
-        return memoryview(mmap.mmap(file, size, access=mmap.ACCESS_READ))
-    if size > COPIED:
-        return memoryview(mmap.mmap(file, size, access=mmap.ACCESS_COPY))
+def _mapped(file: int, size: int, shared: bool) -> memoryview:
+    return memoryview(mmap.mmap(file, size, access=mmap.ACCESS_READ if shared else mmap.ACCESS_COPY))
+
+
+def _copied(file: int, size: int, start: int = 0) -> memoryview:
     content = bytearray(size)
-    if os.preadv(file, [content], 0) < size:
+    if os.preadv(file, [content], start) < size:
         raise ValueError('the file is truncated')
     return memoryview(content)
 
 
-def _parts(content: memoryview, length: int, count: int) -> tuple[memoryview, list[memoryview]]:
-    """Return body and buffers; ValueError if the content is shorter than they are."""
-    sizes = struct.unpack_from(f'<{count}Q', content, _HEAD.size)
-    start = _HEAD.size + 8 * count
+def _parts(file: int, content: memoryview | None, start: int, length: int,
+           sizes: Sequence[int]) -> tuple[Bytes, list[Bytes]]:
+    """Return body and buffers, of the content or from the file; ValueError if that is shorter than they are."""
     end = start + length
-    body, buffers = content[start:end], []
+    body = os.pread(file, length, start) if content is None else content[start:end]
+    buffers: list[Bytes] = []
     for size in sizes:
         start = end + -end % _ALIGNMENT
-        end = start + size
-        buffers.append(content[start:end])
-    if end > len(content):
+        end = start + (size & ~_OF_BYTES)
+        if content is not None:
+            buffers.append(content[start:end])
+        elif size & _OF_BYTES:
+            buffers.append(os.pread(file, end - start, start))
+        else:
+            buffers.append(_copied(file, size, start))
+    if len(body) + sum(map(len, buffers)) < length + sum(size & ~_OF_BYTES for size in sizes):
         raise ValueError('the file is truncated')
     return body, buffers

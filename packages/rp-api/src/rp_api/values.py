@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Any
 
 from rp_api import blobs, pickles
+from rp_api.by_value.out_of_band import BUFFER_BYTES, OutOfBandPickler
 from rp_api.errors import DeserializationError, SerializationError
 from rp_api.wire import codec
 
@@ -27,19 +28,16 @@ _BUILT_IN: frozenset[type] = _CONTAINERS | {tuple, set, frozenset}
 _INTEGERS = range(-1 << 63, 1 << 64)
 _MAX_DEPTH = 100   # levels of plain data; msgpack packs and unpacks about 500
 _PROTOCOL = 5
-
-BUFFER_BYTES = 32 << 10
-"""Size in bytes from which on a buffer is kept out of a pickle."""
-
+_SMALL = 16 << 10   # maximum size in bytes of a pickle whose pickler, which keeps its memory, is used again
+_spare: list[OutOfBandPickler] = []
 
 def dump(value: Any, buffers: list[pickle.PickleBuffer] | None = None, smallest: int = BUFFER_BYTES) -> bytes:
     """Return the pickled value; raise SerializationError on failure.
 
-    Buffers of at least `smallest` bytes are moved to `buffers`, if given.
+    Buffers of at least `smallest` bytes, and large `bytes`, are moved to `buffers`, if given.
     """
-    left_in = None if buffers is None else Sieve(buffers, smallest).leaves_in
     try:
-        data = pickle.dumps(value, _PROTOCOL, buffer_callback=left_in)
+        data = pickle.dumps(value, _PROTOCOL) if buffers is None else _dumped(value, buffers, smallest)
     except Exception:   # lambdas, local classes, ...: the type of exception depends on the object
         data = b'__main__'
     if b'__main__' not in data:
@@ -49,7 +47,18 @@ def dump(value: Any, buffers: list[pickle.PickleBuffer] | None = None, smallest:
 
     if buffers is not None:
         buffers.clear()
-    return pickles.stamped(dumps(value, left_in))
+    return pickles.stamped(dumps(value, buffers, smallest))
+
+
+def _dumped(value: Any, buffers: list[pickle.PickleBuffer], smallest: int) -> bytes:
+    try:
+        pickler = _spare.pop() if smallest == BUFFER_BYTES else OutOfBandPickler(smallest=smallest)
+    except IndexError:
+        pickler = OutOfBandPickler()
+    data = pickler.dump(value, buffers)
+    if len(data) <= _SMALL and smallest == BUFFER_BYTES:
+        _spare.append(pickler)
+    return data
 
 
 def size_of(data: bytes, buffers: list[pickle.PickleBuffer]) -> int:
@@ -163,20 +172,3 @@ class _OnlyData(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f'{module}.{name} may be anything')
-
-
-class Sieve:
-    """A collector of the buffers of a pickle that have at least `smallest` bytes."""
-
-    __slots__ = ('_buffers', '_smallest')
-
-    def __init__(self, buffers: list[pickle.PickleBuffer], smallest: int = BUFFER_BYTES) -> None:
-        self._buffers = buffers
-        self._smallest = smallest
-
-    def leaves_in(self, buffer: pickle.PickleBuffer) -> bool:
-        """Collect the buffer, or return True if it is small and stays in the pickle."""
-        if buffer.raw().nbytes < self._smallest:
-            return True
-        self._buffers.append(buffer)
-        return False

@@ -1,1 +1,1 @@
-"""Functions, classes and objects that travel by value: pickling them, the cause if that fails, and changes since."""
+"""Functions, classes and objects that travel by value: pickling them, contents beside a pickle, and what changes."""

@@ -10,12 +10,14 @@ import io
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from pickle import PickleBuffer
 from types import FunctionType, MethodType
 from typing import Any
 
 import cloudpickle
 
 from rp_api.by_value.classes import reduced_class
+from rp_api.by_value.out_of_band import BUFFER_BYTES, OutOfBandPickler
 from rp_api.by_value.references import by_reference, global_names
 from rp_api.errors import SerializationError, sentence
 
@@ -30,23 +32,26 @@ _OF_CACHED = frozenset({'__wrapped__', 'cache_parameters'})
 _OF_DISPATCHING = frozenset({'__wrapped__', 'register', 'dispatch', 'registry', '_clear_cache'})
 """Attributes that `functools` sets on each such object."""
 
-Buffers = Callable[[Any], object] | None
+Buffers = list[PickleBuffer] | None
 _DEEPEST = 50
 Part = tuple[str, Any]   # a label, and the object
 
 
-def dumps(value: Any, buffer_callback: Buffers = None) -> bytes:
-    """Return the pickled object; raise SerializationError, which names the part that cannot be pickled, on failure."""
+def dumps(value: Any, buffers: Buffers = None, smallest: int = BUFFER_BYTES) -> bytes:
+    """Return the pickled object; raise SerializationError, which names the part that cannot be pickled, on failure.
+
+    Large contents are added to `buffers`, if given, see `rp_api.by_value.out_of_band`.
+    """
     try:
-        return _dumps(value, buffer_callback)
+        return _dumps(value) if buffers is None else OutOfBandPickler(_Pickler, smallest).dump(value, buffers)
     except Exception as error:   # the type of exception depends on the object
 
         raise SerializationError(f'cannot serialise {cause(value, error, _dumps)}') from error
 
 
-def _dumps(value: Any, buffer_callback: Buffers = None) -> bytes:
+def _dumps(value: Any) -> bytes:
     with io.BytesIO() as file:
-        _Pickler(file, _PROTOCOL, buffer_callback).dump(value)
+        _Pickler(file, _PROTOCOL).dump(value)
         return file.getvalue()
 
 
@@ -54,6 +59,8 @@ class _Pickler(cloudpickle.Pickler):   # type: ignore[misc]
     def reducer_override(self, value: Any) -> Any:
         """Reduce objects of `functools` to functions, and others as cloudpickle does."""
         kind = type(value)
+        if kind is memoryview:
+            return _restored_view, (PickleBuffer(_contiguous(value)), value.format, value.shape)
         if kind is _CACHED:
             return NotImplemented if by_reference(value) else _reduced_cached(value)
         if kind is FunctionType and value.__code__ is _DISPATCHING:
@@ -63,6 +70,19 @@ class _Pickler(cloudpickle.Pickler):   # type: ignore[misc]
         reduced = super().reducer_override(value)
         by_value = isinstance(value, type) and reduced is not NotImplemented and len(reduced) == _BY_VALUE
         return reduced_class(value, reduced) if by_value else reduced
+
+
+def _contiguous(view: memoryview) -> memoryview | bytes:
+    return view if view.c_contiguous else view.tobytes()
+
+
+def _restored_view(buffer: Any, kind: str, shape: tuple[int, ...]) -> memoryview:
+    """Return a memoryview of this format and shape; one of bytes if `memoryview` makes no such one."""
+    view = memoryview(buffer).cast('B')
+    try:
+        return view.cast(kind, shape)   # type: ignore[call-overload, no-any-return]
+    except (ValueError, TypeError, NotImplementedError):   # a format such as '<d', an empty shape
+        return view
 
 
 def _reduced_cached(value: Any) -> tuple[Any, ...]:

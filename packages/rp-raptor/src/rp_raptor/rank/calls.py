@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rp_api import pickles
+from rp_api.blobs import Bytes
 from rp_api.errors import DeserializationError
 from rp_api.wire import codec
 from rp_api.wire.codec import NOTHING
@@ -157,14 +158,14 @@ class Calls:
 
 def _function_call(call: bytes) -> tuple[bytes, Sequence[Any], dict[str, Any] | None]:
     """Return identifier of the function, arguments and keyword arguments of a call of a function."""
-    start, body, buffers = opened_call(call) if call[:1] == LARGE_CALL else (call, memoryview(b''), [])
+    start, body, buffers = opened_call(call) if call[:1] == LARGE_CALL else (call, b'', [])
     if start[:1] != _FUNCTION:
         raise DeserializationError(f'a call of kind {start[:1]!r} cannot be run by several ranks')
     args, kwargs = arguments(call) if start is call else _restored(body, buffers)
     return payload.fid_of(start), args, kwargs
 
 
-def _restored(body: memoryview, buffers: Sequence[memoryview]) -> tuple[Sequence[Any], dict[str, Any] | None]:
+def _restored(body: Bytes, buffers: Sequence[Bytes]) -> tuple[Sequence[Any], dict[str, Any] | None]:
     found: Any = pickles.restore(body, 'the arguments', buffers)
     args, kwargs = found
     return args, kwargs

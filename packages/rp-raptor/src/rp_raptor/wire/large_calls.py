@@ -2,9 +2,9 @@
 
 Such a call is B and a packed list `[start, body, buffers]`: the first bytes of the call as it would be without files
 (its kind and the identifier of the function), the pickle of the arguments, and its out-of-band buffers. The body and
-each buffer are either bytes or `[path, size, version]` of a file in the caller's store, which is valid for processes
+each buffer are either bytes, or `[path, size, version]` of a file in the caller's store, which is valid for processes
 that see the same files (`rp_api.system.shared_directory.place`). On the way to others, `sent_to_others` replaces files
-by their content.
+by their content: bytes, or `[content]` if the rank needs memory that can be changed.
 """
 
 from __future__ import annotations
@@ -34,43 +34,18 @@ class StoredCall(bytes):
     lease: Lease
 
 
-class _Part:
-    """A large bytes object, whose content is kept out of the pickle."""
-
-    __slots__ = ('_content',)
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    def __reduce__(self) -> tuple[type[bytes], tuple[pickle.PickleBuffer]]:
-        return bytes, (pickle.PickleBuffer(self._content),)
-
-
-def part_of(value: Any) -> Any:
-    """Return what is to be pickled in place of a value, so that the content of large bytes is not copied."""
-    return _Part(value) if type(value) is bytes and len(value) > STORED_BYTES else value
-
-
-def with_parts(arguments: Any) -> Any:
-    """Return arguments or keyword arguments of a call for the pickle, see `part_of`."""
-    if isinstance(arguments, dict):
-        return {name: part_of(value) for name, value in arguments.items()}
-    return arguments if arguments is None else tuple(map(part_of, arguments))
-
-
 def encode_large(start: bytes, arguments: Any, store: ValueStore) -> bytes:
-    """Return a call with these arguments, which may be large; SerializationError if one cannot be stored."""
+    """Return a call with these arguments; SerializationError if one cannot be serialized or stored."""
     buffers: list[pickle.PickleBuffer] = []
     body = dump(arguments, buffers)
-    return stored_call(start, body, buffers, store) if buffers or len(body) > STORED_BYTES else start + body
+    return _stored_call(start, body, buffers, store) if buffers or len(body) > STORED_BYTES else start + body
 
 
-def stored_call(start: bytes, body: bytes, buffers: list[pickle.PickleBuffer], store: ValueStore) -> bytes:
+def _stored_call(start: bytes, body: bytes, buffers: list[pickle.PickleBuffer], store: ValueStore) -> bytes:
     """Return a call whose buffers are in files, and its body, too, if it is large; SerializationError if that fails."""
-    contents = [buffer.raw() for buffer in buffers]
     large = len(body) > STORED_BYTES
     try:
-        lease = store.hold([*contents, memoryview(body)] if large else contents)
+        lease = store.hold([*buffers, pickle.PickleBuffer(body)] if large else buffers)
     except OSError as error:
         raise SerializationError(f'large arguments cannot be stored: {error}') from error
     files = [file.place for file in lease.files]
@@ -89,7 +64,7 @@ def lease_of(call: bytes) -> Lease | None:
     return call.lease if type(call) is StoredCall else None
 
 
-def opened_call(call: bytes) -> tuple[bytes, memoryview, list[memoryview]]:
+def opened_call(call: bytes) -> tuple[bytes, blobs.Bytes, list[blobs.Bytes]]:
     """Return start, body and buffers of a call of kind B; DeserializationError if a file cannot be read."""
     start, body, buffers = codec.unpack(call[1:])
     return start, _content(body), [_content(buffer) for buffer in buffers]
@@ -118,7 +93,7 @@ def with_contents(call: bytes) -> bytes:
     if call[:1] != LARGE_CALL:
         return call
     start, body, buffers = codec.unpack(call[1:])
-    if sum(part[1] for part in (body, *buffers) if not isinstance(part, bytes)) > _MAX_PAYLOAD_BYTES:
+    if sum(part[1] for part in (body, *buffers) if _is_filed(part)) > _MAX_PAYLOAD_BYTES:
         return call
     try:
         return LARGE_CALL + codec.pack([start, _sent(body), [_sent(buffer) for buffer in buffers]])
@@ -126,12 +101,21 @@ def with_contents(call: bytes) -> bytes:
         return call
 
 
-def _sent(part: bytes | Sequence[Any]) -> bytes:
-    return part if isinstance(part, bytes) else bytes(_content(part))
+def _is_filed(part: bytes | Sequence[Any]) -> bool:
+    return not isinstance(part, bytes) and len(part) > 1
 
 
-def _content(part: bytes | Sequence[Any]) -> memoryview:
+def _sent(part: bytes | Sequence[Any]) -> bytes | Sequence[Any]:
+    if not _is_filed(part):
+        return part
+    content = _content(part)
+    return content if isinstance(content, bytes) else [content]
+
+
+def _content(part: bytes | Sequence[Any]) -> blobs.Bytes:
     if isinstance(part, bytes):
-        return memoryview(bytearray(part))   # arrays are writable, as without files
+        return part
+    if not _is_filed(part):
+        return memoryview(bytearray(part[0]))
     _, _, (content,) = blobs.read(*part)
     return content

@@ -24,11 +24,11 @@ from rp_api import blobs, pickles
 from rp_api.errors import DeserializationError, SerializationError
 from rp_api.failures.kinds import CANCELED, EXCEPTION, LOST, TIMEOUT
 from rp_api.functions import serialize_obj
-from rp_api.values import Sieve, dump, size_of
+from rp_api.values import dump, size_of
 from rp_api.wire import codec
 from rp_raptor.errors import CallLost, RemoteError, RemoteTraceback
 from rp_raptor.wire.described import read_alike, write_success
-from rp_raptor.wire.large_calls import encode_large, part_of, stored_call, with_parts
+from rp_raptor.wire.large_calls import encode_large
 from rp_raptor.wire.result_files import ResultFiles, release
 from rp_raptor.wire.store import STORED_BYTES, ValueStore
 
@@ -45,7 +45,6 @@ _PROTOCOL = 5
 _SCALARS, _TEXTS = frozenset({int, float, bool, type(None)}), frozenset({str, bytes})
 _LONGEST_TEXT = 64 << 10   # characters of a traceback in a result
 
-_MAIN = b'__main__'
 _SHORT = 16 << 10   # bytes of a payload that is cheap to copy
 
 
@@ -61,7 +60,7 @@ def pickled_apart(func: Callable[..., Any]) -> tuple[bytes, list[pickle.PickleBu
 
     _check_callable(func)
     buffers: list[pickle.PickleBuffer] = []
-    return pickles.stamped(dumps(func, Sieve(buffers).leaves_in)), buffers
+    return pickles.stamped(dumps(func, buffers)), buffers
 
 
 def define(func: Callable[..., Any] | bytes, results: str = '') -> tuple[bytes, bytes]:
@@ -99,21 +98,12 @@ def call_start(fid: bytes) -> bytes:
 
 def call_encoder(fid: bytes, store: ValueStore | None = None) -> Callable[..., bytes]:
     """Return a function that makes calls of a defined function, see `encode_call`."""
-    start, dumps = call_start(fid), pickle.dumps
+    start = call_start(fid)
     if store is None or not store.path:
         return lambda args, kwargs=None: start + dump((args, kwargs))
-    apart: list[pickle.PickleBuffer] = []
-    leaves_in = Sieve(apart).leaves_in
 
     def encode(args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> bytes:
-        try:   # an inlined `dump` for speed
-            data = dumps((args, kwargs), _PROTOCOL, buffer_callback=leaves_in)
-        except Exception:
-            data = _MAIN
-        if len(data) <= STORED_BYTES and _MAIN not in data:   # without large objects that have no buffers
-            return stored_call(start, data, _taken(apart), store) if apart else start + data
-        apart.clear()
-        return encode_large(start, (with_parts(args), with_parts(kwargs)), store)
+        return encode_large(start, (args, kwargs), store)
     return encode
 
 
@@ -123,7 +113,7 @@ def encode_chunk(fid: bytes, calls: Sequence[tuple[Sequence[Any], dict[str, Any]
     start = _CHUNK + fid
     if store is None or not store.path:
         return start + dump(list(calls))
-    return encode_large(start, [(with_parts(args), with_parts(kwargs)) for args, kwargs in calls], store)
+    return encode_large(start, list(calls), store)
 
 
 def encode_described(task: dict[str, Any]) -> bytes:
@@ -239,7 +229,7 @@ def decode_chunk(payload: bytes) -> list[tuple[Sequence[Any], dict[str, Any]]]:
     return chunk_of(memoryview(payload)[_START:])
 
 
-def chunk_of(body: memoryview, buffers: Sequence[memoryview] = ()) -> list[tuple[Sequence[Any], dict[str, Any]]]:
+def chunk_of(body: blobs.Bytes, buffers: Sequence[blobs.Bytes] = ()) -> list[tuple[Sequence[Any], dict[str, Any]]]:
     """Return arguments and keyword arguments of each call in the pickle of a chunk."""
     return [(args, kwargs or {}) for args, kwargs in _unpickled(body, buffers)]
 
@@ -267,7 +257,7 @@ def encode_value(value: Any, files: ResultFiles | None = None) -> bytes:
     if files is None:
         return _VALUE + dump(value)
     buffers: list[pickle.PickleBuffer] = []
-    body = dump(part_of(value), buffers)
+    body = dump(value, buffers)
     filed = _filed(files, _VALUE, body, buffers)
     return filed or _VALUE + (dump(value) if buffers else body)
 
@@ -327,7 +317,7 @@ def _joined(results: list[dict[str, Any]]) -> dict[str, Any]:
     return {**worst, **{name: [result.get(name) for result in results] for name in _PER_RANK}}
 
 
-def _opened(payload: bytes) -> tuple[bytes, memoryview, Sequence[memoryview]]:
+def _opened(payload: bytes) -> tuple[bytes, blobs.Bytes, Sequence[blobs.Bytes]]:
     """Return kind, body and buffers of a result, read from its file if it has one."""
     kind = payload[:1]
     if kind != _FILE:
@@ -336,12 +326,6 @@ def _opened(payload: bytes) -> tuple[bytes, memoryview, Sequence[memoryview]]:
     content = blobs.read(path, size)
     release(path, kept)
     return content
-
-
-def _taken(buffers: list[pickle.PickleBuffer]) -> list[pickle.PickleBuffer]:
-    found = buffers.copy()
-    buffers.clear()
-    return found
 
 
 def _filed(files: ResultFiles, kind: bytes, body: bytes, buffers: list[pickle.PickleBuffer]) -> bytes:
@@ -356,7 +340,7 @@ def _filed(files: ResultFiles, kind: bytes, body: bytes, buffers: list[pickle.Pi
     return _FILE + codec.pack(written) if written else b''
 
 
-def _unpickled(data: bytes | memoryview, buffers: Sequence[memoryview] = ()) -> Any:
+def _unpickled(data: blobs.Bytes, buffers: Sequence[blobs.Bytes] = ()) -> Any:
     return pickles.restore(data, 'a value', buffers)
 
 

@@ -37,7 +37,7 @@ class StoredFile:
         self.path = path
         self.capacity = capacity
         self.size = self.version = self.users = 0
-        self.key = (0, 0)   # address and size of the buffer that was written
+        self.key = (0, 0, False)   # address and size of the buffer that was written, and whether it is a `bytes`
         self.sample = b''        # pieces of the content
         self.content: memoryview | None = None   # a map of the content, once it was compared
 
@@ -86,7 +86,7 @@ class ValueStore:
         except OSError:
             self._directory = None
         self.path = self._directory.path if self._directory else ''
-        self._known: dict[tuple[int, int], StoredFile] = {}
+        self._known: dict[tuple[int, int, bool], StoredFile] = {}
         self._free: dict[int, dict[StoredFile, None]] = {}   # by capacity, those that are free for the longest first
         self._kept = 0      # bytes of free files
         self._version = 0
@@ -98,7 +98,7 @@ class ValueStore:
         """The place and the directory for results of calls, as `rp_raptor.wire.payload.define` takes it."""
         return f'{place()}\n{self.path}' if self.path else ''
 
-    def hold(self, buffers: Sequence[memoryview]) -> Lease:
+    def hold(self, buffers: Sequence[PickleBuffer]) -> Lease:
         """Store buffers; raise OSError if that fails."""
         with self._lock:
             self._take_released()
@@ -136,21 +136,22 @@ class ValueStore:
             if not file.users:
                 self._keep(file)
 
-    def _stored(self, buffer: memoryview) -> tuple[StoredFile, int]:
+    def _stored(self, buffer: PickleBuffer) -> tuple[StoredFile, int]:
         """Return a file with this content, and how many bytes were written."""
-        key = address(buffer), buffer.nbytes
+        view = buffer.raw()
+        key = address(view), view.nbytes, type(view.obj) is bytes   # another object may have had this address
         file = self._known.get(key)
-        if file is not None and file.has(buffer):
+        if file is not None and file.has(view):
             if not file.users:
                 self._remove_free(file)
             return file, 0
         file = self._written(buffer)
-        file.key = key
+        file.key, file.sample = key, _sample(view)
         self._known[key] = file
         return file, file.size
 
-    def _written(self, buffer: memoryview) -> StoredFile:
-        content = [PickleBuffer(buffer)]
+    def _written(self, buffer: PickleBuffer) -> StoredFile:
+        content = [buffer]
         size = blobs.size_of(b'', content)
         self._version += 1
         file = self._reusable(size) if size <= blobs.COPIED else None
@@ -160,7 +161,7 @@ class ValueStore:
             assert self._directory is not None
             file = StoredFile(self._directory.path_for(size), _capacity(size))
             blobs.write(file.path, _KIND, b'', content, self._version)
-        file.size, file.version, file.sample = size, self._version, _sample(buffer)
+        file.size, file.version = size, self._version
         return file
 
     def _reusable(self, size: int) -> StoredFile | None:
