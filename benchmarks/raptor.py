@@ -6,7 +6,8 @@
 |---|---|
 | `master` | no-op calls made in a master, results there; `multiprocessing.Pool.imap_unordered`, `mpi4py.futures` |
 | `stream`, `kilobyte` | no-op calls streamed from the application and back, without and with 1 KB each way |
-| `large` | arrays of 100 KB and 1 MB streamed in, and in and out; `concurrent.futures`; copies of memory |
+| `large` | arrays and `bytes` of 100 KB and 1 MB streamed in, and in and out; `concurrent.futures`; copies of memory |
+| `beside_pool` | lists of 20,000 ints streamed, 100 KB with 16 futures in flight: shares of `concurrent.futures` |
 | `executor_memory` | 400 calls of an executor with arrays of 5 MB, one or 400; `concurrent.futures` |
 | `tasks` | no-op calls as described tasks, each with another argument, from the description to the value; CPU time |
 | `tasks_alike` | the same with one description for all |
@@ -139,16 +140,18 @@ def kilobyte(work: str) -> Figures:
 
 
 def large(work: str) -> Figures:
-    """The same with 100 KB and 1 MB in NumPy arrays, beside a process pool and the cost of a copy."""
+    """The same with 100 KB and 1 MB in NumPy arrays and in `bytes`, beside a process pool and the cost of a copy."""
     figures: Figures = {}
     with raptor(work) as (_, handle), ProcessPoolExecutor(RANKS) as pool:
         for name, size, count in (('100 KB', 100_000, scaled(20_000)), ('1 MB', 1_000_000, scaled(2_000))):
-            for way, function, share in (('in', length, 1), ('in and out', same, 2)):
-                calls = count // share
-                rate_of_stream(handle, function, arrays(size, calls // 4))
-                rate = rate_of_stream(handle, function, arrays(size, calls))
-                theirs = rate_of_pool(pool, function, arrays(size, max(RANKS, calls // 10)))
-                figures |= {f'{name} {way}, calls/s': rate, f'{name} {way}, concurrent.futures, calls/s': theirs}
+            for kind, make in (('', arrays), ('of bytes ', contents)):
+                for way, function, share in (('in', length, 1), ('in and out', same, 2)):
+                    calls = count // share
+                    rate_of_stream(handle, function, make(size, calls // 4))
+                    rate = rate_of_stream(handle, function, make(size, calls))
+                    theirs = rate_of_futures(pool.submit, function, make(size, max(RANKS, calls // 10)))
+                    what = f'{name} {kind}{way}'
+                    figures |= {f'{what}, calls/s': rate, f'{what}, concurrent.futures, calls/s': theirs}
             figures[f'{name}, copies of memory/s'] = copies(size)
     return figures
 
@@ -164,18 +167,49 @@ def arrays(size: int, count: int) -> Iterator[Any]:
         yield array
 
 
+def contents(size: int, count: int) -> Iterator[bytes]:
+    """Bytes objects of so many bytes, each a new one."""
+    some = [os.urandom(size - 8) for _ in range(64)]
+    for item in range(count):
+        yield some[item % 64] + item.to_bytes(8, 'little')
+
+
+def lists(count: int) -> Iterator[list[int]]:
+    """Lists of 20,000 ints, each with other ones."""
+    some = [list(range(start, start + 20_000)) for start in range(64)]
+    for item in range(count):
+        yield [item, *some[item % 64][1:]]
+
+
+def beside_pool(work: str) -> Figures:
+    """Rates as shares of those of a process pool that has the same items and calls in flight, in turns."""
+    figures: Figures = {}
+    with raptor(work) as (_, handle), ProcessPoolExecutor(RANKS) as pool, rp.raptor.Executor(handle) as executor:
+        streamed = functools.partial(rate_of_stream, handle)
+        submitted = functools.partial(rate_of_futures, executor.submit, flight=16)
+        for name, make, count, ours, flight in (
+                ('lists of 20,000 ints', lists, scaled(1000), streamed, 64),
+                ('bytes of 100 KB, 16 in flight', functools.partial(contents, 100_000), scaled(4000), submitted, 16),
+                ('arrays of 100 KB, 16 in flight', functools.partial(arrays, 100_000), scaled(4000), submitted, 16)):
+            for way, function in (('in', length), ('in and out', same)):
+                shares = [ours(function, make(count)) / rate_of_futures(pool.submit, function, make(count), flight)
+                          for _ in range(4)]
+                figures[f'{name}, {way} : concurrent.futures'] = statistics.median(shares[1:])
+    return figures
+
+
 def length(item: Any) -> int:
     """The call that takes much and gives little."""
     return len(item)
 
 
-def rate_of_pool(pool: ProcessPoolExecutor, function: Callable[[Any], Any], items: Any) -> float:
-    """Calls per second through a process pool, at most 64 at a time."""
+def rate_of_futures(submit: Callable[..., Any], function: Callable[[Any], Any], items: Any, flight: int = 64) -> float:
+    """Calls per second through an executor, so many at a time at most."""
     begin, done = time.monotonic(), 0
     futures: deque[Any] = deque()
     for item in items:
-        futures.append(pool.submit(function, item))
-        if len(futures) == 64:
+        futures.append(submit(function, item))
+        if len(futures) == flight:
             futures.popleft().result()
         done += 1
     for future in futures:
@@ -480,8 +514,8 @@ def peers(work: str) -> Figures:
 
 
 FIGURES: dict[str, Callable[[str], Figures]] = {function.__name__: function for function in (
-    master, stream, kilobyte, large, executor_memory, tasks, tasks_alike, task_memory, latency, memory, long, tail,
-    start)}
+    master, stream, kilobyte, large, beside_pool, executor_memory, tasks, tasks_alike, task_memory, latency, memory, long,
+    tail, start)}
 FIGURES['object'] = object_
 ON_DEMAND = {'peers': peers}
 """Figures that install something first."""

@@ -6,7 +6,9 @@ import os
 import signal
 import subprocess
 import sys
+from array import array
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import Run, processes_with, wait_until
 
@@ -60,6 +63,10 @@ def same(value: Any) -> Any:
     return value
 
 
+def last(value: Any) -> Any:
+    return value[-1]
+
+
 @pytest.mark.parametrize('size', SIZES)
 def test_large_values_go_both_ways(master: Any, size: int) -> None:
     numbers, data = np.random.default_rng(1).random(size // 8), os.urandom(size)
@@ -76,6 +83,42 @@ def test_large_values_go_both_ways(master: Any, size: int) -> None:
     calls[0][0] = 1   # it is the application's own
 
 
+@dataclass
+class Record:
+    """A class of the application that workers cannot import."""
+
+    name: str
+    content: bytes
+
+
+@pytest.mark.parametrize('size', SIZES)
+@pytest.mark.parametrize('chunksize', [1, 3])
+def test_other_types_go_both_ways(master: Any, size: int, chunksize: int) -> None:
+    data = os.urandom(size)
+    frame = pd.DataFrame({'a': np.arange(size // 8), 'b': np.arange(size // 8) / 3})
+    items = [array('B', data), memoryview(data), memoryview(bytearray(data)).cast('I', (2, size // 8)), [data, (data,)],
+             {'deep': [{'er': (bytearray(data), 'text')}]}, frame, Record('name', data)]
+    calls = list(rp.raptor.stream(master, same, items, chunksize=chunksize))
+    for call in calls:
+        assert type(call.result()) is type(call.item)
+        if call.item is not frame:
+            assert call.result() == call.item
+    found: list[Any] = [call.result() for call in sorted(calls, key=lambda call: call.index)]
+    assert (found[2].format, found[2].shape) == ('I', (2, size // 8))
+    assert found[3][0] is found[3][1][0]
+    assert type(found[4]['deep'][0]['er'][0]) is bytearray
+    assert found[5].equals(frame)
+
+
+def test_bytes_that_are_passed_again_are_stored_once(master: Any) -> None:
+    data = os.urandom(1_000_000)
+    with rp.raptor.Executor(master) as executor:
+        futures = [executor.submit(last, [data, number]) for number in range(50)]
+        (directory,) = _of(os.getpid())
+        assert sum(file.stat().st_size for file in Path(directory).iterdir()) < 2 * len(data)
+        assert [future.result(LONG) for future in futures] == list(range(50))
+
+
 @pytest.mark.parametrize('chunksize', [1, 7])
 def test_many_arrays(master: Any, chunksize: int) -> None:
     def changed(numbers: Any) -> Any:
@@ -88,14 +131,14 @@ def test_many_arrays(master: Any, chunksize: int) -> None:
 
 
 def test_an_array_that_is_passed_again_is_stored_once(master: Any) -> None:
-    array = np.zeros(1_000_000)
+    numbers = np.zeros(1_000_000)
     with rp.raptor.Executor(master) as executor:
-        scale = partial(lambda numbers, more, factor: (numbers.sum() + len(more)) * factor, array)
-        futures = [executor.submit(scale, array, number) for number in range(50)]
+        scale = partial(lambda numbers, more, factor: (numbers.sum() + len(more)) * factor, numbers)
+        futures = [executor.submit(scale, numbers, number) for number in range(50)]
         (directory,) = _of(os.getpid())
-        assert sum(file.stat().st_size for file in Path(directory).iterdir()) < 2 * array.nbytes
-        array[:] = 1   # calls have the content that it had
-        changed = executor.submit(scale, array, 1)
+        assert sum(file.stat().st_size for file in Path(directory).iterdir()) < 2 * numbers.nbytes
+        numbers[:] = 1   # calls have the content that it had
+        changed = executor.submit(scale, numbers, 1)
         assert [future.result(LONG) for future in futures] == [1_000_000 * number for number in range(50)]
         assert changed.result(LONG) == 2_000_000
 
