@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any
 
 from rp_api import blobs, pickles
-from rp_api.by_value.out_of_band import BUFFER_BYTES, OutOfBandPickler
+from rp_api.by_value.out_of_band import BUFFER_BYTES, Dump, out_of_band_pickler
 from rp_api.errors import DeserializationError, SerializationError
 from rp_api.wire import codec
 
@@ -29,7 +29,7 @@ _INTEGERS = range(-1 << 63, 1 << 64)
 _MAX_DEPTH = 100   # levels of plain data; msgpack packs and unpacks about 500
 _PROTOCOL = 5
 _SMALL = 16 << 10   # maximum size in bytes of a pickle whose pickler, which keeps its memory, is used again
-_spare: list[OutOfBandPickler] = []
+_spare: list[Dump] = []
 
 def dump(value: Any, buffers: list[pickle.PickleBuffer] | None = None, smallest: int = BUFFER_BYTES) -> bytes:
     """Return the pickled value; raise SerializationError on failure.
@@ -37,7 +37,18 @@ def dump(value: Any, buffers: list[pickle.PickleBuffer] | None = None, smallest:
     Buffers of at least `smallest` bytes, and large `bytes`, are moved to `buffers`, if given.
     """
     try:
-        data = pickle.dumps(value, _PROTOCOL) if buffers is None else _dumped(value, buffers, smallest)
+        if buffers is None:
+            data = pickle.dumps(value, _PROTOCOL)
+        elif smallest != BUFFER_BYTES:
+            data = out_of_band_pickler(smallest=smallest)(value, buffers)
+        else:
+            try:
+                pickler = _spare.pop()   # exclusive: neither another thread nor an object that pickles can use it
+            except IndexError:
+                pickler = out_of_band_pickler()
+            data = pickler(value, buffers)
+            if len(data) <= _SMALL:
+                _spare.append(pickler)
     except Exception:   # lambdas, local classes, ...: the type of exception depends on the object
         data = b'__main__'
     if b'__main__' not in data:
@@ -48,17 +59,6 @@ def dump(value: Any, buffers: list[pickle.PickleBuffer] | None = None, smallest:
     if buffers is not None:
         buffers.clear()
     return pickles.stamped(dumps(value, buffers, smallest))
-
-
-def _dumped(value: Any, buffers: list[pickle.PickleBuffer], smallest: int) -> bytes:
-    try:
-        pickler = _spare.pop() if smallest == BUFFER_BYTES else OutOfBandPickler(smallest=smallest)
-    except IndexError:
-        pickler = OutOfBandPickler()
-    data = pickler.dump(value, buffers)
-    if len(data) <= _SMALL and smallest == BUFFER_BYTES:
-        _spare.append(pickler)
-    return data
 
 
 def size_of(data: bytes, buffers: list[pickle.PickleBuffer]) -> int:

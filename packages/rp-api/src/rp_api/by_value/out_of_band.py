@@ -9,10 +9,13 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Sequence
 from pickle import PickleBuffer
+from types import SimpleNamespace
 from typing import Any
 
 BUFFER_BYTES = 32 << 10
 """Size in bytes from which on a buffer is kept out of a pickle; a `bytes` is from 64 KB on, a constant of `pickle`."""
+
+Dump = Callable[[Any, list[PickleBuffer]], bytes]
 
 _PROTOCOL = 5
 _FRAME, _FRAME_HEAD = 0x95, 9   # the opcode that begins a piece, and its bytes with the length of the piece
@@ -22,35 +25,30 @@ _REFERENCES = {ord('B'): b'cbuiltins\nbytes\n\x97\x85R', 0x8e: b'cbuiltins\nbyte
 """The opcodes that make an object of the next buffer, by the opcode that has the content in the pickle."""
 
 
-class OutOfBandPickler:
-    """A pickler of this kind that keeps buffers of at least `smallest` bytes, and large bytes, out of its pickles.
+def out_of_band_pickler(kind: Callable[..., Any] = pickle.Pickler, smallest: int = BUFFER_BYTES) -> Dump:
+    """Return a function that returns a pickled object, and adds its large contents to the list that it is given.
 
-    It may not be used any more after an exception, and by one thread at a time.
+    These are buffers of at least `smallest` bytes, and large `bytes`. It may be used by one thread at a time, and not
+    any more when it has raised an exception. `kind` is the class of the pickler.
     """
+    written: list[Any] = []
 
-    __slots__ = ('_clear', '_dump', '_written', 'write')
+    def leaves_in(buffer: PickleBuffer) -> bool:
+        if buffer.raw().nbytes < smallest:
+            return True
+        written.append(buffer)
+        return False
 
-    def __init__(self, kind: Callable[..., Any] = pickle.Pickler, smallest: int = BUFFER_BYTES) -> None:
-        written: list[Any] = []
+    pickler = kind(SimpleNamespace(write=written.append), _PROTOCOL, buffer_callback=leaves_in)
+    write, forget = pickler.dump, pickler.clear_memo
 
-        def leaves_in(buffer: PickleBuffer) -> bool:
-            if buffer.raw().nbytes < smallest:
-                return True
-            written.append(buffer)
-            return False
-
-        self._written, self.write = written, written.append
-        pickler = kind(self, _PROTOCOL, buffer_callback=leaves_in)
-        self._dump, self._clear = pickler.dump, pickler.clear_memo
-
-    def dump(self, value: Any, buffers: list[PickleBuffer]) -> bytes:
-        """Return the pickled object, and add its large contents to `buffers`; raise what `pickle` raises."""
-        self._dump(value)
-        written = self._written
+    def dump(value: Any, buffers: list[PickleBuffer]) -> bytes:
+        write(value)
         data: bytes = written[0] if len(written) == 1 else _assembled(written, buffers)
         written.clear()
-        self._clear()
+        forget()
         return data
+    return dump
 
 
 def _assembled(written: Sequence[bytes | bytearray | PickleBuffer], buffers: list[PickleBuffer]) -> bytes:

@@ -17,7 +17,7 @@ from typing import Any
 import cloudpickle
 
 from rp_api.by_value.classes import reduced_class
-from rp_api.by_value.out_of_band import BUFFER_BYTES, OutOfBandPickler
+from rp_api.by_value.out_of_band import BUFFER_BYTES, out_of_band_pickler
 from rp_api.by_value.references import by_reference, global_names
 from rp_api.errors import SerializationError, sentence
 
@@ -43,7 +43,7 @@ def dumps(value: Any, buffers: Buffers = None, smallest: int = BUFFER_BYTES) -> 
     Large contents are added to `buffers`, if given, see `rp_api.by_value.out_of_band`.
     """
     try:
-        return _dumps(value) if buffers is None else OutOfBandPickler(_Pickler, smallest).dump(value, buffers)
+        return _dumps(value) if buffers is None else out_of_band_pickler(_Pickler, smallest)(value, buffers)
     except Exception as error:   # the type of exception depends on the object
 
         raise SerializationError(f'cannot serialise {cause(value, error, _dumps)}') from error

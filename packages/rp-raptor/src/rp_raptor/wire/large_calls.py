@@ -38,10 +38,10 @@ def encode_large(start: bytes, arguments: Any, store: ValueStore) -> bytes:
     """Return a call with these arguments; SerializationError if one cannot be serialized or stored."""
     buffers: list[pickle.PickleBuffer] = []
     body = dump(arguments, buffers)
-    return _stored_call(start, body, buffers, store) if buffers or len(body) > STORED_BYTES else start + body
+    return stored_call(start, body, buffers, store) if buffers or len(body) > STORED_BYTES else start + body
 
 
-def _stored_call(start: bytes, body: bytes, buffers: list[pickle.PickleBuffer], store: ValueStore) -> bytes:
+def stored_call(start: bytes, body: bytes, buffers: list[pickle.PickleBuffer], store: ValueStore) -> bytes:
     """Return a call whose buffers are in files, and its body, too, if it is large; SerializationError if that fails."""
     large = len(body) > STORED_BYTES
     try:

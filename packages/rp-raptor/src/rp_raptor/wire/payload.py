@@ -28,7 +28,7 @@ from rp_api.values import dump, size_of
 from rp_api.wire import codec
 from rp_raptor.errors import CallLost, RemoteError, RemoteTraceback
 from rp_raptor.wire.described import read_alike, write_success
-from rp_raptor.wire.large_calls import encode_large
+from rp_raptor.wire.large_calls import encode_large, stored_call
 from rp_raptor.wire.result_files import ResultFiles, release
 from rp_raptor.wire.store import STORED_BYTES, ValueStore
 
@@ -103,7 +103,9 @@ def call_encoder(fid: bytes, store: ValueStore | None = None) -> Callable[..., b
         return lambda args, kwargs=None: start + dump((args, kwargs))
 
     def encode(args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> bytes:
-        return encode_large(start, (args, kwargs), store)
+        buffers: list[pickle.PickleBuffer] = []   # an inlined `encode_large` for speed
+        data = dump((args, kwargs), buffers)
+        return stored_call(start, data, buffers, store) if buffers or len(data) > STORED_BYTES else start + data
     return encode
 
 
