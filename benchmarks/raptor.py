@@ -514,8 +514,8 @@ def peers(work: str) -> Figures:
 
 
 FIGURES: dict[str, Callable[[str], Figures]] = {function.__name__: function for function in (
-    master, stream, kilobyte, large, beside_pool, executor_memory, tasks, tasks_alike, task_memory, latency, memory, long,
-    tail, start)}
+    master, stream, kilobyte, large, beside_pool, executor_memory, tasks, tasks_alike, task_memory, latency, memory,
+    long, tail, start)}
 FIGURES['object'] = object_
 ON_DEMAND = {'peers': peers}
 """Figures that install something first."""
