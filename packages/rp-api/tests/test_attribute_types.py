@@ -21,7 +21,7 @@ STUB = Path(typed.__file__).with_name('attributes.pyi')
 START = '''\
 """The keywords of descriptions for type checkers, made from the schemas by `tests/test_attribute_types.py`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from os import PathLike
 from typing import Any, TypeAlias, TypedDict
@@ -32,11 +32,13 @@ _Number: TypeAlias = float | str | None
 _Time: TypeAlias = float | str | timedelta | None
 '''
 
-TEXTS = (str, uid, program, task_rules.function)
+TEXTS = (str, uid, program)
 
 
 def type_of(kind: Any) -> str:
     """The type that a type checker expects of values that are cast to `kind`."""
+    if kind is task_rules.function:
+        return 'Callable[..., Any] | _Text'
     if kind in TEXTS:
         return '_Text'
     if kind in (units.seconds, units.minutes):

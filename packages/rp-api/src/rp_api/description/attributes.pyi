@@ -1,6 +1,6 @@
 """The keywords of descriptions for type checkers, made from the schemas by `tests/test_attribute_types.py`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from os import PathLike
 from typing import Any, TypeAlias, TypedDict
@@ -19,7 +19,7 @@ class TaskAttributes(TypedDict, total=False):
     arguments: _Texts
     info_pattern: _Text
     code: _Text
-    function: _Text
+    function: Callable[..., Any] | _Text
     method: _Text
     args: Any
     kwargs: Mapping[str, Any] | None
