@@ -36,7 +36,7 @@ from rp_api.errors import LimitError, PlatformError
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.offload import Helpers
 from rp_api.loop.signal_watch import watch
-from rp_api.system import private, shared_directory, signals
+from rp_api.system import private, signals
 from rp_api.system.host import host_id
 from rp_api.transport.keys import KeyPair
 from rp_api.tree.node import TreeNode
@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 
 FLUSH = 1.0
 """Seconds between two writes of traces to their files."""
+
+SWEEP_DELAY_S = 1.0
+"""Seconds from the start until what dead processes have left in memory is removed."""
 
 STATE_DELAY = 0.02
 """Seconds until a state is sent that is not the last one in the sub-agent; tasks that end sooner need no message."""
@@ -255,10 +258,9 @@ def _run(config: dict[str, Any], on_node: bool) -> int:
     except LimitError as error:
         print(f'sub-agent: {error}', file=sys.stderr)
         return 1
-    with suppress(OSError):
-        shared_directory.sweep()   # what was left when the node, or what ran here, was killed
     become_subreaper()
     loop = Loop()
+    loop.call_later(SWEEP_DELAY_S, _sweep)
     host = Host(config, loop, on_node)
     watch(loop, {signal.SIGTERM, *signals.WARNINGS}, host.signalled)
     logs.start_with_first_message(f'{config["sub_agent"]["name"]}.log')
@@ -270,6 +272,14 @@ def _run(config: dict[str, Any], on_node: bool) -> int:
         host.close()
         loop.close()
     return 0
+
+
+def _sweep() -> None:
+    """Remove the directories in memory of processes that have died with the node, or with what ran here before."""
+    from rp_api.system import shared_directory  # loads slow modules, see decision 0039
+
+    with suppress(OSError):
+        shared_directory.sweep()
 
 
 def _of_node(path: str, *arguments: str) -> dict[str, Any]:
