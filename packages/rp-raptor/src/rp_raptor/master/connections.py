@@ -7,7 +7,6 @@ import os
 import time
 from array import array
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import zmq
@@ -98,7 +97,7 @@ class Peers:
 
     def has_worker(self, uid: str) -> bool:
         """Return whether the worker is connected."""
-        return uid in self._workers
+        return bool(self._workers.get(uid))
 
     def end(self, reason: str) -> None:
         """Fail all calls without a result, stop the workers and notify the applications.
@@ -324,28 +323,31 @@ class Peers:
     def _died(self, peer: Peer) -> None:
         self._receive_last()
         sweep()
-        forget = partial(self._forget, peer, f'its process {peer.process.pid} has died', died=not peer.stopped)
-        if not isinstance(peer, WorkerPeer) or peer.stopped:
-            forget()
-        else:   # the agent knows the reason
+        reason = f'its process {peer.process.pid} has died'
+        if isinstance(peer, WorkerPeer) and not peer.stopped:   # the agent knows more
             self.router.credit(peer.worker, -peer.worker.free)
-            self._loop.call_later(protocol.END_REPORT_TIMEOUT_S, forget)
+            self._loop.call_later(protocol.END_REPORT_TIMEOUT_S, self._lose, peer, reason)
+        else:
+            self._forget(peer, reason, died=not peer.stopped)
 
-    def lose_worker(self, uid: str, reason: str) -> None:
-        """Remove a worker that has ended, as the agent has reported."""
-        for peer in list(self._workers.get(uid, {}).values()):
-            self.lose_part(uid, peer.part, reason)
+    def lose_worker(self, uid: str, reason: str, delay: float) -> None:
+        """Remove a worker that has ended, as the agent has reported, when its last messages have arrived."""
+        for peer in self._workers.get(uid, {}).values():
+            self._loop.call_later(delay, self._lose, peer, reason)
         self.deal_soon()
 
     def lose_part(self, uid: str, part: Part, reason: str) -> None:
         """Remove a part of a worker whose process has ended, as the agent has reported."""
         peer = self._workers.get(uid, {}).get(part.number)
         if peer is not None:
-            self._receive_last()
-            self._forget(peer, reason, died=not peer.stopped)
+            self._lose(peer, reason)
         else:
             self._part_ended(uid, part)
             self._end_job(uid, f'{uid} (part {part.number} of {part.count}) has ended: {reason}')
+
+    def _lose(self, peer: WorkerPeer, reason: str) -> None:
+        self._receive_last()
+        self._forget(peer, reason, died=not peer.stopped)
 
     def _part_ended(self, uid: str, part: Part) -> bool:
         """Handle the end of a part of a worker; return whether it was the last one."""
@@ -385,8 +387,6 @@ class Peers:
             self.objects.left(peer.key)
         if isinstance(peer, WorkerPeer):
             self._workers[peer.uid].pop(peer.part.number)
-            if not self._workers[peer.uid]:
-                del self._workers[peer.uid]
             self.router.detach(peer.worker, f'worker {peer.name} is lost: {reason}', died=died)
             self._ranks_changed = True
             if reason:

@@ -309,7 +309,7 @@ class Core:
         reason = _reason(state, result)
         self._router.pool.lost(uid, '' if wanted else f'worker {uid} is {state}: {reason}')
         self.workers.ended(uid, state, reason)
-        self._loop.call_later(DRAIN, self._peers.lose_worker, uid, reason)
+        self._peers.lose_worker(uid, reason, DRAIN)
 
     def _part_ended(self, state: str, result: dict[str, Any]) -> None:
         """Handle the end of the process that has a part of a worker."""
