@@ -8,10 +8,10 @@ import subprocess
 import sys
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cloudpickle
@@ -83,21 +83,13 @@ def test_large_values_go_both_ways(master: Any, size: int) -> None:
     calls[0][0] = 1   # it is the application's own
 
 
-@dataclass
-class Record:
-    """A class of the application that workers cannot import."""
-
-    name: str
-    content: bytes
-
-
 @pytest.mark.parametrize('size', SIZES)
 @pytest.mark.parametrize('chunksize', [1, 3])
 def test_other_types_go_both_ways(master: Any, size: int, chunksize: int) -> None:
     data = os.urandom(size)
     frame = pd.DataFrame({'a': np.arange(size // 8), 'b': np.arange(size // 8) / 3})
     items = [array('B', data), memoryview(data), memoryview(bytearray(data)).cast('I', (2, size // 8)), [data, (data,)],
-             {'deep': [{'er': (bytearray(data), 'text')}]}, frame, Record('name', data)]
+             {'deep': [{'er': (bytearray(data), 'text')}]}, frame, SimpleNamespace(content=data)]
     calls = list(rp.raptor.stream(master, same, items, chunksize=chunksize))
     for call in calls:
         assert type(call.result()) is type(call.item)

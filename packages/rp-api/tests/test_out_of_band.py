@@ -22,7 +22,7 @@ LARGE = 64 << 10   # from which on `pickle` writes contents as they are
 PARTS = st.recursive(
     st.sampled_from([1, 'abc', 2.5, None, b'x' * (LARGE - 1), b'y' * LARGE, b'B' * (LARGE + 66), bytearray(LARGE),
                      't' * LARGE, '\xe4\ud800' * LARGE, list(range(30_000)), ['B\x00\x00\x01\x00'] * 20_000,
-                     np.zeros(LARGE), np.zeros(3), np.ones((300, 300))[:, ::2]]),
+                     np.zeros(LARGE), np.zeros(3), np.ones((300, 300))[:, ::2]]) | st.builds(lambda: 1 << 600_000),
     lambda inner: st.lists(inner, max_size=4) | st.tuples(inner, inner) | st.dictionaries(st.text(max_size=2), inner,
                                                                                         max_size=3), max_leaves=6)
 

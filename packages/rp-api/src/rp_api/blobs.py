@@ -80,8 +80,9 @@ def read(path: str, size: int = 0, version: int = 0, *, shared: bool = False) ->
         file = private.open_file(path)
         try:
             size = size or os.fstat(file).st_size
-            content = _mapped(file, size, shared) if shared or size > COPIED else None
-            head: Bytes = os.pread(file, _FIRST_BYTES, 0) if content is None else content
+            mapped = memoryview(mmap.mmap(file, size, access=mmap.ACCESS_READ if shared else mmap.ACCESS_COPY)) \
+                if shared or size > COPIED else None
+            head = os.pread(file, _FIRST_BYTES, 0)
             found, magic, kind, length, count = _HEAD.unpack_from(head)
             if magic != _MAGIC:
                 raise ValueError('it has another format')
@@ -89,9 +90,7 @@ def read(path: str, size: int = 0, version: int = 0, *, shared: bool = False) ->
             if start > len(head):
                 head = os.pread(file, start, 0)
             sizes = struct.unpack_from(f'<{count}Q', head, _HEAD.size)
-            if content is None and 0 < sum(sizes) < _OF_BYTES:
-                content = _copied(file, size)
-            body, buffers = _parts(file, content, start, length, sizes)
+            body, *buffers = _parts(file, mapped, size, _ranges(start, (length, *sizes)), sizes)
             if not found == version == _VERSION.unpack(os.pread(file, _VERSION.size, 0))[0]:
                 raise ValueError('its content was replaced')
             return kind, body, buffers
@@ -135,32 +134,38 @@ def _write(file: int, pieces: list[Bytes]) -> None:
             pieces[0] = memoryview(pieces[0])[written:]
 
 
-def _mapped(file: int, size: int, shared: bool) -> memoryview:
-    return memoryview(mmap.mmap(file, size, access=mmap.ACCESS_READ if shared else mmap.ACCESS_COPY))
+def _ranges(start: int, sizes: Sequence[int]) -> list[tuple[int, int]]:
+    """Return where body and buffers, of these sizes, begin and end."""
+    found = []
+    for size in sizes:
+        end = start + (size & ~_OF_BYTES)
+        found.append((start, end))
+        start = end + -end % _ALIGNMENT
+    return found
 
 
-def _copied(file: int, size: int, start: int = 0) -> memoryview:
+def _parts(file: int, content: memoryview | None, size: int, ranges: Sequence[tuple[int, int]],
+           sizes: Sequence[int]) -> list[Bytes]:
+    """Return body and buffers, of the content if the file is mapped; ValueError if the file is too short."""
+    if ranges[-1][1] > size:
+        raise ValueError('the file is truncated')
+    if content is None and 0 < sum(sizes) < _OF_BYTES:
+        content = _copied(file, size, 0)
+    if content is not None:
+        return [content[start:end] for start, end in ranges]
+    return [_read(file, end - start, start) if each & _OF_BYTES else _copied(file, end - start, start)
+            for (start, end), each in zip(ranges, (_OF_BYTES, *sizes), strict=True)]
+
+
+def _copied(file: int, size: int, start: int) -> memoryview:
     content = bytearray(size)
     if os.preadv(file, [content], start) < size:
         raise ValueError('the file is truncated')
     return memoryview(content)
 
 
-def _parts(file: int, content: memoryview | None, start: int, length: int,
-           sizes: Sequence[int]) -> tuple[Bytes, list[Bytes]]:
-    """Return body and buffers, of the content or from the file; ValueError if that is shorter than they are."""
-    end = start + length
-    body = os.pread(file, length, start) if content is None else content[start:end]
-    buffers: list[Bytes] = []
-    for size in sizes:
-        start = end + -end % _ALIGNMENT
-        end = start + (size & ~_OF_BYTES)
-        if content is not None:
-            buffers.append(content[start:end])
-        elif size & _OF_BYTES:
-            buffers.append(os.pread(file, end - start, start))
-        else:
-            buffers.append(_copied(file, size, start))
-    if len(body) + sum(map(len, buffers)) < length + sum(size & ~_OF_BYTES for size in sizes):
+def _read(file: int, size: int, start: int) -> bytes:
+    content = os.pread(file, size, start)
+    if len(content) < size:
         raise ValueError('the file is truncated')
-    return body, buffers
+    return content
