@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import sys
 import traceback
@@ -14,7 +15,7 @@ from rp_api import pickles
 from rp_api.description.python_task import PythonTask, is_python_task
 from rp_api.errors import DeserializationError
 from rp_api.functions import serialize_obj
-from rp_api.values import dump, from_plain, to_plain
+from rp_api.values import as_json, dump, from_plain, to_plain
 
 OTHER = b'\0python3.8'
 HERE = f'in Python {pickles.PYTHON} ({sys.executable} on '
@@ -86,3 +87,9 @@ def test_a_missing_module_is_one_sentence() -> None:
     with pytest.raises(DeserializationError, match='cannot restore it: AttributeError') as caught:
         pickles.restore(b'cpickle\nno_such_function\n.', 'it')
     assert isinstance(caught.value.__cause__, AttributeError)
+
+
+def test_what_json_has_no_form_for_is_text() -> None:
+    record = {'a': {(1, 2): b'x', 'b': (1, {2})}, 'c': {None: 1.5}}
+    assert json.loads(as_json(record)) == {'a': {'(1, 2)': '78', 'b': [1, '{2}']}, 'c': {'None': 1.5}}
+    assert json.loads(as_json({'a': b'x'})) == {'a': '78'}

@@ -60,12 +60,6 @@ def kill(site: Site) -> None:
     site.until_ended()
 
 
-def test_what_json_has_no_form_for_is_text() -> None:
-    record = {'a': {(1, 2): b'x', 'b': (1, {2})}, 'c': {None: 1.5}}
-    assert json.loads(sessions.as_json(record)) == {'a': {'(1, 2)': '78', 'b': [1, '{2}']}, 'c': {'None': 1.5}}
-    assert json.loads(sessions.as_json({'a': b'x'})) == {'a': '78'}
-
-
 def test_an_open_session(site: Site, client: Client, directory: Path) -> None:
     found = sessions.summary(directory)
     assert (found.uid, found.state, found.closed) == ('session', 'open', 0)

@@ -8,6 +8,7 @@ the task, not from the message, that the task is such a function.
 from __future__ import annotations
 
 import io
+import json
 import os
 import pickle
 from collections.abc import Callable
@@ -165,6 +166,24 @@ def _has_plain_parts(level: list[Any], containers: frozenset[type], keys: frozen
             return True
         level = [each for each in parts if type(each) in kinds]
     return False
+
+
+def as_json(record: dict[str, Any]) -> str:
+    """Return a record as JSON; keys and values that JSON cannot represent, such as payloads of functions, are text."""
+    try:
+        return json.dumps(record, default=_text)
+    except TypeError:   # of a key
+        return json.dumps(_with_names(record), default=_text)
+
+
+def _text(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _with_names(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else _text(key): _with_names(part) for key, part in value.items()}
+    return [_with_names(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 class _OnlyData(pickle.Unpickler):

@@ -14,6 +14,7 @@ from typing import Any
 
 from rp_api.coordination import sessions
 from rp_api.errors import CoordinationError
+from rp_api.values import as_json
 
 
 def read_results(directory: str | Path) -> Iterator[dict[str, Any]]:
@@ -40,7 +41,7 @@ def main() -> int:
         return 2
     try:
         for result in read_results(sys.argv[1]):
-            print(sessions.as_json(result))
+            print(as_json(result))
     except (OSError, sqlite3.Error, CoordinationError) as error:
         print(error, file=sys.stderr)
         return 1

@@ -6,7 +6,6 @@ and after all its processes died.
 
 from __future__ import annotations
 
-import json
 import re
 import sqlite3
 from collections import Counter
@@ -181,24 +180,6 @@ def in_chunks(db: sqlite3.Connection) -> Iterator[dict[str, Any]]:
 def _has_chunks(db: sqlite3.Connection) -> bool:
     """Return whether the session is of a version that keeps chunks of sweeps."""
     return db.execute("SELECT 1 FROM sqlite_master WHERE name = 'chunks'").fetchone() is not None
-
-
-def as_json(record: dict[str, Any]) -> str:
-    """Return a record as JSON; keys and values that JSON cannot represent, such as payloads of functions, are text."""
-    try:
-        return json.dumps(record, default=_text)
-    except TypeError:   # of a key
-        return json.dumps(_with_names(record), default=_text)
-
-
-def _text(value: Any) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)
-
-
-def _with_names(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key if isinstance(key, str) else _text(key): _with_names(part) for key, part in value.items()}
-    return [_with_names(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def export(directory: str | Path) -> Iterator[dict[str, Any]]:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rp_api import states
-from rp_api.coordination.sessions import as_json
 from rp_api.description.partitions import WHOLE
 from rp_api.errors import PilotError
+from rp_api.values import as_json
 from rp_client.cli import stores
 from rp_client.cli.stores import Description, Store
 from rp_client.cli.tables import print_table, shown_size, shown_time
