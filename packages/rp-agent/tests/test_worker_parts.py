@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from executor_support import a_context, a_slot, a_task
+from launcher_support import launchers
 
-from rp_agent.components.stage import Flow
+from rp_agent.components.stage import Flow, Owner
 from rp_agent.executor.launching.environment import TaskEnvironment
 from rp_agent.executor.launching.plan import plan, variables_of
+from rp_agent.raptor.transport import Transports
 from rp_agent.raptor.worker_parts import WorkerPart, WorkerParts
 from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.constants import RAPTOR_WORKER
+from rp_api.loop.event_loop import Loop
 
 
 class Placement:
@@ -54,9 +58,24 @@ def executors() -> Executors:
     return Executors()
 
 
+class Notices(Owner):
+    """The sentences that the application is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def notice(self, sentence: str) -> None:
+        self.told.append(sentence)
+
+
 @pytest.fixture
-def parts(executors: Executors) -> WorkerParts:
-    return WorkerParts(lambda part: None, executors)
+def notices() -> Notices:
+    return Notices()
+
+
+@pytest.fixture
+def parts(executors: Executors, notices: Notices, tmp_path: Path) -> WorkerParts:
+    return WorkerParts(lambda part: None, executors, notices, Transports({}, str(tmp_path)))
 
 
 def ended(part: WorkerPart, state: str, exception: str | None = None) -> WorkerPart:
@@ -108,7 +127,7 @@ def test_the_application_sees_one_worker(parts: WorkerParts, tmp_path: Path) -> 
 
 def test_the_end_of_a_part_is_reported_and_decides_if_all_fail(tmp_path: Path) -> None:
     reported: list[WorkerPart] = []
-    parts = WorkerParts(reported.append, Executors())
+    parts = WorkerParts(reported.append, Executors(), Owner(), Transports({}, str(tmp_path)))
     worker, again = a_worker(tmp_path), a_worker(tmp_path)
     first, second = divided(parts, worker)
     assert parts.returned([ended(second, states.FAILED, 'node n5 is lost')]) == []
@@ -150,3 +169,50 @@ def test_the_first_manager_gets_the_reason_if_no_launcher_can_start_an_mpi_job(p
     environment = TaskEnvironment(a_context(), lambda name, search_path, sandbox: name)
     assert 'needs a launch method' in json.loads(plan(first, environment).scripts['worker.0000.job.json'])['refused']
     assert not plan(second, environment).scripts
+
+
+def test_all_parts_know_the_transport_and_the_first_one_how_to_start_its_carriers(
+        parts: WorkerParts, notices: Notices, tmp_path: Path) -> None:
+    first, second = divided(parts, a_worker(tmp_path, transport='mpi', gpus_per_rank=1.0, mem_per_rank=100))
+    assert [variables(part)['RP_RAPTOR_TRANSPORT'] for part in (first, second)] == ['mpi', 'mpi']
+    assert 'neither encrypted nor authenticated' in notices.told[0]
+    divided(parts, a_worker(tmp_path, transport='mpi'))
+    assert len(notices.told) == 1   # once
+    with launchers(tmp_path) as make:
+        loop = Loop()
+        made = make(loop)
+        made.look(loop.stop)
+        loop.run()
+        made.rank_program = ''   # so that scripts start the ranks
+        environment = TaskEnvironment(a_context(str(tmp_path))._replace(launchers=made, cpus=(4, 5, 6)),
+                                      lambda name, search_path, sandbox: name)
+        scripts = plan(first, environment).scripts
+        loop.close()
+    job = json.loads(scripts['worker.0000.carriers.json'])
+    assert job['argv'][1:5] == ['-np', '2', '-hosts', 'n3:1,n5:1']
+    assert job['notes'] == f'{tmp_path}/worker.0000.carriers.ranks'
+    started = scripts['worker.0000.carriers.exec.sh'].decode()
+    for number, cpus in enumerate(('4-5', '6')):   # those of all ranks of the node
+        share = started.partition(f'({number})\n')[2].partition(';;')[0]
+        assert f"export RP_RAPTOR_CARRIER='{tmp_path}/worker.0000.carrier.{number:04d}'" in share
+        assert f'taskset -pc {cpus} ' in share
+        assert "export CUDA_VISIBLE_DEVICES=''" in share
+    assert "export RP_RANKS='2'" in started
+    assert 'ulimit' not in started
+    assert not re.search('RP_RAPTOR_(RUN|SLOTS|PART)=', started)
+
+
+def test_without_a_launcher_the_first_manager_gets_the_reason(parts: WorkerParts, tmp_path: Path) -> None:
+    first, second = divided(parts, a_worker(tmp_path, transport='mpi'))
+    environment = TaskEnvironment(a_context(), lambda name, search_path, sandbox: name)
+    scripts = plan(first, environment).scripts
+    assert 'needs a launch method' in json.loads(scripts['worker.0000.carriers.json'])['refused']
+    assert not plan(second, environment).scripts
+
+
+def test_zeromq_needs_no_carriers(parts: WorkerParts, notices: Notices, tmp_path: Path) -> None:
+    first, _ = divided(parts, a_worker(tmp_path))
+    assert variables(first)['RP_RAPTOR_TRANSPORT'] == 'zmq'
+    environment = TaskEnvironment(a_context(), lambda name, search_path, sandbox: name)
+    assert list(plan(first, environment).scripts) == ['worker.0000.job.json']
+    assert not notices.told

@@ -57,6 +57,11 @@ ranks, and `files` is the directory of the files below. An MPI job spans all par
 node by `run_file`. The first part starts the job with the command in `job_file` (JSON): `argv`, the variables to `set`
 and to `unset`, `notes`, the path of the file to which a rank adds a line with its number and exit code when it ends,
 and the `signals` that end the command; or only `refused`, why there is none.
+
+`RP_RAPTOR_TRANSPORT` tells all managers of such a worker how their messages travel between the nodes: `zmq` or `mpi`.
+For `mpi`, the first part also starts the MPI job of the carriers, with the command in `carriers_file`, which has the
+same form. It has one rank on each node, in the order of the parts. A carrier is started by the command of the manager,
+with `RP_RAPTOR_CARRIER`, the path of the `carrier_file` of its node's manager, and is bound to the CPUs of the part.
 """
 
 from __future__ import annotations
@@ -93,6 +98,12 @@ PART = 'RP_RAPTOR_PART'
 RUN = 'RP_RAPTOR_RUN'
 """The environment variable of a rank with the path of its manager's run file."""
 
+CARRIER = 'RP_RAPTOR_CARRIER'
+"""The environment variable of a carrier with the path of the file by which it finds its manager."""
+
+TRANSPORT = 'RP_RAPTOR_TRANSPORT'
+"""The environment variable of a manager with the transport between its worker's nodes (`constants.TRANSPORTS`)."""
+
 SHELL = 'RP_SHELL'
 """The environment variable with the shell of the platform definition, if it names one."""
 
@@ -121,6 +132,16 @@ def run_file(directory: str, worker: str, part: int) -> str:
 def job_file(directory: str, worker: str) -> str:
     """Return the path of the file with the command that starts the MPI job of a worker on several nodes."""
     return os.path.join(directory, f'{worker}.job.json')
+
+
+def carrier_file(directory: str, worker: str, part: int) -> str:
+    """Return the path of the file by which the carrier of a node finds the manager there."""
+    return os.path.join(directory, f'{worker}.carrier.{part:04d}')
+
+
+def carriers_file(directory: str, worker: str) -> str:
+    """Return the path of the file with the command that starts the carriers of a worker on several nodes."""
+    return os.path.join(directory, f'{worker}.carriers.json')
 
 
 def beside(address: str) -> str | None:

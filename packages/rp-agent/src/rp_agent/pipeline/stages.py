@@ -79,9 +79,10 @@ class Stages:
 
     def _add_raptor(self) -> None:
         from rp_agent.raptor.link import RaptorLink
+        from rp_agent.raptor.transport import Transports
         from rp_agent.raptor.worker_parts import WorkerParts
 
         raptor = RaptorLink(self._config, self._loop, self._allocation, self._flow, self._owner).raptor
         self.add(raptor)
         if self._allocation.elsewhere:   # else one manager starts all ranks of a worker
-            self.add(WorkerParts(raptor.part_ended, self._flow))
+            self.add(WorkerParts(raptor.part_ended, self._flow, self._owner, Transports(self._config['platform'])))

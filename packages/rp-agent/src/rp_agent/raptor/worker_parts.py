@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from rp_agent.components.stage import Flow, Stage, Tasks
+from rp_agent.components.stage import Flow, Owner, Stage, Tasks
+from rp_agent.raptor.transport import UNPROTECTED, Transports
 from rp_agent.stager.component import tail
-from rp_agent.task import JOB_SLOTS, PART, AgentTask
+from rp_agent.task import JOB_SLOTS, PART, VARIABLES, AgentTask
 from rp_api import states
-from rp_api.constants import RAPTOR_WORKER
-from rp_api.raptor_link import run_file
+from rp_api.constants import RAPTOR_WORKER, TRANSPORT_MPI
+from rp_api.raptor_link import TRANSPORT, carrier_file, run_file
 
 
 class PartPlacement:
@@ -68,13 +69,20 @@ _DECISIVE = (states.DONE, states.CANCELED, states.FAILED)
 
 
 class WorkerParts(Stage):
-    """The parts of all workers that span nodes; `ended(part)` is called with each that ends before its worker does."""
+    """The parts of all workers that span nodes; `ended(part)` is called with each that ends before its worker does.
+
+    `transports` chooses how their managers exchange messages.
+    """
 
     order = 2
 
-    def __init__(self, ended: Callable[[WorkerPart], object], flow: Flow) -> None:
+    def __init__(self, ended: Callable[[WorkerPart], object], flow: Flow, owner: Owner,
+                 transports: Transports) -> None:
         self._ended = ended
         self._flow = flow
+        self._owner = owner
+        self._transports = transports
+        self._warned = False
         self._running: dict[str, dict[str, WorkerPart]] = {}
         self._done: dict[str, list[WorkerPart]] = {}
 
@@ -87,11 +95,22 @@ class WorkerParts(Stage):
             return tasks
         found = [task for task in tasks if task not in spread]
         for worker in spread:
-            parts = _parts_of(worker)
+            parts = _parts_of(worker, self._transport(worker))
             self._running[worker.uid] = {part.uid: part for part in parts}
             self._done[worker.uid] = []
             found += parts
         return found
+
+    def _transport(self, worker: AgentTask) -> str:
+        transport = self._transports.of(worker.uid, worker.description)
+        if transport == TRANSPORT_MPI and not self._transports.fabric and not self._warned:
+            self._warned = True
+            self._owner.notice(f'{worker.uid}: {UNPROTECTED}')
+        return transport
+
+    def close(self) -> None:
+        """End the trial of MPI."""
+        self._transports.close()
 
     def cancel(self, uids: Iterable[str]) -> None:
         """Cancel the parts of those of these tasks that are workers."""
@@ -133,7 +152,7 @@ class WorkerParts(Stage):
         return found
 
 
-def _parts_of(worker: AgentTask) -> list[WorkerPart]:
+def _parts_of(worker: AgentTask, transport: str) -> list[WorkerPart]:
     """Return the parts of a worker, in the order of its ranks."""
     slots = worker.slots or []
     ranks_of: dict[int, list[int]] = {}
@@ -145,7 +164,8 @@ def _parts_of(worker: AgentTask) -> list[WorkerPart]:
         part.description['ranks'] = len(ranks)
         part.placement = PartPlacement(worker.placement, node, ranks)
         part.extra = {**worker.extra, PART: {
-            'worker': worker.uid, 'part': number, 'parts': len(ranks_of), 'numbers': ranks, 'total': len(slots)}}
+            'worker': worker.uid, 'part': number, 'parts': len(ranks_of), 'numbers': ranks, 'total': len(slots)},
+            VARIABLES: {**worker.extra.get(VARIABLES, {}), TRANSPORT: transport}}
         if number == 0:
             part.extra[JOB_SLOTS] = slots
         found.append(part)
@@ -155,8 +175,9 @@ def _parts_of(worker: AgentTask) -> list[WorkerPart]:
 def _conclude(worker: AgentTask, parts: list[WorkerPart]) -> None:
     """Set the outcome of a worker whose parts have ended, in this order."""
     for part in parts:
-        with suppress(OSError):   # a killed manager leaves it
-            os.unlink(run_file(worker.sandbox, worker.uid, part.number))
+        for file in (run_file, carrier_file):
+            with suppress(OSError):   # a killed manager leaves it
+                os.unlink(file(worker.sandbox, worker.uid, part.number))
     by_state = {state: [part for part in parts if part.target_state == state] for state in _DECISIVE}
     done = by_state[states.DONE]
     decisive = next(filter(None, by_state.values()), parts)[0]

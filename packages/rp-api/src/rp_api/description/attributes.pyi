@@ -57,6 +57,7 @@ class TaskAttributes(TypedDict, total=False):
     raptor_id: Any
     raptor_class: _Text
     raptor_file: _Text
+    transport: Any
     service: Any
     services: Any
     after: Any

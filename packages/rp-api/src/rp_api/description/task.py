@@ -70,6 +70,7 @@ TAGS = 'tags'
 RAPTOR_ID = 'raptor_id'
 RAPTOR_CLASS = 'raptor_class'
 RAPTOR_FILE = 'raptor_file'
+TRANSPORT = 'transport'
 
 AFTER = 'after'
 SERVICE = 'service'
@@ -225,6 +226,8 @@ class TaskDescription(Description):
     - `partition` (int, None): the partition of the pilot to run on.
     - `raptor_id` (str, ''): the RAPTOR master that executes the task, as `Task` or uid; `*` for any.
     - `raptor_class`, `raptor_file` (str, ''): the class of a RAPTOR master or worker, and its Python file.
+    - `transport` (str, ''): how calls of a RAPTOR worker travel between its nodes: `mpi`, `zmq`, or the default of the
+      platform; see docs/guides/raptor-nodes.md.
     - `service` (dict, {}): for services, the settings in docs/guides/services.md: `name`, `port`, `probe`, `liveness`,
       `restart`, `info` and `router`.
     - `services` (list of str, []): services that the task waits for, as names, uids or `Task` objects; it finds their
@@ -317,6 +320,7 @@ class TaskDescription(Description):
         RAPTOR_ID: Field(reference, ''),
         RAPTOR_CLASS: Field(str, ''),
         RAPTOR_FILE: Field(str, ''),
+        TRANSPORT: Field(one_of('', *c.TRANSPORTS), ''),
         SERVICE: Field(task_rules.service, {}),
         SERVICES: Field([reference], [], task_rules.services),
         AFTER: Field(after, [], not_empty),

@@ -120,9 +120,20 @@ def verify(task: Description) -> None:
     if _set(task, 'nice') and (mode in _OF_WORKERS or (task.raptor_id and mode not in _KEPT_UP)):
         raise DescriptionError(f'TaskDescription.nice is {task["nice"]!r}, but calls of RAPTOR have the niceness of '
                                'their worker: set it in the description of the worker')
+    if _set(task, 'transport'):
+        _verify_transport(task)
     if any(_set(task, name) for name in ('retries', 'retry_on', 'retry_with', 'expect')):
         _verify_attempts(task)
     task.verify_call()
+
+
+def _verify_transport(task: Description) -> None:
+    if task.mode != c.RAPTOR_WORKER:
+        raise DescriptionError(f'TaskDescription.transport is {task["transport"]!r}, but the mode is {task.mode!r}: it '
+                               f'is for tasks of mode {c.RAPTOR_WORKER!r}')
+    if task['transport'] == c.TRANSPORT_MPI and _set(task, 'container'):
+        raise DescriptionError(f'TaskDescription.transport is {task["transport"]!r}, but the MPI job that carries the '
+                               'calls cannot run in a container: leave transport or container unset')
 
 
 def _verify_attempts(task: Description) -> None:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rp_api.constants import TRANSPORTS
 from rp_api.description.container import TOOLS
 from rp_api.errors import DescriptionError, attribute_type_error, unknown_attribute
 from rp_api.record import CastError, Record, anything, count, dict_of, field, flag, list_of, record, text
@@ -90,13 +91,14 @@ class AccessSchema(Record):
 
 
 class RaptorConfig(Record):
-    """Heartbeats between RAPTOR masters and workers, in seconds."""
+    """Heartbeats between RAPTOR masters and workers, in seconds, and the transport between the nodes of a worker."""
 
     __slots__ = ()
 
     hb_delay: float = field(seconds, 5)
     hb_timeout: float = field(seconds, 500)
     hb_frequency: float = field(seconds, 1000)
+    transport: str = field(text, '')
 
 
 class ResourceConfig(Record):
@@ -193,6 +195,9 @@ class ResourceConfig(Record):
         self._verify_launch_methods()
         self._verify_shell()
         self._verify_choice('container_tool', ('', *TOOLS))
+        if self.raptor.transport not in ('', *TRANSPORTS):
+            raise DescriptionError(f'raptor.transport must be one of {", ".join(TRANSPORTS)}, or empty, not '
+                                   f'{self.raptor.transport!r}')
         self._verify_environment()
         for name, (meaning, is_valid) in ARCHITECTURE.items():
             value = self.system_architecture.get(name)
