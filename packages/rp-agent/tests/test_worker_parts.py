@@ -59,10 +59,18 @@ def executors() -> Executors:
 
 
 class Notices(Owner):
-    """The sentences that the application is told."""
+    """What the application is told: sentences, and reports about the tasks that it knows."""
 
     def __init__(self) -> None:
         self.told: list[str] = []
+        self.known: list[AgentTask] = []
+        self.reports: list[tuple[str, dict[str, Any]]] = []
+
+    def find(self, uid: str) -> AgentTask | None:
+        return next((task for task in self.known if task.uid == uid), None)
+
+    def report(self, task: AgentTask, info: dict[str, Any]) -> None:
+        self.reports.append((task.uid, info))
 
     def notice(self, sentence: str) -> None:
         self.told.append(sentence)
@@ -114,15 +122,25 @@ def test_a_worker_that_the_scheduler_does_not_place_has_one_manager(parts: Worke
     assert executors.cancelled == []
 
 
-def test_the_application_sees_one_worker(parts: WorkerParts, tmp_path: Path) -> None:
+def test_the_application_sees_one_worker_with_its_transport(parts: WorkerParts, notices: Notices,
+                                                            tmp_path: Path) -> None:
     worker = a_worker(tmp_path)
+    notices.known.append(worker)
     first, second = divided(parts, worker)
     assert list(parts.visible([first], states.AGENT_EXECUTING)) == [worker]
     assert list(parts.visible([second], states.AGENT_EXECUTING)) == []
+    assert notices.reports == [('worker.0000', {'transport': 'zmq'})]
     assert list(parts.visible([first], states.AGENT_STAGING_OUTPUT_PENDING)) == []
     assert parts.returned([ended(first, states.DONE)]) == []
     assert parts.returned([ended(second, states.DONE)]) == [worker]
     assert (worker.target_state, worker.exit_code, worker.exception) == (states.DONE, 0, None)
+
+
+def test_only_workers_that_the_application_knows_are_reported(parts: WorkerParts, notices: Notices,
+                                                              tmp_path: Path) -> None:
+    first, _ = divided(parts, a_worker(tmp_path))   # which a master has submitted
+    parts.visible([first], states.AGENT_EXECUTING)
+    assert not notices.reports
 
 
 def test_the_end_of_a_part_is_reported_and_decides_if_all_fail(tmp_path: Path) -> None:

@@ -324,6 +324,12 @@ class TestResourceConfig:
         assert config.scattered is True
         assert config.numa_domain_map == {}
 
+    def test_the_transport_of_workers(self) -> None:
+        assert ResourceConfig(raptor={'transport': 'mpi'}).raptor.hb_timeout == 500
+        ResourceConfig({**MINIMAL, 'raptor': {'transport': 'mpi'}}).verify()
+        with pytest.raises(DescriptionError, match=r"raptor\.transport must be one of mpi, zmq, or empty, not 'tcp'"):
+            ResourceConfig({**MINIMAL, 'raptor': {'transport': 'tcp'}}).verify()
+
     def test_casts(self) -> None:
         config = ResourceConfig(cores_per_node='8', fake_resources='yes', task_pre_exec='module load x',
                                 agent_config={'a': 1}, task_environment={'A': 1},

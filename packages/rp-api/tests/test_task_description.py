@@ -33,8 +33,9 @@ DEFAULTS = {
     'nice': 0,
     'use_mpi': None, 'ranks': 1, 'ranks_per_node': None, 'cores_per_rank': 1, 'gpus_per_rank': 0.0,
     'threading_type': '', 'gpu_type': '', 'lfs_per_rank': 0, 'mem_per_rank': 0, 'restartable': False, 'tags': {},
-    'raptor_id': '', 'raptor_class': '', 'raptor_file': '', 'metadata': {}, 'service': {}, 'services': [], 'after': [],
-    'timeout': 0.0, 'startup_timeout': 0.0, 'forward_signals': [], 'cleanup': False, 'pilot': '', 'slots': [],
+    'raptor_id': '', 'raptor_class': '', 'raptor_file': '', 'transport': '', 'metadata': {}, 'service': {},
+    'services': [], 'after': [], 'timeout': 0.0, 'startup_timeout': 0.0,
+    'forward_signals': [], 'cleanup': False, 'pilot': '', 'slots': [],
     'partition': None,
     'cache': False, 'literal_arguments': False, 'retries': 0, 'retry_on': [], 'retry_delay': 1.0, 'retry_with': {},
     'expect': [], 'cpu_process_type': '', 'gpu_threads': 0, 'gpu_thread_type': '',
@@ -253,6 +254,19 @@ def test_types_of_threads_and_gpus(name: str, given_value: str, kept: str) -> No
 def test_unknown_types_are_refused_with_the_known_ones(name: str) -> None:
     with pytest.raises(DescriptionError, match=f"TaskDescription.{name} must be one of '', '.*, not 'quantum'"):
         verified(**{name: 'quantum'})
+
+
+def test_the_transport_of_a_worker() -> None:
+    assert verified(mode=c.RAPTOR_WORKER, transport='MPI').transport == 'mpi'
+    assert verified(mode=c.RAPTOR_WORKER, transport='zmq', container='image.sif').transport == 'zmq'
+    for attributes, sentence in (
+            ({'mode': c.RAPTOR_WORKER, 'transport': 'tcp'},
+             "TaskDescription.transport must be one of '', 'mpi', 'zmq', not 'tcp'"),
+            ({'transport': 'mpi'}, "transport is 'mpi', but the mode is 'task.executable': it is for tasks of mode "
+                                   "'raptor.worker'"),
+            ({'mode': c.RAPTOR_WORKER, 'transport': 'mpi', 'container': 'image.sif'}, 'cannot run in a container')):
+        with pytest.raises(DescriptionError, match=sentence):
+            verified(**attributes)
 
 
 @pytest.mark.parametrize('name', ['pre_exec', 'post_exec'])

@@ -77,9 +77,10 @@ class Transports:
 
     def close(self) -> None:
         """End the trial of MPI."""
-        if self._trial is not None and self._trial.poll() is None:
+        if self._trial is not None and self._trial.stderr:
             self._trial.kill()
-            self._trial.communicate()
+            self._trial.wait()
+            self._trial.stderr.close()
 
     def _choose(self, description: Description) -> tuple[str, str]:
         if description['transport']:

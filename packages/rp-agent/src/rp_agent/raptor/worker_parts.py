@@ -129,6 +129,8 @@ class WorkerParts(Stage):
             elif state == states.AGENT_EXECUTING and task.worker.state != state:
                 task.worker.state = state
                 found.append(task.worker)
+                if self._owner.find(task.worker.uid) is task.worker:   # else a master has submitted it
+                    self._owner.report(task.worker, {'transport': task.extra[VARIABLES][TRANSPORT]})
         return found
 
     def returned(self, tasks: Tasks) -> Tasks:

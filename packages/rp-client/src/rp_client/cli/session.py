@@ -121,6 +121,9 @@ def _show(options: argparse.Namespace) -> int:
         for partition in partitions:
             if partition['record'][WHOLE] == pilot['uid']:
                 print(f'    {_end(partition)}')
+    for task in tasks:
+        if 'transport' in task:   # a RAPTOR worker that spans nodes
+            print(f'workers  {task["uid"]}  {task["state"]}  {task["transport"]} between its nodes')
     if options.tasks:
         print()
         print_table(('TASK', 'PILOT', 'STATE', 'EXIT', 'REASON'), (
