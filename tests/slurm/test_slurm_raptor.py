@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -77,6 +78,13 @@ def ranks_of(managers: Managers) -> set[int]:
     return processes_with(f'RP_SESSION_ID={managers.session.uid}').keys() & processes_with('RP_RAPTOR_RUN=')
 
 
+def shown(managers: Managers) -> list[str]:
+    """The lines that `rp session show` prints about the session."""
+    path = Path(managers.session.path)
+    return subprocess.run([sys.executable, '-m', 'rp_client.cli', 'session', 'show', path.name, '--base', path.parent],
+                          check=True, stdout=subprocess.PIPE, text=True, timeout=50).stdout.splitlines()
+
+
 def where(seconds: float) -> tuple[str, int, str]:
     """The node, the process and the GPUs of a call."""
     time.sleep(seconds)
@@ -84,12 +92,13 @@ def where(seconds: float) -> tuple[str, int, str]:
 
 
 def test_calls_run_on_all_nodes(managers: Managers, master: Any) -> None:
-    """A worker has exactly its ranks, on the nodes of its slots."""
+    """A worker has exactly its ranks, on the nodes of its slots; `rp session show` names its transport."""
     worker = worker_of(master)
     places = places_of(master)
     ranks = Counter(node for node, _, _ in places)
     assert len(ranks) > 1
     assert len(ranks_of(managers)) == RANKS
+    assert wait_until(lambda: f'workers  {worker.uid}  AGENT_EXECUTING  zmq between its nodes' in shown(managers))
     managers.tmgr.cancel_tasks([worker.uid])
     worker.wait(timeout=40)
     assert worker.state == rp.CANCELED
