@@ -167,10 +167,15 @@ def receive(size: int) -> float:
     """Copy the sender's file to memory, and return the seconds that it takes."""
     with socket.create_connection(('h1', PORT)) as connection:
         begin = time.perf_counter()
-        view = memoryview(bytearray(size))
-        while view:
-            view = view[connection.recv_into(view):]
+        receive_from(connection, size)
         return time.perf_counter() - begin
+
+
+def receive_from(connection: socket.socket, size: int) -> None:
+    """Copy so many bytes to memory."""
+    view = memoryview(bytearray(size))
+    while view:
+        view = view[connection.recv_into(view):]
 
 
 def send(size: int) -> None:
