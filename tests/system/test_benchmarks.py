@@ -120,3 +120,14 @@ def test_the_modules_of_a_task_are_counted() -> None:
     number, *words = lines[-1].split()
     assert words == ['modules', 'for', 'a', 'plain', 'task']
     assert int(number) == len({line for line in lines if line.startswith(' ')})
+
+
+@pytest.mark.parametrize('kind', ['sleep', 'nothing', 'arguments', 'results'])
+def test_batches_of_plain_mpi4py(kind: str) -> None:
+    """With MPICH, by its launcher beside this Python."""
+    launcher = Path(sys.executable).with_name('mpiexec')
+    if not launcher.exists():
+        pytest.skip('no mpiexec beside this Python: pip install mpich')
+    done = subprocess.run([launcher, '-n', '3', sys.executable, BENCHMARKS / 'peers/mpi_batches.py', kind, '20'],
+                          check=True, stdout=subprocess.PIPE, text=True, timeout=50)
+    assert float(done.stdout) > 0
