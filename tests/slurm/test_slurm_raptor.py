@@ -78,13 +78,6 @@ def ranks_of(managers: Managers) -> set[int]:
     return processes_with(f'RP_SESSION_ID={managers.session.uid}').keys() & processes_with('RP_RAPTOR_RUN=')
 
 
-def shown(managers: Managers) -> list[str]:
-    """The lines that `rp session show` prints about the session."""
-    path = Path(managers.session.path)
-    return subprocess.run([sys.executable, '-m', 'rp_client.cli', 'session', 'show', path.name, '--base', path.parent],
-                          check=True, stdout=subprocess.PIPE, text=True, timeout=50).stdout.splitlines()
-
-
 def where(seconds: float) -> tuple[str, int, str]:
     """The node, the process and the GPUs of a call."""
     time.sleep(seconds)
@@ -92,13 +85,12 @@ def where(seconds: float) -> tuple[str, int, str]:
 
 
 def test_calls_run_on_all_nodes(managers: Managers, master: Any) -> None:
-    """A worker has exactly its ranks, on the nodes of its slots; `rp session show` names its transport."""
+    """A worker has exactly its ranks, on the nodes of its slots."""
     worker = worker_of(master)
     places = places_of(master)
     ranks = Counter(node for node, _, _ in places)
     assert len(ranks) > 1
     assert len(ranks_of(managers)) == RANKS
-    assert wait_until(lambda: f'workers  {worker.uid}  AGENT_EXECUTING  zmq between its nodes' in shown(managers))
     managers.tmgr.cancel_tasks([worker.uid])
     worker.wait(timeout=40)
     assert worker.state == rp.CANCELED
@@ -206,3 +198,21 @@ def test_an_executor_over_nodes(managers: Managers) -> None:
         assert len({node for node, _, _ in places}) > 1
         assert ex.run('true', ranks=cores).result(60).returncode == 0
         assert ex.submit(pow, 2, 10).result(60) == 1024
+
+
+def test_the_transport_of_a_worker_is_shown(managers: Managers, master: Any) -> None:
+    """`rp session show` names it while the worker runs."""
+    (worker,) = master.submit_workers(rp.TaskDescription({
+        'mode': rp.RAPTOR_WORKER, 'ranks': RANKS, 'transport': 'zmq'}))
+    line = f'workers  {worker.uid}  AGENT_EXECUTING  zmq between its nodes'
+    assert wait_until(lambda: line in shown(managers), 40)
+    managers.tmgr.cancel_tasks([worker.uid])
+    worker.wait(timeout=40)
+    assert wait_until(lambda: not ranks_of(managers))
+
+
+def shown(managers: Managers) -> list[str]:
+    """The lines that `rp session show` prints about the session."""
+    path = Path(managers.session.path)
+    return subprocess.run([sys.executable, '-m', 'rp_client.cli', 'session', 'show', path.name, '--base', path.parent],
+                          check=True, stdout=subprocess.PIPE, text=True, timeout=50).stdout.splitlines()
