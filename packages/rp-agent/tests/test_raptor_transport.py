@@ -91,12 +91,13 @@ def test_mpi_is_the_default_where_it_uses_a_fabric_and_works(choices: Choices,
     assert choices.choose() == 'mpi'
     assert choices.choose(fabric=False) == 'zmq'
     assert choices.choose(trial='raise ImportError("cannot load MPI library")') == 'zmq'
+    assert choices.choose(trial='import os; os._exit(3)') == 'zmq'
     assert choices.choose(launch_methods={'order': ['FORK', 'SSH']}) == 'zmq'
     assert choices.choose({'named_env': 'other'}) == 'zmq'
     assert choices.choose({'container': {'image': 'any'}}) == 'zmq'
     assert [text.partition('nodes: ')[2] for text in caplog.messages] == [
         'MPI uses InfiniBand', 'MPI would use TCP, without encryption',
-        'mpi4py cannot be used: ImportError: cannot load MPI library',
+        'mpi4py cannot be used: ImportError: cannot load MPI library', 'mpi4py cannot be used: exit code 3',
         'no launch method of the platform starts MPI jobs', 'it is not known whether MPI works in its environment',
         'it is in a container']
 

@@ -104,4 +104,6 @@ class Transports:
             errors = self._trial.communicate(timeout=_TRIAL_TIMEOUT_S)[1]
         except subprocess.TimeoutExpired:
             return f'mpi4py does not load within {_TRIAL_TIMEOUT_S:g} s'
-        return f'mpi4py cannot be used: {errors.strip().splitlines()[-1]}' if self._trial.returncode else ''
+        code = self._trial.returncode
+        last = errors.strip().rpartition('\n')[2] or f'exit code {code}'
+        return f'mpi4py cannot be used: {last}' if code else ''
