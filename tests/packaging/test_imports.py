@@ -83,7 +83,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'errors', 'loading', 'own_profile', 'unchanged'},
         {'wire'},
         {'objects'},
-        {'definitions', 'functions', 'worker'},
+        {'carriers', 'definitions', 'functions', 'worker'},
         {'client', 'rank'},
         {'master'},
         {'cli'},

@@ -39,6 +39,7 @@ class Rank:
     def __init__(self) -> None:
         self.run = load_run(os.environ[RUN_VARIABLE])
         self.rank = int(os.environ[self.run.rank_variable or RANK_VARIABLE])
+        self.place = self.run.numbers.index(self.rank)
         self.cursors = Cursors(self.run.cursors)
         self.position = -1
         self.finished: list[tuple[int, bytes]] = []
@@ -52,13 +53,13 @@ class Rank:
         self.socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         make_client(self.socket, KeyPair(self.run.public.encode(), self.run.secret.encode()), self.run.server.encode())
         self.socket.connect(self.run.address)
-        self.send('hello', self.rank, os.getpid(), start_time(os.getpid()))
+        self.send('hello', self.place, os.getpid(), start_time(os.getpid()))
 
     def send(self, *message: Any) -> None:
         self.socket.send(pack_message(list(message)))
 
     def on_signal(self, *_: object) -> None:
-        position, reason = interrupted(self.cursors.mark(self.rank))
+        position, reason = interrupted(self.cursors.mark(self.place))
         if position == self.position:
             raise (CancelledError if reason == CANCEL else TimeoutError)('interrupted')
         if self.position >= 0:
@@ -84,17 +85,17 @@ class Rank:
             if kind == 'calls':
                 first, ids, payloads = arguments
                 for number, (id, payload) in enumerate(zip(ids, payloads, strict=True)):
-                    if not self.cursors.take(self.rank, first + number):
+                    if not self.cursors.take(self.place, first + number):
                         break
                     self.finished += self.call(first + number, id, payload)
                 self.flush()
             elif kind == 'alone':
                 position, id, payload, devices, _ = arguments
-                if self.cursors.take(self.rank, position):
+                if self.cursors.take(self.place, position):
                     self.send('results', array('Q', [id]), Payloads([pack(['alone', self.rank, devices])]), 0.0)
             elif kind == 'mpi':
                 position, id, payload, self.group, self.tag, _ = arguments
-                if self.cursors.take(self.rank, position):
+                if self.cursors.take(self.place, position):
                     (_, result), = self.call(position, id, payload)
                     self.send('part', id, result, 0.0)
             elif kind == 'define':
@@ -142,6 +143,11 @@ class Rank:
             while not os.path.exists(arguments[0]):
                 time.sleep(0.005)
             return b'waited'
+        if operation == 'note':   # that it runs, and give a large result of the argument
+            with open(arguments[0], 'a') as file:
+                file.write(f'{id}\n')
+            time.sleep(arguments[1])
+            return bytes(arguments[2])
         if operation == 'ignore':   # no signal helps
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
             threading.Event().wait()

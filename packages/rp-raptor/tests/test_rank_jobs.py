@@ -12,7 +12,9 @@ from leftovers import open_descriptors
 from rp_api.loop.event_loop import Loop
 from rp_raptor.wire.parts import Part
 from rp_raptor.worker import job as ranks
-from rp_raptor.worker.job import Job, JobCommand
+from rp_raptor.worker import job_process
+from rp_raptor.worker.job import Job
+from rp_raptor.worker.job_process import JobCommand
 from rp_raptor.worker.rank_processes import STARTS
 
 DEADLINE = 60.0
@@ -53,7 +55,7 @@ class Jobs:
 def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Jobs]]:
     before = open_descriptors()
     monkeypatch.setattr(ranks, '_CHECK_INTERVAL_S', 0.01)
-    monkeypatch.setattr(ranks, 'EXIT', 0.5)
+    monkeypatch.setattr(job_process, 'EXIT', 0.5)
     made: list[Jobs] = []
 
     def jobs(text: str) -> Jobs:

@@ -43,6 +43,7 @@ class Master:
     """Keeps everything that the worker says; `turn` waits for more."""
 
     def __init__(self, sandbox: Path) -> None:
+        self.sandbox = sandbox
         self.loop = Loop()
         self.context: zmq.Context[Any] = zmq.Context()
         self.gate = Gate(self.context, self.loop)
@@ -67,6 +68,7 @@ class Master:
             operation, arguments = parse(data, WORKER)
             self.said.append((operation, arguments))
             self.peer = peer
+            self._heard(peer, operation, arguments)
             if operation == 'worker':
                 self.send('welcome', {'uid': 'raptor.0000', 'host': host_id(), 'pid': self.pid})
             elif operation == 'credit':
@@ -82,6 +84,9 @@ class Master:
             elif operation == 'rank_states':
                 self.ranks.update(arguments[0])
         self.loop.stop()
+
+    def _heard(self, peer: bytes, operation: str, arguments: list[Any]) -> None:
+        """Note what is said."""
 
     def send(self, *message: Any) -> None:
         self.listener.socket.send_multipart([self.peer, pack_message(list(message))])

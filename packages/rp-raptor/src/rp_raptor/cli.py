@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from rp_api import distributions
 from rp_api.errors import PilotError
-from rp_api.raptor_link import RUN
+from rp_api.raptor_link import CARRIER, RUN
 from rp_api.system import limits, signals
 
 MASTER_USAGE = 'usage: radical-pilot-raptor-master FILE CLASS   (FILE may be empty: a class of radical.pilot.raptor)'
@@ -43,9 +43,13 @@ def master(arguments: Sequence[str] | None = None) -> int:
 
 
 def worker(arguments: Sequence[str] | None = None) -> int:
-    """Run the manager of a worker, or a rank, until it ends, and return the exit code."""
+    """Run the manager of a worker, a carrier or a rank until it ends, and return the exit code."""
     _start_log()
-    if RUN in os.environ:   # the launcher of an MPI job over several nodes starts its ranks by the same command
+    if CARRIER in os.environ:   # the launchers of MPI jobs over several nodes start carriers and ranks by this command
+        from rp_raptor.carriers.carrier import main as carrier
+
+        return carrier()
+    if RUN in os.environ:
         from rp_raptor.rank.main import main as rank
 
         return rank()

@@ -12,21 +12,16 @@ each other, through the master:
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
-from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.process_handle import ProcessHandle
 from rp_api.system.processes import kill_tree
 from rp_raptor.wire.parts import Part
-from rp_raptor.worker.mpi_launch import without_job
+from rp_raptor.worker.job_process import JobCommand, JobProcess, noted_ends
 from rp_raptor.worker.rank_processes import (
     LAST_WORDS,
     START_TIMEOUT,
@@ -38,35 +33,9 @@ from rp_raptor.worker.rank_processes import (
 )
 from rp_raptor.worker.spanning import Tell
 
-EXIT = 2.0
-"""Seconds for a launcher to end by itself, and to clean up."""
-
 _CHECK_INTERVAL_S = 1.0   # seconds between looks for ended ranks, until all have said hello
 
 MESSAGES = ('ready', 'up', 'down', 'ended')
-
-
-@dataclass(frozen=True)
-class JobCommand:
-    """The command that starts the ranks on all nodes; for those of several see `rp_api.raptor_link`."""
-
-    argv: list[str]
-    environ: dict[str, str]
-    notes: str
-    signals: Sequence[int] = (signal.SIGTERM,)
-
-
-def load_command(path: str) -> JobCommand:
-    """Return the command that the agent has written; `CoordinationError`, with the reason, if there is none."""
-    try:
-        with open(path, encoding='utf-8', errors='surrogateescape') as file:
-            told = json.load(file)
-        if 'refused' in told:
-            raise CoordinationError(f'its ranks on several nodes cannot be one MPI job: {told["refused"]}')
-        environ = {name: value for name, value in without_job(os.environ).items() if name not in told['unset']}
-        return JobCommand(told['argv'], environ | told['set'], told['notes'], told['signals'])
-    except (OSError, ValueError, KeyError) as error:
-        raise CoordinationError(f'the command of its MPI job cannot be read: {error!r}') from error
 
 
 class Job(RankProcesses):
@@ -81,7 +50,6 @@ class Job(RankProcesses):
         self._jobs = 0   # that have ended
         self._sessions: set[int] = set()   # of the ranks, if the launcher of this manager makes them
         # of the first manager
-        self._handle: ProcessHandle | None = None
         self._ready: set[int] = set()
         self._up: set[int] = set()
         self._down: list[tuple[int, str]] = []
@@ -139,11 +107,8 @@ class Job(RankProcesses):
 
     def close(self) -> None:
         """Kill and reap all processes that are left."""
-        if self._launcher and self._command:
-            for number in self._command.signals:
-                self._launcher.send_signal(number)
-            with suppress(subprocess.TimeoutExpired):
-                self._launcher.wait(EXIT)
+        if self._launcher:
+            self._launcher.end_now()
         self._forget_ranks()
         self._reap()
 
@@ -188,16 +153,11 @@ class Job(RankProcesses):
             if self._vain >= STARTS:
                 self._failed(f'{self._last[-1]}, {STARTS} times before it has taken a call')
                 return
-        with suppress(FileNotFoundError):   # of the job before
-            os.unlink(self._command.notes)
         try:
-            self._launcher = subprocess.Popen(self._command.argv, env=self._command.environ, stdin=subprocess.DEVNULL,
-                                              start_new_session=True)
+            self._launcher = JobProcess(self._loop, self._command, self._launcher_ended)
         except OSError as error:
             self._failed(f'cannot start {self._command.argv[0]}: {error}')
             return
-        self._handle = ProcessHandle.of_child(self._launcher.pid)
-        self._handle.watch(self._loop, self._launcher_ended)
         self._timers = [self._loop.call_later(START_TIMEOUT, self._break, -1, 'its ranks did not say hello')]
         if self._part.count == 1:
             self._look(self._command.notes)
@@ -215,14 +175,11 @@ class Job(RankProcesses):
             self._disarm()
 
     def _break(self, rank: int, reason: str) -> None:
-        """End the job of a dead rank, if the launcher does not: by a signal, as killed launchers leave files behind."""
+        """End the job of a dead rank, if the launcher does not."""
         self._down.append((rank, reason))
-        if len(self._down) == 1 and self._launcher and self._command:
+        if len(self._down) == 1 and self._launcher:
             self._disarm()
-            signals = self._command.signals or [signal.SIGTERM]
-            self._timers = [self._loop.call_later(EXIT / 4 * (index + 1), self._launcher.send_signal, number)
-                            for index, number in enumerate(signals[:2])]
-            self._timers.append(self._loop.call_later(EXIT, kill_tree, [self._launcher.pid], signal.SIGKILL))
+            self._launcher.end()
 
     def _launcher_ended(self) -> None:
         code = self._reap()
@@ -246,12 +203,7 @@ class Job(RankProcesses):
     def _notes(self) -> list[tuple[int, int]]:
         """Return numbers and exit codes of ranks that have noted their end; of several nodes, the first one's."""
         assert self._command
-        noted: list[tuple[int, int]] = []
-        with suppress(OSError), open(self._command.notes, encoding='ascii', errors='replace') as file:
-            for line in file:
-                words = line.split()
-                if len(words) == 2 and words[0].isdigit() and words[1].isdigit() and int(words[0]) < self._part.total:
-                    noted.append((int(words[0]), int(words[1])))
+        noted = noted_ends(self._command.notes, self._part.total)
         return noted[:1] if self._part.count > 1 else noted
 
     def _conclude(self, guilty: list[int], reason: str) -> None:
@@ -271,13 +223,9 @@ class Job(RankProcesses):
         self._disarm()
         if self._launcher is None:
             return 0
-        if self._handle is not None:
-            self._handle.close()
-            self._handle = None
         for handle in self._handles.values():
             handle.send_signal(signal.SIGKILL)   # a killed launcher leaves them
-        kill_tree([self._launcher.pid], signal.SIGKILL)   # its session may have processes left
-        code = self._launcher.wait()
+        code = self._launcher.reap()
         self._launcher = None
         return code
 

@@ -21,6 +21,7 @@ from rp_api.system.host import host_id, python_program
 from rp_api.system.processes import start_time
 from rp_api.system.shared_directory import place
 from rp_api.wire.codec import pack, unpack
+from rp_raptor.carriers.listener import CarrierListener
 from rp_raptor.wire.protocol import PROTOCOL, Handlers
 from rp_raptor.wire.rank_protocol import RUN_VARIABLE
 from rp_raptor.worker import job as jobs
@@ -28,15 +29,19 @@ from rp_raptor.worker import spanning
 from rp_raptor.worker.call_queue import RankResources
 from rp_raptor.worker.dispatcher import Dispatcher
 from rp_raptor.worker.interrupts import error
-from rp_raptor.worker.job import Job, JobCommand, load_command
+from rp_raptor.worker.job import Job
+from rp_raptor.worker.job_process import JobCommand, load_command
 from rp_raptor.worker.master_connection import MasterConnection
+from rp_raptor.worker.master_link import CarriedLink, LinkUser, MasterLink, ZmqLink
 from rp_raptor.worker.mpi_launch import Launcher, find_launcher, has_mpi4py
 from rp_raptor.worker.objects import WorkerObjects
 from rp_raptor.worker.rank_processes import Direct, RankProcesses
 from rp_raptor.worker.rank_server import RankServer, WorkerEnvironment
+from rp_raptor.worker.relay import Relay
 
 _STOP = 2.0   # seconds for idle ranks to end
 _TERMINATE = 2.0   # seconds for ranks to write their traces
+_PARTS_END = 5.0   # seconds for the managers that the carriers reach to end
 
 _KNOWN = {'MPIWorker': True, 'DefaultWorker': False, 'Worker': False}
 
@@ -69,8 +74,11 @@ class Manager:
             self._ranks = self._processes(command, launcher)
             resources = RankResources(worker.part, worker.cores_per_rank, worker.devices, worker.cpus, self._mpi)
             self._dispatcher = Dispatcher(resources, cursors, self, self._tell_part)
-            self._master = MasterConnection(self._loop, worker.master_path, self._introduce, self._master_says,
-                                            self._end)
+            self._relay = None
+            if worker.carrier_paths and worker.part.number == 0:
+                self._relay = Relay(self._loop, worker.uid, worker.master_path, worker.carriers_path,
+                                    worker.carrier_paths, self._server.directory)
+            self._master = MasterConnection(self._loop, self._link, self._introduce, self._master_says, self._end)
         except BaseException:
             self._server.close()
             raise
@@ -98,6 +106,17 @@ class Manager:
             job = load_command(worker.job_path)
         return Job(self._loop, worker.part, job, self._tell_part, self._ranks_gone, self._end)
 
+    def _link(self, user: LinkUser) -> MasterLink:
+        """Return the link to the master."""
+        worker = self._worker
+        if not worker.carrier_paths or self._relay is not None:
+            return ZmqLink(self._loop, worker.master_path, user)
+        return CarriedLink(self._loop, f'{worker.uid} (part {worker.part.number})', worker.master_path,
+                           worker.carriers_path,
+                           lambda channel: CarrierListener(
+                               self._loop, self._server.directory, worker.carrier_paths[worker.part.number],
+                               worker.part.count, {0: channel}), user)
+
     def run(self) -> int:
         """Run until the master stops the worker or is lost; return the exit code of the process."""
         before = signal.signal(signal.SIGTERM, self._on_sigterm)
@@ -107,9 +126,15 @@ class Manager:
             if self._terminated:
                 self._terminate_ranks()
             self._master.send(['bye', self._fault or 'it was stopped'])
+            if self._relay is not None and self._ending:
+                self._loop.call_later(_PARTS_END, self._loop.stop)
+                self._relay.finish(self._loop.stop)
+                self._loop.run()
         finally:
             self._ranks.close()
             self._master.close()
+            if self._relay is not None:
+                self._relay.close()
             self._objects.close()
             self._server.close()
             self._loop.close()

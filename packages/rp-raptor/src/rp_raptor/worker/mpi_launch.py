@@ -105,10 +105,16 @@ def find_launcher(environ: Mapping[str, str]) -> Launcher | None:
     for place in dict.fromkeys(places):
         for name in _PROGRAMS:
             program = shutil.which(name, path=place)
-            flavour = flavour_of(_version(program)) if program else None
-            if program and flavour:
-                return Launcher(program, flavour)
+            launcher = launcher_of(program) if program else None
+            if launcher:
+                return launcher
     return None
+
+
+def launcher_of(program: str) -> Launcher | None:
+    """Return the launcher that is this program; None if it is not a known one."""
+    flavour = flavour_of(_version(program))
+    return Launcher(program, flavour) if flavour else None
 
 
 def flavour_of(version: str) -> Flavour | None:

@@ -15,6 +15,7 @@ from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.process_handle import ProcessHandle
 from rp_api.system.processes import kill_tree
 from rp_raptor.wire.rank_protocol import RANK_VARIABLE
+from rp_raptor.worker.job_process import JobProcess
 
 STARTS = 3
 """Consecutive starts of a rank that end without a taken call before the worker fails."""
@@ -45,7 +46,7 @@ class RankProcesses(ABC):
         self._handles: dict[int, ProcessHandle] = {}
         self._pids: dict[int, int] = {}
         self._reasons: dict[int, str] = {}
-        self._launcher: subprocess.Popen[bytes] | None = None   # of an MPI job
+        self._launcher: JobProcess | None = None   # of an MPI job
         self._stopping: Callable[[], object] | None = None
 
     @abstractmethod

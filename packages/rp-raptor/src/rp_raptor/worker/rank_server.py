@@ -12,9 +12,22 @@ from typing import Any
 
 import zmq
 
+from rp_api.constants import TRANSPORT_MPI
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
-from rp_api.raptor_link import GPUS, PART, SLOTS, beside, job_file, link_file, master_file, run_file
+from rp_api.raptor_link import (
+    GPUS,
+    PART,
+    SLOTS,
+    TRANSPORT,
+    beside,
+    carrier_file,
+    carriers_file,
+    job_file,
+    link_file,
+    master_file,
+    run_file,
+)
 from rp_api.system.gpus import NO_GPUS, VISIBLE_GPUS
 from rp_api.system.processes import start_time
 from rp_api.system.shared_directory import SharedDirectory
@@ -128,7 +141,8 @@ class WorkerEnvironment:
 
     `devices` has the GPUs of each of these ranks, `cpus` the CPUs to which each binds itself; ranks without any stay
     unbound. `runtime` is a directory for sockets that is removed with the agent's own, however the worker ends.
-    `run_path` and `job_path` are the files of an MPI job over several parts, else empty.
+    `run_path` and `job_path` are the files of an MPI job over several parts, else empty; `carriers_path` and
+    `carrier_paths`, by part, those of its carriers, if messages travel by MPI between the nodes.
     """
 
     uid: str
@@ -142,6 +156,8 @@ class WorkerEnvironment:
     runtime: str | None = None
     run_path: str = ''
     job_path: str = ''
+    carriers_path: str = ''
+    carrier_paths: list[str] = field(default_factory=list)
 
     @property
     def ranks(self) -> int:
@@ -156,14 +172,18 @@ class WorkerEnvironment:
         except KeyError as error:
             raise CoordinationError(f'a worker is a task of a pilot: {error.args[0]} is not set') from error
         ranks = _number(environ, 'RP_RANKS')
-        uid, part, paths = _part(environ, task, ranks)
+        uid, part, files = _part(environ, task, ranks)
         slots = _slots(environ, ranks)
         devices = [[str(gpu) for gpu in slot.get('gpus', ())] for slot in slots]
         variable = environ.get(GPUS) or next(iter(VISIBLE_GPUS.values()))
         return cls(uid, master, master_file(sandbox, master), part, _number(environ, 'RP_CORES_PER_RANK'),
                    devices if any(devices) else [], variable if any(devices) else '',
                    [[int(cpu) for cpu in slot.get('cpus', ())] for slot in slots] or [[] for _ in range(ranks)],
-                   _runtime(link_file(sandbox, environ.get('RP_PARTITION_ID', ''))), *paths)
+                   _runtime(link_file(sandbox, environ.get('RP_PARTITION_ID', ''))),
+                   run_file(files, uid, part.number) if files else '', job_file(files, uid) if files else '',
+                   carriers_file(files, uid),
+                   [carrier_file(files, uid, each) for each in range(part.count)]
+                   if files and environ.get(TRANSPORT) == TRANSPORT_MPI else [])
 
     def variables(self, rank: int) -> dict[str, str]:
         """Return the variables that restrict a rank of the part to its GPUs."""
@@ -187,14 +207,13 @@ def _number(environ: Mapping[str, str], name: str) -> int:
     return int(text)
 
 
-def _part(environ: Mapping[str, str], task: str, ranks: int) -> tuple[str, Part, tuple[str, ...]]:
-    """Return the uid of the worker, the part that this process has, and the files of an MPI job over all parts."""
+def _part(environ: Mapping[str, str], task: str, ranks: int) -> tuple[str, Part, str]:
+    """Return the uid of the worker, the part that this process has, and the directory of files for MPI over all."""
     if not environ.get(PART):
-        return task, Part.whole(ranks), ()
+        return task, Part.whole(ranks), ''
     try:
         told = json.loads(environ[PART])
-        uid, part = str(told['worker']), Part.told(told, ranks)
-        return uid, part, (run_file(told['files'], uid, part.number), job_file(told['files'], uid))
+        return str(told['worker']), Part.told(told, ranks), str(told['files'])
     except (ValueError, TypeError, KeyError) as error:
         raise CoordinationError(f'{PART} is not a part of a worker: {error!r}') from error
 

@@ -1,0 +1,6 @@
+from typing import final
+
+@final
+class Probe:
+    def __init__(self, iprobe: int, comm: int, status: int, source: int, tag: int) -> None: ...
+    def wait(self, fd: int, busy: bool) -> bool: ...

@@ -1,0 +1,99 @@
+"""The wait of a carrier: for messages of MPI, which cannot be waited for without using a CPU, and for descriptors.
+
+The address of `MPI_Iprobe` is known at run time only, so that this module works with each MPI that mpi4py loads.
+"""
+
+import os
+
+cimport cython
+from libc.errno cimport EINTR, errno
+from libc.stdint cimport uintptr_t
+from libc.stdlib cimport calloc, free
+from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
+
+cdef extern from *:
+    """
+    #include <poll.h>
+    #include <time.h>
+    static int poll_for(struct pollfd *polled, const struct timespec *timeout) {
+        return ppoll(polled, 1, timeout, NULL);
+    }
+    """
+    struct pollfd:
+        int fd
+        short events
+        short revents
+    int POLLIN
+    int poll_for(pollfd *polled, const timespec *timeout) nogil
+
+# the handle of a communicator is an int or a pointer: as an argument, both are one register
+ctypedef int (*Iprobe)(int source, int tag, uintptr_t comm, int *flag, void *status) noexcept nogil
+
+cdef enum:
+    LONGEST_NS = 5000000   # of a sleep between two probes
+    SHARE = 64             # of the time since the last traffic, a sleep takes one part in so many
+    BUSY_NS = 20000        # of a sleep while messages are being sent or received
+
+
+@cython.final
+@cython.auto_pickle(False)
+cdef class Probe:
+    """Waits for messages from any rank of a communicator.
+
+    `iprobe` and `comm` are the address of the function and the handle, `status` is the size of an `MPI_Status`.
+    """
+
+    cdef Iprobe _iprobe
+    cdef uintptr_t _comm
+    cdef int _source, _tag
+    cdef void *_status
+    cdef long long _heard
+
+    def __init__(self, uintptr_t iprobe, uintptr_t comm, size_t status, int source, int tag):
+        self._iprobe, self._comm = <Iprobe>iprobe, comm
+        self._source, self._tag = source, tag
+        self._status = calloc(1, status)
+        if self._status == NULL:
+            raise MemoryError()
+        self._heard = _now()
+
+    def __dealloc__(self):
+        free(self._status)
+
+    def wait(self, int fd, bint busy):
+        """Return when there is a message (True), or the descriptor is readable (False).
+
+        Also return, with False, after a short time if it is `busy`: messages are under way that need calls of MPI.
+        """
+        cdef pollfd polled
+        cdef timespec timeout
+        cdef long long sleep
+        cdef int found = 0, ready = 0, code = 0, failure = 0
+        polled.fd, polled.events, polled.revents = fd, POLLIN, 0
+        with nogil:
+            while True:
+                code = self._iprobe(self._source, self._tag, self._comm, &found, self._status)
+                if code or found:
+                    break
+                sleep = min(LONGEST_NS, (_now() - self._heard) // SHARE)
+                if busy:
+                    sleep = min(sleep, BUSY_NS)
+                timeout.tv_sec, timeout.tv_nsec = 0, sleep
+                ready = poll_for(&polled, &timeout)
+                if ready < 0:
+                    failure = errno
+                if ready or busy:
+                    break
+            if found or ready > 0:
+                self._heard = _now()
+        if code:
+            raise RuntimeError(f'MPI_Iprobe has failed with {code}')
+        if ready < 0 and failure != EINTR:
+            raise OSError(failure, os.strerror(failure))
+        return bool(found)
+
+
+cdef long long _now() noexcept nogil:
+    cdef timespec now
+    clock_gettime(CLOCK_MONOTONIC, &now)
+    return <long long>now.tv_sec * 1000000000 + now.tv_nsec

@@ -1,0 +1,196 @@
+"""Links of a manager to its master: what carries messages, as bytes, in both directions.
+
+`ZmqLink` is a connection of its own. `CarriedLink` goes through the carriers to the first manager, which has a
+`ZmqLink` for it, see `rp_raptor.worker.relay`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import zmq
+
+from rp_api.errors import CoordinationError
+from rp_api.loop.event_loop import Loop, Timer
+from rp_api.transport.access import Access
+from rp_api.transport.connection import PeerConnection, arrivals
+from rp_raptor.carriers.channel import FIRST_KIND, Channel, OpenFile
+from rp_raptor.carriers.listener import CarrierListener
+from rp_raptor.worker.job_process import refusal
+
+_WELCOME_TIMEOUT = 60.0   # seconds for the master's file to appear, and for its first message
+_CHECK_INTERVAL_S = 0.2   # seconds between looks for the file
+
+CARRIERS_START_TIMEOUT = 120.0
+"""Seconds for the carriers to start."""
+
+_CARRIERS_RESTART_TIMEOUT = 30.0   # seconds; a master that hears nothing gives a part up after 60
+_LOOK_INTERVAL_S = 1.0             # between looks whether carriers are still to come
+
+FRAME, CONNECTED, REFUSED, CLOSED = range(FIRST_KIND, FIRST_KIND + 4)
+"""Kinds of messages of a channel: one from or to the master, a handshake, the master is lost, the part has ended."""
+
+
+class LinkUser(Protocol):
+    """What uses a link."""
+
+    def connected(self) -> None:
+        """Handle a handshake: all messages from before it may be lost."""
+
+    def received(self, data: bytes) -> None:
+        """Handle a message of the master."""
+
+    def lost(self, reason: str) -> None:
+        """Handle the end of the master."""
+
+
+class MasterLink(Protocol):
+    """A link; messages that are sent before the first handshake are dropped."""
+
+    def send(self, data: bytes) -> None:
+        """Send a message."""
+
+    def receive(self) -> None:
+        """Handle the messages that have arrived."""
+
+    def close(self) -> None:
+        """Close the link after pending messages are sent."""
+
+
+OpenLink = Callable[[LinkUser], MasterLink]
+
+
+class ZmqLink:
+    """A connection to the master, whose address is in the file at `path`."""
+
+    def __init__(self, loop: Loop, path: str, user: LinkUser) -> None:
+        self._loop = loop
+        self._path = path
+        self._user = user
+        self._connection: PeerConnection | None = None
+        self._greeted = self._answered = False
+        self._deadline = time.monotonic() + _WELCOME_TIMEOUT
+        self._timer = loop.call_later(0, self._open)
+
+    def send(self, data: bytes) -> None:
+        """Send a message."""
+        if self._connection is not None and self._greeted:
+            self._connection.socket.send(data)
+
+    def receive(self) -> None:
+        """Handle the messages that have arrived."""
+        assert self._connection is not None
+        for frames in arrivals(self._connection.socket):
+            self._answered = True
+            self._user.received(frames[-1])
+
+    def close(self) -> None:
+        """Close the link after pending messages are sent."""
+        self._timer.cancel()
+        if self._connection is not None:
+            self._connection.close()
+
+    def _open(self) -> None:
+        if not os.path.exists(self._path) and time.monotonic() < self._deadline:
+            # shared file systems show files of other nodes late
+            self._timer = self._loop.call_later(_CHECK_INTERVAL_S, self._open)
+            return
+        try:
+            access = Access.load(self._path)
+            self._connection = PeerConnection(self._loop, zmq.DEALER, access.address, access.keys, access.server_key,
+                                              None, self.receive, self._greet, self._user.lost)
+            self._connection.socket.sndhwm = 0   # the calls of the worker bound the messages
+            self._connection.open()
+            self._timer = self._loop.call_at(self._deadline, self._check)
+        except CoordinationError as error:
+            self._user.lost(str(error))
+
+    def _greet(self) -> None:
+        self._greeted = True
+        self._user.connected()
+
+    def _check(self) -> None:
+        if not self._answered:
+            self._user.lost(f'no master has answered within {_WELCOME_TIMEOUT:g} s')
+
+
+class CarriedLink:
+    """The link of a manager that is not the first one: over carriers or, if there are none, a connection of its own.
+
+    `path` is that of the master's file, `job_path` that of the file with the command of the carriers. `listen` makes
+    the listener for the carrier of this node.
+    """
+
+    def __init__(self, loop: Loop, name: str, path: str, job_path: str, listen: Callable[[Channel], CarrierListener],
+                 user: LinkUser) -> None:
+        self._loop = loop
+        self._name = name
+        self._path = path
+        self._job_path = job_path
+        self._user = user
+        self._direct: ZmqLink | None = None
+        self._greeted = False
+        self._channel = Channel(loop, self._heard, self._changed)
+        self._listener = listen(self._channel)
+        self._timer: Timer | None = None
+        self._look(time.monotonic() + CARRIERS_START_TIMEOUT)
+
+    def send(self, data: bytes) -> None:
+        """Send a message."""
+        if self._direct is not None:
+            self._direct.send(data)
+        elif self._greeted:
+            self._channel.send(FRAME, data)
+
+    def receive(self) -> None:
+        """Handle the messages that have arrived, if the connection is this manager's own."""
+        if self._direct is not None:
+            self._direct.receive()
+
+    def close(self) -> None:
+        """Close the link after pending messages are sent."""
+        self._stop_waiting()
+        self._listener.close()
+        if self._direct is not None:
+            self._direct.close()
+            return
+        self._channel.send(CLOSED)
+        self._channel.flush()
+        self._channel.detach()
+
+    def _heard(self, kind: int, data: bytes, _files: list[OpenFile]) -> None:
+        if kind == FRAME:
+            self._user.received(data)
+        elif kind == CONNECTED:
+            self._greeted = True
+            self._user.connected()
+        elif kind == REFUSED:
+            self._user.lost(data.decode())
+
+    def _changed(self) -> None:
+        self._stop_waiting()
+        if not self._channel.ready:
+            self._look(time.monotonic() + _CARRIERS_RESTART_TIMEOUT)
+
+    def _look(self, deadline: float) -> None:
+        """Wait for carriers, and open a connection instead if none will come."""
+        if time.monotonic() > deadline:
+            reason = 'its carrier does not come'
+        elif not self._listener.awaited:
+            reason = 'the first manager has ended'
+        elif not (reason := refusal(self._job_path)):
+            self._timer = self._loop.call_later(_LOOK_INTERVAL_S, self._look, deadline)
+            return
+        print(f'{self._name}: {reason}: its messages travel over ZeroMQ', file=sys.stderr, flush=True)
+        self._listener.close()
+        self._channel.detach()
+        self._direct = ZmqLink(self._loop, self._path, self._user)
+
+    def _stop_waiting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
