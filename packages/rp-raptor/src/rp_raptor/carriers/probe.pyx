@@ -31,7 +31,7 @@ ctypedef int (*Iprobe)(int source, int tag, uintptr_t comm, int *flag, void *sta
 
 cdef enum:
     LONGEST_NS = 5000000   # of a sleep between two probes
-    SHARE = 64             # of the time since the last traffic, a sleep takes one part in so many
+    SHARE = 8              # of the time since the last traffic, a sleep takes one part in so many
     BUSY_NS = 20000        # of a sleep while messages are being sent or received
 
 
@@ -72,7 +72,9 @@ cdef class Probe:
         polled.fd, polled.events, polled.revents = fd, POLLIN, 0
         with nogil:
             while True:
-                code = self._iprobe(self._source, self._tag, self._comm, &found, self._status)
+                for _ in range(2):   # the first probe makes progress, after it has looked for messages
+                    if not code and not found:
+                        code = self._iprobe(self._source, self._tag, self._comm, &found, self._status)
                 if code or found:
                     break
                 sleep = min(LONGEST_NS, (_now() - self._heard) // SHARE)
