@@ -25,8 +25,10 @@ from rp_api.system.shared_directory import shared_memory
 from rp_profiling.check import check_session
 
 RANKS = 14   # more than a node has cores
-MPI = {'raptor_class': 'MPIWorker', 'environment': {'UCX_NET_DEVICES': 'lo'}}
-"""A worker with MPI. Addresses of several devices may be longer than the lines that the PMI of Slurm 22.05 reads."""
+NETWORK = {'UCX_NET_DEVICES': 'lo'}
+"""For MPI. Addresses of several devices may be longer than the lines that the PMI of Slurm 22.05 reads."""
+
+TRANSPORTS = pytest.mark.parametrize('transport', ['zmq', 'mpi'])
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])   # workers cannot import this module
 
@@ -60,8 +62,9 @@ def master(managers: Managers) -> Iterator[Any]:
     found.wait(timeout=40)
 
 
-def worker_of(master: Any, **description: Any) -> Any:
-    (worker,) = master.submit_workers(rp.TaskDescription({'mode': rp.RAPTOR_WORKER, 'ranks': RANKS} | description))
+def worker_of(master: Any, transport: str, **description: Any) -> Any:
+    (worker,) = master.submit_workers(rp.TaskDescription({
+        'mode': rp.RAPTOR_WORKER, 'ranks': RANKS, 'transport': transport, 'environment': NETWORK} | description))
     worker.wait(state=[rp.AGENT_EXECUTING, *rp.FINAL], timeout=40)
     assert worker.state == rp.AGENT_EXECUTING, (worker.state, worker.exception, worker.exception_detail)
     assert wait_until(lambda: len(places_of(master)) == RANKS)   # ranks come one by one
@@ -78,22 +81,30 @@ def ranks_of(managers: Managers) -> set[int]:
     return processes_with(f'RP_SESSION_ID={managers.session.uid}').keys() & processes_with('RP_RAPTOR_RUN=')
 
 
+def carriers_of(managers: Managers) -> set[int]:
+    """The carriers of all workers of this session."""
+    return processes_with(f'RP_SESSION_ID={managers.session.uid}').keys() & processes_with('RP_RAPTOR_CARRIER=')
+
+
 def where(seconds: float) -> tuple[str, int, str]:
     """The node, the process and the GPUs of a call."""
     time.sleep(seconds)
     return os.environ['SLURMD_NODENAME'], os.getpid(), os.environ['CUDA_VISIBLE_DEVICES']
 
 
-def test_calls_run_on_all_nodes(managers: Managers, master: Any) -> None:
+@TRANSPORTS
+def test_calls_run_on_all_nodes(managers: Managers, master: Any, transport: str) -> None:
     """A worker has exactly its ranks, on the nodes of its slots."""
-    worker = worker_of(master)
+    worker = worker_of(master, transport)
     places = places_of(master)
     ranks = Counter(node for node, _, _ in places)
     assert len(ranks) > 1
     assert len(ranks_of(managers)) == RANKS
+    assert bool(carriers_of(managers)) == (transport == 'mpi')
     managers.tmgr.cancel_tasks([worker.uid])
     worker.wait(timeout=40)
     assert worker.state == rp.CANCELED
+    assert not carriers_of(managers)
     assert ranks == Counter(slot['node_name'] for slot in worker.slots)
     assert wait_until(lambda: not ranks_of(managers))
 
@@ -103,9 +114,10 @@ def over(comm: Any, number: int) -> tuple[int, int, str]:
     return comm.size, comm.allreduce(comm.rank + number), os.environ['SLURMD_NODENAME']
 
 
-def test_an_mpi_function_over_all_ranks(managers: Managers, master: Any) -> None:
+@TRANSPORTS
+def test_an_mpi_function_over_all_ranks(managers: Managers, master: Any, transport: str) -> None:
     """Calls over some ranks, all of a node, and all of the worker, beside calls of one rank."""
-    worker = worker_of(master, **MPI)
+    worker = worker_of(master, transport, raptor_class='MPIWorker')
     single = rp.raptor.stream(master, where, [0.001] * 200)
     for ranks in (2, 8, 11, RANKS):
         for call in rp.raptor.stream(master, over, range(3), ranks=ranks):
@@ -144,9 +156,10 @@ def in_shared_memory(pids: set[int]) -> list[str]:
 
 
 @pytest.mark.fault
-def test_a_node_dies_with_calls(managers: Managers, master: Any, tmp_path: Path) -> None:
+@TRANSPORTS
+def test_a_node_dies_with_calls(managers: Managers, master: Any, tmp_path: Path, transport: str) -> None:
     """Each call has one result; those that ran there are repeated once, on the nodes that are left. No file stays."""
-    worker = worker_of(master)
+    worker = worker_of(master, transport)
     notes = tmp_path / 'calls'
     items = [(number, os.urandom(50_000) * 2) for number in range(300)]   # large: in shared memory
     stream = rp.raptor.stream(master, partial(slow, str(notes)), items)
@@ -168,9 +181,11 @@ def test_a_node_dies_with_calls(managers: Managers, master: Any, tmp_path: Path)
 
 
 @pytest.mark.fault
-def test_an_mpi_rank_dies_with_a_call_over_nodes(managers: Managers, master: Any, tmp_path: Path) -> None:
+@TRANSPORTS
+def test_an_mpi_rank_dies_with_a_call_over_nodes(managers: Managers, master: Any, tmp_path: Path,
+                                                 transport: str) -> None:
     """The job starts again, and so do the calls; without a node, the worker ends with the reason."""
-    worker = worker_of(master, **MPI)
+    worker = worker_of(master, transport, raptor_class='MPIWorker')
     once = tmp_path / 'once'
 
     def dies(comm: Any, number: int) -> int:
