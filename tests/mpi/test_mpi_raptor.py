@@ -1,4 +1,4 @@
-"""RAPTOR workers whose ranks are one MPI job over hosts of their own networks."""
+"""RAPTOR workers whose ranks, or carriers, or both are one MPI job over hosts of their own networks."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from .installations import Mpi
 RAPTOR = Path(__file__).parents[1] / 'raptor_application.py'
 
 
+@pytest.mark.parametrize('transport', ['zmq', 'mpi'])
 @pytest.mark.parametrize('name', ['wheel mpich', 'Debian openmpi'])
-def test_functions_over_all_hosts(install: Callable[[str], Mpi], hosts: Namespaces, base: Path, name: str) -> None:
+def test_functions_over_all_hosts(install: Callable[[str], Mpi], hosts: Namespaces, base: Path, name: str,
+                                  transport: str) -> None:
     mpi = install(name)
     nodes = base / 'nodes'
     nodes.write_text('h1\n' * 3 + 'h2\n' * 2 + 'h3\n' * 2)
@@ -26,9 +28,11 @@ def test_functions_over_all_hosts(install: Callable[[str], Mpi], hosts: Namespac
     if 'wheel' in mpi.name:
         environ['LD_LIBRARY_PATH'] = str(Path(mpi.library).parent)
     environ |= platform(base, 'fork://localhost/', 'TORQUE', cores_per_node=2, agent_launch_method='SSH',
+                        raptor={'transport': transport},
                         launch_methods={'order': ['MPIEXEC', 'SSH'], 'SSH': {}, 'MPIEXEC': {'pre_exec': mpi.pre_exec}})
     told = run(environ, base, hosts.prefix('h1'), 'MPIWorker', '5', program=RAPTOR)
     assert told['state'] == 'AGENT_EXECUTING', told
+    assert 'ZeroMQ' not in told['reason']
     assert len({tuple(place) for place in told['places']}) == 5
     ranks = Counter(told['slots'])
     assert told['large']

@@ -243,6 +243,7 @@ def _manager(path: str) -> tuple[str, int]:
 def main() -> int:
     """Run a carrier of the MPI job that the environment describes; return the exit code."""
     signals.set_defaults()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)   # managers that are told to end have more to say; see `_end`
     try:
         path, nodes = _manager(os.environ[CARRIER])
         start_mpi(nodes)

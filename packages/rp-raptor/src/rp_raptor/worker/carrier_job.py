@@ -28,15 +28,20 @@ class CarrierJob:
         self._failed = failed
         self._process: JobProcess | None = None
         self._notes = ''
-        self._works = False
+        self._works = self._finishing = False
         self._vain = 0   # starts one after the other
         self._timer: Timer = loop.call_later(0, self._start)
 
     def works(self) -> None:
-        """Note that carriers have passed on messages."""
+        """Note that the carriers reach a manager."""
         if not self._works:
             self._works = True
-            self._timer.cancel()
+            self._timer.cancel()   # for the start
+
+    def finish(self) -> None:
+        """Do not start the carriers again."""
+        self._finishing = True
+        self._timer.cancel()
 
     def close(self, orderly: bool) -> None:
         """End the carriers, which end by themselves when no manager is connected."""
@@ -63,6 +68,8 @@ class CarrierJob:
         code = self._process.reap()
         self._process = None
         self._timer.cancel()
+        if self._finishing:
+            return
         noted = noted_ends(self._notes, self._nodes)
         reason = f'the carrier of part {noted[0][0]} {how_it_ended(noted[0][1])}' if noted else (
             f'the MPI job of the carriers {how_it_ended(code)}')

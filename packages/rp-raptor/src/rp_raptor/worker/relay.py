@@ -77,8 +77,9 @@ class Relay:
         self._job = CarrierJob(loop, job_path, len(files), self._tell, self._fail)
 
     def finish(self, finished: Callable[[], object]) -> None:
-        """Call `finished` when no part has a connection to the master."""
+        """Call `finished` when no part that can be reached has a connection to the master."""
         self._finished = finished
+        self._job.finish()
         self._changed()
 
     def close(self) -> None:
@@ -92,7 +93,8 @@ class Relay:
     def _changed(self) -> None:
         if any(part.channel.ready for part in self._parts.values()):
             self._job.works()
-        if self._finished is not None and not any(part.link for part in self._parts.values()):
+        if self._finished is not None and not any(
+                part.link and part.channel.ready for part in self._parts.values()):
             self._finished()
 
     def _tell(self, reason: str) -> None:
