@@ -41,11 +41,11 @@ def slurm(hosts: Namespaces) -> Iterator[SlurmCluster]:
         yield found
 
 
-@pytest.fixture
-def environ(slurm: SlurmCluster, base: Path) -> dict[str, str]:
-    """The environment of the application."""
+@pytest.fixture(params=['zmq', 'mpi'])
+def environ(slurm: SlurmCluster, base: Path, request: pytest.FixtureRequest) -> dict[str, str]:
+    """The environment of the application, for each transport."""
     return slurm.environ | platform(base, 'slurm://localhost/', 'SLURM', cores_per_node=4, launch_methods={
-        'order': ['SRUN'], 'SRUN': {'options': {'arguments': ['--mpi=pmi2']}}})
+        'order': ['SRUN'], 'SRUN': {'options': {'arguments': ['--mpi=pmi2']}}}, raptor={'transport': request.param})
 
 
 def in_shared_memory(hosts: Namespaces) -> dict[str, list[str]]:

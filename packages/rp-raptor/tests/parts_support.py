@@ -70,6 +70,13 @@ class Parts:
                 found[int(environ[CARRIER].rpartition('.')[2])] = int(path.name)
         return found
 
+    def delay_carriers(self, gate: Path) -> None:
+        """Let those that are started from now on wait for a file."""
+        path = Path(carriers_file(str(self.master.sandbox), 'worker.0000'))
+        told = json.loads(path.read_text())
+        told['argv'] = ['/bin/sh', '-c', f'until [ -e {gate} ]; do sleep 0.05; done; exec "$@"', 'sh', *told['argv']]
+        path.write_text(json.dumps(told))
+
     @property
     def _session(self) -> str:
         return f'parts.{self.master.sandbox}'

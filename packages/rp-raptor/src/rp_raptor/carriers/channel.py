@@ -1,41 +1,32 @@
-"""Channels between two managers of a worker, over carriers that may end and be started again.
+"""Channels between two managers of a worker, over pipes that may be lost and replaced: carriers, or ZeroMQ.
 
 A channel carries numbered messages, each with a kind, bytes and perhaps open files. A sender keeps a message until the
-other side has acknowledged it, and sends it again over a new connection. So a message arrives once, whatever becomes of
-the carriers. Large messages travel in files in memory, which carriers map.
+other side has acknowledged it, and sends it again over the next pipe. So each message arrives once, in order.
 
-On a connection, each message is a header and the bytes: their number, the kind, flags, and the number of files, whose
-descriptors come with the bytes. Two kinds have no number: `_HELLO`, the first one, and `_RECEIVED`, with the number of
-the last message that was received.
+The first message over a pipe is `HELLO`, from both sides, with the number of the last message that has arrived. A pipe
+is used when that of the other side has come; until then, the one before is. The other messages without a number are
+`RECEIVED`, which acknowledge.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
-import socket
 import struct
-from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.transport.resend import ResendQueue
 
-LARGE_BYTES = 256 << 10
-"""Size of a message above which its bytes travel in a file."""
+HELLO, RECEIVED = 0, 1
+"""Kinds of messages of the channel itself."""
 
-_HELLO, _RECEIVED = 0, 1   # kinds; those of users begin at FIRST_KIND
 FIRST_KIND = 2
 """The first kind that users of a channel may take."""
 
-_HEADER = struct.Struct('=IBBH')
 _NUMBER = struct.Struct('=Q')
-_LARGE = 1   # flag: the bytes are in the last file
 _OFTEN = 16                    # messages after which an acknowledgement is sent at once
 _ACKNOWLEDGE_INTERVAL_S = 0.1  # and seconds otherwise
-_RETRY_INTERVAL_S = 0.001      # until a carrier that is behind takes more
-_FLUSH_TIMEOUT = 1.0           # seconds for a carrier to take what is left
-_CHUNK = 1 << 20
 
 
 class OpenFile:
@@ -50,156 +41,132 @@ class OpenFile:
         os.close(self.fd)
 
 
-Message = tuple[int, bytes, Sequence[OpenFile]]
+class Pipe(Protocol):
+    """A way to the other side, which keeps the order of messages until it is lost."""
+
+    def write(self, kind: int, data: bytes, files: Sequence[OpenFile]) -> None:
+        """Send a message."""
+
+    def flush(self) -> None:
+        """Wait until messages are on their way, for a limited time."""
+
+    def close(self) -> None:
+        """Close the pipe; it is used no more."""
+
+
 Heard = Callable[[int, bytes, list[OpenFile]], object]
 
 
 class Channel:
     """One end of a channel.
 
-    `heard(kind, data, files)` is called with each message, `changed()` when the connection is ready or lost.
+    `heard(kind, data, files)` is called with each message, `changed()` when a pipe is ready, or all are lost.
     """
 
     def __init__(self, loop: Loop, heard: Heard, changed: Callable[[], object]) -> None:
         self._loop = loop
         self._heard = heard
         self._changed = changed
-        self._sent = ResendQueue[Message]()
+        self._sent = ResendQueue[tuple[int, bytes, Sequence[OpenFile]]]()
         self._received = self._told = 0
-        self._carrier: socket.socket | None = None
-        self.ready = False
-        """True while there is a connection to the other side."""
-        self._data = bytearray()   # what has arrived of the next messages, and their files
-        self._files: deque[OpenFile] = deque()
-        self._unsent: deque[tuple[memoryview, Sequence[OpenFile]]] = deque()
-        self._retry: Timer | None = None
+        self._used: PipeEnd | None = None
+        self._next: PipeEnd | None = None   # until the other side says hello
         self._acknowledge: Timer | None = None
 
-    def attach(self, carrier: socket.socket) -> None:
-        """Use a new connection to a carrier instead of the one before."""
-        self.detach()
-        carrier.setblocking(False)
-        self._carrier = carrier
-        self._loop.add_fd(carrier.fileno(), self._receive)
-        self._told = self._received
-        self._write(_HELLO, _NUMBER.pack(self._received))
+    @property
+    def pipe(self) -> Pipe | None:
+        """The pipe to the other side, if there is one."""
+        return self._used.pipe if self._used is not None else None
+
+    def attach(self, open_pipe: Callable[[PipeEnd], Pipe]) -> PipeEnd:
+        """Use another pipe, when the other side uses it, too."""
+        if self._next is not None:
+            self._next.pipe.close()
+        end = self._next = PipeEnd(self, self._received, open_pipe)
+        end.pipe.write(HELLO, _NUMBER.pack(self._received), ())
+        return end
 
     def detach(self) -> None:
-        """Close the connection."""
-        if self._carrier is None:
-            return
-        self._loop.remove_fd(self._carrier.fileno())
-        self._carrier.close()
-        self._carrier = None
-        for timer in (self._retry, self._acknowledge):
-            if timer is not None:
-                timer.cancel()
-        self._retry = self._acknowledge = None
-        self._data.clear()
-        self._files.clear()
-        self._unsent.clear()
-        if self.ready:
-            self.ready = False
-            self._changed()
+        """Close all pipes."""
+        for end in (self._next, self._used):
+            if end is not None:
+                end.pipe.close()
+                self.lost(end)
 
     def send(self, kind: int, data: bytes = b'', files: Sequence[OpenFile] = ()) -> None:
         """Send a message."""
-        message = kind, data, files
-        if len(data) > LARGE_BYTES:
-            message = kind | _IN_FILE, b'', [*files, _file_with(data)]
-        self._sent.add(message)
-        if self.ready:
-            self._write(*message)
+        self._sent.add((kind, data, files))
+        if self._used is not None:
+            self._used.pipe.write(kind, data, files)
 
     def flush(self) -> None:
-        """Wait until the carrier has taken everything, for a limited time."""
-        if self._carrier is not None:
-            self._carrier.settimeout(_FLUSH_TIMEOUT)
-            self._flush()
+        """Wait until messages are on their way, for a limited time."""
+        if self._used is not None:
+            self._used.pipe.flush()
 
-    def _write(self, kind: int, data: bytes, files: Sequence[OpenFile] = ()) -> None:
-        self._unsent.append((memoryview(_HEADER.pack(len(data), kind & 0xff, kind >> 8, len(files)) + data), files))
-        if self._retry is None:
-            self._flush()
-
-    def _flush(self) -> None:
-        self._retry = None
-        try:
-            while self._unsent and self._carrier is not None:
-                data, files = self._unsent[0]
-                sent = socket.send_fds(self._carrier, [data], [file.fd for file in files])
-                if sent < len(data):
-                    self._unsent[0] = data[sent:], ()
-                else:
-                    self._unsent.popleft()
-        except BlockingIOError:
-            self._retry = self._loop.call_later(_RETRY_INTERVAL_S, self._flush)
-        except OSError:   # as will be read, too
-            self._unsent.clear()
-
-    def _receive(self) -> None:
-        assert self._carrier is not None
-        try:
-            data, fds, _, _ = socket.recv_fds(self._carrier, _CHUNK, 253)
-        except BlockingIOError:
+    def take(self, end: PipeEnd, kind: int, data: bytes, files: list[OpenFile]) -> None:
+        """Handle what has arrived over a pipe."""
+        if kind == HELLO:
+            if end is self._next:
+                self._use(end, _NUMBER.unpack(data)[0])
+        elif end is not self._used:
             return
-        except ConnectionError:
-            data, fds = b'', []
-        if not data:
-            self.detach()
-            return
-        self._data += data
-        self._files.extend(map(OpenFile, fds))
-        carrier, start = self._carrier, 0
-        while self._carrier is carrier and len(self._data) - start >= _HEADER.size:
-            size, kind, flags, count = _HEADER.unpack_from(self._data, start)
-            first = start + _HEADER.size
-            if len(self._data) < first + size:
-                break
-            start = first + size
-            body = bytes(memoryview(self._data)[first:start])
-            self._take(kind, body, flags, [self._files.popleft() for _ in range(count)])
-        if self._carrier is carrier:
-            del self._data[:start]
-
-    def _take(self, kind: int, data: bytes, flags: int, files: list[OpenFile]) -> None:
-        if kind in (_HELLO, _RECEIVED):
+        elif kind == RECEIVED:
             self._sent.acknowledge(_NUMBER.unpack(data)[0])
-            if kind == _HELLO:
-                for message in self._sent:
-                    self._write(*message)
-                self.ready = True
-                self._changed()
-            return
-        self._received += 1
-        if self._received - self._told >= _OFTEN or files:
+        else:
+            end.arrived += 1
+            if end.arrived > self._received:   # else it has come over the pipe before, too
+                self._received += 1
+                self._acknowledge_soon(at_once=bool(files))
+                self._heard(kind, data, files)
+
+    def lost(self, end: PipeEnd) -> None:
+        """Handle the loss of a pipe."""
+        if end is self._next:
+            self._next = None
+        elif end is self._used:
+            self._used = None
+            if self._acknowledge is not None:
+                self._acknowledge.cancel()
+                self._acknowledge = None
+            self._changed()
+
+    def _use(self, end: PipeEnd, there: int) -> None:
+        before, self._used, self._next = self._used, end, None
+        if before is not None:
+            before.pipe.close()
+        self._sent.acknowledge(there)
+        for message in self._sent:
+            end.pipe.write(*message)
+        self._changed()
+
+    def _acknowledge_soon(self, at_once: bool) -> None:
+        if at_once or self._received - self._told >= _OFTEN:
             self._tell()
         elif self._acknowledge is None:
             self._acknowledge = self._loop.call_later(_ACKNOWLEDGE_INTERVAL_S, self._tell)
-        self._heard(kind, _content(files.pop()) if flags else data, files)
 
     def _tell(self) -> None:
         if self._acknowledge is not None:
             self._acknowledge.cancel()
             self._acknowledge = None
-        if self._told < self._received:
-            self._told = self._received
-            self._write(_RECEIVED, _NUMBER.pack(self._received))
+        self._told = self._received
+        if self._used is not None:
+            self._used.pipe.write(RECEIVED, _NUMBER.pack(self._received), ())
 
 
-_IN_FILE = _LARGE << 8
+class PipeEnd:
+    """What a pipe calls; `arrived` is the number of the last message that has arrived over it."""
 
+    def __init__(self, channel: Channel, arrived: int, open_pipe: Callable[[PipeEnd], Pipe]) -> None:
+        self._channel = channel
+        self.arrived = arrived
+        self.pipe = open_pipe(self)
 
-def _file_with(data: bytes) -> OpenFile:
-    """Return a file in memory with this content."""
-    file = OpenFile(os.memfd_create('message', os.MFD_CLOEXEC))
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file.fd, view):]
-    return file
+    def take(self, kind: int, data: bytes, files: list[OpenFile]) -> None:
+        """Handle a message."""
+        self._channel.take(self, kind, data, files)
 
-
-def _content(file: OpenFile) -> bytes:
-    size = os.fstat(file.fd).st_size
-    with mmap.mmap(file.fd, size, access=mmap.ACCESS_READ) as content:
-        return content[:]
+    def lost(self) -> None:
+        """Handle the loss of the pipe."""
+        self._channel.lost(self)

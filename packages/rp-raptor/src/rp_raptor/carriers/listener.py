@@ -12,6 +12,7 @@ from contextlib import suppress
 from rp_api.loop.event_loop import Loop
 from rp_raptor.carriers.carrier import PEER
 from rp_raptor.carriers.channel import Channel
+from rp_raptor.carriers.stream_pipe import StreamPipe
 
 _HELLO_TIMEOUT = 1.0   # seconds for the first bytes of a carrier
 _CREDENTIALS = struct.Struct('=iII')   # pid, uid and gid
@@ -64,4 +65,4 @@ class CarrierListener:
         if channel is None or _CREDENTIALS.unpack(credentials)[1] != os.geteuid():
             carrier.close()
         else:
-            channel.attach(carrier)
+            channel.attach(lambda end: StreamPipe(self._loop, carrier, end))

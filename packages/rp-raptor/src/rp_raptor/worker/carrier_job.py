@@ -7,8 +7,10 @@ from collections.abc import Callable
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop, Timer
 from rp_raptor.worker.job_process import EXIT, JobProcess, load_command, noted_ends
-from rp_raptor.worker.master_link import CARRIERS_START_TIMEOUT
 from rp_raptor.worker.rank_processes import STARTS, how_it_ended
+
+CARRIERS_START_TIMEOUT = 120.0
+"""Seconds for the carriers to start."""
 
 _PAUSE_S = 0.5   # before the job is started again, for each start in vain
 

@@ -77,7 +77,7 @@ class Manager:
             self._relay = None
             if worker.carrier_paths and worker.part.number == 0:
                 self._relay = Relay(self._loop, worker.uid, worker.master_path, worker.carriers_path,
-                                    worker.carrier_paths, self._server.directory)
+                                    worker.carrier_paths, worker.detour_path, self._server.directory)
             self._master = MasterConnection(self._loop, self._link, self._introduce, self._master_says, self._end)
         except BaseException:
             self._server.close()
@@ -111,11 +111,12 @@ class Manager:
         worker = self._worker
         if not worker.carrier_paths or self._relay is not None:
             return ZmqLink(self._loop, worker.master_path, user)
-        return CarriedLink(self._loop, f'{worker.uid} (part {worker.part.number})', worker.master_path,
-                           worker.carriers_path,
-                           lambda channel: CarrierListener(
-                               self._loop, self._server.directory, worker.carrier_paths[worker.part.number],
-                               worker.part.count, {0: channel}), user)
+        number = worker.part.number
+        return CarriedLink(
+            self._loop, f'{worker.uid} (part {number})', worker.master_path, number, worker.carriers_path,
+            worker.detour_path, lambda channel: CarrierListener(
+                self._loop, self._server.directory, worker.carrier_paths[number], worker.part.count, {0: channel}),
+            user)
 
     def run(self) -> int:
         """Run until the master stops the worker or is lost; return the exit code of the process."""

@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 import zmq
@@ -20,16 +21,15 @@ from rp_api.transport.access import Access
 from rp_api.transport.connection import PeerConnection, arrivals
 from rp_raptor.carriers.channel import FIRST_KIND, Channel, OpenFile
 from rp_raptor.carriers.listener import CarrierListener
+from rp_raptor.worker.detour import Detour
 from rp_raptor.worker.job_process import refusal
 
 _WELCOME_TIMEOUT = 60.0   # seconds for the master's file to appear, and for its first message
 _CHECK_INTERVAL_S = 0.2   # seconds between looks for the file
 
-CARRIERS_START_TIMEOUT = 120.0
-"""Seconds for the carriers to start."""
-
-_CARRIERS_RESTART_TIMEOUT = 30.0   # seconds; a master that hears nothing gives a part up after 60
-_LOOK_INTERVAL_S = 1.0             # between looks whether carriers are still to come
+_START_TIMEOUT = 150.0     # seconds for the first way to the master
+_RESTART_TIMEOUT = 30.0    # seconds for another one; a master that hears nothing gives a part up after 60
+_LOOK_INTERVAL_S = 1.0     # between looks whether carriers are still to come
 
 FRAME, CONNECTED, REFUSED, CLOSED = range(FIRST_KIND, FIRST_KIND + 4)
 """Kinds of messages of a channel: one from or to the master, a handshake, the master is lost, the part has ended."""
@@ -121,23 +121,26 @@ class ZmqLink:
 class CarriedLink:
     """The link of a manager that is not the first one: over carriers or, if there are none, a connection of its own.
 
-    `path` is that of the master's file, `job_path` that of the file with the command of the carriers. `listen` makes
-    the listener for the carrier of this node.
+    Without carriers, it makes a detour over ZeroMQ to the first manager or, if that has ended or none have ever come,
+    gets a connection of its own.
     """
 
-    def __init__(self, loop: Loop, name: str, path: str, job_path: str, listen: Callable[[Channel], CarrierListener],
-                 user: LinkUser) -> None:
+    def __init__(self, loop: Loop, name: str, path: str, part: int, job_path: str, detour_path: str,
+                 listen: Callable[[Channel], CarrierListener], user: LinkUser) -> None:
         self._loop = loop
         self._name = name
         self._path = path
+        self._part = part
         self._job_path = job_path
+        self._detour_path = detour_path
         self._user = user
         self._direct: ZmqLink | None = None
-        self._greeted = False
+        self._detour: Detour | None = None
+        self._greeted = self._closing = False
         self._channel = Channel(loop, self._heard, self._changed)
         self._listener = listen(self._channel)
         self._timer: Timer | None = None
-        self._look(time.monotonic() + CARRIERS_START_TIMEOUT)
+        self._look(time.monotonic() + _START_TIMEOUT)
 
     def send(self, data: bytes) -> None:
         """Send a message."""
@@ -153,6 +156,7 @@ class CarriedLink:
 
     def close(self) -> None:
         """Close the link after pending messages are sent."""
+        self._closing = True
         self._stop_waiting()
         self._listener.close()
         if self._direct is not None:
@@ -161,6 +165,7 @@ class CarriedLink:
         self._channel.send(CLOSED)
         self._channel.flush()
         self._channel.detach()
+        self._close_detour()
 
     def _heard(self, kind: int, data: bytes, _files: list[OpenFile]) -> None:
         if kind == FRAME:
@@ -173,22 +178,34 @@ class CarriedLink:
 
     def _changed(self) -> None:
         self._stop_waiting()
-        if not self._channel.ready:
-            self._look(time.monotonic() + _CARRIERS_RESTART_TIMEOUT)
+        if self._channel.pipe is None and not self._closing:
+            self._look(time.monotonic() + _RESTART_TIMEOUT)
+        elif self._channel.pipe is not self._detour:
+            self._close_detour()
 
     def _look(self, deadline: float) -> None:
-        """Wait for carriers, and open a connection instead if none will come."""
+        """Wait for carriers, and look for another way."""
         if time.monotonic() > deadline:
             reason = 'its carrier does not come'
         elif not self._listener.awaited:
             reason = 'the first manager has ended'
-        elif not (reason := refusal(self._job_path)):
+        elif self._greeted or not (reason := refusal(self._job_path)):
+            if self._detour is None and os.path.exists(self._detour_path):
+                with suppress(CoordinationError):   # the first manager has just ended
+                    self._detour = Detour(self._loop, self._detour_path, self._part, self._channel)
             self._timer = self._loop.call_later(_LOOK_INTERVAL_S, self._look, deadline)
             return
-        print(f'{self._name}: {reason}: its messages travel over ZeroMQ', file=sys.stderr, flush=True)
+        print(f'{self._name}: {reason}: it has a connection of its own to the master', file=sys.stderr, flush=True)
         self._listener.close()
+        self._close_detour()
         self._channel.detach()
+        self._greeted = False
         self._direct = ZmqLink(self._loop, self._path, self._user)
+
+    def _close_detour(self) -> None:
+        if self._detour is not None:
+            self._detour.close()
+            self._detour = None
 
     def _stop_waiting(self) -> None:
         if self._timer is not None:

@@ -164,6 +164,11 @@ class WorkerEnvironment:
         """The number of ranks of this manager."""
         return len(self.part.numbers)
 
+    @property
+    def detour_path(self) -> str:
+        """The file by which managers find the first one when there are no carriers."""
+        return f'{self.carriers_path}.detour'
+
     @classmethod
     def of(cls, master: str, environ: Mapping[str, str]) -> WorkerEnvironment:
         """Read the configuration from environment variables; CoordinationError if they are not those of a task."""

@@ -9,12 +9,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 
+from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
 from rp_raptor.carriers.channel import Channel, OpenFile
 from rp_raptor.carriers.listener import CarrierListener
+from rp_raptor.carriers.stream_pipe import StreamPipe
 from rp_raptor.worker.carrier_job import CarrierJob
+from rp_raptor.worker.detour import DetourListener
 from rp_raptor.worker.job_process import refuse
 from rp_raptor.worker.master_link import CLOSED, CONNECTED, FRAME, REFUSED, ZmqLink
+
+DETOUR_DELAY = 5.0
+"""Seconds without carriers after which messages travel over ZeroMQ until there are some."""
 
 
 class _Relayed:
@@ -53,7 +59,7 @@ class _Relayed:
             self._changed()
 
     def _on_change(self) -> None:
-        if self.channel.ready and self.link is None:
+        if self.channel.pipe and self.link is None:
             self.link = ZmqLink(self._loop, self._path, self)
         self._changed()
 
@@ -61,18 +67,24 @@ class _Relayed:
 class Relay:
     """The carriers and the connections of all parts but the first; `path` is that of the master's file.
 
-    `job_path` has the command that starts the carriers, `files` are those by which each finds its manager, and
-    `directory` is a private one of this manager.
+    `job_path` has the command that starts the carriers, `files` are those by which each finds its manager. Without
+    carriers, managers find this one by the file at `detour_path`. `directory` is a private one of this manager.
     """
 
-    def __init__(self, loop: Loop, name: str, path: str, job_path: str, files: Sequence[str],
+    def __init__(self, loop: Loop, name: str, path: str, job_path: str, files: Sequence[str], detour_path: str,
                  directory: str) -> None:
         self._loop = loop
         self._name = name
         self._job_path = job_path
         self._parts = {part: _Relayed(loop, path, self._changed) for part in range(1, len(files))}
+        self._channels = {part: relayed.channel for part, relayed in self._parts.items()}
         self._listener = CarrierListener(loop, directory, files[0], len(files),
-                                         {part: relayed.channel for part, relayed in self._parts.items()})
+                                         self._channels)
+        self._detour_path = detour_path
+        self._path = path
+        self._directory = directory
+        self._detour: DetourListener | None = None
+        self._timer = loop.call_later(DETOUR_DELAY, self._look)
         self._finished: Callable[[], object] | None = None
         self._job = CarrierJob(loop, job_path, len(files), self._tell, self._fail)
 
@@ -84,27 +96,42 @@ class Relay:
 
     def close(self) -> None:
         """End the carriers, and close all connections."""
+        self._timer.cancel()
         for part in self._parts.values():
             part.close()
             part.channel.detach()
         self._listener.close()
+        if self._detour is not None:
+            self._detour.close()
         self._job.close(orderly=True)
 
     def _changed(self) -> None:
-        if any(part.channel.ready for part in self._parts.values()):
+        if any(isinstance(part.channel.pipe, StreamPipe) for part in self._parts.values()):
             self._job.works()
+        self._timer.cancel()
+        self._timer = self._loop.call_later(DETOUR_DELAY, self._look)
         if self._finished is not None and not any(
-                part.link and part.channel.ready for part in self._parts.values()):
+                part.link and part.channel.pipe for part in self._parts.values()):
             self._finished()
 
     def _tell(self, reason: str) -> None:
         print(f'{self._name}: {reason}; the carriers are started again', file=sys.stderr, flush=True)
 
     def _fail(self, reason: str) -> None:
-        """Leave the parts to connections of their own."""
+        """Note that there will be no carriers."""
         print(f'{self._name}: {reason}: messages travel over ZeroMQ', file=sys.stderr, flush=True)
         refuse(self._job_path, reason)
-        for part in self._parts.values():
-            part.close()
-            part.channel.detach()
-        self._changed()
+        self._open_detour()
+
+    def _look(self) -> None:
+        """Let the parts reach this manager without carriers, if they have had none for some time."""
+        if self._finished is None and not all(part.channel.pipe for part in self._parts.values()):
+            self._open_detour()
+
+    def _open_detour(self) -> None:
+        try:
+            if self._detour is None:
+                self._detour = DetourListener(self._loop, self._detour_path, self._path, self._directory,
+                                              self._channels)
+        except (CoordinationError, OSError) as error:
+            print(f'{self._name}: other managers cannot connect: {error}', file=sys.stderr, flush=True)
