@@ -27,8 +27,8 @@ from typing import Any
 from rp_api.errors import CoordinationError
 from rp_api.raptor_link import CARRIER
 from rp_api.system import signals
-from rp_api.system.shared_directory import shared_memory
 from rp_api.transport.keys import read_private
+from rp_raptor.carriers.channel import OpenFile, new_file
 from rp_raptor.carriers.probe import Probe
 from rp_raptor.definitions import start_mpi
 
@@ -38,7 +38,7 @@ PEER = struct.Struct('=I')
 MAX_FILES = 200
 """Descriptors that are sent at a time at most; the kernel takes 253."""
 
-_CHUNK = 256 << 10          # bytes that are read at a time
+_CHUNK = 64 << 10           # bytes that are read at a time: larger memory comes from the kernel each time
 _MAX_SENDING = 16 << 20     # bytes of a connection that are being sent, above which no more are read
 _CONNECT_TIMEOUT = 60.0     # seconds for the manager of the node to listen
 _CHECK_INTERVAL_S = 0.1
@@ -50,11 +50,11 @@ Buffer = bytes | memoryview
 
 
 class _Incoming:
-    """A message that is being received; `file` is the descriptor of the file that it goes to, if any."""
+    """A message that is being received, to a file if it is the content of one."""
 
     __slots__ = ('buffer', 'file', 'request')
 
-    def __init__(self, buffer: Buffer, file: int, request: Any) -> None:
+    def __init__(self, buffer: Buffer, file: OpenFile | None, request: Any) -> None:
         self.buffer, self.file, self.request = buffer, file, request
 
 
@@ -67,8 +67,8 @@ class _Pump:
         self.sending: deque[tuple[Any, Buffer, int]] = deque()   # requests with buffers and sizes
         self.sending_bytes = 0
         self.incoming: deque[_Incoming] = deque()
-        self.files: list[int] = []   # that were received, and belong to the next bytes
-        self.unsent: deque[tuple[Buffer, list[int]]] = deque()   # to the manager
+        self.files: list[OpenFile] = []   # that were received, and belong to the next bytes
+        self.unsent: deque[tuple[Buffer, list[OpenFile]]] = deque()   # to the manager
         self.events = select.EPOLLIN
 
     @property
@@ -88,7 +88,6 @@ class Carrier:
         self._probe = Probe(iprobe or 0, mpi._handleof(self._world), mpi._sizeof(mpi.Status), mpi.ANY_SOURCE,
                             mpi.ANY_TAG)
         self._epoll = select.epoll()
-        self._memory = shared_memory()
         self._stopped = False
         peers = range(1, self._world.size) if self._world.rank == 0 else [0]
         self._by_peer = {peer: _Pump(_connection(path, peer), peer) for peer in peers}
@@ -122,10 +121,9 @@ class Carrier:
             return
         except ConnectionError:
             data, files = b'', []
-        for file in files:
-            size = os.fstat(file).st_size
-            content = memoryview(mmap.mmap(file, size, access=mmap.ACCESS_READ) if size else b'')
-            os.close(file)
+        for file in map(OpenFile, files):
+            size = os.fstat(file.fd).st_size
+            content = memoryview(mmap.mmap(file.fd, size, access=mmap.ACCESS_READ) if size else b'')
             self._send(pump, content, _FILE)
         if data:
             self._send(pump, data, _BYTES)
@@ -161,12 +159,11 @@ class Carrier:
         if message is None:
             return False
         tag, size = self._status.Get_tag(), self._status.Get_count(self._mpi.BYTE)
-        file, buffer = -1, memoryview(bytearray(size))
+        file, buffer = None, memoryview(bytearray(size))
         if tag == _FILE:
-            file = os.open(self._memory, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600)
-            os.ftruncate(file, size)
+            file = new_file(size)
             if size:
-                buffer = memoryview(mmap.mmap(file, size))
+                buffer = memoryview(mmap.mmap(file.fd, size))
         elif tag == _STOP:
             self._stopped = True
         pump = self._by_peer[self._status.Get_source()]
@@ -180,7 +177,7 @@ class Carrier:
             pump.sending_bytes -= pump.sending.popleft()[2]
         while pump.incoming and pump.incoming[0].request.Test():
             come = pump.incoming.popleft()
-            if come.file >= 0:
+            if come.file is not None:
                 pump.files.append(come.file)
             else:
                 pump.unsent.append((come.buffer, pump.files))
@@ -197,9 +194,8 @@ class Carrier:
         try:
             while pump.unsent:
                 data, files = pump.unsent[0]
-                sent = socket.send_fds(pump.manager, [data], files) if pump.connected else len(data)
-                for file in files:
-                    os.close(file)
+                descriptors = [file.fd for file in files]
+                sent = socket.send_fds(pump.manager, [data], descriptors) if pump.connected else len(data)
                 if sent < len(data):
                     pump.unsent[0] = memoryview(data)[sent:], []
                 else:

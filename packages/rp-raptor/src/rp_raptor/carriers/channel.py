@@ -4,24 +4,26 @@ A channel carries numbered messages, each with a kind, bytes and perhaps open fi
 other side has acknowledged it, and sends it again over the next pipe. So each message arrives once, in order.
 
 The first message over a pipe is `HELLO`, from both sides, with the number of the last message that has arrived. A pipe
-is used when that of the other side has come; until then, the one before is. The other messages without a number are
-`RECEIVED`, which acknowledge.
+is used when that of the other side has come; until then, the one before is. `AFTER` then has the number of the message
+before the next one. `RECEIVED` acknowledges messages. These kinds have no numbers themselves.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from rp_api.loop.event_loop import Loop, Timer
+from rp_api.system.shared_directory import shared_memory
 from rp_api.transport.resend import ResendQueue
 
-HELLO, RECEIVED = 0, 1
+HELLO, RECEIVED, AFTER = range(3)
 """Kinds of messages of the channel itself."""
 
-FIRST_KIND = 2
+FIRST_KIND = 3
 """The first kind that users of a channel may take."""
 
 _NUMBER = struct.Struct('=Q')
@@ -39,6 +41,30 @@ class OpenFile:
 
     def __del__(self) -> None:
         os.close(self.fd)
+
+
+def new_file(size: int = 0) -> OpenFile:
+    """Return a new file of this size in memory, without a name."""
+    file = OpenFile(os.open(shared_memory(), os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o600))
+    os.ftruncate(file.fd, size)
+    return file
+
+
+def file_with(data: bytes) -> OpenFile:
+    """Return a new file with this content."""
+    file, view = new_file(), memoryview(data)
+    while view:
+        view = view[os.write(file.fd, view):]
+    return file
+
+
+def content_of(file: OpenFile) -> bytes:
+    """Return the content of a file."""
+    size = os.fstat(file.fd).st_size
+    if not size:
+        return b''
+    with mmap.mmap(file.fd, size, access=mmap.ACCESS_READ) as content:
+        return content[:]
 
 
 class Pipe(Protocol):
@@ -82,7 +108,7 @@ class Channel:
         """Use another pipe, when the other side uses it, too."""
         if self._next is not None:
             self._next.pipe.close()
-        end = self._next = PipeEnd(self, self._received, open_pipe)
+        end = self._next = PipeEnd(self, open_pipe)
         end.pipe.write(HELLO, _NUMBER.pack(self._received), ())
         return end
 
@@ -111,6 +137,8 @@ class Channel:
                 self._use(end, _NUMBER.unpack(data)[0])
         elif end is not self._used:
             return
+        elif kind == AFTER:
+            end.arrived = _NUMBER.unpack(data)[0]
         elif kind == RECEIVED:
             self._sent.acknowledge(_NUMBER.unpack(data)[0])
         else:
@@ -136,6 +164,7 @@ class Channel:
         if before is not None:
             before.pipe.close()
         self._sent.acknowledge(there)
+        end.pipe.write(AFTER, _NUMBER.pack(self._sent.sent - len(self._sent)), ())
         for message in self._sent:
             end.pipe.write(*message)
         self._changed()
@@ -158,9 +187,9 @@ class Channel:
 class PipeEnd:
     """What a pipe calls; `arrived` is the number of the last message that has arrived over it."""
 
-    def __init__(self, channel: Channel, arrived: int, open_pipe: Callable[[PipeEnd], Pipe]) -> None:
+    def __init__(self, channel: Channel, open_pipe: Callable[[PipeEnd], Pipe]) -> None:
         self._channel = channel
-        self.arrived = arrived
+        self.arrived = 0
         self.pipe = open_pipe(self)
 
     def take(self, kind: int, data: bytes, files: list[OpenFile]) -> None:

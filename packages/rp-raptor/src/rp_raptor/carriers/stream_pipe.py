@@ -7,15 +7,13 @@ which carriers map.
 
 from __future__ import annotations
 
-import mmap
-import os
 import socket
 import struct
 from collections import deque
 from collections.abc import Sequence
 
 from rp_api.loop.event_loop import Loop, Timer
-from rp_raptor.carriers.channel import OpenFile, PipeEnd
+from rp_raptor.carriers.channel import OpenFile, PipeEnd, content_of, file_with
 
 LARGE_BYTES = 256 << 10
 """Size of a message above which its bytes travel in a file."""
@@ -23,7 +21,7 @@ LARGE_BYTES = 256 << 10
 _HEADER = struct.Struct('=IB?H')
 _RETRY_INTERVAL_S = 0.001   # until a carrier that is behind takes more
 _FLUSH_TIMEOUT = 1.0        # seconds for a carrier to take what is left
-_CHUNK = 1 << 20
+_CHUNK = 64 << 10           # bytes that are read at a time: larger memory comes from the kernel each time
 _MAX_FILES = 253            # of the kernel, at a time
 
 
@@ -45,7 +43,7 @@ class StreamPipe:
         """Send a message."""
         large = len(data) > LARGE_BYTES
         if large:
-            data, files = b'', [*files, _file_with(data)]
+            data, files = b'', [*files, file_with(data)]
         self._unsent.append((_HEADER.pack(len(data), kind, large, len(files)) + data, files))
         if self._retry is None:
             self._send()
@@ -101,20 +99,5 @@ class StreamPipe:
             start = first + size
             content = bytes(memoryview(self._data)[first:start])
             files = [self._files.popleft() for _ in range(count)]
-            self._end.take(kind, _content(files.pop()) if large else content, files)
+            self._end.take(kind, content_of(files.pop()) if large else content, files)
         del self._data[:start]
-
-
-def _file_with(data: bytes) -> OpenFile:
-    """Return a file in memory with this content."""
-    file = OpenFile(os.memfd_create('message', os.MFD_CLOEXEC))
-    view = memoryview(data)
-    while view:
-        view = view[os.write(file.fd, view):]
-    return file
-
-
-def _content(file: OpenFile) -> bytes:
-    size = os.fstat(file.fd).st_size
-    with mmap.mmap(file.fd, size, access=mmap.ACCESS_READ) as content:
-        return content[:]

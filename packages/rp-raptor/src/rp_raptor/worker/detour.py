@@ -1,6 +1,6 @@
 """Pipes over ZeroMQ between the first manager of a worker and the others, for the time without carriers.
 
-A message is the number of the part, the kind, and the bytes.
+A message is the number of the part, the kind, and the bytes, with the content of files in further frames.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import zmq
 from rp_api.loop.event_loop import Loop
 from rp_api.system.network import address_towards
 from rp_api.transport.access import Access, AccessPoint
-from rp_api.transport.connection import PeerConnection, arrivals, send_to
+from rp_api.transport.connection import PeerConnection, arrivals
 from rp_api.transport.keys import Tally
-from rp_raptor.carriers.channel import HELLO, Channel, OpenFile, Pipe, PipeEnd
+from rp_raptor.carriers.channel import HELLO, Channel, OpenFile, Pipe, PipeEnd, content_of, file_with
 
 _HEADER = struct.Struct('=HB')
 _DOMAIN = 'detour'
@@ -41,7 +41,7 @@ class Detour:
     def write(self, kind: int, data: bytes, files: Sequence[OpenFile]) -> None:
         """Send a message."""
         if self._connection is not None:
-            self._connection.socket.send(_HEADER.pack(self._part, kind) + data)
+            self._connection.socket.send_multipart([_HEADER.pack(self._part, kind) + data, *map(content_of, files)])
 
     def flush(self) -> None:
         """Leave it to ZeroMQ."""
@@ -67,7 +67,8 @@ class Detour:
         assert self._connection is not None
         for frames in arrivals(self._connection.socket):
             if self._end is not None:
-                self._end.take(_HEADER.unpack_from(frames[-1])[1], frames[-1][_HEADER.size:], [])
+                data, *contents = frames
+                self._end.take(_HEADER.unpack_from(data)[1], data[_HEADER.size:], [*map(file_with, contents)])
 
 
 class _Answers:
@@ -85,7 +86,8 @@ class _Answers:
     def write(self, kind: int, data: bytes, files: Sequence[OpenFile]) -> None:
         """Send a message."""
         with suppress(zmq.ZMQError):   # the peer is gone, or will say hello again
-            send_to(self._socket, self.peer, _HEADER.pack(self._part, kind) + data)
+            self._socket.send_multipart([self.peer, _HEADER.pack(self._part, kind) + data, *map(content_of, files)],
+                                        zmq.NOBLOCK)
 
     def flush(self) -> None:
         """Leave it to ZeroMQ."""
@@ -121,7 +123,7 @@ class DetourListener:
             os.unlink(self._path)
 
     def _receive(self) -> None:
-        for peer, data in arrivals(self._listener.socket):
+        for peer, data, *contents in arrivals(self._listener.socket):
             try:
                 part, kind = _HEADER.unpack_from(data)
                 channel = self._channels[part]
@@ -132,4 +134,4 @@ class DetourListener:
                 answers = _Answers(self._listener.socket, peer, part)
                 self._ends[part] = answers, channel.attach(answers.of)
             if part in self._ends and self._ends[part][0].peer == peer:
-                self._ends[part][1].take(kind, data[_HEADER.size:], [])
+                self._ends[part][1].take(kind, data[_HEADER.size:], [*map(file_with, contents)])

@@ -19,7 +19,6 @@ from rp_api.loop.event_loop import Loop, Timer
 from rp_api.system import signals
 from rp_api.system.host import host_id, python_program
 from rp_api.system.processes import start_time
-from rp_api.system.shared_directory import place
 from rp_api.wire.codec import pack, unpack
 from rp_raptor.carriers.listener import CarrierListener
 from rp_raptor.wire.protocol import PROTOCOL, Handlers
@@ -175,7 +174,7 @@ class Manager:
     def _introduce(self) -> None:
         """Send `worker` after each handshake; calls from before are dropped."""
         info = {'mpi': self._mpi, 'protocol': PROTOCOL, 'host_name': os.uname().nodename,
-                'started': start_time(os.getpid()), 'place': place(), **self._worker.part.as_dict()}
+                'started': start_time(os.getpid()), 'place': self._master.place, **self._worker.part.as_dict()}
         self._master.send(['worker', self._worker.uid, host_id(), os.getpid(), self._worker.ranks, info])
         ready = [queue.rank for queue in self._dispatcher.queues if queue.ready]
         if ready:

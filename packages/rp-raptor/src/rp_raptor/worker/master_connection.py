@@ -14,6 +14,8 @@ from rp_raptor.wire.call_buffer import ResultGatherer
 from rp_raptor.wire.protocol import PING, SILENCE, WORKER, parse_from_master
 from rp_raptor.worker.master_link import OpenLink
 
+_ENDS = frozenset({'results', 'returned', 'died'})   # messages about calls that have ended here
+
 
 class MasterConnection:
     """Exchanges messages with the master after the first handshake; messages sent before are dropped.
@@ -37,8 +39,15 @@ class MasterConnection:
         self._link = open_link(self)
         loop.call_later(PING, self._watch)
 
+    @property
+    def place(self) -> str:
+        """The place whose files the master may refer to."""
+        return self._link.place
+
     def send(self, message: list[Any]) -> None:
         """Send a message to the master."""
+        if message[0] in _ENDS:
+            self._link.done(message[1])
         if message[0] == 'results':
             self._results.add(message[1], message[2])
             self._flush_soon()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Protocol
 
@@ -17,10 +17,12 @@ import zmq
 
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop, Timer
+from rp_api.system.shared_directory import place
 from rp_api.transport.access import Access
 from rp_api.transport.connection import PeerConnection, arrivals
 from rp_raptor.carriers.channel import FIRST_KIND, Channel, OpenFile
 from rp_raptor.carriers.listener import CarrierListener
+from rp_raptor.worker.carried_calls import CarriedFiles
 from rp_raptor.worker.detour import Detour
 from rp_raptor.worker.job_process import refusal
 
@@ -32,7 +34,8 @@ _RESTART_TIMEOUT = 30.0    # seconds for another one; a master that hears nothin
 _LOOK_INTERVAL_S = 1.0     # between looks whether carriers are still to come
 
 FRAME, CONNECTED, REFUSED, CLOSED = range(FIRST_KIND, FIRST_KIND + 4)
-"""Kinds of messages of a channel: one from or to the master, a handshake, the master is lost, the part has ended."""
+"""Kinds of messages of a channel: one from or to the master; a handshake, with the place of the first manager; the
+master is lost; the part has ended."""
 
 
 class LinkUser(Protocol):
@@ -51,11 +54,18 @@ class LinkUser(Protocol):
 class MasterLink(Protocol):
     """A link; messages that are sent before the first handshake are dropped."""
 
+    @property
+    def place(self) -> str:
+        """The place whose files the master may refer to, see `rp_api.system.shared_directory.place`."""
+
     def send(self, data: bytes) -> None:
         """Send a message."""
 
     def receive(self) -> None:
         """Handle the messages that have arrived."""
+
+    def done(self, ids: Iterable[int]) -> None:
+        """Note that calls have ended here."""
 
     def close(self) -> None:
         """Close the link after pending messages are sent."""
@@ -76,6 +86,11 @@ class ZmqLink:
         self._deadline = time.monotonic() + _WELCOME_TIMEOUT
         self._timer = loop.call_later(0, self._open)
 
+    @property
+    def place(self) -> str:
+        """The place of this process."""
+        return place()
+
     def send(self, data: bytes) -> None:
         """Send a message."""
         if self._connection is not None and self._greeted:
@@ -87,6 +102,9 @@ class ZmqLink:
         for frames in arrivals(self._connection.socket):
             self._answered = True
             self._user.received(frames[-1])
+
+    def done(self, ids: Iterable[int]) -> None:
+        """Note nothing: files of calls are the caller's."""
 
     def close(self) -> None:
         """Close the link after pending messages are sent."""
@@ -137,10 +155,17 @@ class CarriedLink:
         self._direct: ZmqLink | None = None
         self._detour: Detour | None = None
         self._greeted = self._closing = False
+        self._place = ''
+        self._files = CarriedFiles()
         self._channel = Channel(loop, self._heard, self._changed)
         self._listener = listen(self._channel)
         self._timer: Timer | None = None
         self._look(time.monotonic() + _START_TIMEOUT)
+
+    @property
+    def place(self) -> str:
+        """The place of the first manager, which passes on files, or of this process."""
+        return place() if self._direct is not None else self._place
 
     def send(self, data: bytes) -> None:
         """Send a message."""
@@ -154,9 +179,14 @@ class CarriedLink:
         if self._direct is not None:
             self._direct.receive()
 
+    def done(self, ids: Iterable[int]) -> None:
+        """Note that calls have ended here."""
+        self._files.done(ids)
+
     def close(self) -> None:
         """Close the link after pending messages are sent."""
         self._closing = True
+        self._files.close()
         self._stop_waiting()
         self._listener.close()
         if self._direct is not None:
@@ -167,12 +197,14 @@ class CarriedLink:
         self._channel.detach()
         self._close_detour()
 
-    def _heard(self, kind: int, data: bytes, _files: list[OpenFile]) -> None:
+    def _heard(self, kind: int, data: bytes, files: list[OpenFile]) -> None:
         if kind == FRAME:
-            self._user.received(data)
+            self._user.received(self._files.placed(data, files))
         elif kind == CONNECTED:
             self._greeted = True
+            self._place = data.decode()
             self._user.connected()
+            self._files.clear()   # of calls that were dropped, or whose results do not count
         elif kind == REFUSED:
             self._user.lost(data.decode())
 

@@ -11,9 +11,11 @@ from collections.abc import Callable, Sequence
 
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
+from rp_api.system.shared_directory import place
 from rp_raptor.carriers.channel import Channel, OpenFile
 from rp_raptor.carriers.listener import CarrierListener
 from rp_raptor.carriers.stream_pipe import StreamPipe
+from rp_raptor.worker.carried_calls import with_files
 from rp_raptor.worker.carrier_job import CarrierJob
 from rp_raptor.worker.detour import DetourListener
 from rp_raptor.worker.job_process import refuse
@@ -35,11 +37,12 @@ class _Relayed:
 
     def connected(self) -> None:
         """Handle a handshake."""
-        self.channel.send(CONNECTED)
+        self.channel.send(CONNECTED, place().encode())
 
     def received(self, data: bytes) -> None:
         """Handle a message of the master."""
-        self.channel.send(FRAME, data)
+        for message, files in with_files(data):
+            self.channel.send(FRAME, message, files)
 
     def lost(self, reason: str) -> None:
         """Handle the end of the master."""
