@@ -137,11 +137,14 @@ class Carrier:
         self._active.add(pump)
 
     def _lose(self, pump: _Pump) -> None:
-        """Handle the end of a connection: all carriers end with the first manager, and go on without another."""
+        """Handle the end of a connection: all carriers end with the first manager, and go on without another.
+
+        The manager may replace single connections.
+        """
         self._epoll.unregister(pump.manager)
         del self._by_fd[pump.manager.fileno()]
         pump.manager.close()
-        if self._world.rank == 0:
+        if not self._by_fd:
             self._end()
 
     def _end(self) -> None:

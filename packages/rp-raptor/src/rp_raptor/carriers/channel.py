@@ -104,9 +104,11 @@ class Channel:
         """The pipe to the other side, if there is one."""
         return self._used.pipe if self._used is not None else None
 
-    def attach(self, open_pipe: Callable[[PipeEnd], Pipe]) -> PipeEnd:
-        """Use another pipe, when the other side uses it, too."""
+    def attach(self, open_pipe: Callable[[PipeEnd], Pipe], *, yields: bool = False) -> PipeEnd | None:
+        """Use another pipe, when the other side uses it, too; one that `yields` only if no other is to be used."""
         if self._next is not None:
+            if yields:
+                return None
             self._next.pipe.close()
         end = self._next = PipeEnd(self, open_pipe)
         end.pipe.write(HELLO, _NUMBER.pack(self._received), ())

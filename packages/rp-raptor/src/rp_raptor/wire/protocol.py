@@ -15,7 +15,8 @@ master.
 
 `started` is the start time of the process (`rp_api.system.processes.start_time`), as process ids are reused. `place` is
 `rp_api.system.shared_directory.place()`: calls whose arguments are in files (see `large_calls`) reach a peer of the
-same place as they are, and others with the content of the files.
+same place as they are, and others with the content of the files. A manager whose messages carriers take to the first
+manager of its worker says the place of that, which passes the files on.
 
 Each connection starts anew. A peer sends `worker` or `open` first, and again after each handshake, as messages may be
 lost with a connection: the master then takes back all calls that the worker had, and sends them to workers again, this

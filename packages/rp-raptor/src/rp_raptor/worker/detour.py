@@ -53,7 +53,7 @@ class Detour:
             self._connection = None
 
     def _connected(self) -> None:
-        self._end = self._channel.attach(lambda end: self)
+        self._end = self._channel.attach(lambda end: self, yields=True)
 
     def _refused(self, reason: str) -> None:
         self._lost()
@@ -132,6 +132,8 @@ class DetourListener:
                 continue
             if kind == HELLO:
                 answers = _Answers(self._listener.socket, peer, part)
-                self._ends[part] = answers, channel.attach(answers.of)
+                end = channel.attach(answers.of, yields=True)
+                if end is not None:
+                    self._ends[part] = answers, end
             if part in self._ends and self._ends[part][0].peer == peer:
                 self._ends[part][1].take(kind, data[_HEADER.size:], [*map(file_with, contents)])

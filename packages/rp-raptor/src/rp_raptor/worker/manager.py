@@ -16,10 +16,12 @@ from typing import Any
 
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop, Timer
+from rp_api.raptor_link import CARRIER
 from rp_api.system import signals
 from rp_api.system.host import host_id, python_program
 from rp_api.system.processes import start_time
 from rp_api.wire.codec import pack, unpack
+from rp_raptor.carriers import carrier
 from rp_raptor.carriers.listener import CarrierListener
 from rp_raptor.wire.protocol import PROTOCOL, Handlers
 from rp_raptor.wire.rank_protocol import RUN_VARIABLE
@@ -317,7 +319,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_script(master: str, mpi: bool) -> int:
-    """Run the worker whose ranks run the same script as this process; return the exit code."""
+    """Run the worker whose ranks, and carriers, run the same script as this process; return the exit code."""
+    if CARRIER in os.environ:
+        return carrier.main()
     return _run(master, [sys.executable, *sys.orig_argv[1:]], lambda: mpi)
 
 
