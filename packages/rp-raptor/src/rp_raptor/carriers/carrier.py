@@ -42,7 +42,8 @@ _CHUNK = 64 << 10           # bytes that are read at a time: larger memory comes
 _MAX_SENDING = 16 << 20     # bytes of a connection that are being sent, above which no more are read
 _CONNECT_TIMEOUT = 60.0     # seconds for the manager of the node to listen
 _CHECK_INTERVAL_S = 0.1
-_END_TIMEOUT_S = 5          # for the end of MPI
+_END_TIMEOUT_S = 5          # for the end of MPI, and after a SIGTERM
+_PR_SET_PDEATHSIG = 1       # of Linux
 _MAX_FILE = 1 << 16         # bytes of the manager's file
 _BYTES, _FILE, _STOP = 1, 2, 3   # tags
 
@@ -239,10 +240,16 @@ def _manager(path: str) -> tuple[str, int]:
     return found['socket'], found['nodes']
 
 
+def _end_later(*_: object) -> None:
+    """Give managers, which are told to end at the same time, time for their last words."""
+    signal.alarm(_END_TIMEOUT_S)
+
+
 def main() -> int:
     """Run a carrier of the MPI job that the environment describes; return the exit code."""
     signals.set_defaults()
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)   # managers that are told to end have more to say; see `_end`
+    signal.signal(signal.SIGTERM, _end_later)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)   # a launcher that is killed leaves no carriers
     try:
         path, nodes = _manager(os.environ[CARRIER])
         start_mpi(nodes)

@@ -33,6 +33,7 @@ cdef enum:
     LONGEST_NS = 5000000   # of a sleep between two probes
     SHARE = 8              # of the time since the last traffic, a sleep takes one part in so many
     BUSY_NS = 20000        # of a sleep while messages are being sent or received
+    MOST_SLEEPS = 100      # of one wait
 
 
 @cython.final
@@ -63,12 +64,13 @@ cdef class Probe:
     def wait(self, int fd, bint busy):
         """Return when there is a message (True), or the descriptor is readable (False).
 
-        Also return, with False, after a short time if it is `busy`: messages are under way that need calls of MPI.
+        Also return, with False, after a short time if it is `busy`: messages are under way that need calls of MPI; and
+        from time to time, so that handlers of signals run.
         """
         cdef pollfd polled
         cdef timespec timeout
         cdef long long sleep
-        cdef int found = 0, ready = 0, code = 0, failure = 0
+        cdef int found = 0, ready = 0, code = 0, failure = 0, left = MOST_SLEEPS
         polled.fd, polled.events, polled.revents = fd, POLLIN, 0
         with nogil:
             while True:
@@ -84,7 +86,8 @@ cdef class Probe:
                 ready = poll_for(&polled, &timeout)
                 if ready < 0:
                     failure = errno
-                if ready or busy:
+                left -= 1
+                if ready or busy or not left:
                     break
             if found or ready > 0:
                 self._heard = _now()
