@@ -49,6 +49,7 @@ def test_a_carrier_dies_with_large_messages_in_flight(tmp_path: Path, launcher: 
             for id in range(60 * (1 - killed), 60 * (2 - killed)):
                 master.give(1 + id % 2, {id: ['note', str(notes), 0.02, contents[id]]})
             master.wait(lambda: notes.exists() and len(noted(notes)) > 20 + 60 * (1 - killed), 'calls run')   # noqa: B023
+            master.wait(lambda: killed in worker.carriers(), 'carriers')   # noqa: B023
             os.kill(worker.carriers()[killed], signal.SIGKILL)
         results = master.wait_results(*contents)
         assert results == [*contents.values()]
