@@ -43,8 +43,7 @@ _MAX_SENDING = 16 << 20     # bytes of a connection that are being sent, above w
 _CONNECT_TIMEOUT = 60.0     # seconds for the manager of the node to listen
 _CHECK_INTERVAL_S = 0.1
 _END_TIMEOUT_S = 5          # for the end of MPI, and after a SIGTERM
-_PR_SET_PDEATHSIG, _PR_SET_TIMERSLACK = 1, 29   # of Linux
-_TIMER_SLACK_NS = 1000      # by which sleeps between probes may be longer; usually 50 us
+_PR_SET_PDEATHSIG = 1       # of Linux
 _MAX_FILE = 1 << 16         # bytes of the manager's file
 _BYTES, _FILE, _STOP = 1, 2, 3   # tags
 
@@ -250,9 +249,7 @@ def main() -> int:
     """Run a carrier of the MPI job that the environment describes; return the exit code."""
     signals.set_defaults()
     signal.signal(signal.SIGTERM, _end_later)
-    prctl = ctypes.CDLL(None).prctl
-    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)   # a launcher that is killed leaves no carriers
-    prctl(_PR_SET_TIMERSLACK, _TIMER_SLACK_NS)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)   # a launcher that is killed leaves no carriers
     try:
         path, nodes = _manager(os.environ[CARRIER])
         start_mpi(nodes)
