@@ -43,8 +43,8 @@ from ssh_hosts import Namespaces, namespaces
 import radical.pilot as rp
 
 FIGURES = ('calls', 'objects', 'plain', 'mpi4py')
-UCX = {'UCX_NET_DEVICES': 'eth0', 'UCX_TLS': 'tcp'}
-"""The transport of MPI. Addresses for several may be longer than the lines that the PMI of Slurm 22.05 reads."""
+UCX = {'UCX_NET_DEVICES': 'eth0', 'UCX_TLS': 'tcp', 'MPIR_CVAR_CH4_ROOTS_ONLY_PMI': '1'}
+"""The transport of MPI. The PMI of Slurm 22.05 is confused by long addresses, and by many at a time."""
 
 LARGE = 1 << 20   # bytes
 OBJECT = 500 * 10**6
@@ -166,6 +166,7 @@ def report(options: argparse.Namespace, cases: Cases) -> None:
             strangers = common.Strangers()
             turns[-1][name] = cases.of(name)
             others.append(strangers.share())
+            print(json.dumps({name: turns[-1][name]}), file=sys.stderr, flush=True)   # in case a later case fails
     figures = list(dict.fromkeys(figure for turn in turns for found in turn.values() for figure in found))
     common.print_table(['figure', *(f'{name}{end}' for name in names for end in ('', ' min', ' max'))],
                        [[figure, *(word for name in names for word in _spread([turn[name] for turn in turns], figure))]
