@@ -1,7 +1,8 @@
 """Takes the encryption off all connections of the processes that have this directory on their PYTHONPATH.
 
-Only for `curve.py` and `raptor_transports.py`, which measure what encryption costs; no part of the system knows of it. Peers still say their
-public key, in ZeroMQ's PLAIN mechanism, and are admitted by it, so that everything else is as it is.
+Only for `curve.py` and `raptor_transports.py`, which measure what encryption costs; no part of the system knows of it.
+Peers still say their public key, in ZeroMQ's PLAIN mechanism, and are admitted by it, so that everything else is as it
+is.
 """
 
 from __future__ import annotations
