@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -149,12 +149,13 @@ def end(managers: Managers, worker: Any) -> None:
     worker.wait()
 
 
-def rate(master: Any, func: Any, items: Sequence[float]) -> float:
+def rate(master: Any, func: Any, items: Iterable[Any]) -> float:
     """Return the calls per second of a stream."""
-    start = time.perf_counter()
+    start, count = time.perf_counter(), 0
     for call in rp.raptor.stream(master, func, items):
         call.result()
-    return len(items) / (time.perf_counter() - start)
+        count += 1
+    return count / (time.perf_counter() - start)
 
 
 def process(_: int) -> tuple[str, int]:

@@ -26,7 +26,9 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import repeat
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -198,11 +200,11 @@ def application(case: str, directory: Path, options: argparse.Namespace) -> Figu
         worker = worker_of(master, ranks=RANKS, ranks_per_node=RANKS // NODES, transport='zmq' if plain else case)
         found: Figures = {}
         if plain or 'calls' in options.figures:
-            for kind, (func, argument, count) in _kinds(options.scale).items():
+            for kind, (func, items, count) in _kinds(options.scale).items():
                 if LARGE_CALL in kind or not plain:
-                    rate(master, func, argument, 4 * RANKS)   # ranks import, and files get their memory
+                    rate(master, func, items(4 * RANKS))   # ranks import, and files get their memory
                     begin = cpu_time(directory)
-                    found[kind] = rate(master, func, argument, count)
+                    found[kind] = rate(master, func, items(count))
                     found[f'{kind}, CPU ms'] = 1e3 * (cpu_time(directory) - begin) / count
         if 'objects' in options.figures and not plain:
             found['object, CPU s'] = object_on_all(master, directory, int(OBJECT * options.scale))
@@ -214,14 +216,18 @@ def application(case: str, directory: Path, options: argparse.Namespace) -> Figu
 LARGE_CALL = '1 MB'
 
 
-def _kinds(scale: float) -> dict[str, tuple[Callable[[Any], Any], Any, int]]:
-    """Return function, argument and number of calls of each kind."""
-    array = numpy.ones(LARGE, numpy.uint8)
-    calls: dict[str, tuple[Callable[[Any], Any], Any, int]] = {
-        '10 ms': (time.sleep, CALL, 3_000), 'no-op': (abs, 1, 200_000), f'{LARGE_CALL} argument': (len, array, 400),
-        f'{LARGE_CALL} result': (made, LARGE, 400), f'{LARGE_CALL} both': (same, array, 400)}
-    return {kind: (func, argument, max(2 * RANKS, int(count * scale)))
-            for kind, (func, argument, count) in calls.items()}
+def _kinds(scale: float) -> dict[str, tuple[Callable[[Any], Any], Callable[[int], Iterable[Any]], int]]:
+    """Return function, arguments and number of calls of each kind."""
+    calls: dict[str, tuple[Callable[[Any], Any], Callable[[int], Iterable[Any]], int]] = {
+        '10 ms': (time.sleep, partial(repeat, CALL), 3_000), 'no-op': (abs, range, 200_000),
+        f'{LARGE_CALL} argument': (len, _arrays, 400), f'{LARGE_CALL} result': (made, partial(repeat, LARGE), 400),
+        f'{LARGE_CALL} both': (same, _arrays, 400)}
+    return {kind: (func, items, max(2 * RANKS, int(count * scale))) for kind, (func, items, count) in calls.items()}
+
+
+def _arrays(count: int) -> Iterable[Any]:
+    """Return arrays that differ."""
+    return (numpy.full(LARGE, index % 256, numpy.uint8) for index in range(count))
 
 
 def made(size: int) -> Any:
