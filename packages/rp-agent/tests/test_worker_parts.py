@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.constants import RAPTOR_WORKER
 from rp_api.loop.event_loop import Loop
+from rp_profiling.write.tracer import Tracer
 
 
 class Placement:
@@ -82,8 +84,14 @@ def notices() -> Notices:
 
 
 @pytest.fixture
-def parts(executors: Executors, notices: Notices, tmp_path: Path) -> WorkerParts:
-    return WorkerParts(lambda part: None, executors, notices, Transports({}, str(tmp_path)))
+def tracer(tmp_path: Path) -> Iterator[Tracer]:
+    with closing(Tracer(tmp_path / 'raptor.prof', 'raptor')) as found:
+        yield found
+
+
+@pytest.fixture
+def parts(executors: Executors, notices: Notices, tracer: Tracer, tmp_path: Path) -> WorkerParts:
+    return WorkerParts(lambda part: None, tracer, executors, notices, Transports({}, str(tmp_path)))
 
 
 def ended(part: WorkerPart, state: str, exception: str | None = None) -> WorkerPart:
@@ -122,7 +130,7 @@ def test_a_worker_that_the_scheduler_does_not_place_has_one_manager(parts: Worke
     assert executors.cancelled == []
 
 
-def test_the_application_sees_one_worker_with_its_transport(parts: WorkerParts, notices: Notices,
+def test_the_application_sees_one_worker_with_its_transport(parts: WorkerParts, notices: Notices, tracer: Tracer,
                                                             tmp_path: Path) -> None:
     worker = a_worker(tmp_path)
     notices.known.append(worker)
@@ -134,6 +142,10 @@ def test_the_application_sees_one_worker_with_its_transport(parts: WorkerParts, 
     assert parts.returned([ended(first, states.DONE)]) == []
     assert parts.returned([ended(second, states.DONE)]) == [worker]
     assert (worker.target_state, worker.exit_code, worker.exception) == (states.DONE, 0, None)
+    tracer.flush()
+    rows = [line.split(',') for line in (tmp_path / 'raptor.prof').read_text().splitlines()]
+    assert [row[5] for row in rows if row[1] == 'advance' and row[4] == worker.uid] == [
+        states.AGENT_EXECUTING, states.AGENT_STAGING_OUTPUT_PENDING]
 
 
 def test_only_workers_that_the_application_knows_are_reported(parts: WorkerParts, notices: Notices,
@@ -145,7 +157,7 @@ def test_only_workers_that_the_application_knows_are_reported(parts: WorkerParts
 
 def test_the_end_of_a_part_is_reported_and_decides_if_all_fail(tmp_path: Path) -> None:
     reported: list[WorkerPart] = []
-    parts = WorkerParts(reported.append, Executors(), Owner(), Transports({}, str(tmp_path)))
+    parts = WorkerParts(reported.append, Tracer(None, 'x'), Executors(), Owner(), Transports({}, str(tmp_path)))
     worker, again = a_worker(tmp_path), a_worker(tmp_path)
     first, second = divided(parts, worker)
     assert parts.returned([ended(second, states.FAILED, 'node n5 is lost')]) == []

@@ -85,4 +85,5 @@ class Stages:
         raptor = RaptorLink(self._config, self._loop, self._allocation, self._flow, self._owner).raptor
         self.add(raptor)
         if self._allocation.elsewhere:   # else one manager starts all ranks of a worker
-            self.add(WorkerParts(raptor.part_ended, self._flow, self._owner, Transports(self._config['platform'])))
+            self.add(WorkerParts(raptor.part_ended, raptor.tracer, self._flow, self._owner,
+                                 Transports(self._config['platform'])))

@@ -19,6 +19,7 @@ from rp_agent.task import JOB_SLOTS, PART, VARIABLES, AgentTask
 from rp_api import states
 from rp_api.constants import RAPTOR_WORKER, TRANSPORT_MPI
 from rp_api.raptor_link import TRANSPORT, carrier_file, run_file
+from rp_profiling.write.tracer import Tracer
 
 
 class PartPlacement:
@@ -71,14 +72,16 @@ _DECISIVE = (states.DONE, states.CANCELED, states.FAILED)
 class WorkerParts(Stage):
     """The parts of all workers that span nodes; `ended(part)` is called with each that ends before its worker does.
 
-    `transports` chooses how their managers exchange messages.
+    `transports` chooses how their managers exchange messages. `tracer` records the states of workers, as executors
+    record those of their parts.
     """
 
     order = 2
 
-    def __init__(self, ended: Callable[[WorkerPart], object], flow: Flow, owner: Owner,
+    def __init__(self, ended: Callable[[WorkerPart], object], tracer: Tracer, flow: Flow, owner: Owner,
                  transports: Transports) -> None:
         self._ended = ended
+        self._tracer = tracer
         self._flow = flow
         self._owner = owner
         self._transports = transports
@@ -128,6 +131,7 @@ class WorkerParts(Stage):
                 found.append(task)
             elif state == states.AGENT_EXECUTING and task.worker.state != state:
                 task.worker.state = state
+                self._tracer.record('advance', task.worker.uid, state)
                 found.append(task.worker)
                 if self._owner.find(task.worker.uid) is task.worker:   # else a master has submitted it
                     self._owner.report(task.worker, {'transport': task.extra[VARIABLES][TRANSPORT]})
@@ -150,6 +154,7 @@ class WorkerParts(Stage):
             else:
                 del self._running[worker.uid]
                 _conclude(worker, self._done.pop(worker.uid))
+                self._tracer.record('advance', worker.uid, worker.state)
                 found.append(worker)
         return found
 
