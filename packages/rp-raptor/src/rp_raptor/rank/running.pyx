@@ -9,7 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from rp_api import pickles
+from rp_api import blobs, pickles
 from rp_api.by_value.classes import restored
 from rp_api.errors import DeserializationError
 from rp_api.functions import deserialize_obj
@@ -99,7 +99,8 @@ cdef class Functions:
     def forget(self, bytes fid not None):
         """Drop a function that is not called any more."""
         self._blobs.pop(fid, None)
-        self._functions.pop(fid, None)
+        if self._functions.pop(fid, None):
+            blobs.unmap()   # files of the caller, which may have left
         self._changes.pop(fid, None)
         self._recent = None
 

@@ -210,7 +210,8 @@ def values_directory(pilot_sandbox: str, master: str) -> str:
 def discard(payload: bytes) -> None:
     """Free the files of a result that is not decoded."""
     if payload[:1] == _FILE:
-        blobs.discard(codec.unpack(payload[1:])[0])
+        path, _, version = codec.unpack(payload[1:])
+        release(path, version)
     elif payload[:1] in (_PARTS, _OUTCOMES):
         for part in _unpickled(payload[1:]):
             discard(part)
@@ -324,9 +325,9 @@ def _opened(payload: bytes) -> tuple[bytes, blobs.Bytes, Sequence[blobs.Bytes]]:
     kind = payload[:1]
     if kind != _FILE:
         return kind, memoryview(payload)[1:], ()
-    path, size, kept = codec.unpack(payload[1:])
-    content = blobs.read(path, size)
-    release(path, kept)
+    path, size, version = codec.unpack(payload[1:])
+    content = blobs.read(path, size, version)
+    release(path, version)
     return content
 
 

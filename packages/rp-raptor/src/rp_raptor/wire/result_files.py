@@ -16,10 +16,9 @@ _LARGEST_SENT = 64 << 20
 """Bytes of a result at most that is sent in a message to a caller on another host."""
 
 _MAX_FREE_BYTES = 32 << 20   # bytes of files that are written again when they were read
-_READ = '.read'    # ends the name of such a file
 
-Written = tuple[str, int, bool]
-"""Path and size of a result, and whether the file can be written again when it was read."""
+Written = tuple[str, int, int]
+"""Path and size of a result, and its version in a file that is written again when it was read, else 0."""
 
 
 class ResultFiles:
@@ -37,12 +36,13 @@ class ResultFiles:
         self._directory = directory
         self._kept: deque[tuple[str, int]] = deque()   # files to be written again, with their sizes
         self._kept_bytes = 0
+        self._version = 0
 
     def write(self, kind: bytes, body: bytes, buffers: Sequence[PickleBuffer], size: int) -> Written | None:
         """Write a result of about this size; None if it is to be sent. Raise OSError on failure."""
         if self._shared:
             try:
-                written = self._write_here(f'{self._shared}/{os.urandom(12).hex()}', kind, body, buffers, size)
+                written = self._write_here(kind, body, buffers, size)
             except FileNotFoundError:   # the caller has left
                 return None
             if written:
@@ -51,51 +51,49 @@ class ResultFiles:
             return None
         private.make_directory(self._directory, readable=True)
         path = f'{self._directory}/{os.urandom(12).hex()}'
-        return path, blobs.write(path, kind, body, buffers), False
+        return path, blobs.write(path, kind, body, buffers), 0
 
-    def _write_here(self, path: str, kind: bytes, body: bytes, buffers: Sequence[PickleBuffer],
-                    size: int) -> Written | None:
+    def _write_here(self, kind: bytes, body: bytes, buffers: Sequence[PickleBuffer], size: int) -> Written | None:
         """Write a result to the caller's directory; None if there is no room."""
-        if size > blobs.COPIED // 2:   # the caller may map it
-            return (path, blobs.write(path, kind, body, buffers), False) if self._room.take(size) else None
-        if self._take_read(path):
+        path = self._take_read() if size <= blobs.COPIED // 2 else ''   # the caller may map a larger one
+        if not path and not self._room.take(size):
+            return None
+        self._version += 1
+        if path:
             try:
-                written = blobs.write_again(path, kind, body, buffers, 0)
+                written = blobs.write_again(path, kind, body, buffers, self._version)
             except BaseException:   # no room, or the call is interrupted
                 blobs.discard(path)
                 raise
-        elif self._room.take(size):
-            written = blobs.write(path, kind, body, buffers)
         else:
-            return None
-        kept = self._kept_bytes + written <= _MAX_FREE_BYTES
-        if kept:
-            self._kept.append((path, written))
-            self._kept_bytes += written
-        return path, written, kept
+            path = f'{self._shared}/{os.urandom(12).hex()}'
+            kept = size <= blobs.COPIED // 2 and self._kept_bytes + size <= _MAX_FREE_BYTES
+            written = blobs.write(path, kind, body, buffers, self._version if kept else 0)
+            if not kept:
+                return path, written, 0
+        self._kept.append((path, written))
+        self._kept_bytes += written
+        return path, written, self._version
 
-    def _take_read(self, path: str) -> bool:
-        """Give the oldest file this path, if it was read."""
+    def _take_read(self) -> str:
+        """Return the path of the oldest file if it was read, else an empty one."""
         if not self._kept:
-            return False
-        oldest, size = self._kept[0]
+            return ''
+        path, size = self._kept[0]
         try:
-            os.rename(oldest + _READ, path)
-        except FileNotFoundError:
-            if os.path.exists(oldest) or os.path.exists(oldest + _READ):
-                return False
-            taken = False   # it was discarded
-        else:
-            taken = True
+            if blobs.version_of(path):
+                return ''
+        except FileNotFoundError:   # it was removed
+            path = ''
         self._kept.popleft()
         self._kept_bytes -= size
-        return taken
+        return path
 
 
-def release(path: str, kept: bool) -> None:
+def release(path: str, version: int) -> None:
     """Give back a file that was read, to be written again, or remove it."""
-    if kept:
+    if version:
         with suppress(FileNotFoundError):   # the caller is about to leave
-            os.rename(path, path + _READ)
+            blobs.release(path, version)
     else:
         blobs.discard(path)

@@ -120,6 +120,7 @@ class ValueStore:
         """Remove all files."""
         if self._directory is not None:
             self._directory.close()
+            blobs.unmap()
 
     def _tidy(self) -> None:
         """Free released files, unless another thread, or this one further up, is about to do it."""
