@@ -167,7 +167,7 @@ def _mapped(path: str, size: int) -> memoryview | None:
     found = _maps.pop(path, None)
     if found is None:
         if len(_maps) >= _MAX_MAPS:
-            _maps.pop(list(_maps)[0], None)
+            _maps.pop(next(iter(tuple(_maps))), None)
         found = memoryview(b'')
     elif len(found) < size <= _MAX_MAPPED_BYTES:
         found = _new_map(path)
