@@ -108,7 +108,10 @@ def version_of(path: str) -> int:
 
 def size_of(body: Bytes, buffers: Sequence[pickle.PickleBuffer] = ()) -> int:
     """Return the size of a file with this content."""
-    return _pieces(b' ', body, buffers, 0)[1]
+    end = _HEAD.size + 8 * len(buffers) + len(body)
+    for buffer in buffers:
+        end += -end % _ALIGNMENT + buffer.raw().nbytes
+    return end
 
 
 def read(path: str, size: int = 0, version: int = 0, *, shared: bool = False) -> tuple[bytes, Bytes, list[Bytes]]:

@@ -1,4 +1,4 @@
-"""The heap of this process, whose free memory the C library keeps."""
+"""The heap of this process: how much free memory the C library keeps."""
 
 from __future__ import annotations
 
@@ -11,3 +11,11 @@ def trim() -> None:
 
     with suppress(AttributeError, OSError):
         CDLL(None).malloc_trim(0)
+
+
+def keep(size: int) -> None:
+    """Keep free memory for blocks of up to `size` bytes (at most 32 MB), whose pages would else be new each time.
+
+    glibc uses its heap for blocks as large as the largest one that was freed, and keeps twice as much at its end.
+    """
+    bytes(size)

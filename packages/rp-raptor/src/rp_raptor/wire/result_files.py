@@ -9,7 +9,7 @@ from contextlib import suppress
 from pickle import PickleBuffer
 
 from rp_api import blobs
-from rp_api.system import private
+from rp_api.system import heap, private
 from rp_api.system.shared_directory import Room, place
 
 _LARGEST_SENT = 64 << 20
@@ -33,6 +33,7 @@ class ResultFiles:
         where, _, shared = results.partition('\n')
         self._shared = shared if where == place() else ''
         self._room = Room(self._shared)
+        heap.keep(blobs.COPIED)   # the arguments are read to it
         self._directory = directory
         self._kept: deque[tuple[str, int]] = deque()   # files to be written again, with their sizes
         self._kept_bytes = 0

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pickle import PickleBuffer
 
 from rp_api import blobs
+from rp_api.system import heap
 from rp_api.system.shared_directory import SharedDirectory, place
 from rp_raptor.wire.memory import address, equal
 
@@ -46,9 +47,9 @@ class StoredFile:
         """Path, size and version for readers, see `rp_api.blobs.read`."""
         return self.path, self.size, self.version
 
-    def has(self, buffer: memoryview) -> bool:
-        """Return whether the file has this content; it has the same size."""
-        if self.sample != _sample(buffer):
+    def has(self, buffer: memoryview, sample: bytes) -> bool:
+        """Return whether the file has this content, with this sample; it has the same size."""
+        if self.sample != sample:
             return False
         if self.content is None:
             file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -81,6 +82,7 @@ class ValueStore:
     """
 
     def __init__(self, overflow: str | None = None) -> None:
+        heap.keep(blobs.COPIED)
         try:
             self._directory: SharedDirectory | None = SharedDirectory(overflow)
         except OSError:
@@ -141,13 +143,14 @@ class ValueStore:
         """Return a file with this content, and how many bytes were written."""
         view = buffer.raw()
         key = address(view), view.nbytes, type(view.obj) is bytes   # another object may have had this address
+        sample = _sample(view)
         file = self._known.get(key)
-        if file is not None and file.has(view):
+        if file is not None and file.has(view, sample):
             if not file.users:
                 self._remove_free(file)
             return file, 0
         file = self._written(buffer)
-        file.key, file.sample = key, _sample(view)
+        file.key, file.sample = key, sample
         self._known[key] = file
         return file, file.size
 
