@@ -27,6 +27,11 @@ _MIN_TIMERS_TO_TIDY = 1024
 """Number of timers above which cancelled ones are removed; otherwise they stay until they are due."""
 
 
+def is_readable(socket: zmq.Socket[Any]) -> bool:
+    """Return whether a message can be received: this is cheaper than the exception of an attempt that fails."""
+    return bool(int(socket.getsockopt(zmq.EVENTS)) & _READABLE)
+
+
 class Timer:
     """A callback with a deadline (seconds of the monotonic clock); equal deadlines keep their order."""
 
@@ -103,7 +108,7 @@ class Loop:
         `alone` means that only the callback uses the socket, which is then not checked until it signals an event.
         """
         fd = int(socket.getsockopt(zmq.FD))
-        self.add_fd(fd, lambda: self._asked.setdefault(socket, callback))
+        self.add_fd(fd, lambda: self._signalled(socket, callback))
         self._sockets[socket] = fd
         self._asked[socket] = callback
         if alone:
@@ -188,6 +193,11 @@ class Loop:
             return None
         return max(0.0, min(_MAX_WAIT_S, self._timers[0].deadline - time.monotonic()))
 
+    def _signalled(self, socket: zmq.Socket[Any], callback: Callable[[], object]) -> None:
+        self._asked[socket] = callback
+        if is_readable(socket):
+            callback()
+
     def _wait(self) -> None:
         """Wait for the next event, and run the callbacks of all events."""
         if not self._asked:
@@ -196,7 +206,7 @@ class Loop:
         # the descriptor signals an event only once, and sending resets it: the socket itself must be checked
         readable, silent = [], []
         for socket, callback in self._asked.items():
-            if int(socket.getsockopt(zmq.EVENTS)) & _READABLE:
+            if is_readable(socket):
                 readable.append((socket, callback))
             elif socket in self._alone:
                 silent.append(socket)

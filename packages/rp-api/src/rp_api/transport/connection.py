@@ -12,7 +12,7 @@ from typing import Any
 import zmq
 
 from rp_api.errors import CoordinationError
-from rp_api.loop.event_loop import Loop
+from rp_api.loop.event_loop import Loop, is_readable
 from rp_api.loop.process_handle import ProcessHandle
 from rp_api.system import limits, private
 from rp_api.transport.keys import LINGER, Gate, KeyPair, Tally, make_client, make_server
@@ -49,9 +49,7 @@ def signed_arrivals(socket: zmq.Socket[Any], malformed: Tally) -> Iterator[tuple
 
 
 def _arrivals(socket: zmq.Socket[Any]) -> Iterator[list[zmq.Frame]]:
-    for _ in range(_BURST):
-        if socket.closed:
-            return
+    for _ in range(0 if socket.closed else _BURST):
         try:
             frames = [socket.recv(_AT_ONCE, copy=False)]
         except zmq.Again:
@@ -59,6 +57,8 @@ def _arrivals(socket: zmq.Socket[Any]) -> Iterator[list[zmq.Frame]]:
         while frames[-1].more:
             frames.append(socket.recv(_AT_ONCE, copy=False))
         yield frames
+        if socket.closed or not is_readable(socket):
+            return
 
 
 def send_to(socket: zmq.Socket[Any], peer: bytes, data: bytes) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import zmq
 
 from rp_api.errors import CoordinationError
-from rp_api.loop.event_loop import Loop, Timer
+from rp_api.loop.event_loop import Loop, Timer, is_readable
 from rp_api.loop.soon import Soon
 from rp_api.system.host import host_id
 from rp_api.system.processes import start_time
@@ -362,7 +362,7 @@ class Peers:
 
     def _receive_last(self) -> None:
         """Handle all messages that have arrived: they may hold the last results, or the `bye`, of a dead peer."""
-        while int(self._listener.socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
+        while is_readable(self._listener.socket):
             self._receive()
 
     def _look(self) -> None:
