@@ -146,6 +146,17 @@ def test_a_call_of_several_ranks_has_large_arguments(run: Run) -> None:
             assert (result == 2).all()
 
 
+def test_ranks_map_no_files_of_an_executor_that_was_closed(master: Any) -> None:
+    """They map files that are used again, whose memory is free with the last map."""
+    def rank(_: bytes) -> int:
+        return os.getpid()
+    ours = f'/radical.pilot.{os.geteuid()}.{os.getpid()}.'
+    with rp.raptor.Executor(master) as executor:
+        ranks = {executor.submit(rank, os.urandom(100_000)).result(LONG) for _ in range(20)}
+        assert any(ours in Path(f'/proc/{pid}/maps').read_text() for pid in ranks)
+    wait_until(lambda: not any(ours in Path(f'/proc/{pid}/maps').read_text() for pid in ranks), LONG)
+
+
 def test_calls_of_a_killed_rank_find_their_arguments(run: Run, tmp_path: Path) -> None:
     """Each call has one result, also those that have killed their rank once."""
     marks = tmp_path / 'marks'
@@ -162,7 +173,7 @@ def test_calls_of_a_killed_rank_find_their_arguments(run: Run, tmp_path: Path) -
     calls = rp.raptor.stream(_started(run), work, (np.full(12_500, number) for number in range(200)))
     assert sorted(call.result() for call in calls) == list(range(200))
     ran = {int(file.name): file.stat().st_size for file in marks.iterdir()}
-    assert [ran[number] for number in (7, 57, 107, 157)] == [2] * 4
+    assert all(ran[number] >= 2 for number in (7, 57, 107, 157))   # more: its result was not sent when its rank died
     assert len(ran) == 200
 
 
