@@ -41,7 +41,7 @@ _MAX_MAPPED_BYTES = 256 << 10   # of a file that stays mapped
 Bytes = bytes | memoryview
 
 _maps: dict[str, memoryview] = {}
-"""Files that were used last, the latest at the end, with their maps: empty until the second use of a file."""
+"""Files that were read or written last, the latest at the end, with their maps: empty until the second time."""
 
 
 def write(path: str, kind: bytes, body: Bytes, buffers: Sequence[pickle.PickleBuffer] = (), version: int = 0) -> int:
@@ -81,8 +81,8 @@ def write_again(path: str, kind: bytes, body: Bytes, buffers: Sequence[pickle.Pi
 
 def release(path: str, version: int) -> None:
     """Give the content of a file the version 0 if it has this one, which says that it was read."""
-    mapped = _mapped(path, _VERSION.size)
-    if mapped is not None:
+    mapped = _maps.get(path)
+    if mapped:
         if mapped[:_VERSION.size] == _VERSION.pack(version):
             mapped[:_VERSION.size] = _VERSION.pack(0)
         return
@@ -96,8 +96,8 @@ def release(path: str, version: int) -> None:
 
 def version_of(path: str) -> int:
     """Return the version of the content of a file. Raise OSError on failure."""
-    found: Bytes | None = _mapped(path, _VERSION.size)
-    if found is None:
+    found: Bytes | None = _maps.get(path)
+    if not found:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             found = os.pread(file, _VERSION.size, 0)
@@ -163,7 +163,7 @@ def unmap() -> None:
 
 
 def _mapped(path: str, size: int) -> memoryview | None:
-    """Return the map of a file of at least `size` bytes; None at its first use, and if it cannot be mapped.
+    """Return the map of a file of at least `size` bytes; None at the first use, and if it cannot be mapped.
 
     For any thread, and without a lock, which a fork would inherit.
     """
