@@ -8,7 +8,7 @@ import subprocess
 import sys
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ class PartsMaster(Master):
     def __init__(self, sandbox: Path) -> None:
         self.parts: dict[int, bytes] = {}
         self.hellos: Counter[int] = Counter()
+        self.listeners: list[Callable[[int, str, list[Any]], None]] = []   # told of messages, by part
         super().__init__(sandbox)
 
     def _heard(self, peer: bytes, operation: str, arguments: list[Any]) -> None:
@@ -38,6 +39,9 @@ class PartsMaster(Master):
             part = arguments[4]['part']
             self.parts[part] = peer
             self.hellos[part] += 1
+        for part in [part for part, known in self.parts.items() if known == peer]:
+            for listener in self.listeners:
+                listener(part, operation, arguments)
 
     def tell(self, part: int, *message: Any) -> None:
         self.listener.socket.send_multipart([self.parts[part], pack_message(list(message))])

@@ -5,6 +5,7 @@ Payloads are packed lists: an operation and its arguments. With MPI_LIKE set, it
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ import threading
 import time
 from array import array
 from concurrent.futures import CancelledError
+from pathlib import Path
 from typing import Any
 
 import zmq
@@ -45,6 +47,7 @@ class Rank:
         self.finished: list[tuple[int, bytes]] = []
         self.busy = 0.0
         self.functions: dict[bytes, bytes] = {}
+        self.fetching: dict[bytes, list[int]] = {}   # calls that wait for an object
         self.group: list[int] = []
         self.tag = 0
         if self.run.mpi:
@@ -105,6 +108,9 @@ class Rank:
             elif kind == 'cancel':
                 for id in arguments[0]:
                     self.send('results', array('Q', [id]), Payloads([b'canceled %d' % arguments[1]]), 0.0)
+            elif kind == 'object':
+                ids = array('Q', self.fetching.pop(arguments[0]))
+                self.send('results', ids, Payloads([content_of(*arguments[1:])]), 0.0)
             elif kind == 'ran':
                 self.send('results', array('Q', [arguments[0]]), Payloads([arguments[1]]), 0.0)
 
@@ -151,6 +157,10 @@ class Rank:
         if operation == 'ignore':   # no signal helps
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
             threading.Event().wait()
+        if operation == 'fetch':   # an object, and give a digest of it
+            self.fetching[arguments[0]] = [id]
+            self.send('fetch', arguments[0])
+            return None
         if operation == 'park':
             self.send('parked', array('Q', [id]))
             return None
@@ -166,6 +176,11 @@ class Rank:
             open(arguments[0], 'w').close()
             os._exit(arguments[1])
         raise ValueError(operation)
+
+
+def content_of(path: str, fault: str) -> bytes:
+    """The packed path and digest of a file."""
+    return pack([path, '' if fault else hashlib.sha256(Path(path).read_bytes()).hexdigest(), fault])
 
 
 if __name__ == '__main__':

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import signal
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from parts_support import a_worker_of_parts
+from parts_support import Parts, a_worker_of_parts
 from worker_support import decoded
 
+from rp_api.system.shared_directory import shared_memory
+from rp_raptor.objects.transfer import PIECE_BYTES
 from rp_raptor.worker.mpi_launch import Launcher, launcher_of
 
 PROGRAMS = [program for name in ('mpiexec', 'mpiexec.openmpi') if (program := shutil.which(name))]
@@ -108,6 +113,122 @@ def test_another_manager_dies(tmp_path: Path) -> None:
         master.give(2, {2: ['who']})
         assert decoded(master.wait_results(2)[0])[0] in (4, 5)
         assert master.hellos[2] == 1
+
+
+class Objects:
+    """One object of the master, in a file, which the first manager maps and the others get from it."""
+
+    id = b'o' * 16
+
+    def __init__(self, worker: Parts, path: Path, size: int) -> None:
+        content = os.urandom(size)
+        path.write_bytes(content)
+        path.chmod(0o600)
+        self.digest = hashlib.sha256(content).hexdigest()
+        self.size = size
+        self.path = str(path)
+        self.wanted: list[tuple[int, bool]] = []   # by parts, and whether it may be carried
+        self.held: dict[int, list[Any]] = {}       # what the parts said about it
+        self.waits = False   # with answers to parts that may not have it carried
+        self.master = worker.master
+        self.master.listeners.append(self._heard)
+
+    def _heard(self, part: int, operation: str, arguments: list[Any]) -> None:
+        if operation == 'want_object':
+            self.wanted.append((part, arguments[3]))
+            if arguments[3]:
+                self.at(part, '', '', {})
+            elif not self.waits:
+                self.answer(part)
+        elif operation == 'hold_object':
+            self.held[part] = arguments
+
+    def answer(self, part: int) -> None:
+        """Tell a part that may not have it carried."""
+        self.at(part, 'raptor.0000', self.path, {})
+
+    def at(self, part: int, holder: str, path: str, access: dict[str, Any]) -> None:
+        self.master.tell(part, 'object_at', self.id, self.size, holder, path, access)
+
+    def fetch(self, *parts: int) -> None:
+        for part in parts:
+            self.master.give(part, {part: ['fetch', self.id]})
+
+    def release(self, parts: int) -> None:
+        for part in range(parts):
+            self.master.tell(part, 'forget_object', self.id)
+
+
+def unnamed_files() -> list[str]:
+    """Files without a name in shared memory that processes of this user have open or map."""
+    found = []
+    for process in Path('/proc').glob('[0-9]*'):
+        for kind in ('fd', 'map_files'):
+            try:
+                found += [path for each in (process / kind).iterdir()
+                          if (path := os.readlink(each)).startswith(f'{shared_memory()}/#')]
+            except OSError:
+                continue
+    return found
+
+
+@pytest.mark.parametrize('size', [100, 5 * PIECE_BYTES, 20 * PIECE_BYTES + 7])
+def test_an_object_reaches_all_parts(tmp_path: Path, launcher: Launcher, size: int) -> None:
+    with a_worker_of_parts(tmp_path, parts=5, launcher=launcher) as worker:
+        master, there = worker.master, Objects(worker, tmp_path / 'object', size)
+        there.fetch(*range(1, 5))
+        for part, result in enumerate(master.wait_results(*range(1, 5)), 1):
+            path, digest, fault = decoded(result)
+            assert (digest, fault) == (there.digest, '')
+            assert path == there.held[part][2] != there.path
+        assert sorted(there.wanted) == [(0, False), *((part, True) for part in range(1, 5))]
+        master.give(0, {0: ['fetch', there.id]})
+        assert decoded(master.wait_results(0)[0]) == [there.path, there.digest, '']
+        there.release(5)
+        files = [Path(held[2]) for held in there.held.values()]
+        master.wait(lambda: not any(file.exists() for file in files), 'the files are removed')
+        master.wait(lambda: unnamed_files() == [], 'the copies of carriers are gone')
+        assert worker.stop() == [0] * 5
+
+
+@pytest.mark.fault
+def test_a_carrier_dies_with_an_object_under_way(tmp_path: Path, launcher: Launcher) -> None:
+    """Parts get the object from a holder then."""
+    with a_worker_of_parts(tmp_path, parts=4, launcher=launcher) as worker:
+        master, there = worker.master, Objects(worker, tmp_path / 'object', 64 * PIECE_BYTES)
+        there.waits = True
+        there.fetch(1, 2, 3)
+        master.wait(lambda: len(there.wanted) == 4, 'the first manager asks, too')
+        time.sleep(0.3)   # for the questions of the others
+        killed = worker.carriers()[2]
+        os.kill(killed, signal.SIGSTOP)   # it is not to have all of the object
+        there.waits = False
+        there.answer(0)
+        time.sleep(0.5)   # for the others
+        assert 2 not in there.held
+        os.kill(killed, signal.SIGKILL)
+        for result in master.wait_results(1, 2, 3):
+            assert decoded(result)[1:] == [there.digest, '']
+        assert (2, False) in there.wanted
+        there.release(4)
+        files = [Path(held[2]) for held in there.held.values()]
+        master.wait(lambda: not any(file.exists() for file in files), 'the files are removed')
+        master.wait(lambda: len(worker.carriers()) == 4, 'carriers')
+        master.wait(lambda: unnamed_files() == [], 'the copies of carriers are gone')
+        assert worker.stop() == [0] * 4
+
+
+def test_an_object_that_the_first_manager_cannot_have(tmp_path: Path) -> None:
+    with a_worker_of_parts(tmp_path) as worker:
+        master, there = worker.master, Objects(worker, tmp_path / 'object', PIECE_BYTES)
+        there.answer = lambda part: (   # type: ignore[method-assign]
+            there.at(part, 'raptor.0000', there.path, {}) if part else
+            master.tell(part, 'object_lost', there.id, 'as the test says'))
+        there.fetch(1, 2)
+        for result in master.wait_results(1, 2):
+            assert decoded(result) == [there.path, there.digest, '']
+        assert sorted(set(there.wanted)) == [(0, False), (1, False), (1, True), (2, False), (2, True)]
+        assert worker.stop() == [0, 0, 0]
 
 
 @pytest.mark.parametrize('command', ['exit 3', ''])

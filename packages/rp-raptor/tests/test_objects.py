@@ -192,6 +192,9 @@ class Told(Answers):
     def lost(self, uid: str, id: bytes, reason: str) -> None:
         self.heard.append([uid, 'lost', reason])
 
+    def carried(self, uid: str, id: bytes, size: int) -> None:
+        self.heard.append([uid, 'carried', ''])
+
     def forget(self, uid: str, id: bytes) -> None:
         self.heard.append([uid, 'forget', ''])
 
@@ -232,6 +235,20 @@ def test_each_host_gets_it_once(told: Told, registry: Registry) -> None:
     assert told.news() == [['a', 'get', 'master']]
     registry.hold(ID, holder('a', 'host'))
     assert told.news() == [['b', 'map', 'a'], ['c', 'map', 'a']]
+
+
+def test_what_carriers_bring(told: Told, registry: Registry) -> None:
+    """All hosts hear at once that they get it from the first manager of their worker; a host gets it once."""
+    for name in ('a', 'b', 'c', 'd'):
+        registry.want(ID, name, f'host of {name[0]}', [], carried=True)
+    assert told.news() == [[name, 'carried', ''] for name in 'abcd']
+    registry.want(ID, 'a2', 'host of a', [], carried=True)
+    registry.want(ID, 'm', 'host of master', [], carried=True)
+    assert told.news() == [['m', 'map', 'master']]
+    registry.hold(ID, holder('a'))
+    assert told.news() == [['a2', 'map', 'a']]
+    registry.want(ID, 'b', 'host of b', [])   # as carriers did not bring it
+    assert told.news() == [['b', 'get', 'master']]
 
 
 def test_it_spreads_as_a_tree(told: Told, registry: Registry) -> None:

@@ -1,9 +1,11 @@
 """A carrier: passes bytes and files between the manager of its node and those of other nodes, by MPI.
 
 The carrier of the first node connects to its manager once for each other node, every other carrier once. What comes
-over a connection goes to the carrier of the other node, and from there to the manager. The bytes are not looked at. The
+over such a connection goes to the carrier of the other node, and from there to the manager, and is not looked at. The
 descriptor of a file, which a manager sends together with bytes, becomes a message of its own, from the memory of the
 file into that of a new one, whose descriptor the other manager gets with the same bytes.
+
+Each carrier has one connection more, for objects, see `rp_raptor.carriers.passing`.
 
 No MPI call blocks, as that would use a CPU, and wait for ever for a carrier that is dead.
 """
@@ -28,12 +30,14 @@ from rp_api.errors import CoordinationError
 from rp_api.raptor_link import CARRIER
 from rp_api.system import signals
 from rp_api.transport.keys import read_private
-from rp_raptor.carriers.channel import OpenFile, new_file
+from rp_raptor.carriers.channel import FIRST_KIND, OpenFile, new_file
+from rp_raptor.carriers.passing import FIRST_TAG, ID_BYTES, Passing
 from rp_raptor.carriers.probe import Probe
+from rp_raptor.carriers.stream_pipe import Frames, framed
 from rp_raptor.definitions import start_mpi
 
 PEER = struct.Struct('=I')
-"""The first bytes of a connection: the number of the node at the other end."""
+"""The first bytes of a connection: the number of the node at the other end; its own number for objects."""
 
 MAX_FILES = 200
 """Descriptors that are sent at a time at most; the kernel takes 253."""
@@ -45,7 +49,7 @@ _CHECK_INTERVAL_S = 0.1
 _END_TIMEOUT_S = 5          # for the end of MPI, and after a SIGTERM
 _PR_SET_PDEATHSIG = 1       # of Linux
 _MAX_FILE = 1 << 16         # bytes of the manager's file
-_BYTES, _FILE, _STOP = 1, 2, 3   # tags
+_BYTES, _FILE, _STOP = 1, 2, 3   # tags, below FIRST_TAG
 
 Buffer = bytes | memoryview
 
@@ -90,8 +94,12 @@ class Carrier:
                             mpi.ANY_TAG)
         self._epoll = select.epoll()
         self._stopped = False
-        peers = range(1, self._world.size) if self._world.rank == 0 else [0]
+        rank = self._world.rank
+        peers = range(self._world.size) if rank == 0 else [rank, 0]   # objects first: channels rely on it
         self._by_peer = {peer: _Pump(_connection(path, peer), peer) for peer in peers}
+        self._objects = self._by_peer[rank]
+        self._frames = Frames()
+        self._passing = Passing(mpi, self._end_object)
         self._by_fd = {pump.manager.fileno(): pump for pump in self._by_peer.values() if pump.connected}
         for fd in self._by_fd:
             self._epoll.register(fd, select.EPOLLIN)
@@ -122,6 +130,14 @@ class Carrier:
             return
         except ConnectionError:
             data, files = b'', []
+        if pump is self._objects:
+            for _, told, opened in self._frames.add(data, files):
+                nodes = memoryview(told)[ID_BYTES:].cast('H')
+                self._passing.start(told[:ID_BYTES], nodes.tolist(), opened[0])
+            self._active.add(pump)
+            if not data:
+                self._lose(pump)
+            return
         for file in map(OpenFile, files):
             size = os.fstat(file.fd).st_size
             content = memoryview(mmap.mmap(file.fd, size, access=mmap.ACCESS_READ) if size else b'')
@@ -152,7 +168,7 @@ class Carrier:
         """End all carriers if this one is the first; others without a manager stay for the sake of the first."""
         if self._world.rank == 0 and not self._stopped:
             self._stopped = True
-            for peer in self._by_peer:
+            for peer in range(1, self._world.size):
                 self._world.Isend([b'', self._mpi.BYTE], peer, _STOP)
 
     # from other carriers
@@ -163,6 +179,11 @@ class Carrier:
         if message is None:
             return False
         tag, size = self._status.Get_tag(), self._status.Get_count(self._mpi.BYTE)
+        if tag >= FIRST_TAG:
+            self._passing.receive(self._status.Get_source(), tag, size, message)
+            self._active.add(self._objects)
+            self._progress(self._objects)
+            return True
         file, buffer = None, memoryview(bytearray(size))
         if tag == _FILE:
             file = new_file(size)
@@ -186,12 +207,16 @@ class Carrier:
             else:
                 pump.unsent.append((come.buffer, pump.files))
                 pump.files = []
-        if not pump.sending and not pump.incoming:
+        passing = pump is self._objects and self._passing.progress()
+        if not pump.sending and not pump.incoming and not passing:
             self._active.discard(pump)
         if not pump.events & select.EPOLLOUT or not pump.connected:
             self._flush(pump)
         else:
             self._watch(pump)
+
+    def _end_object(self, id: bytes, files: list[OpenFile]) -> None:
+        self._objects.unsent.append((framed(FIRST_KIND, id, len(files)), files))
 
     def _flush(self, pump: _Pump) -> None:
         """Send to the manager what it takes; nothing is kept for one that is gone."""

@@ -50,6 +50,12 @@ def new_file(size: int = 0) -> OpenFile:
     return file
 
 
+def link(file: OpenFile, path: str) -> None:
+    """Give a file a name."""
+    # without a directory, Python calls link(), which does not follow links
+    os.link(f'/proc/self/fd/{file.fd}', path, src_dir_fd=file.fd, follow_symlinks=True)
+
+
 def file_with(data: bytes) -> OpenFile:
     """Return a new file with this content."""
     file, view = new_file(), memoryview(data)
@@ -78,6 +84,16 @@ class Pipe(Protocol):
 
     def close(self) -> None:
         """Close the pipe; it is used no more."""
+
+
+class End(Protocol):
+    """What a pipe calls."""
+
+    def take(self, kind: int, data: bytes, files: list[OpenFile]) -> None:
+        """Handle a message."""
+
+    def lost(self) -> None:
+        """Handle the loss of the pipe."""
 
 
 Heard = Callable[[int, bytes, list[OpenFile]], object]
@@ -187,7 +203,7 @@ class Channel:
 
 
 class PipeEnd:
-    """What a pipe calls; `arrived` is the number of the last message that has arrived over it."""
+    """The end of a pipe of a channel; `arrived` is the number of the last message that has arrived over it."""
 
     def __init__(self, channel: Channel, open_pipe: Callable[[PipeEnd], Pipe]) -> None:
         self._channel = channel

@@ -6,25 +6,35 @@ import json
 import os
 import socket
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import Protocol
 
 from rp_api.loop.event_loop import Loop
 from rp_raptor.carriers.carrier import PEER
-from rp_raptor.carriers.channel import Channel
+from rp_raptor.carriers.channel import End, Pipe
 from rp_raptor.carriers.stream_pipe import StreamPipe
 
 _HELLO_TIMEOUT = 1.0   # seconds for the first bytes of a carrier
 _CREDENTIALS = struct.Struct('=iII')   # pid, uid and gid
 
 
+class Attached(Protocol):
+    """What uses a connection."""
+
+    def attach(self, open_pipe: Callable[[End], Pipe]) -> object:
+        """Use another pipe."""
+
+
 class CarrierListener:
     """Gives connections of the carrier to the channels, by the number of the node at the other end.
+
+    That with the number of this node is for objects.
 
     The socket is in the private `directory`. The carrier finds it by the file at `path`, which only its owner can read.
     """
 
-    def __init__(self, loop: Loop, directory: str, path: str, nodes: int, channels: Mapping[int, Channel]) -> None:
+    def __init__(self, loop: Loop, directory: str, path: str, nodes: int, channels: Mapping[int, Attached]) -> None:
         self._loop = loop
         self._path = path
         self._channels = channels

@@ -10,10 +10,10 @@ from __future__ import annotations
 import socket
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rp_api.loop.event_loop import Loop, Timer
-from rp_raptor.carriers.channel import OpenFile, PipeEnd, content_of, file_with
+from rp_raptor.carriers.channel import End, OpenFile, content_of, file_with
 
 LARGE_BYTES = 256 << 10
 """Size of a message above which its bytes travel in a file."""
@@ -25,15 +25,43 @@ _CHUNK = 64 << 10           # bytes that are read at a time: larger memory comes
 _MAX_FILES = 253            # of the kernel, at a time
 
 
+def framed(kind: int, data: bytes, files: int, *, large: bool = False) -> bytes:
+    """Return a message with its header."""
+    return _HEADER.pack(len(data), kind, large, files) + data
+
+
+class Frames:
+    """Takes apart what arrives over a stream."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()   # of the next messages, and their files
+        self._files: deque[OpenFile] = deque()
+
+    def add(self, data: bytes, fds: Sequence[int]) -> Iterator[tuple[int, bytes, list[OpenFile]]]:
+        """Yield the messages that are complete: kind, data and files."""
+        self._files.extend(map(OpenFile, fds))
+        self._data += data
+        start = 0
+        while len(self._data) - start >= _HEADER.size:
+            size, kind, large, count = _HEADER.unpack_from(self._data, start)
+            first = start + _HEADER.size
+            if len(self._data) < first + size:
+                break
+            start = first + size
+            content = bytes(memoryview(self._data)[first:start])
+            files = [self._files.popleft() for _ in range(count)]
+            yield kind, content_of(files.pop()) if large else content, files
+        del self._data[:start]
+
+
 class StreamPipe:
     """A pipe over a connection to the carrier of this node."""
 
-    def __init__(self, loop: Loop, carrier: socket.socket, end: PipeEnd) -> None:
+    def __init__(self, loop: Loop, carrier: socket.socket, end: End) -> None:
         self._loop = loop
         self._carrier = carrier
         self._end = end
-        self._data = bytearray()   # what has arrived of the next messages, and their files
-        self._files: deque[OpenFile] = deque()
+        self._frames = Frames()
         self._unsent: deque[tuple[bytes | memoryview, Sequence[OpenFile]]] = deque()
         self._retry: Timer | None = None
         carrier.setblocking(False)
@@ -44,7 +72,7 @@ class StreamPipe:
         large = len(data) > LARGE_BYTES
         if large:
             data, files = b'', [*files, file_with(data)]
-        self._unsent.append((_HEADER.pack(len(data), kind, large, len(files)) + data, files))
+        self._unsent.append((framed(kind, data, len(files), large=large), files))
         if self._retry is None:
             self._send()
 
@@ -84,20 +112,10 @@ class StreamPipe:
             return
         except ConnectionError:
             data, fds = b'', []
-        self._files.extend(map(OpenFile, fds))
+        messages = self._frames.add(data, fds)
         if not data:
             self.close()
             self._end.lost()
             return
-        self._data += data
-        start = 0
-        while len(self._data) - start >= _HEADER.size:
-            size, kind, large, count = _HEADER.unpack_from(self._data, start)
-            first = start + _HEADER.size
-            if len(self._data) < first + size:
-                break
-            start = first + size
-            content = bytes(memoryview(self._data)[first:start])
-            files = [self._files.popleft() for _ in range(count)]
-            self._end.take(kind, content_of(files.pop()) if large else content, files)
-        del self._data[:start]
+        for message in messages:
+            self._end.take(*message)

@@ -117,9 +117,9 @@ class MasterObjects(Answers, Observer):
 
     # managers
 
-    def want_object(self, uid: str, id: bytes, there: str, failed: Sequence[str]) -> None:
+    def want_object(self, uid: str, id: bytes, there: str, failed: Sequence[str], carried: bool) -> None:
         """Answer a manager that needs an object, now or later."""
-        self._registry.want(id, uid, there, failed)
+        self._registry.want(id, uid, there, failed, carried=carried)
 
     def hold_object(self, uid: str, id: bytes, there: str, path: str, access: Mapping[str, Any]) -> None:
         """Note that a manager has got an object."""
@@ -132,6 +132,10 @@ class MasterObjects(Answers, Observer):
         """Tell a manager where it gets an object."""
         access = {} if mapped or holder.access is None else dict(holder.access())
         self._say(uid, ['object_at', id, size, holder.uid, holder.path if mapped else '', access])
+
+    def carried(self, uid: str, id: bytes, size: int) -> None:
+        """Tell a manager that it gets an object from the first one of its worker."""
+        self._say(uid, ['object_at', id, size, '', '', {}])
 
     def lost(self, uid: str, id: bytes, reason: str) -> None:
         """Tell a manager that it cannot get an object."""

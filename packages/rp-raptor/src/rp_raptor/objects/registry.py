@@ -32,10 +32,14 @@ class Holder:
 
 @dataclass
 class Wish:
-    """A request for an object by a manager; `failed` are holders that did not give it."""
+    """A request for an object by a manager; `failed` are holders that did not give it.
+
+    If it is `carried`, the manager gets it from the first one of its worker, unless there is a file on its host.
+    """
 
     place: str
     failed: frozenset[str]
+    carried: bool
     sender: str = ''   # of the transfer, once there is one
 
 
@@ -55,6 +59,9 @@ class Answers(Protocol):
 
     def at(self, uid: str, id: bytes, size: int, holder: Holder, *, mapped: bool) -> None:
         """Tell a manager where it gets the object: from a file that it can map, or by a transfer."""
+
+    def carried(self, uid: str, id: bytes, size: int) -> None:
+        """Tell a manager that it gets the object from the first one of its worker."""
 
     def lost(self, uid: str, id: bytes, reason: str) -> None:
         """Tell a manager that it cannot get the object."""
@@ -88,7 +95,8 @@ class Registry:
         self._serve_all()
         return True
 
-    def want(self, id: bytes, uid: str, place: str, failed: Collection[str]) -> None:
+    def want(self, id: bytes, uid: str, place: str, failed: Collection[str], *,
+             carried: bool = False) -> None:
         """Answer the request of a manager, now or later; it ends a transfer to that manager."""
         entry = self.entries.get(id)
         if entry is None:
@@ -97,7 +105,7 @@ class Registry:
             return
         entry.told.add(uid)
         entry.wishes.pop(uid, None)
-        entry.wishes[uid] = Wish(place, frozenset(failed))
+        entry.wishes[uid] = Wish(place, frozenset(failed), carried)
         self._wanted[id] = entry
         self._serve_all()
 
@@ -155,10 +163,14 @@ class Registry:
             return
         if any(other.sender and other.place == wish.place for other in entry.wishes.values()):
             return   # another manager of the host gets it
+        if wish.carried:
+            wish.sender = uid   # no holder, whose transfers are counted
+            self._answers.carried(uid, id, entry.size)
+            return
         remote = [holder for holder in entry.holders.values() if holder.access]
         free = [holder for holder in remote if sending.get(holder.uid, 0) < MAX_TRANSFERS_PER_HOLDER]
         if free:   # a holder that has failed is tried again if there is no other one
             best = min(free, key=lambda holder: (holder.uid in wish.failed, sending.get(holder.uid, 0)))
-            entry.wishes[uid] = Wish(wish.place, wish.failed, best.uid)
+            entry.wishes[uid] = Wish(wish.place, wish.failed, carried=False, sender=best.uid)
             sending[best.uid] = sending.get(best.uid, 0) + 1
             self._answers.at(uid, id, entry.size, best, mapped=False)

@@ -39,9 +39,10 @@ From the manager of a worker:
                                             its ranks have been
     run, number, description, result        run this task for a rank (`get_master().run_task`), a packed description; if
                                             the rank has run it, the result is a payload of kind D, else empty
-    want_object, id, place, failed          a rank of it needs this object (16 bytes); `place` is
+    want_object, id, place, failed, carried a rank of it needs this object (16 bytes); `place` is
                                             `rp_api.system.shared_directory.place()`, `failed` has the uids of holders
-                                            that did not give it
+                                            that did not give it; if it is `carried`, carriers can bring it from the
+                                            first manager of the worker
     hold_object, id, place, path, access    it has got this object: a file, and the `Access` of a listener for others
     tell, part, data                        pass this on to the manager of another part of the worker
     ping                                    every PING seconds; the answer is `pong`
@@ -62,7 +63,8 @@ To the manager of a worker:
     object_at, id, size, holder, path, access
                                             the answer to `want_object`: a file on this host, or how to get the object
                                             from the holder (see `rp_raptor.objects.transfer`); may come again, with
-                                            another holder, until `hold_object`
+                                            another holder, until `hold_object`. Without a holder, the object is to be
+                                            carried
     object_lost, id, reason                 the other answer: the object is not to be had
     forget_object, id                       no further call refers to this object
     pong
@@ -114,7 +116,7 @@ from rp_api.errors import CoordinationError
 from rp_api.wire import form
 from rp_raptor.wire.batch import unpack
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Version of this protocol."""
 
 PING = 5.0
@@ -235,7 +237,8 @@ _FROM: dict[str, form.Table] = {
     WORKER: {
         **_BOTH_SAY, 'worker': (_TEXT, _TEXT, _NUMBER, _NUMBER, _DICT), 'credit': (_NUMBER,),
         'results': _RESULTS, 'returned': (are_ids,), 'died': (are_ids, _TEXT), 'rank_states': (_are_states,),
-        'run': (_NUMBER, _BYTES, _BYTES), 'tell': (_NUMBER, _BYTES), 'want_object': (_is_object, _TEXT, form.are_texts),
+        'run': (_NUMBER, _BYTES, _BYTES), 'tell': (_NUMBER, _BYTES),
+        'want_object': (_is_object, _TEXT, form.are_texts, form.is_a(bool)),
         'hold_object': (_is_object, _TEXT, _TEXT, _DICT), 'bye': (_TEXT,)},
     APPLICATION: {
         **_BOTH_SAY, 'open': (_TEXT, _DICT), 'define': _DEFINE, 'calls': _CALLS, 'cancel': (are_ids,),

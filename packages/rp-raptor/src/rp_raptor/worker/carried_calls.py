@@ -15,7 +15,7 @@ from typing import Any
 from rp_api.system import private
 from rp_api.system.shared_directory import SharedDirectory
 from rp_api.wire import codec
-from rp_raptor.carriers.channel import OpenFile
+from rp_raptor.carriers.channel import OpenFile, link
 from rp_raptor.wire.batch import Payloads, pack_message
 from rp_raptor.wire.large_calls import LARGE_CALL
 from rp_raptor.wire.protocol import WORKER, parse_from_master
@@ -92,8 +92,7 @@ class CarriedFiles:
         if self._directory is None:
             self._directory = SharedDirectory()
         path = f'{self._directory.path}/{os.urandom(8).hex()}'
-        # without a directory, Python calls link(), which does not follow links
-        os.link(f'/proc/self/fd/{file.fd}', path, src_dir_fd=file.fd, follow_symlinks=True)
+        link(file, path)
         return path
 
 

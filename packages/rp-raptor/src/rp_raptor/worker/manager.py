@@ -33,7 +33,7 @@ from rp_raptor.worker.interrupts import error
 from rp_raptor.worker.job import Job
 from rp_raptor.worker.job_process import JobCommand, load_command
 from rp_raptor.worker.master_connection import MasterConnection
-from rp_raptor.worker.master_link import CarriedLink, LinkUser, MasterLink, ZmqLink
+from rp_raptor.worker.master_link import CarriedLink, MasterLink, ObjectUser, ZmqLink
 from rp_raptor.worker.mpi_launch import Launcher, find_launcher, has_mpi4py
 from rp_raptor.worker.objects import WorkerObjects
 from rp_raptor.worker.rank_processes import Direct, RankProcesses
@@ -68,7 +68,9 @@ class Manager:
         if mpi and not self._mpi:
             print(f'{worker.uid}: no MPI was found; its ranks run calls of one rank only', file=sys.stderr, flush=True)
         self._server = RankServer(self._loop, self._rank_says, worker.runtime)
-        self._objects = WorkerObjects(self._loop, self.to_master, self.to_rank, worker.master_path, worker.runtime)
+        carried = bool(worker.carrier_paths) and worker.part.number > 0
+        self._objects = WorkerObjects(self._loop, self.to_master, self.to_rank, worker.master_path, worker.runtime,
+                                      (lambda id: self._master.ask(id)) if carried else None)
         try:
             cursors = self._server.open(worker, file, class_name,
                                         launcher.flavour.rank_variable if launcher else '', mpi=self._mpi)
@@ -78,7 +80,8 @@ class Manager:
             self._relay = None
             if worker.carrier_paths and worker.part.number == 0:
                 self._relay = Relay(self._loop, worker.uid, worker.master_path, worker.carriers_path,
-                                    worker.carrier_paths, worker.detour_path, self._server.directory)
+                                    worker.carrier_paths, worker.detour_path, self._server.directory,
+                                    self._objects.fetch_for_parts)
             self._master = MasterConnection(self._loop, self._link, self._introduce, self._master_says, self._end)
         except BaseException:
             self._server.close()
@@ -86,7 +89,8 @@ class Manager:
         calls, objects = self._dispatcher, self._objects
         self._from_master: Handlers = {
             'calls': calls.add, 'give_back': calls.give_back, 'cancel': calls.cancel, 'ran': self._ran,
-            'object_at': objects.at, 'object_lost': objects.lost, 'told': self._told, 'complete': self._complete,
+            'object_at': objects.at, 'object_lost': objects.lost,
+            'object_came': objects.came, 'told': self._told, 'complete': self._complete,
             'lost': self._end, 'stop': self._stop}
         self._from_rank: Handlers = {
             'results': calls.results, 'parked': calls.parked, 'part': calls.part, 'hello': self._rank_ready,
@@ -107,7 +111,7 @@ class Manager:
             job = load_command(worker.job_path)
         return Job(self._loop, worker.part, job, self._tell_part, self._ranks_gone, self._end)
 
-    def _link(self, user: LinkUser) -> MasterLink:
+    def _link(self, user: ObjectUser) -> MasterLink:
         """Return the link to the master."""
         worker = self._worker
         if not worker.carrier_paths or self._relay is not None:
@@ -115,9 +119,9 @@ class Manager:
         number = worker.part.number
         return CarriedLink(
             self._loop, f'{worker.uid} (part {number})', worker.master_path, number, worker.carriers_path,
-            worker.detour_path, lambda channel: CarrierListener(
-                self._loop, self._server.directory, worker.carrier_paths[number], worker.part.count, {0: channel}),
-            user)
+            worker.detour_path, lambda channel, pipe: CarrierListener(
+                self._loop, self._server.directory, worker.carrier_paths[number], worker.part.count,
+                {0: channel, number: pipe}), user)
 
     def run(self) -> int:
         """Run until the master stops the worker or is lost; return the exit code of the process."""

@@ -9,6 +9,7 @@ from rp_api.loop.event_loop import Loop
 from rp_api.loop.soon import Soon
 from rp_api.system.host import host_id
 from rp_api.transport.connection import PeerWatch
+from rp_raptor.carriers.channel import OpenFile
 from rp_raptor.wire.batch import pack_message
 from rp_raptor.wire.call_buffer import ResultGatherer
 from rp_raptor.wire.protocol import PING, SILENCE, WORKER, parse_from_master
@@ -55,6 +56,10 @@ class MasterConnection:
             self._results.flush()
             self._send(message)
 
+    def ask(self, id: bytes) -> bool:
+        """Ask the first manager for an object, see `MasterLink`; it is heard of as `object_came`."""
+        return self._link.ask(id)
+
     def close(self) -> None:
         """Close the connection after pending messages are sent."""
         self._master.stop()
@@ -81,6 +86,10 @@ class MasterConnection:
     def lost(self, reason: str) -> None:
         """Handle the end of the master."""
         self._lost(reason)
+
+    def object_came(self, id: bytes, file: OpenFile | None) -> None:
+        """Handle an object that was asked for, or will not come."""
+        self._heard('object_came', [id, file])
 
     def _send(self, message: list[Any]) -> None:
         self._link.send(pack_message(message))

@@ -23,6 +23,7 @@ from rp_api.transport.connection import PeerConnection, arrivals
 from rp_raptor.carriers.channel import FIRST_KIND, Channel, OpenFile
 from rp_raptor.carriers.listener import CarrierListener
 from rp_raptor.worker.carried_calls import CarriedFiles
+from rp_raptor.worker.carried_objects import ObjectPipe
 from rp_raptor.worker.detour import Detour
 from rp_raptor.worker.job_process import refusal
 
@@ -33,9 +34,9 @@ _START_TIMEOUT = 150.0     # seconds for the first way to the master
 _RESTART_TIMEOUT = 30.0    # seconds for another one; a master that hears nothing gives a part up after 60
 _LOOK_INTERVAL_S = 1.0     # between looks whether carriers are still to come
 
-FRAME, CONNECTED, REFUSED, CLOSED = range(FIRST_KIND, FIRST_KIND + 4)
+FRAME, CONNECTED, REFUSED, CLOSED, OBJECT, NO_OBJECT = range(FIRST_KIND, FIRST_KIND + 6)
 """Kinds of messages of a channel: one from or to the master; a handshake, with the place of the first manager; the
-master is lost; the part has ended."""
+master is lost; the part has ended; it wants an object from the first manager; this will not come."""
 
 
 class LinkUser(Protocol):
@@ -49,6 +50,13 @@ class LinkUser(Protocol):
 
     def lost(self, reason: str) -> None:
         """Handle the end of the master."""
+
+
+class ObjectUser(LinkUser, Protocol):
+    """What uses a link to get objects, too."""
+
+    def object_came(self, id: bytes, file: OpenFile | None) -> None:
+        """Handle an object that was asked for; it will not come if there is no file."""
 
 
 class MasterLink(Protocol):
@@ -67,11 +75,14 @@ class MasterLink(Protocol):
     def done(self, ids: Iterable[int]) -> None:
         """Note that calls have ended here."""
 
+    def ask(self, id: bytes) -> bool:
+        """Ask the first manager for an object; False if carriers cannot bring it."""
+
     def close(self) -> None:
         """Close the link after pending messages are sent."""
 
 
-OpenLink = Callable[[LinkUser], MasterLink]
+OpenLink = Callable[[ObjectUser], MasterLink]
 
 
 class ZmqLink:
@@ -105,6 +116,10 @@ class ZmqLink:
 
     def done(self, ids: Iterable[int]) -> None:
         """Note nothing: files of calls are the caller's."""
+
+    def ask(self, id: bytes) -> bool:
+        """Ask nobody."""
+        return False
 
     def close(self) -> None:
         """Close the link after pending messages are sent."""
@@ -144,7 +159,7 @@ class CarriedLink:
     """
 
     def __init__(self, loop: Loop, name: str, path: str, part: int, job_path: str, detour_path: str,
-                 listen: Callable[[Channel], CarrierListener], user: LinkUser) -> None:
+                 listen: Callable[[Channel, ObjectPipe], CarrierListener], user: ObjectUser) -> None:
         self._loop = loop
         self._name = name
         self._path = path
@@ -158,7 +173,9 @@ class CarriedLink:
         self._place = ''
         self._files = CarriedFiles()
         self._channel = Channel(loop, self._heard, self._changed)
-        self._listener = listen(self._channel)
+        self._objects = ObjectPipe(self._object_came, self._objects_lost)
+        self._asked: set[bytes] = set()   # objects
+        self._listener = listen(self._channel, self._objects)
         self._timer: Timer | None = None
         self._look(time.monotonic() + _START_TIMEOUT)
 
@@ -183,9 +200,18 @@ class CarriedLink:
         """Note that calls have ended here."""
         self._files.done(ids)
 
+    def ask(self, id: bytes) -> bool:
+        """Ask the first manager for an object; False if carriers cannot bring it."""
+        if not self._objects.open or self._channel.pipe is None:
+            return False
+        self._asked.add(id)
+        self._channel.send(OBJECT, id)
+        return True
+
     def close(self) -> None:
         """Close the link after pending messages are sent."""
         self._closing = True
+        self._objects.close()
         self._files.close()
         self._stop_waiting()
         self._listener.close()
@@ -207,6 +233,17 @@ class CarriedLink:
             self._files.clear()   # of calls that were dropped, or whose results do not count
         elif kind == REFUSED:
             self._user.lost(data.decode())
+        elif kind == NO_OBJECT:
+            self._object_came(data, None)
+
+    def _object_came(self, id: bytes, file: OpenFile | None) -> None:
+        if id in self._asked:
+            self._asked.discard(id)
+            self._user.object_came(id, file)
+
+    def _objects_lost(self) -> None:
+        for id in [*self._asked]:
+            self._object_came(id, None)
 
     def _changed(self) -> None:
         self._stop_waiting()

@@ -13,6 +13,7 @@ from rp_api.loop.event_loop import Loop
 from rp_api.system.network import address_towards
 from rp_api.system.shared_directory import place
 from rp_api.transport.access import Access
+from rp_raptor.carriers.channel import OpenFile, link
 from rp_raptor.objects.reference import ObjectStore
 from rp_raptor.objects.transfer import Download, ObjectServer, Transfer
 
@@ -24,11 +25,14 @@ class _Wanted:
 
     def __init__(self) -> None:
         self.ranks: list[int] = []
+        self.others: list[Callable[[str], object]] = []
         self.failed: list[str] = []
         self.faults: list[str] = []
         self.sender = ''
         self.download: Download | None = None
         self.transfer: Transfer | None = None
+        self.carried = False       # carriers bring it
+        self.not_carried = False   # they have failed
 
     def close(self) -> None:
         """End a transfer that is under way."""
@@ -40,14 +44,17 @@ class _Wanted:
 class WorkerObjects:
     """Answers ranks that need an object with the path of its file.
 
-    `to_master` and `to_rank` send messages; `master_path` is the file with the address of the master.
+    `to_master` and `to_rank` send messages; `master_path` is the file with the address of the master. `ask(id)` asks
+    the first manager of the worker for an object, which carriers bring; it returns False if they cannot.
     """
 
     def __init__(self, loop: Loop, to_master: Callable[[list[Any]], object],
-                 to_rank: Callable[[int, list[Any]], object], master_path: str, base: str | None) -> None:
+                 to_rank: Callable[[int, list[Any]], object], master_path: str, base: str | None,
+                 ask: Callable[[bytes], bool] | None = None) -> None:
         self._loop = loop
         self._to_master, self._to_rank = to_master, to_rank
         self._master_path, self._base = master_path, base
+        self._ask = ask
         self._paths: dict[bytes, tuple[str, str]] = {}   # of files, and who has written them
         self._held: dict[bytes, str] = {}                # own files
         self._wanted: dict[bytes, _Wanted] = {}
@@ -57,16 +64,19 @@ class WorkerObjects:
 
     def fetch(self, rank: int, id: bytes) -> None:
         """Answer a rank when the object is here."""
-        path, holder = self._paths.get(id, ('', ''))
-        if path and os.path.exists(path):
-            self._to_rank(rank, ['object', id, path, ''])
-            return
-        wanted = self._wanted.get(id)
+        wanted = self._missing(id)
         if wanted is None:
-            wanted = self._wanted[id] = _Wanted()
-            wanted.failed += [holder] if path else []
-            self._want(id, wanted)
-        wanted.ranks.append(rank)
+            self._to_rank(rank, ['object', id, self._paths[id][0], ''])
+        else:
+            wanted.ranks.append(rank)
+
+    def fetch_for_parts(self, id: bytes, found: Callable[[str], object]) -> None:
+        """Call `found` with the path of the object when it is here, or '' if it is not to be had."""
+        wanted = self._missing(id)
+        if wanted is None:
+            found(self._paths[id][0])
+        else:
+            wanted.others.append(found)
 
     def at(self, id: bytes, size: int, holder: str, path: str, access: Mapping[str, Any]) -> None:
         """Use the file on this host, or get it from that holder."""
@@ -75,12 +85,32 @@ class WorkerObjects:
             return
         wanted.close()
         wanted.sender = holder
-        if not path:
+        if not holder:
+            wanted.carried = self._ask is not None and self._ask(id)
+            if not wanted.carried:
+                self._not_carried(id, wanted)
+        elif not path:
             self._transfer(id, size, wanted, access)
         elif os.access(path, os.R_OK):
             self._found(id, path, holder)
         else:
             self._failed(id, wanted, f'{path} of {holder} cannot be read')
+
+    def came(self, id: bytes, file: OpenFile | None) -> None:
+        """Use a file that carriers have brought; without one, get the object from a holder."""
+        wanted = self._wanted.get(id)
+        if wanted is None or not wanted.carried:
+            return
+        wanted.carried = False
+        try:
+            if file is None:
+                raise FileNotFoundError
+            path = self._store.path_for(os.fstat(file.fd).st_size)
+            link(file, path)
+        except OSError:   # there is no room, if there is a file
+            self._not_carried(id, wanted)
+        else:
+            self._complete(id, path)
 
     def lost(self, id: bytes, reason: str) -> None:
         """Tell the ranks that the object is not to be had."""
@@ -105,7 +135,8 @@ class WorkerObjects:
         for id, path in self._held.items():
             self._hold(id, path)
         for id, wanted in self._wanted.items():
-            self._want(id, wanted)
+            if not wanted.carried:
+                self._want(id, wanted)
 
     def close(self) -> None:
         """Remove all files and close all connections."""
@@ -119,9 +150,26 @@ class WorkerObjects:
             self._context.term()
         self._store.close()
 
+    def _missing(self, id: bytes) -> _Wanted | None:
+        """Return what waits for an object that is not here; it is asked for now, if nobody did."""
+        path, holder = self._paths.get(id, ('', ''))
+        if path and os.path.exists(path):
+            return None
+        wanted = self._wanted.get(id)
+        if wanted is None:
+            wanted = self._wanted[id] = _Wanted()
+            wanted.failed += [holder] if path else []
+            self._want(id, wanted)
+        return wanted
+
     def _want(self, id: bytes, wanted: _Wanted) -> None:
         wanted.close()
-        self._to_master(['want_object', id, place(), wanted.failed])
+        carried = self._ask is not None and not wanted.not_carried
+        self._to_master(['want_object', id, place(), wanted.failed, carried])
+
+    def _not_carried(self, id: bytes, wanted: _Wanted) -> None:
+        wanted.not_carried = True
+        self._want(id, wanted)
 
     def _failed(self, id: bytes, wanted: _Wanted, fault: str) -> None:
         """Ask for another holder, or give up."""
@@ -137,31 +185,33 @@ class WorkerObjects:
             if fault:
                 self._failed(id, wanted, fault)
             else:
-                self._complete(id, wanted)
+                assert wanted.download is not None
+                wanted.download.close()
+                path, wanted.download = wanted.download.path, None
+                self._complete(id, path)
         try:
             if wanted.download is None:
                 wanted.download = Download(self._store.path_for(size), size)
-            if self._context is None:
-                self._context = zmq.Context()
-            wanted.transfer = Transfer(self._loop, self._context, Access.read(access), id, wanted.download, ended)
+            wanted.transfer = Transfer(self._loop, self._own_context(), Access.read(access), id, wanted.download, ended)
         except (CoordinationError, OSError) as error:
             self._failed(id, wanted, sentence(error))
 
-    def _complete(self, id: bytes, wanted: _Wanted) -> None:
+    def _own_context(self) -> zmq.Context[Any]:
+        if self._context is None:
+            self._context = zmq.Context()
+        return self._context
+
+    def _complete(self, id: bytes, path: str) -> None:
         """Give the file to the ranks, and offer it to others."""
-        assert wanted.download is not None
-        wanted.download.close()
-        path, wanted.download = wanted.download.path, None
         self._held[id] = path
         self._hold(id, path)
         self._found(id, path, '')
 
     def _hold(self, id: bytes, path: str) -> None:
         if self._server is None:
-            assert self._context is not None
             address = Access.load(self._master_path).address
             interface = address_towards(address) if address.startswith('tcp://') else None
-            self._server = ObjectServer(self._loop, self._context, interface, self._base, self._held.get)
+            self._server = ObjectServer(self._loop, self._own_context(), interface, self._base, self._held.get)
         self._to_master(['hold_object', id, place(), path, self._server.access.as_dict()])
 
     def _found(self, id: bytes, path: str, holder: str) -> None:
@@ -175,5 +225,7 @@ class WorkerObjects:
         if wanted.download is not None:
             wanted.download.close()
             self._store.discard(wanted.download.path)
+        for found in wanted.others:
+            found(path)
         for rank in wanted.ranks:
             self._to_rank(rank, ['object', id, path, fault])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
@@ -16,10 +17,11 @@ from rp_raptor.carriers.channel import Channel, OpenFile
 from rp_raptor.carriers.listener import CarrierListener
 from rp_raptor.carriers.stream_pipe import StreamPipe
 from rp_raptor.worker.carried_calls import with_files
+from rp_raptor.worker.carried_objects import Fetch, ObjectSender
 from rp_raptor.worker.carrier_job import CarrierJob
 from rp_raptor.worker.detour import DetourListener
 from rp_raptor.worker.job_process import refuse
-from rp_raptor.worker.master_link import CLOSED, CONNECTED, FRAME, REFUSED, ZmqLink
+from rp_raptor.worker.master_link import CLOSED, CONNECTED, FRAME, NO_OBJECT, OBJECT, REFUSED, ZmqLink
 
 DETOUR_DELAY = 5.0
 """Seconds without carriers after which messages travel over ZeroMQ until there are some."""
@@ -28,7 +30,8 @@ DETOUR_DELAY = 5.0
 class _Relayed:
     """A part: the channel to its manager, and its link to the master."""
 
-    def __init__(self, loop: Loop, path: str, changed: Callable[[], object]) -> None:
+    def __init__(self, loop: Loop, path: str, changed: Callable[[], object], want: Callable[[bytes], object]) -> None:
+        self._want = want
         self._loop = loop
         self._path = path
         self._changed = changed
@@ -57,6 +60,8 @@ class _Relayed:
     def _heard(self, kind: int, data: bytes, _files: list[OpenFile]) -> None:
         if kind == FRAME and self.link is not None:
             self.link.send(data)
+        elif kind == OBJECT:
+            self._want(data)
         elif kind == CLOSED:
             self.close()
             self._changed()
@@ -71,18 +76,21 @@ class Relay:
     """The carriers and the connections of all parts but the first; `path` is that of the master's file.
 
     `job_path` has the command that starts the carriers, `files` are those by which each finds its manager. Without
-    carriers, managers find this one by the file at `detour_path`. `directory` is a private one of this manager.
+    carriers, managers find this one by the file at `detour_path`. `directory` is a private one of this manager. `fetch`
+    gets an object, see `ObjectSender`.
     """
 
     def __init__(self, loop: Loop, name: str, path: str, job_path: str, files: Sequence[str], detour_path: str,
-                 directory: str) -> None:
+                 directory: str, fetch: Fetch) -> None:
         self._loop = loop
         self._name = name
         self._job_path = job_path
-        self._parts = {part: _Relayed(loop, path, self._changed) for part in range(1, len(files))}
+        self._objects = ObjectSender(loop, fetch, self._refuse_object)
+        self._parts = {part: _Relayed(loop, path, self._changed, partial(self._objects.want, part))
+                       for part in range(1, len(files))}
         self._channels = {part: relayed.channel for part, relayed in self._parts.items()}
         self._listener = CarrierListener(loop, directory, files[0], len(files),
-                                         self._channels)
+                                         {0: self._objects.pipe, **self._channels})
         self._detour_path = detour_path
         self._path = path
         self._directory = directory
@@ -103,6 +111,7 @@ class Relay:
         for part in self._parts.values():
             part.close()
             part.channel.detach()
+        self._objects.pipe.close()
         self._listener.close()
         if self._detour is not None:
             self._detour.close()
@@ -116,6 +125,9 @@ class Relay:
         if self._finished is not None and not any(
                 part.link and part.channel.pipe for part in self._parts.values()):
             self._finished()
+
+    def _refuse_object(self, part: int, id: bytes) -> None:
+        self._channels[part].send(NO_OBJECT, id)
 
     def _tell(self, reason: str) -> None:
         print(f'{self._name}: {reason}; the carriers are started again', file=sys.stderr, flush=True)
