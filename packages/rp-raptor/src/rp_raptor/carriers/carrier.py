@@ -110,7 +110,8 @@ class Carrier:
         if not self._by_fd:
             self._end()
         while not self._stopped:
-            while self._probe.wait(self._epoll.fileno(), bool(self._active)) and self._receive():
+            while self._probe.wait(self._epoll.fileno(), bool(self._active - {self._objects}),
+                                   self._objects in self._active) and self._receive():
                 pass
             for fd, events in self._epoll.poll(0):
                 pump = self._by_fd[fd]

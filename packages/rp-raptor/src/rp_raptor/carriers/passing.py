@@ -6,6 +6,7 @@ which each carrier derives the nodes that it passes the pieces on to, as soon as
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import struct
@@ -32,6 +33,8 @@ AHEAD = 4
 _HEAD = struct.Struct(f'=HQ{ID_BYTES}s')   # tag of the pieces, size, and identifier; the numbers of the nodes follow
 _TAGS = range(FIRST_TAG + 1, FIRST_TAG + 1001)   # of pieces: more than there are objects under way
 
+_POPULATE_WRITE = 23   # of madvise, since Linux 5.14: faster than a fault for each page
+
 Ended = Callable[[bytes, list[OpenFile]], object]
 
 
@@ -51,9 +54,13 @@ class _Object:
         self.id = id
         self.children = children
         self.count = -(-size // PIECE_BYTES)
-        self.file = None if file is not None else new_file(size)   # that is received
-        content = memoryview(b'' if not size else mmap.mmap(file.fd, size, access=mmap.ACCESS_READ) if file is not None
-                             else mmap.mmap(self.file.fd if self.file else -1, size))
+        self.file: OpenFile | None = None   # that is received
+        if file is None:
+            self.file = new_file(size)
+            self._map = mmap.mmap(self.file.fd, size)
+        else:
+            self._map = mmap.mmap(file.fd, size, access=mmap.ACCESS_READ)
+        content = memoryview(self._map)
         self.pieces = [content[start:start + PIECE_BYTES] for start in range(0, size, PIECE_BYTES)]
         self.ready = self.count if file is not None else 0
         self.begun = 0
@@ -65,12 +72,22 @@ class _Object:
         number, self.begun = self.begun, self.begun + 1
         if self.file is not None:
             try:
-                os.posix_fallocate(self.file.fd, number * PIECE_BYTES, len(self.pieces[number]))
+                _get_memory(self._map, self.file, number * PIECE_BYTES, len(self.pieces[number]))
             except OSError:
                 self.file = None
         if self.file is None:
             self.pieces[number] = memoryview(bytearray(len(self.pieces[number])))
         return self.pieces[number]
+
+
+def _get_memory(mapped: mmap.mmap, file: OpenFile, start: int, size: int) -> None:
+    """Get memory for a part of a file, as a process is killed that writes where there is none; OSError without room."""
+    try:
+        mapped.madvise(_POPULATE_WRITE, start, size)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        os.posix_fallocate(file.fd, start, size)
 
 
 class Passing:

@@ -33,6 +33,7 @@ cdef enum:
     LONGEST_NS = 5000000   # of a sleep between two probes
     SHARE = 8              # of the time since the last traffic, a sleep takes one part in so many
     BUSY_NS = 20000        # of a sleep while messages are being sent or received
+    PIECES_NS = 300000     # of a sleep while only pieces of objects are
     MOST_SLEEPS = 100      # of one wait
 
 
@@ -61,11 +62,12 @@ cdef class Probe:
     def __dealloc__(self):
         free(self._status)
 
-    def wait(self, int fd, bint busy):
+    def wait(self, int fd, bint busy, bint pieces):
         """Return when there is a message (True), or the descriptor is readable (False).
 
         Also return, with False, after a short time if it is `busy`: messages are under way that need calls of MPI; and
-        from time to time, so that handlers of signals run.
+        from time to time, so that handlers of signals run. `pieces` is for objects that are under way: sleeps are
+        longer then, as each costs more than a probe, and the sockets hold what comes meanwhile.
         """
         cdef pollfd polled
         cdef timespec timeout
@@ -82,12 +84,14 @@ cdef class Probe:
                 sleep = min(LONGEST_NS, (_now() - self._heard) // SHARE)
                 if busy:
                     sleep = min(sleep, BUSY_NS)
+                elif pieces:
+                    sleep = PIECES_NS
                 timeout.tv_sec, timeout.tv_nsec = 0, sleep
                 ready = poll_for(&polled, &timeout)
                 if ready < 0:
                     failure = errno
                 left -= 1
-                if ready or busy or not left:
+                if ready or busy or pieces or not left:
                     break
             if found or ready > 0:
                 self._heard = _now()

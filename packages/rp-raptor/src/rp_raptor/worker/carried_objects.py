@@ -6,6 +6,7 @@ the numbers of all parts that want it.
 
 from __future__ import annotations
 
+import os
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -97,7 +98,7 @@ class ObjectSender:
             id, path = self._found.popleft()
             parts = self._parts.pop(id)
             try:
-                if not path or not self.pipe.open:
+                if not self.pipe.open or not os.path.getsize(path):
                     raise FileNotFoundError
                 file = OpenFile(private.open_file(path))
             except OSError:
