@@ -76,7 +76,7 @@ class ObjectSender:
         self._loop = loop
         self._fetch = fetch
         self._refuse = refuse
-        self._parts: dict[bytes, list[int]] = {}        # that wait for an object
+        self._parts: dict[bytes, set[int]] = {}           # that wait for an object
         self._found: deque[tuple[bytes, str]] = deque()   # objects that can be sent
         self._sending = False
         self.pipe = ObjectPipe(self._sent, self._lost)
@@ -84,9 +84,9 @@ class ObjectSender:
     def want(self, part: int, id: bytes) -> None:
         """Send an object to a part, now or later."""
         if id in self._parts:
-            self._parts[id].append(part)
+            self._parts[id].add(part)
         else:
-            self._parts[id] = [part]
+            self._parts[id] = {part}
             self._fetch(id, lambda path: self._here(id, path))
 
     def _here(self, id: bytes, path: str) -> None:
@@ -106,7 +106,7 @@ class ObjectSender:
                     self._refuse(part, id)
             else:
                 self._sending = True
-                self.pipe.send(id, parts, file)
+                self.pipe.send(id, sorted(parts), file)
 
     def _sent(self, _id: bytes, _file: OpenFile | None) -> None:
         self._sending = False

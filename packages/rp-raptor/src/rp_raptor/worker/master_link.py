@@ -270,6 +270,8 @@ class CarriedLink:
         self._channel.detach()
         self._greeted = False
         self._direct = ZmqLink(self._loop, self._path, self._user)
+        self._objects.close()
+        self._objects_lost()
 
     def _close_detour(self) -> None:
         if self._detour is not None:
