@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from leftovers import must_end
 
+from rp_raptor.errors import CallTimeout
 from rp_raptor.rank.programs import run_command, run_program
 
 LEAVES = 'sleep 1000 & echo $! >pid; echo said'
@@ -81,3 +85,27 @@ def test_the_platform_names_the_shell_of_commands(tmp_path: Path, monkeypatch: p
     outcome = run_command('echo x', '', '')
     assert outcome.exit_code == 1
     assert "the shell 'none-such' of the platform definition is not on" in str(outcome.exception[0])
+
+
+def test_a_program_whose_start_is_interrupted_is_killed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The signal comes before its process id is known."""
+    def interrupt(*_: Any) -> None:
+        raise CallTimeout('the call took too long')
+
+    class Interrupted(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            started.append(self)
+            signal.raise_signal(signal.SIGUSR1)
+
+    started: list[subprocess.Popen[bytes]] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(subprocess, 'Popen', Interrupted)
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with pytest.raises(CallTimeout):
+            run_command('sleep 60', '', '')
+        assert signal.getsignal(signal.SIGUSR1) is interrupt
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert [process.poll() for process in started] == [-signal.SIGKILL]

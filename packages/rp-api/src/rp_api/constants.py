@@ -84,7 +84,6 @@ WORKER = 'worker'
 # transports between the nodes of a RAPTOR worker
 TRANSPORT_MPI = 'mpi'
 TRANSPORT_ZMQ = 'zmq'
-TRANSPORTS = (TRANSPORT_MPI, TRANSPORT_ZMQ)
 
 # queues: each entity is delivered to exactly one reader
 PMGR_LAUNCHING_QUEUE = 'pmgr_launching_queue'

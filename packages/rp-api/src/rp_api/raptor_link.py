@@ -102,7 +102,7 @@ CARRIER = 'RP_RAPTOR_CARRIER'
 """The environment variable of a carrier with the path of the file by which it finds its manager."""
 
 TRANSPORT = 'RP_RAPTOR_TRANSPORT'
-"""The environment variable of a manager with the transport between its worker's nodes (`constants.TRANSPORTS`)."""
+"""The environment variable of a manager with the transport between its worker's nodes (see `constants`)."""
 
 SHELL = 'RP_SHELL'
 """The environment variable with the shell of the platform definition, if it names one."""

@@ -320,7 +320,7 @@ class TaskDescription(Description):
         RAPTOR_ID: Field(reference, ''),
         RAPTOR_CLASS: Field(str, ''),
         RAPTOR_FILE: Field(str, ''),
-        TRANSPORT: Field(one_of('', *c.TRANSPORTS), ''),
+        TRANSPORT: Field(one_of('', c.TRANSPORT_MPI, c.TRANSPORT_ZMQ), ''),
         SERVICE: Field(task_rules.service, {}),
         SERVICES: Field([reference], [], task_rules.services),
         AFTER: Field(after, [], not_empty),

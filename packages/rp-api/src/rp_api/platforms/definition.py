@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rp_api.constants import TRANSPORTS
+from rp_api.constants import TRANSPORT_MPI, TRANSPORT_ZMQ
 from rp_api.description.container import TOOLS
 from rp_api.errors import DescriptionError, attribute_type_error, unknown_attribute
 from rp_api.record import CastError, Record, anything, count, dict_of, field, flag, list_of, record, text
@@ -195,8 +195,8 @@ class ResourceConfig(Record):
         self._verify_launch_methods()
         self._verify_shell()
         self._verify_choice('container_tool', ('', *TOOLS))
-        if self.raptor.transport not in ('', *TRANSPORTS):
-            raise DescriptionError(f'raptor.transport must be one of {", ".join(TRANSPORTS)}, or empty, not '
+        if self.raptor.transport not in ('', TRANSPORT_MPI, TRANSPORT_ZMQ):
+            raise DescriptionError(f'raptor.transport must be one of {TRANSPORT_MPI}, {TRANSPORT_ZMQ}, or empty, not '
                                    f'{self.raptor.transport!r}')
         self._verify_environment()
         for name, (meaning, is_valid) in ARCHITECTURE.items():

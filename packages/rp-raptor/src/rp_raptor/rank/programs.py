@@ -11,9 +11,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
-from functools import cache
+import threading
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache, partial
 from typing import IO, Any
 
 from rp_api.errors import PlatformError
@@ -58,8 +59,8 @@ def run_command(command: str, stdout: str, stderr: str, *, shared: bool = False)
 def _run(argv: list[str], stdout: str, stderr: str, shared: bool) -> Outcome:
     try:
         with _opened('' if shared else stdout) as out, _opened('' if shared else stderr) as err:
-            code = _code(subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-                                          env=without_job(os.environ), **_OWN_GROUP))
+            code = _code(partial(subprocess.Popen, argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+                                 env=without_job(os.environ), **_OWN_GROUP))
             if shared:
                 _append(out, stdout)
                 _append(err, stderr)
@@ -68,15 +69,19 @@ def _run(argv: list[str], stdout: str, stderr: str, shared: bool) -> Outcome:
         return failure(RuntimeError(f'cannot run {argv[0]}: {error.strerror}'))
 
 
-def _code(process: subprocess.Popen[bytes]) -> int:
-    """Return the exit code; an interruption kills all processes of the program."""
+def _code(start: Callable[[], subprocess.Popen[Any]]) -> int:
+    """Start a program and return its exit code; an interruption kills all processes of the program."""
+    process: subprocess.Popen[Any] | None = None
     try:
+        with _without_interruption():   # a program whose start is interrupted would go on, unknown
+            process = start()
         # the process id, which is that of the group, stays reserved until the process is reaped
         with suppress(ChildProcessError):   # unless SIGCHLD is ignored
             os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     except BaseException:
-        processes.kill_tree([process.pid], signal.SIGKILL)
-        process.wait()
+        if process is not None:
+            processes.kill_tree([process.pid], signal.SIGKILL)
+            process.wait()
         raise
     with suppress(ProcessLookupError, PermissionError):   # the group is empty, or has become another user's
         os.killpg(process.pid, signal.SIGKILL)
@@ -84,6 +89,23 @@ def _code(process: subprocess.Popen[bytes]) -> int:
     if code is None:
         raise ChildProcessError(0, 'its exit code is not known, as SIGCHLD is ignored in this rank')
     return code
+
+
+@contextmanager
+def _without_interruption() -> Generator[None, None, None]:
+    """Delay the signal that interrupts a call, which the main thread handles, until the end of the context."""
+    handler = signal.getsignal(signal.SIGUSR1)
+    if not callable(handler) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    late: list[int] = []
+    signal.signal(signal.SIGUSR1, lambda number, _: late.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, handler)
+        for number in late:
+            signal.raise_signal(number)
 
 
 def _opened(name: str) -> IO[bytes]:
