@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -156,3 +157,21 @@ def test_each_rank_records_its_part(tmp_path: Path) -> None:
         assert rows == [*BEGUN, *ENDED]
         content = read_file(tmp_path / f'raptor.0000.0000.{rank}.calls')
         assert content.what.tolist() == [TASK | PART if rank else TASK, END]
+
+
+def test_ranks_that_are_killed_leave_no_shared_memory(tmp_path: Path) -> None:
+    """MPICH would leave it."""
+    assert LAUNCHER
+    script = tmp_path / 'rank.py'
+    script.write_text('''import os, signal
+from rp_raptor.definitions import start_mpi
+rank = start_mpi(2)
+maps = {line.split()[5] for line in open('/proc/self/maps') if '/dev/shm/mpich' in line}
+open(f'{rank}', 'w').write(' '.join(path for path in maps if os.path.exists(path)) or 'none')
+from mpi4py import MPI
+own = MPI.COMM_WORLD.Dup()   # takes shared memory
+assert own.allgather(bytes(1 << 20)) == [bytes(1 << 20)] * 2
+os.kill(os.getpid(), signal.SIGKILL)
+''')
+    subprocess.run([LAUNCHER.program, '-n', '2', sys.executable, script], cwd=tmp_path, timeout=60)
+    assert [(tmp_path / rank).read_text() for rank in '01'] == ['none'] * 2

@@ -8,8 +8,10 @@ sent with each call.
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from types import FunctionType
@@ -26,6 +28,9 @@ from rp_raptor.wire.store import ValueStore
 
 _MOST_VERSIONS = 16
 """Definitions of one function; it is sent with each call when it has changed more often."""
+
+_SEGMENT = '/dev/shm/mpich_shm_'   # begins the names of MPICH's shared memory
+_CHECK_INTERVAL_S = 0.001
 
 _objects: list[Any] = []   # the worker object of this process, if it is a rank
 Arguments = tuple[list[Any], dict[str, Any]]
@@ -207,7 +212,19 @@ def start_mpi(ranks: int) -> int:
     if world.size != ranks:
         raise CoordinationError(f'COMM_WORLD has {world.size} ranks instead of {ranks}: mpiexec and the library that '
                                 'mpi4py loads belong to different MPI installations')
+    _unname_segments(world.Ibarrier())
     return int(world.rank)
+
+
+def _unname_segments(barrier: Any) -> None:
+    """Remove the names of MPICH's shared memory when all ranks have mapped it: with them it outlives killed ranks."""
+    while not barrier.Test():
+        time.sleep(_CHECK_INTERVAL_S)
+    with open('/proc/self/maps', encoding='utf-8', errors='surrogateescape') as maps:
+        paths = {line.rstrip('\n')[line.find('/'):] for line in maps if _SEGMENT in line}
+    for path in paths:
+        with suppress(FileNotFoundError):   # another rank was faster
+            os.unlink(path)
 
 
 @contextmanager
