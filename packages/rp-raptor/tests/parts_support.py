@@ -76,10 +76,13 @@ class Parts:
 
     def delay_carriers(self, gate: Path) -> None:
         """Let those that are started from now on wait for a file."""
+        self.launch_carriers_by(f'until [ -e {gate} ]; do sleep 0.05; done; exec "$@"')
+
+    def launch_carriers_by(self, script: str) -> None:
+        """Let a shell script, whose arguments are the command of the MPI, start carriers from now on."""
         path = Path(carriers_file(str(self.master.sandbox), 'worker.0000'))
         told = json.loads(path.read_text())
-        told['argv'] = ['/bin/sh', '-c', f'until [ -e {gate} ]; do sleep 0.05; done; exec "$@"', 'sh', *told['argv']]
-        path.write_text(json.dumps(told))
+        path.write_text(json.dumps({**told, 'argv': ['/bin/sh', '-c', script, 'sh', *told['argv']]}))
 
     @property
     def _session(self) -> str:

@@ -66,6 +66,23 @@ def test_a_carrier_dies_with_large_messages_in_flight(tmp_path: Path, launcher: 
 
 
 @pytest.mark.fault
+def test_a_launcher_that_does_not_notice_dead_carriers_is_ended(tmp_path: Path) -> None:
+    """As one of Open MPI sometimes does not."""
+    with a_worker_of_parts(tmp_path) as worker:
+        worker.launch_carriers_by('"$@"; sleep 1000')
+        master = worker.master
+        master.wait(lambda: len(worker.carriers()) == 3, 'carriers')
+        for _ in range(2):
+            before = worker.carriers()
+            os.kill(before[1], signal.SIGKILL)
+            master.wait(lambda: len(worker.carriers()) == 3 and not {*worker.carriers().values()} & {*before.values()},   # noqa: B023
+                        'others')
+        master.give(2, {1: ['who']})
+        master.wait_results(1)
+        assert worker.stop() == [0, 0, 0]
+
+
+@pytest.mark.fault
 def test_messages_make_a_detour_while_carriers_start(tmp_path: Path) -> None:
     """Calls that run have their results, without new connections to the master, and carriers take over again."""
     with a_worker_of_parts(tmp_path) as worker:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from rp_api.errors import CoordinationError
@@ -12,6 +13,7 @@ from rp_raptor.worker.rank_processes import STARTS, how_it_ended
 CARRIERS_START_TIMEOUT = 120.0
 """Seconds for the carriers to start."""
 
+_LOOK_INTERVAL_S = 1.0   # between looks for ended carriers, which launchers may not notice
 _PAUSE_S = 0.5   # before the job is started again, for each start in vain
 
 
@@ -33,6 +35,7 @@ class CarrierJob:
         self._works = self._finishing = False
         self._vain = 0   # starts one after the other
         self._timer: Timer = loop.call_later(0, self._start)
+        self._looking: Timer | None = None
 
     def works(self) -> None:
         """Note that the carriers reach a manager."""
@@ -43,11 +46,13 @@ class CarrierJob:
     def finish(self) -> None:
         """Do not start the carriers again."""
         self._finishing = True
+        self._stop_looking()
         self._timer.cancel()
 
     def close(self, orderly: bool) -> None:
         """End the carriers, which end by themselves when no manager is connected."""
         self._timer.cancel()
+        self._stop_looking()
         if self._process is not None:
             if orderly:
                 self._process.wait(EXIT)
@@ -64,9 +69,23 @@ class CarrierJob:
             self._failed(str(error))
             return
         self._timer = self._loop.call_later(CARRIERS_START_TIMEOUT, self._give_up)
+        self._look()
+
+    def _look(self) -> None:
+        """End the job of a dead carrier if its launcher does not."""
+        if self._process is not None and os.path.exists(self._notes):
+            self._process.end()
+        else:
+            self._looking = self._loop.call_later(_LOOK_INTERVAL_S, self._look)
+
+    def _stop_looking(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
 
     def _ended(self) -> None:
         assert self._process is not None
+        self._stop_looking()
         code = self._process.reap()
         self._process = None
         self._timer.cancel()
