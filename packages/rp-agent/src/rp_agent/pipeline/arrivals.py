@@ -50,7 +50,6 @@ HIGH_WATER_TASKS = 1 << 16
 PER_CORE = 8
 """High-water mark per core on a large pilot: tasks that keep it busy until more arrive."""
 
-
 TRIM_TASKS, TRIM_SHARE, TRIM_DELAY = 1024, 16, 2.0
 """The agent trims its heap so many seconds after all but this share of at least so many tasks have left."""
 

@@ -34,7 +34,7 @@ class ObjectPipe:
 
     @property
     def open(self) -> bool:
-        """Return whether there is a connection."""
+        """True if there is a connection."""
         return self._pipe is not None
 
     def attach(self, open_pipe: Callable[[End], Pipe]) -> None:

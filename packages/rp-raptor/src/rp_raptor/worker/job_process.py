@@ -36,7 +36,7 @@ def load_command(path: str) -> JobCommand:
         with open(path, encoding='utf-8', errors='surrogateescape') as file:
             told = json.load(file)
         if 'refused' in told:
-            raise CoordinationError(f'its ranks on several nodes cannot be one MPI job: {told["refused"]}')
+            raise CoordinationError(f'it cannot have an MPI job over its nodes: {told["refused"]}')
         environ = {name: value for name, value in without_job(os.environ).items() if name not in told['unset']}
         return JobCommand(told['argv'], environ | told['set'], told['notes'], told['signals'])
     except (OSError, ValueError, KeyError) as error:
