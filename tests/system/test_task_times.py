@@ -81,7 +81,8 @@ time.sleep(4)
     assert json.loads(json.dumps([found['times'], found['usage']])) == [found['times'], found['usage']]
 
 
-@pytest.mark.parametrize('way', [{}, {'pre_exec': ['true']}, {'pre_launch': ['true']}], ids=['direct', 'exec', 'launch'])
+@pytest.mark.parametrize('way', [{}, {'pre_exec': ['true']}, {'pre_launch': ['true']}],
+                         ids=['direct', 'exec', 'launch'])
 def test_cpu_time_of_children_that_are_waited_for(run: Run, way: Mapping[str, Any]) -> None:
     one = f"{sys.executable} -c '{burn(0.3)}'"
     task = run.one(**sh(f'{one} & {one} & wait', **way))

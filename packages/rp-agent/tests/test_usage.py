@@ -121,7 +121,7 @@ def test_only_tasks_that_run_for_some_time_are_sampled() -> None:
     sampler.watch()
     sampler.watch()
     assert len(loop.due) == 1   # one timer for all
-    while loop.due and loop.due[0][0] == 0 or old.leaders[0].memory == 0:
+    while (loop.due and loop.due[0][0] == 0) or old.leaders[0].memory == 0:
         loop.fire()
     assert (old.leaders[0].sampled, young.leaders[0].sampled, young.leaders[0].memory) == (True, False, 0)
     assert loop.due[0][0] >= usage.SAMPLE_INTERVAL_S
