@@ -25,7 +25,7 @@ def running(task: AgentTask | None) -> dict[str, Any] | None:
     """Return the information on a task that executes: since when, and where; None if it has none or another one."""
     if task is None or HISTORY in task.extra:   # earlier attempts were reported, and would be replaced
         return None
-    info = task.ran()
+    info = task.run_info()
     if task.slots and len(task.slots) <= SLOTS_SHOWN:
         info = with_short_slots({**info, SLOTS: task.slots})
     return info
