@@ -19,7 +19,7 @@ from rp_api.errors import DescriptionError
 from rp_api.raptor_defaults import complete
 from rp_api.staging.directive import expand
 from rp_api.staging.location import acts_on_client
-from rp_api.task_usage import expanded
+from rp_api.task_info.usage import expanded
 
 _RAPTOR = (c.RAPTOR_MASTER, c.RAPTOR_WORKER)
 _SERVICES = (c.TASK_SERVICE, c.AGENT_SERVICE)

@@ -14,8 +14,8 @@ from rp_api.description.task import TaskDescription
 from rp_api.errors import sentence
 from rp_api.failures.kinds import INTERNAL
 from rp_api.logger import logger
+from rp_api.task_info.usage import RECORD, USAGE, packed_run
 from rp_api.task_modes import MASTER_RPC
-from rp_api.task_usage import RECORD, USAGE, packed_run
 from rp_api.wire import codec
 
 DEFAULTS: dict[str, Any] = TaskDescription().as_dict()
@@ -254,7 +254,7 @@ class AgentTask:
         self.ran = self.ran[:1]
 
     def run_info(self) -> dict[str, Any]:
-        """Return times and usage of the present attempt as the application gets them, see `rp_api.task_usage`."""
+        """Return times and usage of the present attempt as the application gets them, see `rp_api.task_info.usage`."""
         if not self.ran:
             return {}
         packed, more = packed_run(*self.ran[:6]), self.ran[6:]

@@ -11,7 +11,7 @@ from rp_agent.task import HISTORY, AgentTask, concerns_raptor
 from rp_api.failures.kinds import NODE, PILOT
 from rp_api.failures.losses import DEATH, LOST, is_suspect, losses, suspicion
 from rp_api.failures.retry_rules import RetryRules
-from rp_api.task_usage import USAGE, expanded
+from rp_api.task_info.usage import USAGE, expanded
 
 STARTED = 'scheduler.started'
 """Key in a task's `extra`: when its present attempt has begun to execute."""

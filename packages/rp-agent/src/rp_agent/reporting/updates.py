@@ -12,7 +12,7 @@ from rp_api.coordination.contract import PackedInfo, Update
 from rp_api.errors import sentence
 from rp_api.logger import logger
 from rp_api.staging.location import acts_on_client
-from rp_api.task_slots import SLOTS, with_short_slots
+from rp_api.task_info.slots import SLOTS, with_short_slots
 from rp_api.wire import codec
 
 SLOTS_SHOWN = 32

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeGuard
 
-from rp_api.task_slots import SLOTS, whole_slots
+from rp_api.task_info.slots import SLOTS, whole_slots
 
 RECORD = 'ran'
 """The key in the info of a task for the record of its last run."""
