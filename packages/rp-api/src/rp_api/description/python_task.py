@@ -110,6 +110,12 @@ def pack_call(description: dict[str, Any], function: bytes = b'') -> tuple[bytes
     return (function or versions.pickled(func), pack_arguments(args or (), kwargs)) if callable(func) else None
 
 
+def pack_task(function: bytes, task: PythonTask) -> dict[str, Any]:
+    """Return the attributes of a packed call, without its function if it is this one, which others have, too."""
+    own: dict[str, Any] = {_ARGS: task.arguments}
+    return own if task.function == function else {**own, _FUNCTION: task.function}
+
+
 def shown_call(attributes: dict[str, Any]) -> dict[str, Any]:
     """Return attributes of a description, in which a packed call is a `PythonTask`, as applications know it."""
     function = attributes.get(_FUNCTION)
