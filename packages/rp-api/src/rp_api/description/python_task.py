@@ -54,9 +54,10 @@ class PythonTask(str):
     def pythontask(func: Callable[..., Any]) -> Callable[..., PythonTask]:
         """Return a function that encodes a call of `func` with its own arguments."""
         _require_callable(func)
+        latest = versions.follow(func)
 
         def encode(*args: Any, **kwargs: Any) -> PythonTask:
-            return unpacked_call(versions.pickled(func), pack_arguments(args, kwargs))
+            return unpacked_call(latest(), pack_arguments(args, kwargs))
         return update_wrapper(encode, func)
 
     @staticmethod
