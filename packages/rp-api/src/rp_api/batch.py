@@ -94,7 +94,8 @@ class RowDescription(dict[str, Any]):
     def of(cls, common: dict[str, Any], packed: bytes) -> RowDescription:
         """Return the description of the task with these attributes of its own."""
         own = codec.unpack_dict(packed)
-        made = cls({**common, **own})
+        made = cls(common)
+        made.update(own)
         made.common, made.own, made.packed = common, own, packed
         return made
 

@@ -315,11 +315,16 @@ class Arrivals:
     def _make(self, new: list[NewTask]) -> Tasks:
         """Return the records of new tasks; RAPTOR's calls share descriptions that differ only in what workers read."""
         tasks: list[AgentTask] = []
+        common: dict[str, Any] | None = None
+        shared = False
         for uid, description in new:
             own = codec.NOTHING
-            if type(description) is RowDescription and description.own.keys() <= _FOR_WORKERS and _may_share(
-                    description.common):
-                own, description = description.packed, description.common
+            if type(description) is RowDescription:
+                if description.common is not common:   # most have that of the one before
+                    common = description.common
+                    shared = _may_share(common)
+                if shared and description.own.keys() <= _FOR_WORKERS:
+                    own, description = description.packed, description.common
             if description is not self._description[0]:
                 self._description = description, (
                     Description(description) if 'raptor_id' in description and is_call(description) else description)
