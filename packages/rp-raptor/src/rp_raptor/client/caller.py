@@ -70,6 +70,11 @@ class Intake(ABC):
         self._over = ''                     # the reason why no further call can have a result
         self._lock = threading.Lock()
 
+    @property
+    @abstractmethod
+    def ranks(self) -> int:
+        """The number of ranks of the masters' workers, 0 if it is not known."""
+
     def define(self, fid: bytes, blob: bytes) -> None:
         """Define a function that later calls refer to."""
         self.process.check()
@@ -173,6 +178,11 @@ class Caller(Intake):
         self._loop.call_soon(self._look)
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
+
+    @property
+    def ranks(self) -> int:
+        """The number of calls that the workers can run at a time, 0 if it is not known."""
+        return sum(link.ranks for link in self._links)
 
     def close(self) -> None:
         """Disconnect from the masters; calls without a result are dropped without a report."""
