@@ -72,27 +72,27 @@ def test_mapped_files_have_a_limit(shared: str) -> None:
     for number in range(20):
         path = f'{shared}/{number}'
         blobs.write(path, b'V', bytes(9000), (), 1)
-        assert found.find(path) == (None, False)
-        assert found.find(path) == (None, True)   # it was used before
+        assert found.find(path) is None
+        assert [found.uses(path), found.uses(path)] == [False, True]
         file = os.open(path, os.O_RDWR)
         for _ in range(2):   # in place of the first
             found.add(path, FileMap(file, 9000))
         os.close(file)
         assert maps(shared) == min(number + 1, 5)
-    assert found.find(f'{shared}/14') == (None, False)
-    kept, _ = found.find(f'{shared}/15')   # is the latest now
-    assert kept is not None
+    assert not found.find(f'{shared}/14')
+    kept = found.find(f'{shared}/15')   # is the latest now
     file = os.open(path, os.O_RDWR)
     found.add('other', FileMap(file, 9000))
     os.close(file)
-    assert found.find(f'{shared}/15') == (kept, True)
-    assert found.find(f'{shared}/16') == (None, False)
+    assert found.find(f'{shared}/15') is kept is not None
+    assert not found.find(f'{shared}/16')
     found.clear()
-    assert maps(shared) == 1   # as it is used here
+    del kept
+    assert maps(shared) == 0
     for number in range(5000):   # files that are used once are not kept in mind for ever
-        found.find(str(number))
-    assert found.find('1') == (None, False)
-    assert found.find('4999') == (None, True)
+        found.uses(str(number))
+    assert found.uses('4999')
+    assert not found.uses('1')
 
 
 def test_a_removed_file_gives_back_its_memory_whoever_has_mapped_it(shared: str) -> None:
@@ -108,7 +108,7 @@ def test_a_removed_file_gives_back_its_memory_whoever_has_mapped_it(shared: str)
     reused_files.discard(path)
     assert os.fstat(file).st_blocks == 0
     os.close(file)
-    assert bytes(other) == bytes(size)   # which has no version
+    assert other.version == 0   # as all of its bytes
     assert maps(shared) == 1   # the other
     with pytest.raises(DeserializationError, match='No such file'):
         reused_files.read(path, size, 2)

@@ -50,38 +50,6 @@ def write(path: str, kind: bytes, body: Bytes, buffers: Sequence[pickle.PickleBu
     return size
 
 
-def write_over(file: int, kind: bytes, body: Bytes, buffers: Sequence[pickle.PickleBuffer], version: int) -> int:
-    """Replace the content of an open file that readers copy, and return its size. Raise OSError on failure."""
-    pieces, size = _pieces(kind, body, buffers, 0)
-    os.pwrite(file, _VERSION.pack(0), 0)
-    _write(file, pieces)
-    os.pwrite(file, _VERSION.pack(version), 0)
-    return size
-
-
-def write_to(memory: memoryview, kind: bytes, body: Bytes, buffers: Sequence[pickle.PickleBuffer], version: int) -> int:
-    """Replace the content in the memory of a mapped file, which suffices, and return its size."""
-    pieces, size = _pieces(kind, body, buffers, 0)
-    end = 0
-    for piece in pieces:   # the first one has version 0
-        start, end = end, end + len(piece)
-        memory[start:end] = piece
-    memory[:_VERSION.size] = _VERSION.pack(version)
-    return size
-
-
-def release_in(memory: memoryview, version: int) -> None:
-    """Give the content in memory the version 0 if it has this one, which says that it was read."""
-    if version_in(memory) == version:
-        memory[:_VERSION.size] = _VERSION.pack(0)
-
-
-def version_in(memory: Bytes) -> int:
-    """Return the version of the content that begins with these bytes, at least 8."""
-    version: int = _VERSION.unpack_from(memory)[0]
-    return version
-
-
 def size_of(body: Bytes, buffers: Sequence[pickle.PickleBuffer] = ()) -> int:
     """Return the size of a file with this content."""
     end = _HEAD.size + 8 * len(buffers) + len(body)
@@ -119,23 +87,6 @@ def read(path: str, size: int = 0, version: int = 0, *, shared: bool = False) ->
             os.close(file)
     except (OSError, ValueError, struct.error) as error:
         raise DeserializationError(f'cannot read the value in {path}: {error}', error) from error
-
-
-def read_from(memory: memoryview, size: int, version: int) -> tuple[bytes, Bytes, list[Bytes]]:
-    """Return what `read` does, copied from the memory of a mapped file; ValueError if it is not there."""
-    found, magic, kind, length, count = _HEAD.unpack_from(memory)
-    start = _HEAD.size + 8 * count
-    if magic != _MAGIC or found != version or start > size:
-        raise ValueError('its content was replaced')
-    sizes = struct.unpack_from(f'<{count}Q', memory, _HEAD.size)
-    ranges = _ranges(start, (length, *sizes))
-    if ranges[-1][1] > size:
-        raise ValueError('the file is truncated')
-    parts: list[Bytes] = [bytes(memory[start:end]) if each & _OF_BYTES else memoryview(bytearray(memory[start:end]))
-                          for (start, end), each in zip(ranges, (_OF_BYTES, *sizes), strict=True)]
-    if version_in(memory) != version:
-        raise ValueError('its content was replaced')
-    return kind, parts[0], parts[1:]
 
 
 def discard(path: str) -> None:

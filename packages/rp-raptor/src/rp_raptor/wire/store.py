@@ -172,17 +172,20 @@ class ValueStore:
     def _reusable(self, size: int) -> StoredFile | None:
         """Return the file that is free for the longest among the smallest ones that suffice."""
         wanted = _capacity(size)
-        fitting = [capacity for capacity, files in self._free.items() if files and capacity >= wanted]
-        if not fitting or min(fitting) > blobs.COPIED:
-            return None
-        file = next(iter(self._free[min(fitting)]))
+        files = self._free.get(wanted)
+        if not files:
+            fitting = [capacity for capacity, files in self._free.items() if files and capacity > wanted]
+            if not fitting or min(fitting) > blobs.COPIED:
+                return None
+            files = self._free[min(fitting)]
+        file = next(iter(files))
         self._remove_free(file)
         self._forget(file)
         return file
 
     def _keep(self, file: StoredFile) -> None:
-        """Keep a free file, and remove others if these have become too many."""
-        if file.size > _MAX_FREE_BYTES:
+        """Keep a free file in memory, and remove others if these have become too many."""
+        if file.size > _MAX_FREE_BYTES or not file.path.startswith(f'{self.path}/'):
             self._forget(file)
             reused_files.discard(file.path)
             return
