@@ -71,9 +71,9 @@ class Intake(ABC):
         self._lock = threading.Lock()
 
     @property
-    @abstractmethod
-    def ranks(self) -> int:
-        """The number of ranks of the masters' workers, 0 if it is not known."""
+    def ranks(self) -> int | None:
+        """The number of calls that the workers can run at a time, if changes of it are reported as empty results."""
+        return None
 
     def define(self, fid: bytes, blob: bytes) -> None:
         """Define a function that later calls refer to."""
@@ -180,8 +180,8 @@ class Caller(Intake):
         self._thread.start()
 
     @property
-    def ranks(self) -> int:
-        """The number of calls that the workers can run at a time, 0 if it is not known."""
+    def ranks(self) -> int | None:
+        """The number of calls that the workers can run at a time, as far as it is known."""
         return sum(link.ranks for link in self._links)
 
     def close(self) -> None:
@@ -224,6 +224,10 @@ class Caller(Intake):
         """Queue calls again, before the others."""
         self._waiting.prepend(array('Q', calls), list(calls.values()))
         self._loop.call_soon(self.deal)
+
+    def ranks_changed(self) -> None:
+        """Have streams send more calls if more are needed now."""
+        self.results(array('Q'), [])
 
     def object_ready(self, id: bytes, fault: str) -> None:
         """Do nothing: calls need not wait for their objects."""

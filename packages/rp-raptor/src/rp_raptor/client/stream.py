@@ -194,7 +194,8 @@ class _Stream:
 
 def _limit(calls: UnderWay, caller: Intake) -> int:
     """Return the bytes of arguments at which no further call is made."""
-    needed = _CALLS_PER_RANK * caller.ranks * (calls.size // (calls.count or 1))
+    ranks = caller.ranks
+    needed = _MAX_BYTES if ranks is None else _CALLS_PER_RANK * ranks * (calls.size // (calls.count or 1))
     return max(_MIN_BYTES, min(_MAX_BYTES, needed))
 
 

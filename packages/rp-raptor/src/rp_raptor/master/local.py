@@ -31,11 +31,6 @@ class LocalCaller(Intake):
         self._source: CallSource | None = None
         loop.call_soon(self._open)
 
-    @property
-    def ranks(self) -> int:
-        """The number of ranks of the workers."""
-        return self._router.pool.ranks_for(1)
-
     def close(self) -> None:
         """Drop all calls without a result."""
         if not self.process.here:
