@@ -180,8 +180,7 @@ class _Stream:
             if calls.count:
                 return
             raise CallLost(self._lost)
-        limit = _limit(calls, caller)
-        while not calls.exhausted and calls.count < self._window and calls.size < limit:
+        while not calls.exhausted and calls.count < self._window and calls.size < (limit := _limit(calls, caller)):
             numbers, payloads, failed = calls.take(min(_BULK, self._window - calls.count), _MANY_BYTES, limit,
                                                    _BATCH_DELAY)
             for number, error in failed:

@@ -80,7 +80,7 @@ cdef class FileMap:
             version_store(&self._head().version, 0)
 
     def write(self, bytes kind not None, body, buffers, uint64_t version):
-        """Replace the content, as `blobs.write_over` does, and return its size; ValueError if it does not fit."""
+        """Replace the content, as `blobs.write` does, and return its size; ValueError if it does not fit."""
         cdef Head *head = self._head()
         cdef uint64_t *size = <uint64_t *>(self._start + sizeof(Head))
         cdef Py_ssize_t end = sizeof(Head) + 8 * len(buffers)
