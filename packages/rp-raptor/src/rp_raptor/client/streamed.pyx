@@ -106,7 +106,8 @@ cdef class UnderWay:
     def take(self, Py_ssize_t most, Py_ssize_t most_bytes, Py_ssize_t limit, double seconds):
         """Make calls of the next items until `most` calls, `most_bytes` bytes or `seconds` are reached.
 
-        Make none after the one with which the arguments of all calls in flight have `limit` bytes. Return their numbers, their payloads, and (number, error) for each that cannot be sent.
+        Make none after the one with which the arguments of all calls in flight have `limit` bytes. Return their
+        numbers, their payloads, and (number, error) for each that cannot be sent.
         """
         cdef Py_ssize_t made = 0, size = 0, added
         cdef double until = _now() + seconds
