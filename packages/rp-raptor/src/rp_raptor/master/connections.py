@@ -50,7 +50,7 @@ class Peers:
         self._applications: dict[bytes, ApplicationPeer] = {}   # those of the peers
         self._sharing: dict[bytes, SharingPeer] = {}   # those of the applications
         self._workers: dict[str, dict[int, WorkerPeer]] = {}   # the parts of workers among them, by uid and number
-        self._ranks_changed = False   # since the applications that share calls were told of them
+        self._ranks_changed = False   # since the applications were told of them
         self._malformed = Tally('malformed message dropped')
         self._roles: dict[str, str] = {}
         self._stopped: set[str] = set()   # workers of which parts may still connect
@@ -137,7 +137,7 @@ class Peers:
         if self._ranks_changed:
             self._ranks_changed = False
             self._audience.has_ranks(self.router.pool.ranks_for(1))
-            for peer in self._sharing.values():
+            for peer in self._applications.values():
                 peer.tell_ranks(self.router.pool.ranks_for(peer.width))
         if self._report is None and (self._shortage or self.router.waiting):
             self._report = self._loop.call_later(protocol.REPORT_DELAY, self._report_shortage)
@@ -278,7 +278,7 @@ class Peers:
         process = PeerProcess.told(info.get('host'), info.get('pid'), info.get('started'))
         width = info.get('share')
         if width is None:
-            peer = ApplicationPeer(address, stream, process, self.send, self.router)
+            peer = ApplicationPeer(address, stream, process, self.send, self.router, 1)
         elif type(width) is int and width > 0:
             peer = SharingPeer(address, stream, process, self.send, self.router, width)
         else:
@@ -289,9 +289,9 @@ class Peers:
         self._applications[address] = peer
         if isinstance(peer, SharingPeer):
             self._sharing[address] = peer
-            peer.tell_ranks(self.router.pool.ranks_for(peer.width))
         else:
             self.send(address, ['room', WINDOW])
+        peer.tell_ranks(self.router.pool.ranks_for(peer.width))
 
     def _on_define(self, peer: ApplicationPeer, fid: bytes, blob: bytes) -> None:
         self.router.define(peer.source, fid, blob)

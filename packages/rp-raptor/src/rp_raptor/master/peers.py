@@ -81,13 +81,16 @@ class WorkerPeer(Peer):
 
 
 class ApplicationPeer(Peer):
-    """A connected application: a source of calls."""
+    """A connected application: a source of calls. `width` is the number of ranks of each of its calls."""
 
-    __slots__ = ('_results', '_send', 'owed', 'source')
+    __slots__ = ('_results', '_send', 'owed', 'ranks', 'source', 'width')
 
-    def __init__(self, address: bytes, uid: str, process: PeerProcess, send: Send, router: CallRouter) -> None:
+    def __init__(self, address: bytes, uid: str, process: PeerProcess, send: Send, router: CallRouter,
+                 width: int) -> None:
         super().__init__(APPLICATION, address, uid, process)
         self._send = send
+        self.width = width
+        self.ranks = -1   # that it was told of
         self.source = router.open(self)
         self.owed = 0   # room that was not granted to it yet
         self._results = ResultGatherer(self._send_results)   # workers send those of long calls one by one
@@ -98,6 +101,12 @@ class ApplicationPeer(Peer):
     def results(self, ids: array[int], payloads: Sequence[bytes]) -> None:
         """Take results, which `flush` sends."""
         self._results.add(ids, payloads)
+
+    def tell_ranks(self, ranks: int) -> None:
+        """Report how many of its calls can run at a time, if that has changed."""
+        if ranks != self.ranks:
+            self.ranks = ranks
+            self._send(self.address, ['ranks', ranks])
 
     def flush(self) -> None:
         """Send results, and grant room for as many calls."""
@@ -115,28 +124,17 @@ class ApplicationPeer(Peer):
 
 
 class SharingPeer(ApplicationPeer):
-    """An application whose calls other masters share: its room follows what the workers can take soon.
+    """An application whose calls other masters share: its room follows what the workers can take soon."""
 
-    `width` is the number of ranks of each of its calls.
-    """
-
-    __slots__ = ('granted', 'ranks', 'width')
+    __slots__ = ('granted',)
 
     def __init__(self, address: bytes, uid: str, process: PeerProcess, send: Send, router: CallRouter,
                  width: int) -> None:
-        super().__init__(address, uid, process, send, router)
-        self.width = width
+        super().__init__(address, uid, process, send, router, width)
         self.granted = 0   # room that it has not used yet
-        self.ranks = -1    # that it was told of
 
     def _make_room(self, count: int) -> None:
         """Leave it to `grant`."""
-
-    def tell_ranks(self, ranks: int) -> None:
-        """Report how many of its calls can run at a time, if that has changed."""
-        if ranks != self.ranks:
-            self.ranks = ranks
-            self._send(self.address, ['ranks', ranks])
 
     def grant(self, capacity: int) -> None:
         """Grant room for as many calls as the workers have or have credit for; much room while there is no worker."""

@@ -18,6 +18,7 @@ from rp_api.errors import DeserializationError, SerializationError
 from rp_api.values import dump
 from rp_api.wire import codec
 from rp_api.wire.codec import MAX_BYTES
+from rp_raptor.wire import reused_files
 from rp_raptor.wire.batch import Payloads
 from rp_raptor.wire.protocol import Message
 from rp_raptor.wire.store import STORED_BYTES, Lease, ValueStore
@@ -117,5 +118,5 @@ def _content(part: bytes | Sequence[Any]) -> blobs.Bytes:
         return part
     if not _is_filed(part):
         return memoryview(bytearray(part[0]))
-    _, _, (content,) = blobs.read(*part)
+    _, _, (content,) = reused_files.read(*part)
     return content
