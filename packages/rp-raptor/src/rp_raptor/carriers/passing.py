@@ -1,8 +1,8 @@
 """Objects on their way along a tree of carriers, in pieces from mapped files and into files.
 
 The carrier of the first node is told the other nodes of an object. A head with these goes in front of the pieces, from
-which each carrier derives the nodes that it passes the pieces on to, as soon as it has them. It receives pieces to buffers
-and writes these to the file, which costs less than a fault for each new page of a map.
+which each carrier derives the nodes that it passes the pieces on to, as soon as it has them. It receives to buffers and
+writes these to the file, which costs less than a fault for each new page of a map.
 """
 
 from __future__ import annotations
