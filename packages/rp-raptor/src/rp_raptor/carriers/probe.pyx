@@ -1,6 +1,6 @@
 """The wait of a carrier: for messages of MPI, which cannot be waited for without using a CPU, and for descriptors.
 
-Where MPI uses TCP, its sockets end a sleep when something arrives. It finds them by itself to be of use or not.
+Where MPI uses TCP, its sockets end a sleep when something arrives, so that probes between are few.
 
 The address of `MPI_Iprobe` is known at run time only, so that this module works with each MPI that mpi4py loads.
 """
