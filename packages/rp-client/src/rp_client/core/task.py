@@ -123,7 +123,8 @@ class TaskRecord:
     def learn(self, info: Mapping[str, Any]) -> None:
         """Apply the info of an update."""
         if self.known:
-            info = {**PackedInfo(self.known), **info}
+            news = info.as_dict() if type(info) is PackedInfo else info   # unpacked once, not for each item
+            info = {**PackedInfo(self.known).as_dict(), **news}
         self.known = info.packed if type(info) is PackedInfo else packed_info(info)
 
     def restore(self, known: KnownTask, pilot: PilotRecord | None) -> None:
