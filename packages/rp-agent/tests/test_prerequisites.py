@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -24,7 +24,12 @@ class Around(Flow, Owner):
         self.out: list[str] = []
         self.failed: dict[str, tuple[str | None, str | None]] = {}
         self.texts: dict[str, list[str]] = {}
-        self.gate = Gate('gate', Tracer(None, 'gate'), self, self)
+        self.later: list[Callable[[], object]] = []
+        self.notices: list[str] = []
+        self.gate = Gate('gate', Tracer(None, 'gate'), self, self, self.call_later)
+
+    def call_later(self, delay: float, function: Callable[..., object], *args: Any) -> None:
+        self.later.append(lambda: function(*args))
 
     def schedule(self, tasks: list[AgentTask]) -> None:
         self.out += [task.uid for task in tasks]
@@ -32,9 +37,12 @@ class Around(Flow, Owner):
     def leave(self, tasks: list[AgentTask]) -> None:
         self.failed.update((task.uid, (task.target_state, task.exception)) for task in tasks)
 
-    def waits(self, tasks: Sequence[AgentTask], text: str, state: str = states.AGENT_SCHEDULING) -> None:
+    def waits(self, tasks: Sequence[AgentTask], kind: str, text: str, state: str = states.AGENT_SCHEDULING) -> None:
         for task in tasks:
             self.texts.setdefault(task.uid, []).append(text)
+
+    def notice(self, sentence: str) -> None:
+        self.notices.append(sentence)
 
     def add(self, uid: str, **description: Any) -> AgentTask:
         task = AgentTask(uid, {'executable': '/bin/true', **description}, 'pilot.0000', '/nowhere')

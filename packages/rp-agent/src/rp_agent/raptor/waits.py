@@ -10,6 +10,7 @@ from rp_agent.raptor.master_registry import MasterRegistry
 from rp_agent.raptor.ports import RaptorPorts
 from rp_agent.task import AgentTask
 from rp_api import states
+from rp_api.reasons.kinds import PLACE, WORKERS
 
 REPORT_DELAY = 4.0
 """Seconds without a place after which a master or worker is reported."""
@@ -48,7 +49,7 @@ class Waits:
         """Report what a master that is up waits for; empty for nothing."""
         task = self._tasks.get(master.uid)
         if task is not None and master.up:
-            self._owner.waits([task], text, states.AGENT_EXECUTING)
+            self._owner.waits([task], WORKERS, text, states.AGENT_EXECUTING)
 
     def _look(self, tasks: Sequence[AgentTask]) -> None:
         for task in tasks:
@@ -64,7 +65,7 @@ class Waits:
             self._reported.add(task.uid)
             self.master_waits(self._own[task.uid], f'its worker {task.uid} waits for {text}')
         else:
-            self._owner.waits([task], text, states.AGENT_SCHEDULING)
+            self._owner.waits([task], PLACE, text, states.AGENT_SCHEDULING)
 
     def _kept(self) -> str:
         """Return which masters and workers keep resources until they end."""

@@ -56,14 +56,14 @@ SYMPTOMS: tuple[Symptom, ...] = (
              r'Network is unreachable)', 'a host cannot be reached: {0}'),
     _symptom('program', r'^(?:.*: )?(?:line \d+: |\d+: )?([^\s:]+): (?:command )?not found$',
              'the program {0} does not exist'),
-    _symptom('program', r'^env: [‘\']?([^’\':]+)[’\']?: No such file or directory', 'the program {0} does not exist'),
-    _symptom('program', r"bad interpreter: (.+)$", 'the interpreter of the script does not exist: {0}'),
+    _symptom('program', r'^env: \W?([^\':\u2019]+)[\'\u2019]?: No such file or directory', 'the program {0} does not exist'),
+    _symptom('program', r'bad interpreter: (.+)$', 'the interpreter of the script does not exist: {0}'),
     _symptom('syntax', r'((?:SyntaxError|IndentationError): .*|.*[Ss]yntax error.*)', 'a script is wrong: {0}'),
     _symptom('permission', r'^(?:.*?[:,] )?([^:]*): Permission denied', 'it may not use {0}'),
     _symptom('permission', r"PermissionError: .*?: '([^']+)'", 'it may not use {0}'),
     _symptom('permission', r'(Permission denied|Operation not permitted)', 'a permission is missing: {0}'),
     _symptom('file', r"FileNotFoundError: .*: '([^']+)'", 'the file {0} does not exist'),
-    _symptom('file', r"cannot (?:access|open|stat|create|read) [‘'`]?([^’':]+)[’']?:? (?:for reading: )?"
+    _symptom('file', r"cannot (?:access|open|stat|create|read) \W?([^':\u2019]+)['\u2019]?:? (?:for reading: )?"
              r'No such file or directory', 'the file {0} does not exist'),
     _symptom('file', r'^(?:[^:]+: )*?([^\s:]+): No such file or directory', 'the file {0} does not exist'),
     _symptom('usage', r'((?:unrecognized|unknown|invalid|illegal) (?:arguments?|options?)\b.*|^usage: .*)',

@@ -6,6 +6,7 @@ Version 2.0 has reported the text alone.
 
 from __future__ import annotations
 
+import time
 from typing import Any, NamedTuple
 
 from rp_api.reasons.kinds import STEP, WAITING
@@ -21,9 +22,10 @@ class Wait(NamedTuple):
     text: str
     since: float | None
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the wait as plain data."""
-        return self._asdict()
+
+def wait(kind: str, text: str) -> dict[str, Any] | str:
+    """Return a wait that begins now, as plain data; empty if the text is."""
+    return Wait(kind, text, time.time())._asdict() if text else ''
 
 
 def read_wait(value: Any) -> Wait | None:
