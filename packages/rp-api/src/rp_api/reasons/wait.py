@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any, NamedTuple
 
+from rp_api.raptor_link import ANY
 from rp_api.reasons.kinds import STEP, WAITING
 
 WAITS_FOR = 'waits_for'
@@ -33,6 +34,11 @@ def read_wait(value: Any) -> Wait | None:
     if isinstance(value, dict):
         return Wait(str(value.get('kind') or STEP), str(value.get('text')), value.get('since'))
     return Wait(_of_version_2_0(str(value)), str(value), None) if value else None
+
+
+def no_master(uid: str) -> str:
+    """Return the text about a RAPTOR master that was not submitted."""
+    return 'a RAPTOR master (none was submitted)' if uid == ANY else f'RAPTOR master {uid} (was not submitted)'
 
 
 def _of_version_2_0(text: str) -> str:
