@@ -82,7 +82,8 @@ def _entry(item: Item, first: AgentTask, nodes: Nodes, placed: Sequence[AgentTas
         sentence = f'needs {_needs(bounds)}, and {reserved["own"]} kept free for it until the tasks there have ended'
     else:
         sentence = _sentence(bounds, room, lacking) + str(reserved.get('text', ''))
-    found: dict[str, Any] = {'free': room, 'holders': [task.uid for task in holding[:MAX_HOLDERS]]}
+    found: dict[str, Any] = {'free': _shown(bounds.shape, room), 'holders': [
+        task.uid for task in holding[:MAX_HOLDERS]]}
     if 'ahead' in reserved:
         found['ahead'] = reserved['ahead']
     endless = _endless(holding) if there is None and len(placed) == nodes.slots.held_count else ''
@@ -97,6 +98,14 @@ def _lacking(shape: Shape, most: Mapping[str, float]) -> list[str]:
     asked = {'cores': shape.cores, 'gpus': shape.gpus, 'share': shape.share / UNITS, 'mem': shape.mem,
              'lfs': shape.lfs}
     return [name for name, value in asked.items() if value > most[name]]
+
+
+def _shown(shape: Shape, room: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is free of the resources that a shape needs, for people."""
+    asked = {'cores': shape.cores, 'gpus': shape.gpus or shape.share, 'mem': shape.mem, 'lfs': shape.lfs}
+    found = {name: room[name] for name in ('cores', 'gpus') if asked[name]}
+    return found | {f'{name} on one node': room['most'][name] for name, value in asked.items() if value} | (
+        {'ranks': room['ranks']} if shape.ranks > 1 else {})
 
 
 def _sentence(bounds: Bounds, room: Mapping[str, Any], lacking: Sequence[str]) -> str:

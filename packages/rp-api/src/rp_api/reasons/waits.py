@@ -33,21 +33,23 @@ def waits(task: Mapping[str, Any], view: View) -> Reason | None:
     if value > _RUNS:
         return _reason(k.OUTPUT, 'its output files are being transferred')
     if value == _RUNS:
-        return _reported(task)
+        reported = _reported(task)   # a wait for a place is over, although nothing was reported since
+        return None if reported is None or reported.kind == k.PLACE else reported
     away = view.note('coordinator')
     if value < _STAGES:
         return _before_agent(task, view) if not away else _reason(
             k.COORDINATOR, str(away['sentence']), away.get('since'))
     if task['state'] == states.AGENT_STAGING_INPUT:
         return _input(task, 'the agent stages its input files')
-    if task['state'] in _REPORTED and (reported := _reported(task)):
+    reported = _reported(task) if task['state'] in _REPORTED else None
+    if reported is not None and reported.kind != k.PLACE:
         return reported
     if (found := master_wait(task, view)) is not None:
         return found
     if _is_call(task):
         return _step(task, 'its master passes it to a worker next')
     if value <= _value(states.AGENT_SCHEDULING):
-        return place(task, _pilot(view, task.get('pilot')))
+        return place(task, _pilot(view, task.get('pilot')), reported)
     return _step(task, 'it has a place, and is started next')
 
 
@@ -87,15 +89,37 @@ def _input(task: Mapping[str, Any], who: str) -> Reason:
 
 def dependency(task: Mapping[str, Any], view: View) -> Reason | None:
     """Return which tasks a task is after that have not ended; None if all have."""
-    after = task['description'].get('after') or ()
+    after = task['description'].get('after') or []
     live = [(uid, other['state']) for uid, _ in islice(conditions(after), MOST_LOOKED_AT)
             if (other := view.task(uid)) is not None and other['state'] not in states.FINAL]
     if not live:
         return None
     uid, state = live[0]
     more = f' and {len(live) - 1} more tasks' if len(live) > 1 else ''
-    return _reason(k.DEPENDENCY, f'waits for {uid} ({state}){more}', None,
-                   {'tasks': [other for other, _ in live[:10]], 'count': len(live)})
+    root = _root(uid, view)
+    because = waits(root, view) if root is not None else None
+    evidence: dict[str, Any] = {'tasks': [other for other, _ in live[:10]], 'count': len(live)}
+    if root is not None and because is not None and because.kind not in (k.DEPENDENCY, k.STEP):
+        evidence['root'] = f'{root["uid"]}: {because.sentence}'
+    return _reason(k.DEPENDENCY, f'waits for {uid} ({state}){more}', None, evidence)
+
+
+def _root(uid: str, view: View) -> Mapping[str, Any] | None:
+    """Return the task at the beginning of a chain of dependencies; None if it is too long."""
+    for _ in range(MOST_LOOKED_AT):
+        task = view.task(uid)
+        live = (other for other, _ in islice(conditions((task or {}).get('description', {}).get('after') or []),
+                                             MOST_LOOKED_AT) if _is_live(other, view))
+        following = next(live, None)
+        if following is None:
+            return task
+        uid = following
+    return None
+
+
+def _is_live(uid: str, view: View) -> bool:
+    task = view.task(uid)
+    return task is not None and task['state'] not in states.FINAL
 
 
 def unbound(task: Mapping[str, Any], view: View) -> Reason | None:
