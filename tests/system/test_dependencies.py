@@ -236,7 +236,8 @@ def test_tasks_of_raptor_wait_before_they_go_to_their_master(site: Site) -> None
         for condition in ('done', 'failed')])
     last = site.tmgr.submit_tasks(site.shell('true', after=[call]))
     wait_until(lambda: master.state == first.state == rp.AGENT_EXECUTING)
-    assert (call.state, str(call.reason)) == (rp.AGENT_STAGING_INPUT_PENDING, f'waits for {first.uid} (AGENT_EXECUTING)')
+    assert call.state == rp.AGENT_STAGING_INPUT_PENDING
+    assert str(call.reason) == f'waits for {first.uid} (AGENT_EXECUTING)'
     site.go()
     assert site.tmgr.wait_tasks([task.uid for task in (call, last, never)], timeout=60) == [
         rp.DONE, rp.DONE, rp.CANCELED]

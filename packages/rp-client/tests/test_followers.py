@@ -9,6 +9,8 @@ from client_support import Events, a_pilot, common
 
 from rp_api import constants as c
 from rp_api import states
+from rp_api.reasons.kinds import WORKERS
+from rp_api.reasons.wait import WAITS_FOR, wait
 from rp_client.core.task import TaskRecord
 from rp_client.flow.task_flow import log_wait
 from rp_client.scheduler.component import TaskScheduling

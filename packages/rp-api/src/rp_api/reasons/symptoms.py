@@ -34,7 +34,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
     _symptom('mpi', r'error while loading shared libraries: (lib(?:mpi|pmi|pmix|mpich)[\w.+-]*)',
              'the MPI library {0}, with which the program was built, is missing'),
     _symptom('library', r'error while loading shared libraries: ([^:\s]+)', 'the shared library {0} is missing'),
-    _symptom('library', r'ImportError: ([^:\s]+\.so[\w.]*): cannot open shared object file',
+    _symptom('library', r'(?:^|\s)(\S+\.so[\w.]*): cannot open shared object file',
              'the shared library {0} is missing'),
     _symptom('library', r"version [`'](\S+)' not found \(required by ([^)]+)\)",
              'a library is too old: {1} requires {0}'),
@@ -43,7 +43,7 @@ SYMPTOMS: tuple[Symptom, ...] = (
              r'.*was not built with .*(?:PMI|SLURM).*support.*|OPAL ERROR.*|.*MPI_Init\w* fail.*|'
              r'.*ORTE was unable to reliably start.*|.*unable to find.*PMI.*)',
              'MPI could not be initialised: {0}'),
-    _symptom('architecture', r'Exec format error|cannot execute binary file',
+    _symptom('architecture', r'Exec format error|cannot execute binary file|ELF\S*: (?:command )?not found',
              'the program is not for this processor, or a script without a first line `#!`'),
     _symptom('architecture', r'Illegal instruction', 'the program uses instructions that this processor does not have'),
     _symptom('license', r'(?i:(FLEXnet.*|licen[sc]e (?:server|checkout|.*not available|.*expired).*|'
@@ -59,6 +59,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
     _symptom('program', r'executable not found: (\S+)', 'the program {0} does not exist'),
     _symptom('program', r'^env: \W?([^\':\u2019]+)[\'\u2019]?: No such file or dir',
              'the program {0} does not exist'),
+    _symptom('program', r'cannot execute: .*\((.+)\): the interpreter', 'the interpreter of {0} does not exist'),
+    _symptom('permission', r'not executable: (\S+)', 'it may not execute {0}'),
     _symptom('program', r'bad interpreter: (.+)$', 'the interpreter of the script does not exist: {0}'),
     _symptom('syntax', r'((?:SyntaxError|IndentationError): .*|.*[Ss]yntax error.*)', 'a script is wrong: {0}'),
     _symptom('permission', r'^(?:.*?[:,] )?([^:]*): Permission denied', 'it may not use {0}'),
