@@ -159,7 +159,7 @@ PROGRAMS = [
 WAITS = [
     Cause('no pilot', 'waiting.manager', 'waits for a pilot: tmgr.0001 has none', {}),
     Cause('one core', 'waiting.place', 'needs 1 core, none is free', {}),
-    Cause('behind', 'waiting.place', 'needs 1 core, none is free; one core is ahead of it', {}),
+    Cause('behind', 'waiting.place', 'needs 1 core, none is free; one_core is ahead of it', {}),
     Cause('cores', 'waiting.place', 'needs 2 cores on one node, none is free', {}),
     Cause('GPUs', 'waiting.place', 'needs 2 GPUs on one node, at most 1 is free', {}),
     Cause('memory', 'waiting.place', 'needs ... MB of memory on one node, at most ... is free', {}),
@@ -172,7 +172,7 @@ WAITS = [
     Cause('other pilot', 'waiting.manager', 'waits for pilot.0009, which is no pilot of tmgr.0000', {}),
     Cause('services', 'waiting.place', 'needs 1 core, none is free; services hold both cores until they end', {}),
     Cause('starting service', 'waiting.service', 'waits for service db (is starting)', {}),
-    Cause('late binding', 'waiting.place', 'needs 1 core, and pilot.0001 has as many tasks as can run there at once',
+    Cause('late binding', 'waiting.place', 'needs 1 core, and pilot.0002 has as many tasks as can run there at once',
           {}),
 ]
 

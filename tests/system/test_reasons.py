@@ -137,33 +137,37 @@ def holding(uid: str, **values: Any) -> rp.TaskDescription:
 
 def test_waits(session: rp.Session, tmp_path: Path) -> None:
     wanted = {cause.name: cause for cause in WAITS}
-    tmgr, without = attached(session, tmp_path, cores=2, gpus=2), rp.TaskManager(session)
+    tmgr, without = attached(session, tmp_path, cores=2), rp.TaskManager(session)
     pilot, = tmgr.get_pilots()
-    memory = pilot.resource_details['mem_per_node']
     asked = dict[str, dict[str, Any]]({
         'one core': {}, 'behind': {}, 'cores': {'cores_per_rank': 2}, 'after': {'after': ['holder.0', 'holder.1']},
-        'GPUs': {'cores_per_rank': 0, 'gpus_per_rank': 2},
-        'memory': {'cores_per_rank': 0, 'mem_per_rank': memory * 2 // 3},
         'environment': {'named_env': 'nosuch'}, 'service of nobody': {'services': ['nosuch']},
         'master': {'raptor_id': 'nosuch', 'mode': rp.TASK_EVAL, 'code': '1'}, 'other pilot': {'pilot': 'pilot.0009'}})
     tasks = {'retry': tmgr.submit_tasks(rp.TaskDescription({
         'uid': 'retry', 'executable': 'sh', 'arguments': ['-c', 'exit 3'], 'retries': 1, 'retry_delay': 99}))}
     wait_until(lambda: str(tasks['retry'].reason).startswith('waits for attempt'), TIMEOUT)
-    holders = tmgr.submit_tasks([holding('holder.0', gpus_per_rank=1), holding('holder.1', mem_per_rank=memory // 2)])
+    holders = tmgr.submit_tasks([holding('holder.0'), holding('holder.1')])
     for holder in holders:
         holder.wait(rp.AGENT_EXECUTING, timeout=TIMEOUT)
         assert holder.reason is None
     tasks['no pilot'] = without.submit_tasks(rp.TaskDescription({'executable': 'true'}))
-    tasks['slots'] = tmgr.submit_tasks(rp.TaskDescription({'executable': 'true', 'slots': holders[0].slots}))
+    tasks['slots'] = tmgr.submit_tasks(rp.TaskDescription({'executable': 'true', 'slots': [
+        {'node_index': 0, 'node_name': '', 'cores': [0], 'gpus': []}]}))
     tasks |= zip(asked, tmgr.submit_tasks([rp.TaskDescription({
-        'uid': name.replace('one core', 'one core').replace(' ', '_'),
-        **({} if 'mode' in values else {'executable': 'true'}), **values}) for name, values in asked.items()]),
+        'uid': name.replace(' ', '_'), **({} if 'mode' in values else {'executable': 'true'}), **values}) for name, values in asked.items()]),
         strict=True)
+    large = attached(session, tmp_path, cores=4, gpus=2)
+    memory = large.get_pilots()[0].resource_details['mem_per_node']
+    large.submit_tasks(holding('gpu.holder', gpus_per_rank=1, mem_per_rank=memory // 2))
+    wait_until(lambda: large.get_tasks()[0].state == rp.AGENT_EXECUTING, TIMEOUT)
+    tasks['GPUs'], tasks['memory'] = large.submit_tasks([
+        rp.TaskDescription({'executable': 'true', 'gpus_per_rank': 2}),
+        rp.TaskDescription({'executable': 'true', 'mem_per_rank': memory * 2 // 3})])
     late = attached(session, tmp_path, 'backfilling', cores=1)
     tasks['late binding'] = late.submit_tasks([holding(f'late.{number}') for number in range(9)])[-1]
     served = attached(session, tmp_path, cores=2)
     service = {'mode': rp.TASK_SERVICE, 'startup_timeout': 300}
-    served.submit_tasks([holding('other', **service), holding('db', service={'probe': {'exists': 'never'}}, **service)])
+    served.submit_tasks([holding('other', **service), holding('db', service={'probe': {'file': 'never'}}, **service)])
     wait_until(lambda: all(task.state == rp.AGENT_EXECUTING for task in served.get_tasks()), TIMEOUT)
     tasks['services'], tasks['starting service'] = served.submit_tasks([
         rp.TaskDescription({'executable': 'true'}), rp.TaskDescription({'executable': 'true', 'services': ['db']})])

@@ -56,7 +56,7 @@ def shortages(waiting: Iterable[Waiting], nodes: Nodes, now: float) -> list[dict
         nodes: The nodes, and the tasks of the agent.
         now: The time, by the clock of the times since when the items wait.
     """
-    placed = [task for task in islice(nodes.tasks.values(), MAX_EXAMINED) if task.placement is not None]
+    placed = [task for task in islice(nodes.tasks.values(), MAX_EXAMINED) if _is_held(task.placement)]
     past = time.time() - now
     entries = []
     for item, since, count in waiting:
@@ -69,6 +69,11 @@ def shortages(waiting: Iterable[Waiting], nodes: Nodes, now: float) -> list[dict
         entries.append({'needs': needs_of(tasks[0].description), 'count': len(tasks), 'first': tasks[0].uid,
                         'since': None, 'free': {}, 'holders': [], 'sentence': text})
     return entries
+
+
+def _is_held(placement: Any) -> bool:
+    """Return whether resources are held: a task that has ended, or waits for its next attempt, has released them."""
+    return placement is not None and bool(getattr(placement, 'whole', placement).held)
 
 
 def _entry(item: Item, first: AgentTask, nodes: Nodes, placed: Sequence[AgentTask]) -> dict[str, Any]:
