@@ -56,10 +56,12 @@ PROGRAMS = [
           {'executable': 'nosuch'}),
     Cause('missing command', 'failed.program', 'the program nosuch does not exist (...exit code: 127...)',
           _sh('nosuch')),
-    Cause('not executable', 'failed.permission', 'it may not execute ...plain (not executable: ...)', {'executable': '{dir}/plain', 'arguments': []}),
+    Cause('not executable', 'failed.permission', 'it may not execute ...plain (not executable: ...)',
+          {'executable': '{dir}/plain'}),
     Cause('wrong architecture', 'failed.architecture', 'the program is not for this processor, or a script without a '
           'first line `#!` (...)', {'executable': '{dir}/alien'}),
-    Cause('missing interpreter', 'failed.program', 'the interpreter of ...script does not exist (cannot execute: ...)', {'executable': '{dir}/script'}),
+    Cause('missing interpreter', 'failed.program', 'the interpreter of ...script does not exist (cannot execute: ...)',
+          {'executable': '{dir}/script'}),
     Cause('Python module', 'failed.module', 'the Python module nosuch is not installed (exit code: 1)',
           _py('import nosuch.deep')),
     Cause('Python exception', 'failed.exception', 'a Python exception has ended it: ValueError: no data (exit code: 1)',
@@ -117,15 +119,15 @@ PROGRAMS = [
     Cause('shared library', 'failed.library', 'the shared library libnosuch.so.1 is missing (exit code: 1)',
           _py('import ctypes; ctypes.CDLL("libnosuch.so.1")')),
     Cause('loader', 'failed.library', 'the shared library libfftw3.so.3 is missing (exit code: 127)',
-          _says('./md: error while loading shared libraries: libfftw3.so.3: cannot open shared object file: No such file '
-                'or directory', 127)),
+          _says('./md: error while loading shared libraries: libfftw3.so.3: cannot open shared object file: No such '
+                'file or directory', 127)),
     Cause('old library', 'failed.library', 'a library is too old: ./md requires GLIBC_2.38 (exit code: 1)',
           _says("./md: /lib64/libc.so.6: version `GLIBC_2.38' not found (required by ./md)")),
     Cause('symbol', 'failed.library', 'the libraries do not suit each other: H5Pset_fapl is missing (exit code: 1)',
           _says('./md: symbol lookup error: ./md: undefined symbol: H5Pset_fapl')),
     Cause('MPI library', 'failed.mpi', 'the MPI library libmpi.so.40, with which the program was built, is missing '
-          '(exit code: 127)', _says('./md: error while loading shared libraries: libmpi.so.40: cannot open shared object '
-                                    'file: No such file or directory', 127)),
+          '(exit code: 127)', _says('./md: error while loading shared libraries: libmpi.so.40: cannot open shared '
+                                    'object file: No such file or directory', 127)),
     Cause('PMI', 'failed.mpi', 'MPI could not be initialised: ...PMI... (exit code: 1)',
           _says('OMPI was not built with SLURM PMI support and therefore cannot execute.')),
     # GPUs, network, licenses, limits of others
@@ -145,12 +147,13 @@ PROGRAMS = [
     Cause('time limit of the job', 'failed.limit', 'the batch system has ended it at the time limit of the job (...)',
           _says('slurmstepd: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***')),
     # what the description asks for
-    Cause('timeout', 'failed.timeout', 'timeout: the task ran longer than 0.5 s', {'executable': 'sleep', 'arguments': ['60'], 'timeout': 0.5}),
+    Cause('timeout', 'failed.timeout', 'timeout: the task ran longer than 0.5 s',
+          {'executable': 'sleep', 'arguments': ['60'], 'timeout': 0.5}),
     Cause('output', 'failed.output', '...result.dat...', {'executable': 'true', 'expect': ['result.dat']}),
     Cause('staging', 'failed.staging', '...nosuch.input...',
           {'executable': 'true', 'input_staging': ['{dir}/nosuch.input']}),
-    Cause('too large', 'failed.description', 'it can never run on pilot.0000: none of the 1 node(s) of the pilot has 99 '
-          'cores for a rank; ...', {'executable': 'true', 'cores_per_rank': 99}),
+    Cause('too large', 'failed.description', 'it can never run on pilot.0000: none of the 1 node(s) of the pilot has '
+          '99 cores for a rank; ...', {'executable': 'true', 'cores_per_rank': 99}),
     Cause('dependency', 'failed.dependency', 'dependency was not run: it is after general_error, which is FAILED: exit '
           'code 1', {'executable': 'true', 'after': ['general_error']}),
 ]
@@ -202,7 +205,8 @@ RECORDS = [
         **_failed, 'error': {'kind': 'internal'}, 'exception': 'KeyError: 1'}}),
     Cause('function', 'failed.exception', "ValueError('1 is too small')", {'task': {
         **_failed, 'error': {'kind': 'exception'}, 'exception': "ValueError('1 is too small')",
-        'exception_detail': 'Traceback (most recent call last):\n  File "f.py", line 2, in f\nValueError: 1 is too small'}}),
+        'exception_detail': 'Traceback (most recent call last):\n  File "f.py", line 2, in f\nValueError: 1 is too '
+                            'small'}}),
     Cause('function without module', 'failed.module', "ModuleNotFoundError(...)", {'task': {
         **_failed, 'error': {'kind': 'exception'}, 'exception': "ModuleNotFoundError(\"No module named 'numba'\")",
         'exception_detail': "Traceback (most recent call last):\nModuleNotFoundError: No module named 'numba'"}}),
@@ -210,8 +214,8 @@ RECORDS = [
         'task': {**_failed, 'exit_code': -9, 'error': {'kind': 'memory', 'signal': 9, 'sentence': 'killed by signal 9 '
                  '(SIGKILL): the out-of-memory killer has killed it'}}}),
     Cause('agent of version 2.0', 'failed.crash', 'SIGSEGV: ... (...)', {'task': {**_failed, 'exit_code': -11}}),
-    Cause('slow', 'slow', 'runs for 2 min 0 s on n3, 4.0 times as long as the 40 others of its kind, which took 30 s (at '
-          'most 30 s); the 1 of them on this node took 30 s', {'task': {
+    Cause('slow', 'slow', 'runs for 2 min 0 s on n3, 4.0 times as long as the 40 others of its kind, which took 30 s '
+          '(at most 30 s); the 1 of them on this node took 30 s', {'task': {
               'state': rp.AGENT_EXECUTING, 'pilot': 'pilot.0000', 'slots': NODES, 'times': [T0, T0 + 880, None]},
               'peers': PEERS}),
     Cause('input of the client', 'waiting.input', 'the application transfers its input files: 1 of 2 are left, 3 of 4 '
@@ -257,7 +261,8 @@ RECORDS = [
           'Reason=PartitionTimeLimit)', {'pilot': _queued, 'notes': {'job.pilot.0000': {'queue': {
               'job': '17', 'state': 'QUEUED', 'unschedulable': True, 'words': 'JobState=PENDING '
               'Reason=PartitionTimeLimit'}}}}),
-    Cause('starting agent', 'waiting.agent', 'pilot.0000 is not active yet: job 17 runs, and its agent is being started',
+    Cause('starting agent', 'waiting.agent', 'pilot.0000 is not active yet: job 17 runs, and its agent is being '
+          'started',
           {'pilot': _queued, 'notes': {'job.pilot.0000': {'queue': {'job': '17', 'state': 'RUNNING'}}}}),
     Cause('batch system away', 'waiting.queue', 'pilot.0000: slurmctld cannot be reached', {
         'pilot': _queued, 'notes': {'job.pilot.0000': {'queue': {'trouble': 'slurmctld cannot be reached'}}}}),

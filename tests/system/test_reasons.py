@@ -6,6 +6,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ class Records:
 
     def pilots(self) -> Sequence[Mapping[str, Any]]:
         pilot = self._given.get('pilot')
-        return [pilot] if pilot else self._given.get('pilots', [])   # type: ignore[no-any-return]
+        return [pilot] if pilot else self._given.get('pilots', [])
 
     def peers(self, task: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
         return self._given.get('peers', [])   # type: ignore[no-any-return]
@@ -67,7 +68,7 @@ def test_the_tables_have_sixty_causes_and_all_kinds_but_those_that_pass_at_once(
     assert len(causes) >= 60
     assert len({cause.name for cause in causes}) == len(causes)
     assert set(KINDS) - {cause.kind for cause in causes} == {
-        'waiting.step', 'waiting.workers', 'failed.launch'}   # the second one is that of a master, see test_raptor_waits
+        'waiting.step', 'waiting.workers', 'failed.launch'}   # the second is that of a master, see test_raptor_waits
 
 
 @pytest.mark.parametrize('cause', RECORDS, ids=lambda cause: cause.name)
@@ -110,7 +111,8 @@ def attached(session: rp.Session, tmp_path: Path, scheduler: str = '', **values:
 
 
 def test_programs(session: rp.Session, tmp_path: Path) -> None:
-    files = {'plain': ('#!/bin/sh\n', 0o644), 'alien': ('\x7fELF alien', 0o755), 'script': ('#!/nosuch/python\n', 0o755)}
+    files = {'plain': ('#!/bin/sh\n', 0o644), 'alien': ('\x7fELF alien', 0o755),
+             'script': ('#!/nosuch/python\n', 0o755)}
     for name, (text, mode) in files.items():
         (tmp_path / name).write_text(text)
         os.chmod(tmp_path / name, mode)
@@ -122,13 +124,17 @@ def test_programs(session: rp.Session, tmp_path: Path) -> None:
 
     tmgr = attached(session, tmp_path, cores=2)
     tasks = tmgr.submit_tasks([rp.TaskDescription({
-        'uid': uid_of(cause), **{name: filled(value) for name, value in cause.injected.items()}}) for cause in PROGRAMS])
+        'uid': uid_of(cause), **{name: filled(value) for name, value in cause.injected.items()}})
+        for cause in PROGRAMS])
     tmgr.wait_tasks(timeout=TIMEOUT)
     for cause, task in zip(PROGRAMS, tasks, strict=True):
-        check(cause, task.reason)
-        assert task.reason.evidence['failure'] == task.error.kind
+        reason, error = task.reason, task.error
+        check(cause, reason)
+        assert reason is not None
+        assert error is not None
+        assert reason.evidence['failure'] == error.kind
         assert task.as_dict()['reason']['kind'] == cause.kind
-        assert f'what to do: {task.reason.remedy}' in task.explain()
+        assert f'what to do: {reason.remedy}' in task.explain()
 
 
 def holding(uid: str, **values: Any) -> rp.TaskDescription:
@@ -154,10 +160,11 @@ def test_waits(session: rp.Session, tmp_path: Path) -> None:
     tasks['slots'] = tmgr.submit_tasks(rp.TaskDescription({'executable': 'true', 'slots': [
         {'node_index': 0, 'node_name': '', 'cores': [0], 'gpus': []}]}))
     tasks |= zip(asked, tmgr.submit_tasks([rp.TaskDescription({
-        'uid': name.replace(' ', '_'), **({} if 'mode' in values else {'executable': 'true'}), **values}) for name, values in asked.items()]),
+        'uid': name.replace(' ', '_'), **({} if 'mode' in values else {'executable': 'true'}), **values})
+        for name, values in asked.items()]),
         strict=True)
     large = attached(session, tmp_path, cores=4, gpus=2)
-    memory = large.get_pilots()[0].resource_details['mem_per_node']
+    memory = (large.get_pilots()[0].resource_details or {})['mem_per_node']
     large.submit_tasks(holding('gpu.holder', gpus_per_rank=1, mem_per_rank=memory // 2))
     wait_until(lambda: large.get_tasks()[0].state == rp.AGENT_EXECUTING, TIMEOUT)
     tasks['GPUs'], tasks['memory'] = large.submit_tasks([
@@ -179,15 +186,16 @@ def test_waits(session: rp.Session, tmp_path: Path) -> None:
 
     for cause in WAITS:
         try:
-            wait_until(lambda cause=cause: is_told(cause), 12)
+            wait_until(partial(is_told, cause), 12)
         finally:
             check(cause, tasks[cause.name].reason)
-    reason = tasks['cores'].reason
+    reason, services = tasks['cores'].reason, tasks['services'].reason
+    assert reason is not None
+    assert services is not None
     assert (reason.evidence['needs'], reason.evidence['holders']) == ({'cores_per_rank': 2}, ['holder.0', 'holder.1'])
     assert reason.evidence['free']['cores'] == 0
     assert reason.since is not None
-    assert tasks['services'].reason.remedy == ('end one of the services, or add a larger pilot: they hold this until '
-                                               'they end')
+    assert services.remedy == 'end one of the services, or add a larger pilot: they hold this until they end'
     assert any('waits for service nosuch, and nothing starts it' in line for line in pilot.log)
     assert 'needs 2 cores on one node, none is free' in pilot.explain()
     assert pilot.reason is None

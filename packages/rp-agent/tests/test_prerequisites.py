@@ -61,6 +61,41 @@ def test_only_environments_and_services_are_needs() -> None:
     assert needs(services=['redis'])
 
 
+@pytest.mark.parametrize(('description', 'text', 'notice'), [
+    ({'services': ['redis']}, 'service redis (nothing starts it)', 'waits for service redis, and nothing starts it'),
+    ({'named_env': 'numpy'}, 'environment numpy (nothing builds it)',
+     'waits for environment numpy, and nothing builds it')])
+def test_users_are_told_that_nothing_provides_what_a_task_waits_for(description: dict[str, Any], text: str,
+                                                                     notice: str) -> None:
+    around = Around()
+    around.add('t', **description)
+    around.add('u', **description)
+    assert len(around.later) == 1   # for both tasks
+    around.later.pop()()
+    assert around.texts['t'] == around.texts['u'] == [text.partition(' (')[0], text]
+    assert around.notices == [f't and 1 more {notice.replace("waits", "wait")}']
+    around.add('v', **description)
+    assert around.texts['v'] == [text]
+    need = Need(SERVICE, 'redis') if 'services' in description else NUMPY
+    around.gate.expect(need, 'is coming')
+    assert around.texts['t'][-1] == f'{need} (is coming)'
+    around.gate.provide(need)
+    assert set(around.out) == {'t', 'u', 'v'}
+
+
+def test_what_is_provided_in_time_is_not_told() -> None:
+    around = Around()
+    around.add('t', services=['redis'])
+    around.gate.provide(Need(SERVICE, 'redis'))
+    around.later.pop()()
+    assert around.notices == []
+    around.gate.withdraw(Need(SERVICE, 'redis'))   # gone again, and nothing is said of what is on its way
+    around.add('u', services=['redis'])
+    around.gate.expect(Need(SERVICE, 'redis'), 'is starting')
+    around.later.pop()()
+    assert around.notices == []
+
+
 def test_a_task_waits_for_everything_that_it_needs_and_says_for_what() -> None:
     around = Around()
     around.gate.expect(NUMPY, 'is being built')

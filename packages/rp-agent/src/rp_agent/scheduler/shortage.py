@@ -7,7 +7,7 @@ hold the rest, and for which task nodes are kept free.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -152,7 +152,7 @@ def _free(name: str, value: float) -> str:
     return f'{value:g} of a GPU' if name == 'share' else counted(value, 'core' if name == 'cores' else 'GPU')
 
 
-def _holds(task: AgentTask, lacking: Sequence[str], there: Collection[int] | None) -> bool:
+def _holds(task: AgentTask, lacking: Sequence[str], there: frozenset[int] | None) -> bool:
     """Return whether a placed task holds something that is lacking, on these nodes."""
     if lacking and not any(task.description[_NEEDED[name]] for name in lacking):
         return False
