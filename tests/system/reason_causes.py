@@ -251,7 +251,7 @@ RECORDS = [
         'task': {**_waits, 'description': {'raptor_id': 'm', 'mode': 'task.function'}}, 'others': {
             'm': {'state': rp.AGENT_EXECUTING, 'waits_for': {'kind': 'waiting.workers', 'text':
                                                              'workers (there is none)'}}}}),
-    Cause('wait of version 2.0', 'waiting.environment', 'waits for environment x (is being built)', {
+    Cause('wait of version 2.0', 'waiting.step', 'waits for environment x (is being built)', {
         'task': {**_waits, 'waits_for': 'environment x (is being built)'}}),
     # pilots
     Cause('queue', 'waiting.queue', _IN_QUEUE, {'pilot': _queued, 'notes': {'job.pilot.0000': {'queue': _PRIORITY}}}),

@@ -120,8 +120,7 @@ def test_workers_that_wait_for_resources_of_others(run: Run, caplog: pytest.LogC
         'waiting.place', 'needs 3 ranks with 1 core each, there is room for 2; RAPTOR masters and workers hold the '
         'other 2 cores until they end')
     assert reason.evidence['holders'] == [first.uid, second.uid]
-    _logged(caplog, f'{worker.uid} waits for resources for 3 ranks with 1 cores and 0 GPUs each (kept until they end: '
-            f'those of {first.uid}, {second.uid})')
+    _logged(caplog, f'{worker.uid} waits for resources for 3 ranks with 1 cores and 0 GPUs each')
     second.cancel()
     worker.wait(rp.AGENT_EXECUTING, timeout=LONG)
     assert worker.reason is None

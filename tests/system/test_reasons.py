@@ -68,7 +68,7 @@ def test_the_tables_have_sixty_causes_and_all_kinds_but_those_that_pass_at_once(
     assert len(causes) >= 60
     assert len({cause.name for cause in causes}) == len(causes)
     assert set(KINDS) - {cause.kind for cause in causes} == {
-        'waiting.step', 'waiting.workers', 'failed.launch'}   # the second is that of a master, see test_raptor_waits
+        'waiting.workers', 'failed.launch'}   # the first is that of a master, see test_raptor_waits
 
 
 @pytest.mark.parametrize('cause', RECORDS, ids=lambda cause: cause.name)

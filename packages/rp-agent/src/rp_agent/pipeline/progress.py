@@ -25,7 +25,7 @@ DELAY = 1.0
 _NAMED = 3
 
 
-class Waits(Protocol):
+class Shortages(Protocol):
     """The pipeline, as `Progress` uses it."""
 
     @property
@@ -40,7 +40,7 @@ class Progress:
     `nodes` is the number of nodes of the pilot.
     """
 
-    def __init__(self, loop: Loop, tasks: Mapping[str, AgentTask], pipeline: Waits, nodes: int,
+    def __init__(self, loop: Loop, tasks: Mapping[str, AgentTask], pipeline: Shortages, nodes: int,
                  changed: Callable[[], object]) -> None:
         self._loop = loop
         self._tasks = tasks

@@ -56,13 +56,12 @@ def shortages(waiting: Iterable[Waiting], nodes: Nodes, now: float) -> list[dict
         nodes: The nodes, and the tasks of the agent.
         now: The time, by the clock of the times since when the items wait.
     """
-    placed = [task for task in islice(nodes.tasks.values(), MAX_EXAMINED) if _is_held(task.placement)]
+    holders = _Holders(nodes.tasks.values())
     past = time.time() - now
     entries = []
     for item, since, count in waiting:
         first, *more = nodes.policy.tasks([item])
-        entry = _explicit(item, nodes, placed) if type(item.request) is ExplicitRequest else _entry(
-            item, first, nodes, placed)
+        entry = (_explicit if type(item.request) is ExplicitRequest else _entry)(item, nodes, holders)
         entries.append({'needs': needs_of(first.description), 'count': count * (1 + len(more)), 'first': first.uid,
                         'since': past + since, **entry})
     for tasks, text in islice(nodes.policy.held(), MAX_ENTRIES - len(entries)):
@@ -71,17 +70,31 @@ def shortages(waiting: Iterable[Waiting], nodes: Nodes, now: float) -> list[dict
     return entries
 
 
-def _is_held(placement: Any) -> bool:
-    """Return whether resources are held: a task that has ended, or waits for its next attempt, has released them."""
-    return placement is not None and bool(getattr(placement, 'whole', placement).held)
+class _Holders:
+    """The tasks that hold resources: one that has ended, or waits for its next attempt, has released them."""
+
+    def __init__(self, tasks: Iterable[AgentTask]) -> None:
+        self.placed = [task for task in islice(tasks, MAX_EXAMINED) if task.placement is not None
+                       and getattr(task.placement, 'whole', task.placement).held]
+        self._found: dict[Any, list[AgentTask]] = {}
+
+    def of(self, lacking: Sequence[str], there: frozenset[int] | None) -> list[AgentTask]:
+        """Return those that hold something that is lacking, on these nodes."""
+        key = frozenset(_NEEDED[name] for name in lacking), there
+        if key not in self._found:
+            needed = list(key[0])
+            self._found[key] = [task for task in self.placed if (
+                not needed or any(map(task.description.__getitem__, needed)))
+                and (there is None or not there.isdisjoint(task.placement.nodes()))]
+        return self._found[key]
 
 
-def _entry(item: Item, first: AgentTask, nodes: Nodes, placed: Sequence[AgentTask]) -> dict[str, Any]:
+def _entry(item: Item, nodes: Nodes, holders: _Holders) -> dict[str, Any]:
     bounds = nodes.policy.bounds(item)
     room = nodes.slots.room(bounds.shape, bounds.positions)
     lacking = _lacking(bounds.shape, room['most'])
     there = None if bounds.positions is None else frozenset(bounds.positions)
-    holding = [task for task in placed if _holds(task, lacking, there)]
+    holding = holders.of(lacking, there)
     reserved = _reserved(item, nodes)
     if reserved.get('own'):
         sentence = f'needs {_needs(bounds)}, and {reserved["own"]} kept free for it until the tasks there have ended'
@@ -91,7 +104,7 @@ def _entry(item: Item, first: AgentTask, nodes: Nodes, placed: Sequence[AgentTas
         task.uid for task in holding[:MAX_HOLDERS]]}
     if 'ahead' in reserved:
         found['ahead'] = reserved['ahead']
-    endless = _endless(holding) if there is None and len(placed) == nodes.slots.held_count else ''
+    endless = _endless(holding) if there is None and len(holders.placed) == nodes.slots.held_count else ''
     if endless:
         sentence += f'; {endless} hold {_held(lacking, room, nodes.allocation)} until they end'
         found['remedy'] = f'end one of the {endless}, or add a larger pilot: they hold this until they end'
@@ -152,13 +165,6 @@ def _free(name: str, value: float) -> str:
     return f'{value:g} of a GPU' if name == 'share' else counted(value, 'core' if name == 'cores' else 'GPU')
 
 
-def _holds(task: AgentTask, lacking: Sequence[str], there: frozenset[int] | None) -> bool:
-    """Return whether a placed task holds something that is lacking, on these nodes."""
-    if lacking and not any(task.description[_NEEDED[name]] for name in lacking):
-        return False
-    return there is None or not there.isdisjoint(task.placement.nodes())
-
-
 def _endless(holding: Sequence[AgentTask]) -> str:
     """Return what the tasks are if all of them run until they are stopped; empty if one ends by itself."""
     modes = {task.description['mode'] for task in holding}
@@ -195,11 +201,11 @@ def _reserved(item: Item, nodes: Nodes) -> dict[str, Any]:
     return {'text': f'; {text} kept free for {ahead}, which has waited longer', 'ahead': [ahead]}
 
 
-def _explicit(item: Item, nodes: Nodes, placed: Sequence[AgentTask]) -> dict[str, Any]:
+def _explicit(item: Item, nodes: Nodes, holders: _Holders) -> dict[str, Any]:
     """Return which tasks hold the slots that a task names."""
     wanted = {(slot[0], kind, index) for slot in item.request.slots for kind, devices in
               (('cores', slot[1]), ('gpus', slot[2])) for index, _ in devices}
-    holding = [task.uid for task in placed if any(
+    holding = [task.uid for task in holders.placed if any(
         (slot['node_index'], kind, device['index']) in wanted
         for slot in task.placement.slots() for kind in ('cores', 'gpus') for device in slot[kind])]
     names = ', '.join(dict.fromkeys(nodes.allocation.names[slot[0]] for slot in item.request.slots))
