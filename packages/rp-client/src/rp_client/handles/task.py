@@ -120,14 +120,14 @@ class Task(TaskAttributes):
         from rp_api.reasons.explain import reason_of  # it compiles many patterns
 
         view = self._view
-        return reason_of(view.of_task(self._record), view)
+        return reason_of(view.of_task(self._record, self._owner.uid), view)
 
     def explain(self) -> str:
         """Return the state of the task and its reason in several lines, with the evidence and what to do."""
         from rp_api.reasons.explain import explanation  # see `reason`
 
         view = self._view
-        return explanation(view.of_task(self._record), view)
+        return explanation(view.of_task(self._record, self._owner.uid), view)
 
     @property
     def waits_for(self) -> str:

@@ -40,17 +40,17 @@ class LiveView:
     def task(self, uid: str) -> dict[str, Any] | None:
         """Return a task of any manager; for `*`, the RAPTOR master that has come the furthest."""
         if uid == ANY:
-            masters = [task for manager in list(self._session.tmgrs.values()) for task in manager.tasks.in_memory()
-                       if task.common.mode == RAPTOR_MASTER]
-            found = max(masters, key=_progress_of, default=None)
+            masters = [(task, tmgr) for tmgr, manager in list(self._session.tmgrs.items())
+                       for task in manager.tasks.in_memory() if task.common.mode == RAPTOR_MASTER]
+            found = max(masters, key=lambda each: _progress_of(each[0]), default=None)
         else:
-            found = self._session.uids.find_task(uid)
-        return None if found is None else self.of_task(found)
+            found = next(((task, tmgr) for tmgr, manager in list(self._session.tmgrs.items())
+                          if (task := manager.tasks.find(uid)) is not None), None)
+        return None if found is None else self.of_task(*found)
 
-    def of_task(self, task: TaskRecord) -> dict[str, Any]:
-        """Return a task as plain data."""
+    def of_task(self, task: TaskRecord, owner: str) -> dict[str, Any]:
+        """Return a task of that task manager as plain data."""
         info = facts(task.state, PackedInfo(task.known).as_dict()) if task.known else {}
-        owner = next((uid for uid, manager in list(self._session.tmgrs.items()) if task.uid in manager.tasks), '')
         found = {**info, 'uid': task.uid, 'tmgr': owner, 'pilot': task.place, 'attempts': task.attempts,
                  'description': task.sparse(), 'state': task.state, 'outputs': task.outputs()}
         if task.state == states.TMGR_STAGING_INPUT:
@@ -76,9 +76,10 @@ class LiveView:
         record = self._session.uids.find_task(task['uid'])
         if record is None:
             return []
-        found = (other for manager in list(self._session.tmgrs.values()) for other in manager.tasks.in_memory()
+        found = ((other, tmgr) for tmgr, manager in list(self._session.tmgrs.items())
+                 for other in manager.tasks.in_memory()
                  if other.common is record.common and other.state == states.DONE)
-        return [self.of_task(other) for other in islice(found, MAX_PEERS)]
+        return [self.of_task(*each) for each in islice(found, MAX_PEERS)]
 
     def note(self, key: str) -> Any:
         """Return what the coordinator has noted, or would have: of managers and jobs, and of itself."""
