@@ -236,7 +236,7 @@ RECORDS = [
             'tmgr.0000': {'pilots': ['pilot.0000'], 'scheduler': 'backfilling'},
             'job.pilot.0000': {'queue': _PRIORITY}}}),
     Cause('another pilot', 'waiting.pilot', 'waits for another pilot: pilot.0000 reached its runtime', {
-        'task': {'state': rp.TMGR_SCHEDULING, 'pilot': None, 'returned': 'pilot.0000'},
+        'task': {'state': rp.AGENT_EXECUTING, 'pilot': None, 'returned': 'pilot.0000'},
         'pilots': [{'uid': 'pilot.0000', 'state': rp.DONE, 'reason': 'pilot.0000 reached its runtime'}]}),
     Cause('small pilot', 'waiting.place', 'needs 4 cores, which pilot.0000 cannot hold; it waits for pilot.0001', {
         'task': {'state': rp.TMGR_SCHEDULING, 'description': {'cores_per_rank': 4}},

@@ -12,7 +12,7 @@ from rp_agent.scheduler.beside import refuse_beside
 from rp_agent.scheduler.explicit_slots import ExplicitPlacement, ExplicitRequest, ExplicitSlots
 from rp_agent.scheduler.policy import Item, Policy, shape_of
 from rp_agent.scheduler.reservation import Reservation
-from rp_agent.scheduler.shortage import MAX_ENTRIES, Nodes, shortages
+from rp_agent.scheduler.shortage import MAX_ENTRIES, PilotNodes, shortages
 from rp_agent.scheduler.slotmap import Placement, SlotMap
 from rp_agent.scheduler.waitpool import WaitPool
 from rp_agent.task import AgentTask
@@ -79,7 +79,7 @@ class Scheduler(Component):
         """Return why tasks wait here, one entry for each distinct requirement; `tasks` are all tasks of the agent."""
         if not self._waiting:
             return []
-        nodes = Nodes(self._slots, self._allocation, self._policy, self._reservation, tasks)
+        nodes = PilotNodes(self._slots, self._allocation, self._policy, self._reservation, tasks)
         return shortages(self._pool.foremost(MAX_ENTRIES), nodes, self._clock())
 
     def put(self, tasks: list[AgentTask]) -> None:

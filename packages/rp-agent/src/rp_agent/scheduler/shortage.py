@@ -38,7 +38,7 @@ Waiting = tuple[Item, float, int]
 """An item, since when it waits, and the number of items with the same requirement."""
 
 
-class Nodes(NamedTuple):
+class PilotNodes(NamedTuple):
     """The nodes of a pilot, and what is placed or kept free on them."""
 
     slots: SlotMap
@@ -48,7 +48,7 @@ class Nodes(NamedTuple):
     tasks: Mapping[str, AgentTask]
 
 
-def shortages(waiting: Iterable[Waiting], nodes: Nodes, now: float) -> list[dict[str, Any]]:
+def shortages(waiting: Iterable[Waiting], nodes: PilotNodes, now: float) -> list[dict[str, Any]]:
     """Return what keeps each of these items, and those that the policy holds back, from being placed.
 
     Args:
@@ -89,7 +89,7 @@ class _Holders:
         return self._found[key]
 
 
-def _entry(item: Item, nodes: Nodes, holders: _Holders) -> dict[str, Any]:
+def _entry(item: Item, nodes: PilotNodes, holders: _Holders) -> dict[str, Any]:
     bounds = nodes.policy.bounds(item)
     room = nodes.slots.room(bounds.shape, bounds.positions)
     lacking = _lacking(bounds.shape, room['most'])
@@ -187,7 +187,7 @@ def _held(lacking: Sequence[str], room: Mapping[str, Any], allocation: Allocatio
     return f'the only {noun}' if total == 1 else f'both {noun}s' if total == 2 else f'all {total} {noun}s'
 
 
-def _reserved(item: Item, nodes: Nodes) -> dict[str, Any]:
+def _reserved(item: Item, nodes: PilotNodes) -> dict[str, Any]:
     """Return which nodes are kept free, for this item or for one ahead of it."""
     kept = nodes.reservation
     if kept.item is None:
@@ -201,7 +201,7 @@ def _reserved(item: Item, nodes: Nodes) -> dict[str, Any]:
     return {'text': f'; {text} kept free for {ahead}, which has waited longer', 'ahead': [ahead]}
 
 
-def _explicit(item: Item, nodes: Nodes, holders: _Holders) -> dict[str, Any]:
+def _explicit(item: Item, nodes: PilotNodes, holders: _Holders) -> dict[str, Any]:
     """Return which tasks hold the slots that a task names."""
     wanted = {(slot[0], kind, index) for slot in item.request.slots for kind, devices in
               (('cores', slot[1]), ('gpus', slot[2])) for index, _ in devices}

@@ -32,13 +32,13 @@ def waits(task: Mapping[str, Any], view: View) -> Reason | None:
     value = _value(task['state'])
     if value > _RUNS:
         return _reason(k.OUTPUT, 'its output files are being transferred')
+    if value < _STAGES or not task.get('pilot'):   # a task that its pilot has lost keeps its state
+        away = view.note('coordinator')
+        return _before_agent(task, view) if not away else _reason(
+            k.COORDINATOR, str(away['sentence']), away.get('since'))
     if value == _RUNS:
         reported = _reported(task)   # a wait for a place is over, although nothing was reported since
         return None if reported is None or reported.kind == k.PLACE else reported
-    away = view.note('coordinator')
-    if value < _STAGES:
-        return _before_agent(task, view) if not away else _reason(
-            k.COORDINATOR, str(away['sentence']), away.get('since'))
     if task['state'] == states.AGENT_STAGING_INPUT:
         return _input(task, 'the agent stages its input files')
     reported = _reported(task) if task['state'] in _REPORTED else None
