@@ -249,7 +249,7 @@ RECORDS = [
               'longer'}]}]}),
     Cause('workers', 'waiting.master', 'waits for RAPTOR master m (workers (there is none))', {
         'task': {**_waits, 'description': {'raptor_id': 'm', 'mode': 'task.function'}}, 'others': {
-            'm': {'state': rp.AGENT_EXECUTING, 'waits_for': {'kind': 'waiting.workers', 'text':
+            'm': {'state': rp.AGENT_EXECUTING, 'pilot': 'pilot.0000', 'waits_for': {'kind': 'waiting.workers', 'text':
                                                              'workers (there is none)'}}}}),
     Cause('wait of version 2.0', 'waiting.step', 'waits for environment x (is being built)', {
         'task': {**_waits, 'waits_for': 'environment x (is being built)'}}),

@@ -17,7 +17,7 @@ INTERVAL_S = 2.0
 QUIET_INTERVAL_S = 10.0
 """Seconds between two reports if only numbers and the tasks that are named have changed."""
 
-NODES_PER_SECOND = 500
+NODES_PER_SECOND = 200
 """The information on the pilot grows with its nodes: larger pilots report less often."""
 
 Entries = list[dict[str, Any]]
