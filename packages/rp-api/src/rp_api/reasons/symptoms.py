@@ -40,8 +40,8 @@ SYMPTOMS: tuple[Symptom, ...] = (
              'a library is too old: {1} requires {0}'),
     _symptom('library', r'undefined symbol: (\S+)', 'the libraries do not suit each other: {0} is missing'),
     _symptom('mpi', r'((?:PMI2?|PMIX|PMIx)[_ ]\w*.*(?:fail|error|not found|unreachable|mismatch).*|'
-             r'.*was not built with .*(?:PMI|SLURM).*support.*|OPAL ERROR.*|.*MPI_Init\w* fail.*|'
-             r'.*ORTE was unable to reliably start.*|.*unable to find.*PMI.*)',
+             r'^.*(?:was not built with .*(?:PMI|SLURM).*support|MPI_Init\w* fail|ORTE was unable to reliably start|'
+             r'unable to find.*PMI).*|OPAL ERROR.*)',
              'MPI could not be initialised: {0}'),
     _symptom('architecture', r'Exec format error|cannot execute binary file|ELF\S*: (?:command )?not found',
              'the program is not for this processor, or a script without a first line `#!`'),
@@ -62,14 +62,14 @@ SYMPTOMS: tuple[Symptom, ...] = (
     _symptom('program', r'cannot execute: .*\((.+)\): the interpreter', 'the interpreter of {0} does not exist'),
     _symptom('permission', r'not executable: (\S+)', 'it may not execute {0}'),
     _symptom('program', r'bad interpreter: (.+)$', 'the interpreter of the script does not exist: {0}'),
-    _symptom('syntax', r'((?:SyntaxError|IndentationError): .*|.*[Ss]yntax error.*)', 'a script is wrong: {0}'),
-    _symptom('permission', r'^(?:.*?[:,] )?([^:]*): Permission denied', 'it may not use {0}'),
+    _symptom('syntax', r'((?:SyntaxError|IndentationError): .*|^.*[Ss]yntax error.*)', 'a script is wrong: {0}'),
+    _symptom('permission', r'^(?:.*?[:,] )?([^:\n]*): Permission denied', 'it may not use {0}'),
     _symptom('permission', r"PermissionError: .*?: '([^']+)'", 'it may not use {0}'),
     _symptom('permission', r'(Permission denied|Operation not permitted)', 'a permission is missing: {0}'),
     _symptom('file', r"FileNotFoundError: .*: '([^']+)'", 'the file {0} does not exist'),
-    _symptom('file', r"cannot (?:access|open|stat|create|read) \W?([^':\u2019]+)['\u2019]?:? (?:for reading: )?"
+    _symptom('file', r"cannot (?:access|open|stat|create|read) \W?([^':\u2019\n]+)['\u2019]?:? (?:for reading: )?"
              r'No such file or directory', 'the file {0} does not exist'),
-    _symptom('file', r'^(?:[^:]+: )*?([^\s:]+): No such file or directory', 'the file {0} does not exist'),
+    _symptom('file', r'^(?:[^:\n]+: )*?([^\s:]+): No such file or directory', 'the file {0} does not exist'),
     _symptom('usage', r'((?:unrecognized|unknown|invalid|illegal) (?:arguments?|options?)\b.*|^usage: .*)',
              'its arguments are wrong: {0}'),
     _symptom('crash', r'(Segmentation fault|Assertion .* failed.*|double free or corruption.*|stack smashing detected)',
