@@ -73,8 +73,8 @@ def test_why_a_pilot_waits_in_the_queue(managers: Managers, slurm: SlurmCluster)
     assert other is not None
     job = reason.evidence['job']
     assert (reason.kind, other.kind) == ('waiting.queue', 'waiting.unschedulable')
-    assert reason.sentence.startswith(f'{pilot.uid} is in the queue: job {job} waits because the nodes that it needs are '
-                                      'in use (JobState=PENDING Reason=Resources)')
+    assert reason.sentence.startswith(f'{pilot.uid} is in the queue: job {job} waits because the nodes that it needs '
+                                      'are in use (JobState=PENDING Reason=Resources)')
     tmgr = rp.TaskManager(managers.session)
     tmgr.add_pilots(pilot)
     task = tmgr.submit_tasks(rp.TaskDescription({'executable': 'true'}))
