@@ -135,6 +135,18 @@ def test_bags_and_sequences_and_blocks() -> None:
                                 'is room for 12'}
 
 
+def test_a_policy_that_does_not_say_what_its_items_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(nodes=1)
+
+    def fail(item: Any) -> None:
+        raise AttributeError('no shape')
+
+    bench.put(a_task('x', cores_per_rank=4), a_task('w', cores_per_rank=2))
+    monkeypatch.setattr(bench.scheduler._policy, 'bounds', fail)
+    assert sentences(bench) == {
+        'w': "needs 2 cores, and the policy Continuous has not placed it (AttributeError('no shape'))"}
+
+
 def test_only_the_foremost_requirements_are_told() -> None:
     bench = Bench(nodes=1, cores=2 * MAX_ENTRIES)
     bench.put(a_task('holder', cores_per_rank=2 * MAX_ENTRIES))

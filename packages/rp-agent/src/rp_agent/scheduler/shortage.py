@@ -61,8 +61,13 @@ def shortages(waiting: Iterable[Waiting], nodes: PilotNodes, now: float) -> list
     entries = []
     for item, since, count in waiting:
         first, *more = nodes.policy.tasks([item])
-        entry = (_explicit if type(item.request) is ExplicitRequest else _entry)(item, nodes, holders)
-        entries.append({'needs': needs_of(first.description), 'count': count * (1 + len(more)), 'first': first.uid,
+        needs = needs_of(first.description)
+        try:
+            entry = (_explicit if type(item.request) is ExplicitRequest else _entry)(item, nodes, holders)
+        except Exception as error:   # a policy of others does not say what it needs
+            entry = {'free': {}, 'holders': [], 'sentence': f'needs {needs_text(needs)}, and the policy '
+                     f'{type(nodes.policy).__name__} has not placed it ({error!r})'}
+        entries.append({'needs': needs, 'count': count * (1 + len(more)), 'first': first.uid,
                         'since': past + since, **entry})
     for tasks, text in islice(nodes.policy.held(), MAX_ENTRIES - len(entries)):
         entries.append({'needs': needs_of(tasks[0].description), 'count': len(tasks), 'first': tasks[0].uid,
@@ -137,13 +142,13 @@ def _sentence(bounds: Bounds, room: Mapping[str, Any], lacking: Sequence[str]) -
         return f'needs {_needs(bounds)}, there is room for {room["ranks"] or "none"}{why}'
     where = bounds.where or ('' if lacking == ['cores'] and shape.cores == 1 else 'on one node')
     if not lacking:
-        return f'needs {_needs(bounds)} {where}, and no node has all of it free'.replace('  ', ' ')
+        return f'needs {_needs(bounds)} {where}, and no node has all of it free'
     needed = ' and '.join(_needed(name, shape) for name in lacking)
-    if len(lacking) == 1:
-        (name,) = lacking
-        value = most[name]
-        free = f'at most {value:g} is free' if value else 'none is free'
-    return f'needs {needed} {where}'.rstrip() + f', {free if len(lacking) == 1 else f"at most {free} are free"}'
+    if len(lacking) > 1:
+        told = f'at most {free} are free'
+    else:
+        told = f'at most {most[lacking[0]]:g} is free' if most[lacking[0]] else 'none is free'
+    return ' '.join(filter(None, ('needs', needed, where))) + f', {told}'
 
 
 def _needs(bounds: Bounds) -> str:
