@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import pilot_description, wait_until
+from conftest import hub_pid, pilot_description, wait_until
 from reason_causes import PEERS, PROGRAMS, RECORDS, T0, WAITS, Cause
 
 import radical.pilot as rp
@@ -205,3 +206,45 @@ def test_waits(session: rp.Session, tmp_path: Path) -> None:
         warnings.simplefilter('ignore', DeprecationWarning)
         assert holders[0].waits_for == ''
     assert set(wanted) == set(tasks)
+
+
+def test_the_first_task_of_a_chain_says_why_all_wait() -> None:
+    view = Records(Cause('', '', '', {
+        'task': {'state': rp.AGENT_STAGING_INPUT_PENDING, 'description': {'after': ['done', 'a']}, 'submitted': T0},
+        'others': {'done': {'state': rp.DONE}, 'a': {'state': rp.AGENT_STAGING_INPUT_PENDING,
+                                                     'description': {'after': {'b': 'ended'}}},
+                   'b': {'state': rp.TMGR_SCHEDULING}}}))
+    reason = reason_of(view.subject, view)
+    assert reason is not None
+    assert (reason.sentence, reason.since) == ('waits for a (AGENT_STAGING_INPUT_PENDING)', T0)
+    assert reason.evidence == {'tasks': ['a'], 'count': 1, 'root': 'b: waits for a pilot: tmgr.0000 has none'}
+
+
+def test_a_coordinator_that_does_not_answer(session: rp.Session) -> None:
+    tmgr = rp.TaskManager(session)
+    hub = hub_pid(session)
+    os.kill(hub, signal.SIGSTOP)
+    try:
+        task = tmgr.submit_tasks(rp.TaskDescription({'executable': 'true'}))
+        reason = task.reason
+        assert reason is not None
+        assert (reason.kind, reason.sentence) == (
+            'waiting.coordinator', 'the coordinator of the session is away or busy, and has not taken the task yet')
+        assert reason.since is not None
+    finally:
+        os.kill(hub, signal.SIGCONT)
+    wait_until(lambda: str(task.reason) == f'waits for a pilot: {tmgr.uid} has none')
+
+
+def test_a_partition_has_its_own_shortages(session: rp.Session, tmp_path: Path) -> None:
+    pilot = rp.PilotManager(session).submit_pilots(pilot_description(tmp_path, partitions=[{'cores': 1}, {'cores': 2}]))
+    tmgr = rp.TaskManager(session)
+    tmgr.add_pilots(pilot)
+    holder = tmgr.submit_tasks(holding('holder', partition=1, cores_per_rank=2))
+    holder.wait(rp.AGENT_EXECUTING, timeout=TIMEOUT)
+    task = tmgr.submit_tasks(rp.TaskDescription({'executable': 'true', 'partition': 1}))
+    wait_until(lambda: str(task.reason) == 'needs 1 core, none is free', TIMEOUT)
+    reason = task.reason
+    assert reason is not None
+    assert (reason.evidence['holders'], reason.evidence['pilot']) == (['holder'], f'{pilot.uid}.0001')
+    assert 'needs 1 core, none is free' in pilot.partitions[1].explain()
