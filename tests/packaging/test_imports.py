@@ -43,7 +43,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'batch'},
         {'transport'},
         {'tree', 'raptor_link'},
-        {'raptor_defaults', 'endpoint', 'app_comm'},
+        {'raptor_defaults', 'endpoint', 'app_comm', 'reasons'},
         {'coordination'},
         {'analytics'},
     ),
