@@ -122,6 +122,13 @@ class SweepRecord:
 
     def own_of(self, chunk: ChunkRecord, row: int) -> bytes:
         """Return the packed attributes of a row that differ from the common description."""
+        return codec.pack(self._rows_of(chunk).own_of(row))
+
+    def parameters_of(self, chunk: ChunkRecord, row: int) -> dict[str, Any]:
+        """Return the parameters of a row by name."""
+        return self._rows_of(chunk).parameters_of(row)
+
+    def _rows_of(self, chunk: ChunkRecord) -> Chunk:
         if self._last is None or self._last[0] is not chunk:   # consecutive accesses are mostly to one chunk
             self._last = chunk, chunk.unpacked()
-        return codec.pack(self._last[1].own_of(row))
+        return self._last[1]

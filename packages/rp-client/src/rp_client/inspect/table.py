@@ -1,0 +1,148 @@
+"""Tasks as tables: the columns, and their values from records of tasks.
+
+A record is plain data as `rp_api.coordination.sessions.tasks` yields it, with `sandbox` and, for tasks of sweeps,
+`parameters` where these are known. All times are in seconds since 1970, durations in seconds, sizes in bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, NamedTuple
+
+from rp_api import states
+from rp_api.batch import Chunk
+from rp_api.failures.task_error import task_error
+from rp_api.by_value.function_name import function_name
+from rp_api.units import MB
+
+TEXT, INTEGER, NUMBER, TIME, FLAG = 'text', 'integer', 'number', 'time', 'flag'
+"""The kinds of columns."""
+
+COLUMNS: Mapping[str, str] = {
+    'uid': TEXT, 'name': TEXT, 'program': TEXT, 'state': TEXT, 'cause': TEXT, 'reason': TEXT, 'exit_code': INTEGER,
+    'cached': FLAG, 'submitted': TIME, 'placed': TIME, 'started': TIME, 'ended': TIME, 'duration': NUMBER,
+    'waiting': NUMBER, 'cpu': NUMBER, 'memory': INTEGER, 'read': INTEGER, 'written': INTEGER, 'switches': INTEGER,
+    'gpu': NUMBER, 'gpu_memory': INTEGER, 'ranks': INTEGER, 'cores': INTEGER, 'gpus': NUMBER,
+    'requested_memory': INTEGER, 'timeout': NUMBER, 'nodes': TEXT, 'pilot': TEXT, 'attempts': INTEGER,
+    'sandbox': TEXT}
+"""The columns of each table and their kinds; those of parameters follow the uid."""
+
+PAGE_ROWS = 16384
+"""Rows of a page."""
+
+Columns = dict[str, list[Any]]
+
+_INTEGERS = range(-1 << 63, 1 << 63)
+_CASTS: Mapping[str, Callable[[Any], Any]] = {TEXT: str, INTEGER: int, NUMBER: float, FLAG: bool}
+
+
+class Table(NamedTuple):
+    """A table of tasks: the kinds of its columns, and at least one page of values, None for those that are unknown."""
+
+    kinds: Mapping[str, str]
+    pages: Iterator[Columns]
+
+
+def table(records: Iterable[Mapping[str, Any]], parameters: Mapping[str, str]) -> Table:
+    """Return the table of tasks.
+
+    Args:
+        records: The records of the tasks; they are read as pages are asked for.
+        parameters: The kinds of the parameters by name, see `parameter_kinds`. A parameter whose name is that of
+            another column gets an underscore at its end.
+    """
+    uid, *others = COLUMNS.items()
+    own = {f'{name}_' if name in COLUMNS else name: kind for name, kind in parameters.items()}
+    return Table(dict([uid, *own.items(), *others]), _pages(iter(records), parameters, list(own)))
+
+
+def row(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a task by column, without its parameters."""
+    return dict(zip(COLUMNS, _values(record), strict=True))
+
+
+def parameter_kinds(chunks: Iterable[Chunk]) -> dict[str, str]:
+    """Return the names of the parameters in chunks of sweeps, and the kinds of their columns; those of mixed types are
+    text.
+    """
+    found: dict[str, set[type]] = {}
+    for chunk in chunks:
+        for name, column in zip(chunk.names, chunk.columns, strict=False):
+            types = set(map(type, column))
+            if int in types and not all(value in _INTEGERS for value in column if type(value) is int):
+                types = {str}
+            found.setdefault(name, set()).update(types)
+    return {name: _kind(types) for name, types in found.items()}
+
+
+def _kind(types: set[type]) -> str:
+    if types <= {int, float}:
+        return INTEGER if types == {int} else NUMBER
+    return FLAG if types == {bool} else TEXT
+
+
+def _pages(records: Iterator[Mapping[str, Any]], parameters: Mapping[str, str], names: list[str]) -> Iterator[Columns]:
+    page = list(islice(records, PAGE_ROWS))
+    while True:
+        values = zip(*map(_values, page), strict=True) if page else [()] * len(COLUMNS)
+        uid, *others = zip(COLUMNS, map(list, values), strict=True)
+        own = [(name, _parameter(page, *parameter))
+               for name, parameter in zip(names, parameters.items(), strict=True)]
+        yield dict([uid, *own, *others])
+        page = list(islice(records, PAGE_ROWS))
+        if not page:
+            return
+
+
+def _parameter(page: Iterable[Mapping[str, Any]], name: str, kind: str) -> list[Any]:
+    cast = _CASTS[kind]
+    values = (record.get('parameters', {}).get(name) for record in page)
+    return [None if value is None else cast(value) for value in values]
+
+
+def _values(record: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the values of a row, in the order of `COLUMNS`."""
+    description = record['description']
+    placed, started, ended = record.get('times') or (None, None, None)
+    submitted = record.get('submitted')
+    usage = record.get('usage') or {}
+    ranks = description.get('ranks', 1)
+    memory = description.get('mem_per_rank', 0)
+    return (record['uid'], description.get('name') or None, _program(description), record['state'], *_cause(record),
+            record.get('exit_code'), bool(record.get('cached')), submitted, placed, started, ended,
+            _between(started, ended), _between(submitted, started), usage.get('cpu'), usage.get('memory'),
+            usage.get('read'), usage.get('written'), usage.get('switches'), usage.get('gpu'), usage.get('gpu_memory'),
+            ranks, ranks * description.get('cores_per_rank', 1), float(ranks * description.get('gpus_per_rank', 0.0)),
+            ranks * memory * MB if memory else None, description.get('timeout') or None, _nodes(record),
+            record.get('pilot') or None, _attempts(record), record.get('sandbox'))
+
+
+def _program(description: Mapping[str, Any]) -> str | None:
+    """Return the name of the program or function; that of the mode for other code."""
+    if executable := description.get('executable'):
+        return os.path.basename(str(executable)) or str(executable)
+    return function_name(description.get('function')) or description.get('mode')
+
+
+def _cause(record: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """Return the kind of a failure, and the sentence about it."""
+    if record['state'] not in (states.FAILED, states.CANCELED):
+        return None, None
+    error = task_error(record['uid'], record['state'], record, {})
+    return (error.kind, error.sentence) if error else (None, None)
+
+
+def _between(start: float | None, end: float | None) -> float | None:
+    return None if start is None or end is None else end - start
+
+
+def _nodes(record: Mapping[str, Any]) -> str | None:
+    names = dict.fromkeys(slot['node_name'] for slot in record.get('slots') or () if slot.get('node_name'))
+    return ','.join(names) or None
+
+
+def _attempts(record: Mapping[str, Any]) -> int:
+    """Return the number of attempts, as `Task.attempts`."""
+    return len(record.get('history') or ()) + bool(record.get('attempts') and record.get('pilot'))
