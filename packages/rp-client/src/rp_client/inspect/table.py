@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from rp_api import states
 from rp_api.batch import Chunk
-from rp_api.failures.task_error import task_error
 from rp_api.by_value.function_name import function_name
+from rp_api.failures.task_error import task_error
 from rp_api.units import MB
 
 TEXT, INTEGER, NUMBER, TIME, FLAG = 'text', 'integer', 'number', 'time', 'flag'
@@ -64,9 +64,7 @@ def row(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parameter_kinds(chunks: Iterable[Chunk]) -> dict[str, str]:
-    """Return the names of the parameters in chunks of sweeps, and the kinds of their columns; those of mixed types are
-    text.
-    """
+    """Return the kinds of the parameters in chunks of sweeps, by name; those of mixed types are text."""
     found: dict[str, set[type]] = {}
     for chunk in chunks:
         for name, column in zip(chunk.names, chunk.columns, strict=False):
