@@ -14,6 +14,7 @@ from rp_api.errors import sentence
 from rp_api.failures.kinds import INTERNAL
 from rp_api.logger import logger
 from rp_api.task_modes import MASTER_RPC
+from rp_api.task_usage import RECORD, USAGE, packed_run
 from rp_api.wire import codec
 
 DEFAULTS: dict[str, Any] = TaskDescription().as_dict()
@@ -43,6 +44,13 @@ HISTORY = 'scheduler.history'
 EXITED = 'scheduler.exited'
 """Key in a task's `extra`: set if its run has ended after the first sign that the job of its pilot ends."""
 
+RAN = 'ran'
+"""Key in a task's `extra`: the record of its run that its executor makes.
+
+It is a list of its start and end (seconds since the epoch), CPU time of user and system (seconds), context switches, and
+a dict with the rest of its usage; NaN and {} stand for what is not known.
+"""
+
 UNSTARTED = 'unstarted'
 """Key in a task's `extra`: set if it has left the executor, or the pause between two attempts, without a run."""
 
@@ -51,6 +59,8 @@ KILLED = 'killed'
 
 BLOCK = 'torus'
 """Key in a task's `extra`: its block on a torus, as `corner` (coordinates), `corner_node` (name) and `shape`."""
+
+_NO_RUN: tuple[dict[str, Any]] = ({},)
 
 _OF_RAPTOR = (RAPTOR_MASTER, RAPTOR_WORKER, MASTER_RPC)
 
@@ -74,8 +84,8 @@ class AgentTask:
     """A task in the agent. Components fill it in and pass it on."""
 
     __slots__ = ('_slots', 'beside', 'cancelled', 'description', 'error', 'exception', 'exception_detail', 'exit_code',
-                 'extra', 'output_files', 'own', 'packed', 'pilot', 'placement', 'request', 'return_value', 'sandbox',
-                 'state', 'stderr', 'stdout', 'step', 'target_state', 'ticket', 'uid')
+                 'extra', 'output_files', 'own', 'packed', 'pilot', 'placed', 'placement', 'request', 'return_value',
+                 'sandbox', 'state', 'stderr', 'stdout', 'step', 'target_state', 'ticket', 'uid')
 
     def __init__(self, uid: str, description: Mapping[str, Any], pilot: str, sandbox: str,
                  own: bytes = codec.NOTHING) -> None:
@@ -91,6 +101,8 @@ class AgentTask:
         """The step of the pipeline that the task has entered last, see `rp_agent.components.isolation`."""
         self.placement: Any = None
         """The resources of the task on the nodes; None before placement and outside the scheduler's process."""
+        self.placed: float | None = None
+        """The time of the placement, in seconds since the epoch."""
         self.request: Any = None
         """The request that the scheduling policy derives from the description; equal for equal requirements."""
         self.ticket = -1
@@ -208,7 +220,8 @@ class AgentTask:
         self.return_value = self.packed = None
         self.stdout = self.stderr = ''
         self.output_files = []
-        for key in (LAUNCH_INFO, 'launches', 'outputs_known', EXITED, UNSTARTED, KILLED):
+        self.placed = None
+        for key in (LAUNCH_INFO, 'launches', 'outputs_known', EXITED, UNSTARTED, KILLED, RAN):
             self.extra.pop(key, None)
 
     def result(self) -> dict[str, Any]:
@@ -220,6 +233,8 @@ class AgentTask:
             value = getattr(self, name)
             if value:
                 result[name] = value
+        if self.placed is not None or RAN in self.extra:
+            result |= self.ran()
         if LAUNCH_INFO in self.extra:
             result |= self.extra[LAUNCH_INFO]
         if HISTORY in self.extra:
@@ -231,6 +246,12 @@ class AgentTask:
         if self.return_value is not None:
             result['return_value'] = self.return_value
         return result
+
+    def ran(self) -> dict[str, Any]:
+        """Return times and usage of the present attempt as the application gets them, see `rp_api.task_usage`."""
+        *record, more = self.extra.get(RAN, _NO_RUN)
+        return {RECORD: packed_run(self.placed, *record), USAGE: more} if more else {
+            RECORD: packed_run(self.placed, *record)}
 
 
 def differing(tasks: Iterable[AgentTask]) -> Iterator[AgentTask]:

@@ -18,11 +18,13 @@ from typing import Any
 from rp_api import states
 from rp_api.batch import Batch, unpacked
 from rp_api.coordination import wire
+from rp_api.coordination.hub.database import has_submissions
 from rp_api.coordination.hub.store import claim, release
 from rp_api.coordination.presence import CLIENT, HUB, Where, read_note
 from rp_api.description.partitions import WHOLE
 from rp_api.errors import CoordinationError
 from rp_api.task_modes import KIND, OWNER
+from rp_api.task_usage import expanded
 from rp_api.values import readable
 from rp_api.wire import codec
 from rp_profiling.read.files import paths_below
@@ -152,29 +154,39 @@ def launches(directory: str | Path) -> dict[str, dict[str, Any]]:
 
 
 def tasks(directory: str | Path) -> Iterator[dict[str, Any]]:
-    """Yield the tasks of a session in the order of submission, with description, state and information."""
+    """Yield the tasks of a session in the order of submission, with description, state and information.
+
+    `submitted` and `times` (placed, started, ended) are in seconds since the epoch; `usage` has what is known of it.
+    """
     with closing(database(directory)) as db:
-        after = 0
+        after, submitted = 0, _submitted(db)
         while page := db.execute(
-                'SELECT t.id, t.uid, t.owner, t.pilot, t.attempts, t.state, t.info, t.description, s.description '
-                f'FROM tasks t JOIN shared s ON s.id = t.shared WHERE t.id > ? AND {_NO_CALL} ORDER BY t.id LIMIT ?',
+                f'SELECT {submitted}, t.id, t.uid, t.owner, t.pilot, t.attempts, t.state, t.info, t.description, '
+                f's.description FROM tasks t JOIN shared s ON s.id = t.shared WHERE t.id > ? AND {_NO_CALL} ORDER BY t.id LIMIT ?',
                 (after, _PAGE)).fetchall():
-            after = page[-1][0]
-            for _, uid, owner, pilot, attempts, state, info, own, shared in page:
+            after = page[-1][1]
+            for when, _, uid, owner, pilot, attempts, state, info, own, shared in page:
                 (_, description), = Batch(shared, [(uid, own)]).tasks()
                 yield {'uid': uid, 'tmgr': owner, 'pilot': pilot, 'attempts': attempts, 'description': description,
-                       'state': state, **known(state, info)}
+                       'submitted': when, 'state': state, **known(state, info)}
         yield from in_chunks(db)
 
 
 def in_chunks(db: sqlite3.Connection) -> Iterator[dict[str, Any]]:
     """Yield the tasks of sweeps that are in chunks still, because no agent has taken them."""
-    for owner, pilot, attempts, state, info, packed, shared in db.execute(
-            'SELECT owner, pilot, attempts, state, info, c.description, s.description FROM chunks c '
-            'JOIN shared s ON s.id = c.shared WHERE NOT opened ORDER BY c.id') if _has_chunks(db) else ():
+    if not _has_chunks(db):
+        return
+    for when, owner, pilot, attempts, state, info, packed, shared in db.execute(
+            f'SELECT {_submitted(db)}, owner, pilot, attempts, state, info, c.description, s.description FROM chunks c '
+            'JOIN shared s ON s.id = c.shared WHERE NOT opened ORDER BY c.id'):
         for uid, description in Batch(shared, unpacked(codec.unpack(packed))).tasks():
             yield {'uid': uid, 'tmgr': owner, 'pilot': pilot, 'attempts': attempts, 'description': description,
-                   'state': state, **known(state, info)}
+                   'submitted': when, 'state': state, **known(state, info)}
+
+
+def _submitted(db: sqlite3.Connection) -> str:
+    """Return the column with the time of the submission, or none if the session is of a version that does not note it."""
+    return 's.submitted' if has_submissions(db.execute) else 'NULL'
 
 
 def _has_chunks(db: sqlite3.Connection) -> bool:
@@ -229,6 +241,7 @@ def facts(state: str, info: dict[str, Any]) -> dict[str, Any]:
     A pilot or task that has left its agent, and that the application has not received, has its future `state`.
     """
     target = info.get('target_state')
+    info = expanded(info)
     # `raptor` is the address of a RAPTOR master, with a key
     found = {key: value for key, value in info.items() if key not in ('target_state', 'reached', 'raptor')}
     if 'return_value' in found:

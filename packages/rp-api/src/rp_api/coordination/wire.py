@@ -142,12 +142,17 @@ def with_reached(state: str, info: dict[str, Any] | None, passed: str) -> dict[s
     return {**(info or {}), 'reached': passed} if state in (states.FAILED, states.CANCELED) else info
 
 
-def known_tasks(shared: Mapping[int, bytes], rows: Sequence[Any]) -> list[KnownTask]:
-    """Return the tasks from a page's rows: id of the shared part, uid, owner, pilot, attempts, description, ..."""
+def known_tasks(shared: Mapping[int, bytes], rows: Sequence[Any],
+                submitted: Mapping[int, float | None]) -> list[KnownTask]:
+    """Return the tasks from a page's rows: id of the shared part, uid, owner, pilot, attempts, description, ...
+
+    `submitted` has the time of the submission by the id of the shared part.
+    """
     tasks = []
     for shared_id, group in groupby(rows, itemgetter(0)):
         bulk = list(group)
         descriptions = codec.unpack_bulk(shared[shared_id], [row[5] for row in bulk])
         for (_, uid, owner, pilot, attempts, _, state, info, told), description in zip(bulk, descriptions, strict=True):
-            tasks.append(KnownTask(uid, owner, pilot, attempts, description, state, unpack_info(info), told))
+            tasks.append(KnownTask(uid, owner, pilot, attempts, description, state, unpack_info(info), told,
+                                   submitted.get(shared_id)))
     return tasks

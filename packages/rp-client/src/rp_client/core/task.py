@@ -11,6 +11,7 @@ from rp_api.constants import TASK_EXECUTABLE
 from rp_api.coordination.contract import KnownTask, PackedInfo, packed_info
 from rp_api.failures.kinds import PILOT
 from rp_api.failures.losses import LOST
+from rp_api.task_usage import TaskTimes, TaskUsage, times_of, usage_of
 from rp_api.wire import codec
 from rp_client.common_description import NOTHING, CommonDescription
 
@@ -104,6 +105,16 @@ class TaskRecord:
         names = {'stdout': f'{self.uid}.out', 'stderr': f'{self.uid}.err'}
         return {stream: os.path.join(sandbox, description.get(stream) or name) for stream, name in names.items()
                 if description.get(stream) or not of_call}
+
+    @property
+    def times(self) -> TaskTimes:
+        """When the task was submitted, and its last attempt was placed, started and ended."""
+        return times_of(self.info or {}, self.common.submitted)
+
+    @property
+    def usage(self) -> TaskUsage:
+        """The resources that the last attempt has used."""
+        return usage_of(self.info or {})
 
     def get(self, name: str) -> Any:
         """Return an item of the info; None without it."""

@@ -5,6 +5,7 @@ Most descriptions of a submission are equal to the one before except for a few a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -111,7 +112,7 @@ class Packing:
             from rp_client.cache.identity import check  # few tasks need it
 
             check(sparse, uid)
-        self._common = CommonDescription(sparse, pack_plain(sparse, uid))
+        self._common = CommonDescription(sparse, pack_plain(sparse, uid), time.time())
         self._like = None
         # staging directives differ between tasks in their uids
         staged = sparse.get(names.INPUT_STAGING) or sparse.get(names.OUTPUT_STAGING)
@@ -179,7 +180,7 @@ def pack_sweep(description: TaskDescription, parameters: Parameters, uid: str) -
         raise DescriptionError(f'TaskDescription.cache of a sweep is {common[names.CACHE]!r}, but each row has a '
                                'result of its own: give it True, or a key with placeholders')
     first = plain(verified(TaskDescription.from_sparse({**common, **chunks[0].own_of(0)}), uid))
-    return CommonDescription(first, pack_plain(common, uid)), chunks
+    return CommonDescription(first, pack_plain(common, uid), time.time()), chunks
 
 
 def _check_format(column: list[Any], form: str, attribute: str) -> None:

@@ -40,7 +40,9 @@ class Task(TaskAttributes):
         """Return a table of the main attributes, for notebooks."""
         return html_table(f'Task {self._record.uid}', {
             'name': self.name, 'state': self._record.state, 'pilot': self.pilot, 'exit code': self.exit_code,
-            'exception': self.exception, 'sandbox': self.sandbox, 'waits for': self.waits_for})
+            'duration': units.shown_time(self.times.duration), 'CPU time': units.shown_time(self.usage.cpu),
+            'memory': units.shown_size(self.usage.memory), 'exception': self.exception, 'sandbox': self.sandbox,
+            'waits for': self.waits_for})
 
     def __str__(self) -> str:
         return str([self._record.uid, self.pilot, self._record.state])
@@ -149,7 +151,8 @@ class Task(TaskAttributes):
                  'output_files', 'launch_method', 'launch_command')
         found: dict[str, Any] = {name: getattr(self, name) for name in names}
         slots = self._record.get('slots')
-        return found | {'type': 'task', 'tmgr': self._owner.uid, 'slots': slots,
+        return found | {'type': 'task', 'tmgr': self._owner.uid, 'slots': slots, 'times': self.times.as_dict(),
+                        'usage': self.usage.as_dict(),
                         'description': self.description.as_dict()}
 
     def done(self) -> bool:

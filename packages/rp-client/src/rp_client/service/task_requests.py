@@ -118,7 +118,7 @@ class TaskRequests(TaskOwner):
         dependencies = Dependencies(uids, wanted, copies)
         for position, (uid, copy) in enumerate(zip(wanted, copies, strict=True)):
             sparse = plain(dependencies.with_sources(uid, copy))
-            tasks.append(TaskRecord(uid, CommonDescription(sparse, pack_plain(sparse, uid))))
+            tasks.append(TaskRecord(uid, CommonDescription(sparse, pack_plain(sparse, uid), time.time())))
             dependencies.add(position, sparse)
         return self._accept(tasks, dependencies)
 
