@@ -17,6 +17,7 @@ from conftest import pilot_description, processes_with, wait_until
 
 import radical.pilot as rp
 
+BUSY = 'import time; end = time.monotonic() + 3\nwhile time.monotonic() < end: pass'
 LEAVER = Path(__file__).with_name('leaver.py')
 
 
@@ -35,14 +36,19 @@ def program(text: str, **more: Any) -> rp.TaskDescription:
 def exported(uid: str, form: str) -> Any:
     """The table of a session as it is exported in a form."""
     if form == 'csv':
-        times = ['submitted', 'placed', 'started', 'ended']
-        return pandas.read_csv(io.StringIO(command('session', 'export', uid, '--format', form)), parse_dates=times)
+        text = command('session', 'export', uid, '--format', form)
+        return pandas.read_csv(io.StringIO(text), parse_dates=['submitted', 'placed', 'started', 'ended'],
+                               float_precision='round_trip')
     command('session', 'export', uid, '--format', form, '-o', f'{uid}.parquet')
     return pandas.read_parquet(f'{uid}.parquet')
 
 
 def shown(table: Any) -> list[list[str]]:
-    """The values of a table as text, in an order of uids: files have no types for what is missing."""
+    """The values of a table as text, in an order of uids: files have no types for what is missing.
+
+    The submission is not among them: the client and the hub have each its own time for it.
+    """
+    table = table.drop(columns=['submitted', 'waiting'])
     numbers = table.select_dtypes('number').columns
     times = table.select_dtypes('datetimetz').columns
     plain = table.astype({**dict.fromkeys(numbers, 'float64'), **dict.fromkeys(times, 'datetime64[us, UTC]')})
@@ -56,7 +62,9 @@ def session(base: Path) -> rp.Session:
     with rp.Session(uid='done') as session:
         pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
         tmgr.add_pilots(pmgr.submit_pilots(pilot_description(base)))
-        tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/true', 'name': 'check', 'mem_per_rank': 1}))
+        tmgr.submit_tasks(rp.TaskDescription({
+            'executable': sys.executable, 'arguments': ['-c', BUSY], 'name': 'busy', 'cores_per_rank': 2,
+            'mem_per_rank': 2000}))
         rows = [{'seed': seed, 'temp': 280 + seed / 2, 'state': 'solid'} for seed in range(1500)]
         sweep = tmgr.submit_sweep(program('[ {seed} != 7 ] || {{ echo bad >&2; exit 3; }}', sandbox='runs/{seed}'),
                                   rows)
@@ -86,13 +94,17 @@ def pandas_frames(sweep: rp.Sweep, cut: rp.Sweep, kept: rp.Sweep) -> None:
     assert bad['sandbox'] == sweep[7].sandbox
     assert bad['pilot'] == 'pilot.0000'
     assert set(table['nodes']) == {'localhost'}
+    assert (table['submitted'] < table['placed']).all()
+    assert (table['placed'] <= table['started']).all()
+    assert ((table['ended'] - table['started']).dt.total_seconds() - table['duration']).abs().max() < 1e-5   # rounded
+    assert (table['cpu'] > 0).all()
     found = cut.to_frame('polars')
     assert found['1'].to_list() == [0, 1000]
     assert found['state'].to_list() == ['DONE', 'CANCELED']
     assert found['cause'].to_list() == [None, 'canceled']
     again = kept.to_frame('polars')
     assert again.select('x', 'cached', 'state').rows() == [(1, True, 'DONE'), (2, True, 'DONE')]
-    assert again['pilot'].null_count() == 2
+    assert again['pilot'].null_count() == again['started'].null_count() == again['cpu'].null_count() == 2
 
 
 @pytest.mark.parametrize('form', ['csv', 'parquet'])
@@ -101,13 +113,21 @@ def test_exported_tables_are_those_of_the_session(session: rp.Session, form: str
     assert list(found) == list(live)
     assert len(found) == 1 + 1500 + 2 + 4
     assert shown(found) == shown(live)
+    assert found['submitted'].notna().all()
+    busy = found[found['name'] == 'busy'].iloc[0]
+    assert (busy['cores'], busy['requested_memory'], busy['state']) == (2, 2000 << 20, 'DONE')
+    assert busy['cpu'] <= 2 * busy['duration']
+    assert 1 << 20 < busy['memory'] < 2000 << 20
     if form == 'parquet':
         command('session', 'export', 'done', '--format', form, '-o', 'done.parquet', code=1)   # it is there
         assert 'name a file' in command('session', 'export', 'done', '--format', form, code=2)
         assert polars.read_parquet('done.parquet')['started'].dtype == polars.Datetime('ns', 'UTC')
     else:
         page = command('trace', 'done', 'stats')
-        assert '  sh, 1 core: tasks 1506, failed 1' in page
+        assert '  sh, 1 core: tasks 1506, failed 1, cores 1, used ' in page
+        assert f'  {Path(sys.executable).name}, 2 cores: tasks 1, cores 2, used ' in page
+        assert '    asks for 2 cores, uses ' in page
+        assert '    asks for 2.0 GB of memory, uses ' in page
         assert f'1 x exit in sh, such as {live[live["state"] == "FAILED"]["uid"].iloc[0]}: ' in page
 
 

@@ -70,7 +70,8 @@ def test_values_of_a_failure() -> None:
 
 
 def test_kinds_of_parameters() -> None:
-    rows = [{'n': 1, 'x': 1, 'mixed': 'a', 'flag': True, 'large': 1 << 63}, {'n': -2, 'x': 0.5, 'mixed': 1, 'flag': False, 'large': 0}]
+    rows = [{'n': 1, 'x': 1, 'mixed': 'a', 'flag': True, 'large': 1 << 63},
+            {'n': -2, 'x': 0.5, 'mixed': 1, 'flag': False, 'large': 0}]
     parameters = Parameters(rows)
     chunks = [Chunk('sweep.0000', 0, size, {}, columns, parameters.labels) for size, columns in parameters.chunks()]
     assert parameter_kinds(chunks) == {'n': INTEGER, 'x': NUMBER, 'mixed': TEXT, 'flag': FLAG, 'large': TEXT}

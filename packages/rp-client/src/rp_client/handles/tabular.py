@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from rp_api.task_usage import expanded
 from rp_client.core.sweep import ChunkRecord, RowRecord
 from rp_client.core.task import TaskRecord
 
@@ -62,9 +63,10 @@ def _record(task: TaskRecord, tmgr: str) -> dict[str, Any]:
     """Return a task as `rp_client.inspect.table` takes it."""
     description, pilot = task.sparse(), task.pilot.whole if task.pilot else None
     own: dict[str, Any] = {'uid': task.uid, 'tmgr': tmgr, 'pilot': pilot.uid if pilot else '', 'state': task.state,
-                           'attempts': task.attempts, 'description': description}
+                           'attempts': task.attempts, 'description': description,
+                           'submitted': task.common.submitted}
     if pilot:
         own['sandbox'] = pilot.directories.task(task.uid, description.get('sandbox', ''))
     if isinstance(task, RowRecord):
         own['parameters'] = task.chunk.sweep.parameters_of(task.chunk, task.row)
-    return {**(task.info or {}), **own}
+    return {**expanded(dict(task.info or {})), **own}

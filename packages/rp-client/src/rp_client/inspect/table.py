@@ -15,6 +15,7 @@ from rp_api import states
 from rp_api.batch import Chunk
 from rp_api.by_value.function_name import function_name
 from rp_api.failures.task_error import task_error
+from rp_api.task_usage import TaskTimes
 from rp_api.units import MB
 
 TEXT, INTEGER, NUMBER, TIME, FLAG = 'text', 'integer', 'number', 'time', 'flag'
@@ -103,16 +104,14 @@ def _parameter(page: Iterable[Mapping[str, Any]], name: str, kind: str) -> list[
 def _values(record: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the values of a row, in the order of `COLUMNS`."""
     description = record['description']
-    placed, started, ended = record.get('times') or (None, None, None)
-    submitted = record.get('submitted')
+    times = TaskTimes(record.get('submitted'), *record.get('times') or ())
     usage = record.get('usage') or {}
     ranks = description.get('ranks', 1)
     memory = description.get('mem_per_rank', 0)
     return (record['uid'], description.get('name') or None, _program(description), record['state'], *_cause(record),
-            record.get('exit_code'), bool(record.get('cached')), submitted, placed, started, ended,
-            _between(started, ended), _between(submitted, started), usage.get('cpu'), usage.get('memory'),
-            usage.get('read'), usage.get('written'), usage.get('switches'), usage.get('gpu'), usage.get('gpu_memory'),
-            ranks, ranks * description.get('cores_per_rank', 1), float(ranks * description.get('gpus_per_rank', 0.0)),
+            record.get('exit_code'), bool(record.get('cached')), *times, times.duration, times.waiting,
+            usage.get('cpu'), usage.get('memory'), usage.get('read'), usage.get('written'), usage.get('switches'),
+            usage.get('gpu'), usage.get('gpu_memory'), ranks, ranks * description.get('cores_per_rank', 1), float(ranks * description.get('gpus_per_rank', 0.0)),
             ranks * memory * MB if memory else None, description.get('timeout') or None, _nodes(record),
             record.get('pilot') or None, _attempts(record), record.get('sandbox'))
 
@@ -130,10 +129,6 @@ def _cause(record: Mapping[str, Any]) -> tuple[str | None, str | None]:
         return None, None
     error = task_error(record['uid'], record['state'], record, {})
     return (error.kind, error.sentence) if error else (None, None)
-
-
-def _between(start: float | None, end: float | None) -> float | None:
-    return None if start is None or end is None else end - start
 
 
 def _nodes(record: Mapping[str, Any]) -> str | None:
