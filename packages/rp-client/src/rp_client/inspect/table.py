@@ -56,7 +56,7 @@ def table(records: Iterable[Mapping[str, Any]], parameters: Mapping[str, str]) -
     """
     uid, *others = COLUMNS.items()
     own = {f'{name}_' if name in COLUMNS else name: kind for name, kind in parameters.items()}
-    return Table(dict([uid, *own.items(), *others]), _pages(iter(records), parameters, list(own)))
+    return Table(dict([uid, *own.items(), *others]), _pages(records, parameters, list(own)))
 
 
 def row(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,23 +82,22 @@ def _kind(types: set[type]) -> str:
     return FLAG if types == {bool} else TEXT
 
 
-def _pages(records: Iterator[Mapping[str, Any]], parameters: Mapping[str, str], names: list[str]) -> Iterator[Columns]:
-    page = list(islice(records, PAGE_ROWS))
+def _pages(records: Iterable[Mapping[str, Any]], parameters: Mapping[str, str], names: list[str]) -> Iterator[Columns]:
+    casts = [(name, _CASTS[kind]) for name, kind in parameters.items()]
+    heads, order = [*COLUMNS, *names], ['uid', *names, *list(COLUMNS)[1:]]
+    rows = ((*_values(record), *_parameters(record.get('parameters') or {}, casts)) for record in records)
+    page = list(islice(rows, PAGE_ROWS))   # of plain values: the records are not kept
     while True:
-        values = zip(*map(_values, page), strict=True) if page else [()] * len(COLUMNS)
-        uid, *others = zip(COLUMNS, map(list, values), strict=True)
-        own = [(name, _parameter(page, *parameter))
-               for name, parameter in zip(names, parameters.items(), strict=True)]
-        yield dict([uid, *own, *others])
-        page = list(islice(records, PAGE_ROWS))
+        values = zip(*page, strict=True) if page else [()] * len(heads)
+        found = dict(zip(heads, map(list, values), strict=True))
+        yield {name: found[name] for name in order}
+        page = list(islice(rows, PAGE_ROWS))
         if not page:
             return
 
 
-def _parameter(page: Iterable[Mapping[str, Any]], name: str, kind: str) -> list[Any]:
-    cast = _CASTS[kind]
-    values = (record.get('parameters', {}).get(name) for record in page)
-    return [None if value is None else cast(value) for value in values]
+def _parameters(given: Mapping[str, Any], casts: Iterable[tuple[str, Callable[[Any], Any]]]) -> Iterator[Any]:
+    return (None if (value := given.get(name)) is None else cast(value) for name, cast in casts)
 
 
 def _values(record: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -106,14 +105,15 @@ def _values(record: Mapping[str, Any]) -> tuple[Any, ...]:
     description = record['description']
     times = TaskTimes(record.get('submitted'), *record.get('times') or ())
     usage = record.get('usage') or {}
-    ranks = description.get('ranks', 1)
-    memory = description.get('mem_per_rank', 0)
+    ranks = description.get('ranks') or 1
+    cores, gpus = (ranks * description.get(name, each) for name, each in (('cores_per_rank', 1), ('gpus_per_rank', 0)))
+    memory = ranks * description.get('mem_per_rank', 0) * MB
     return (record['uid'], description.get('name') or None, _program(description), record['state'], *_cause(record),
             record.get('exit_code'), bool(record.get('cached')), *times, times.duration, times.waiting,
             usage.get('cpu'), usage.get('memory'), usage.get('read'), usage.get('written'), usage.get('switches'),
-            usage.get('gpu'), usage.get('gpu_memory'), ranks, ranks * description.get('cores_per_rank', 1), float(ranks * description.get('gpus_per_rank', 0.0)),
-            ranks * memory * MB if memory else None, description.get('timeout') or None, _nodes(record),
-            record.get('pilot') or None, _attempts(record), record.get('sandbox'))
+            usage.get('gpu'), usage.get('gpu_memory'), ranks, cores, float(gpus), memory or None,
+            description.get('timeout') or None, _nodes(record), record.get('pilot') or None, _attempts(record),
+            record.get('sandbox'))
 
 
 def _program(description: Mapping[str, Any]) -> str | None:

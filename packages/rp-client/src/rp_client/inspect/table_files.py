@@ -66,7 +66,7 @@ def _write_by_polars(table: Table, path: Path) -> None:
     import polars
 
     with TemporaryDirectory(prefix=f'{path.name}.', dir=path.parent) as directory:
-        parts = []
+        parts: list[Path] = []
         for page in table.pages:
             parts.append(Path(directory, f'{len(parts):06d}.parquet'))
             polars_page(polars, table, page).write_parquet(parts[-1])

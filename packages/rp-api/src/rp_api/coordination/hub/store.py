@@ -18,7 +18,16 @@ from typing import Any
 
 from rp_api import states
 from rp_api.coordination.hub import chunk_table, task_table
-from rp_api.coordination.hub.database import ACKNOWLEDGED, Database, Increment, Row, Told, has_submissions, increment, keep_told
+from rp_api.coordination.hub.database import (
+    ACKNOWLEDGED,
+    Database,
+    Increment,
+    Row,
+    Told,
+    has_submissions,
+    increment,
+    keep_told,
+)
 from rp_api.coordination.hub.task_table import TaskTable
 from rp_api.errors import CoordinationError
 from rp_api.system import private
