@@ -146,7 +146,7 @@ def _export(options: argparse.Namespace) -> int:
     store, found = stores.find(stores.stores(options.base, options.dburl), options.uid)
     if options.format == 'parquet':
         return _export_parquet(store, found, options.output)
-    write = _write if options.format == 'json' else partial(_write_csv, found['where'])
+    write = _write if options.format == 'json' else partial(_write_csv, _directory(store, found))
     if options.output is None:
         write(store.export(found), sys.stdout)
         return 0
@@ -160,17 +160,22 @@ def _export_parquet(store: Store, found: Description, path: Path) -> int:
     from rp_client.inspect.table_files import write_parquet
 
     try:
-        write_parquet(stored_table(store.export(found), found['where']), path)
+        write_parquet(stored_table(store.export(found), _directory(store, found)), path)
     except ImportError as error:
         raise PilotError(str(error)) from error
     return 0
 
 
-def _write_csv(where: str, records: Iterable[dict[str, Any]], file: Any) -> None:
+def _write_csv(directory: str | None, records: Iterable[dict[str, Any]], file: Any) -> None:
     from rp_client.inspect.stored import stored_table  # few commands need it
     from rp_client.inspect.table_files import write_csv
 
-    write_csv(stored_table(records, where), file)
+    write_csv(stored_table(records, directory), file)
+
+
+def _directory(store: Store, found: Description) -> str | None:
+    """Return the directory of a session; None if it is in a database."""
+    return found['where'] if isinstance(store, stores.Directories) else None
 
 
 def _write(records: Iterable[dict[str, Any]], file: Any) -> None:

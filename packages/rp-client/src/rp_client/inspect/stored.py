@@ -16,15 +16,14 @@ from rp_client.inspect.table import Table, parameter_kinds, row, table
 from rp_client.launcher.sandbox import PilotSandboxes
 
 
-def stored_table(records: Iterable[Mapping[str, Any]], directory: str | Path) -> Table:
+def stored_table(records: Iterable[Mapping[str, Any]], directory: str | Path | None) -> Table:
     """Return the table of a session's tasks.
 
     Args:
         records: All records of the session, each with a `type`; pilots come before tasks.
-        directory: The directory of the session, which has the parameters of its sweeps; they are not known if it is
-            none.
+        directory: The directory of the session, which has the parameters of its sweeps; None if it has none.
     """
-    if not sessions.is_session(directory):
+    if directory is None:
         return table(_located(records, {}), {})
     chunks = _Chunks(directory)
     found = ({**task, 'parameters': chunks.parameters_of(task['uid'])}
