@@ -12,7 +12,7 @@ from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.wire.codec import pack_bulk, unpack_bulk
 
-STAYS = {'beside', 'placement', 'request', 'ticket', 'cancelled', 'packed', 'step', 'own'}
+STAYS = {'beside', 'placement', 'request', 'ticket', 'cancelled', 'packed', 'placed', 'step', 'own'}
 """What is Agent_0's alone; a cancel is told by itself."""
 
 

@@ -76,6 +76,7 @@ def test_what_it_holds(client: Client, directory: Path) -> None:
     assert pilot == {'uid': 'p0', 'state': 'PMGR_ACTIVE', 'record': {'cores': 4}}
     tasks = list(sessions.tasks(directory))
     assert [task['uid'] for task in tasks] == uids(5)
+    assert 0 < tasks[0].pop('submitted') <= time.time()
     assert tasks[0] == {
         'uid': 't.00000', 'tmgr': '', 'pilot': 'p0', 'attempts': 1, 'state': 'DONE', 'exit_code': 0,
         'description': {'executable': '/bin/t.00000', 'environment': {'A': 'b'}}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from traceback import format_exception
 from typing import Any
@@ -47,8 +48,8 @@ EXITED = 'scheduler.exited'
 RAN = 'ran'
 """Key in a task's `extra`: the record of its run that its executor makes.
 
-It is a list of its start and end (seconds since the epoch), CPU time of user and system (seconds), context switches, and
-a dict with the rest of its usage; NaN and {} stand for what is not known.
+It is a list of its start and end (seconds since the epoch), CPU time of user and system (seconds), context switches,
+and a dict with the rest of its usage; NaN and {} stand for what is not known.
 """
 
 UNSTARTED = 'unstarted'
@@ -233,8 +234,7 @@ class AgentTask:
             value = getattr(self, name)
             if value:
                 result[name] = value
-        if self.placed is not None or RAN in self.extra:
-            result |= self.ran()
+        result |= self.ran()
         if LAUNCH_INFO in self.extra:
             result |= self.extra[LAUNCH_INFO]
         if HISTORY in self.extra:
@@ -248,10 +248,17 @@ class AgentTask:
         return result
 
     def ran(self) -> dict[str, Any]:
-        """Return times and usage of the present attempt as the application gets them, see `rp_api.task_usage`."""
+        """Return what is known of times and usage of the present attempt, for the application (`rp_api.task_usage`)."""
         *record, more = self.extra.get(RAN, _NO_RUN)
-        return {RECORD: packed_run(self.placed, *record), USAGE: more} if more else {
-            RECORD: packed_run(self.placed, *record)}
+        if not record and self.placed is None:
+            return {}
+        packed = packed_run(self.placed, *record)
+        return {RECORD: packed, USAGE: more} if more else {RECORD: packed}
+
+
+def ran_since(started: float, ended: float = math.nan) -> list[Any]:
+    """Return the record of a run (`RAN`) of which only times are known, in seconds since the epoch."""
+    return [started, ended, math.nan, math.nan, math.nan, {}]
 
 
 def differing(tasks: Iterable[AgentTask]) -> Iterator[AgentTask]:

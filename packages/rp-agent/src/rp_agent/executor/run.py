@@ -36,9 +36,9 @@ class Run(TimedRun):
     those of all started processes, and also their session ids. `codes` are exit codes by rank. `failure` is the first
     rank whose program was not executed, and the reason.
 
-    `started` is the time of the start in seconds since the epoch. `user`, `system` and `switches` are the sums of those of
-    the started processes that have ended (see `Process`); `sampled` are those of them whose memory was sampled. `gpus` is
-    what samples have shown of the GPUs (see `with_sample`).
+    `started` is the time of the start in seconds since the epoch. `user`, `system` and `switches` are the sums of those
+    of the started processes that have ended (see `Process`); `sampled` are those of them whose memory was sampled.
+    `gpus` is what samples have shown of the GPUs (see `with_sample`).
 
     `start_fd` is the read end of the pipe on which ranks signal their start, or -1. `survivors` are pidfds of processes
     that outlive the started ones, for which the reaper waits while it ends the run.

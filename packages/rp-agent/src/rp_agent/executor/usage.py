@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -34,20 +35,35 @@ STEP_PROCESSES = 64
 """Processes that one step looks at: it takes about a millisecond."""
 
 
-class UsageSampler:
-    """Samples the usage of those of the `running` tasks whose processes are all on this host."""
+def gpus_here() -> Gpus:
+    """Return the GPUs of this host."""
+    from rp_agent.executor.gpus import Gpus  # loads ctypes, which few agents need
 
-    def __init__(self, loop: Loop, running: Mapping[str, Run], environment: TaskEnvironment) -> None:
+    return Gpus()
+
+
+class UsageSampler:
+    """Samples the usage of those of the `running` tasks whose processes are all on this host.
+
+    `gpus` makes the reader of GPUs when the first task uses some.
+    """
+
+    def __init__(self, loop: Loop, running: Mapping[str, Run], environment: TaskEnvironment,
+                 gpus: Callable[[], Gpus] = gpus_here) -> None:
         self._loop = loop
         self._running = running
         self._environment = environment
         self._timer: Timer | None = None
-        self._gpus: Gpus | None = None
+        self._make_gpus = gpus
 
     def watch(self) -> None:
         """Sample again after a while, unless that is going to happen; a task has been started."""
         if self._timer is None:
             self._timer = self._loop.call_later(SAMPLE_INTERVAL_S, self._safely, self._begin)
+
+    @cached_property
+    def _gpus(self) -> Gpus:
+        return self._make_gpus()
 
     def close(self) -> None:
         """Sample no more."""
@@ -93,12 +109,6 @@ class UsageSampler:
         self._timer = self._loop.call_later(seconds, self._safely, self._begin) if self._running else None
 
     def _sample_gpus(self, runs: Sequence[Run]) -> None:
-        if not runs:
-            return
-        if self._gpus is None:
-            from rp_agent.executor.gpus import Gpus  # few tasks use GPUs
-
-            self._gpus = Gpus()
         for run in runs:
             own = [gpu for slot in run.task.slots or () for gpu in slot['gpus']]
             if own and all(gpu['occupation'] == 1 for gpu in own):   # else others use them, too

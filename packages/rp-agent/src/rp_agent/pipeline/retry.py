@@ -65,7 +65,7 @@ def may_run_again(task: AgentTask, started: bool) -> bool:
 def attempt_record(task: AgentTask, where: str = '', lost: str = '') -> dict[str, Any]:
     """Return the record of a failed or lost attempt for the application; `where` is the directory of its files."""
     record, ran = task.error or {}, expanded(task.ran())
-    placed, started, ended = ran['times']
+    placed, started, ended = ran.get('times', (None,) * 3)
     begun = task.extra.pop(STARTED, None)
     found = {'attempt': len(history_of(task)) + 1, 'kind': record.get('kind', ''),
              'reason': record.get('sentence') or task.exception or '', 'exit_code': task.exit_code,

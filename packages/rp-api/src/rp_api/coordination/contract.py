@@ -129,8 +129,8 @@ class KnownTask(NamedTuple):
     """A task as stored in the session: its owner, its pilot, and the last update.
 
     `attempts` counts how often it was bound to a pilot. `told` is the last state of which an application was notified
-    (NEW: none); a task that was bound again may be in an earlier one. `submitted` is in seconds since the epoch, None if
-    it is not known.
+    (NEW: none); a task that was bound again may be in an earlier one. `submitted` is in seconds since the epoch, None
+    if it is not known.
     """
 
     uid: str

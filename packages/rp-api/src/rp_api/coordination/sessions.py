@@ -18,7 +18,7 @@ from typing import Any
 from rp_api import states
 from rp_api.batch import Batch, unpacked
 from rp_api.coordination import wire
-from rp_api.coordination.hub.database import has_submissions
+from rp_api.coordination.hub.database import notes_submissions
 from rp_api.coordination.hub.store import claim, release
 from rp_api.coordination.presence import CLIENT, HUB, Where, read_note
 from rp_api.description.partitions import WHOLE
@@ -162,7 +162,8 @@ def tasks(directory: str | Path) -> Iterator[dict[str, Any]]:
         after, submitted = 0, _submitted(db)
         while page := db.execute(
                 f'SELECT {submitted}, t.id, t.uid, t.owner, t.pilot, t.attempts, t.state, t.info, t.description, '
-                f's.description FROM tasks t JOIN shared s ON s.id = t.shared WHERE t.id > ? AND {_NO_CALL} ORDER BY t.id LIMIT ?',
+                f's.description '
+                f'FROM tasks t JOIN shared s ON s.id = t.shared WHERE t.id > ? AND {_NO_CALL} ORDER BY t.id LIMIT ?',
                 (after, _PAGE)).fetchall():
             after = page[-1][1]
             for when, _, uid, owner, pilot, attempts, state, info, own, shared in page:
@@ -185,8 +186,8 @@ def in_chunks(db: sqlite3.Connection) -> Iterator[dict[str, Any]]:
 
 
 def _submitted(db: sqlite3.Connection) -> str:
-    """Return the column with the time of the submission, or none if the session is of a version that does not note it."""
-    return 's.submitted' if has_submissions(db.execute) else 'NULL'
+    """Return the column with the time of the submission, which earlier versions do not note."""
+    return 's.submitted' if notes_submissions(db.execute) else 'NULL'
 
 
 def _has_chunks(db: sqlite3.Connection) -> bool:

@@ -105,7 +105,7 @@ class TaskAttributes(Handle):
 
     @property
     def times(self) -> TaskTimes:
-        """When the task was submitted, placed, started and ended, in seconds since the epoch, those of its last attempt.
+        """When the task was submitted, and its last attempt was placed, started and ended, in seconds since the epoch.
 
         `times.duration` and `times.waiting` are in seconds. What is not known, or has not happened, is None.
         """

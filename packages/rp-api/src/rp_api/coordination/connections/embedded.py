@@ -118,8 +118,12 @@ class HubClientConnection(HubConnection, ClientConnection):
         self._post([0, 'recover', self._known_upto])
 
     def _on_page(self, after: int, upto: int, rev: int, notes: dict[str, bytes], pilots: list[Any],
-                 shared: dict[int, bytes], tasks: list[Any], submitted: Mapping[int, float | None] = MappingProxyType({})) -> None:
-        """Handle a page of the session's data; `upto` is 0 in the last one. Earlier versions do not tell submissions."""
+                 shared: dict[int, bytes], tasks: list[Any],
+                 submitted: Mapping[int, float | None] = MappingProxyType({})) -> None:
+        """Handle a page of the session's data; `upto` is 0 in the last one.
+
+        Hubs of earlier versions do not tell when tasks were submitted.
+        """
         if self._on_known is None or after != self._known_upto:   # a duplicate after reconnecting
             return
         if not after:   # later changes arrive as updates

@@ -145,7 +145,7 @@ class Database:
                 self._db.close()
 
 
-def has_submissions(query: Callable[[str], Iterable[Row]]) -> bool:
+def notes_submissions(query: Callable[[str], Iterable[Row]]) -> bool:
     """Return whether the session is of a version that notes when tasks were submitted."""
     return any(column[1] == 'submitted' for column in query('PRAGMA table_info(shared)'))
 

@@ -24,9 +24,9 @@ from rp_api.coordination.hub.database import (
     Increment,
     Row,
     Told,
-    has_submissions,
     increment,
     keep_told,
+    notes_submissions,
 )
 from rp_api.coordination.hub.task_table import TaskTable
 from rp_api.errors import CoordinationError
@@ -117,7 +117,7 @@ class Store(Database):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path, _SCHEMA)
-        if not has_submissions(self.query):
+        if not notes_submissions(self.query):
             self.query('ALTER TABLE shared ADD COLUMN submitted REAL')
         self.chunks = chunk_table.ChunkTable(self)
         self.tasks = task_table.TaskTable(self, self.chunks)
