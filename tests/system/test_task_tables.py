@@ -86,7 +86,7 @@ def pandas_frames(sweep: rp.Sweep, cut: rp.Sweep, kept: rp.Sweep) -> None:
     """Check the tables of sweeps."""
     table = sweep.to_frame('pandas')
     assert list(table['seed']) == list(range(1500))
-    assert list(table)[:4] == ['uid', 'seed', 'temp', 'state_']
+    assert list(table)[:4] == ['seed', 'temp', 'state_', 'uid']
     assert table['temp'].mean() == pytest.approx(280 + 1499 / 4)
     bad = table[table['state'] == 'FAILED'].iloc[0]
     assert (bad['seed'], bad['cause'], bad['exit_code'], bad['attempts']) == (7, 'exit', 3, 1)

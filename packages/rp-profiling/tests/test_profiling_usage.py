@@ -70,9 +70,9 @@ def rows() -> Iterator[dict[str, Any]]:
 
 def test_kinds_and_failures() -> None:
     found = usage_of(rows())
-    assert [(str(kind), kind.tasks, kind.failed, kind.longest) for kind in found.kinds] == [
-        ('sim, 4 cores', 2, 0, 20.0), ('<post>, 1 core', 2, 2, None)]
-    assert found.kinds[0].cores_used == pytest.approx(1.1)
+    assert [(str(kind), kind.tasks, kind.causes.total(), kind.longest) for kind in found.kinds] == [
+        ('sim, 4 cores', 2, 0, 20.0), ('<post>, 1 core', 2, 2, 0.0)]
+    assert found.kinds[0].mean('cpu') == pytest.approx(1.1)
     assert found.kinds[0].peak == 3 * GB
     assert list(map(str, found.failures)) == ['2 x exit in <post>, such as task.000002: exit code: 1 because']
 

@@ -88,17 +88,12 @@ def _analysis(options: argparse.Namespace) -> Analysis:
     return Analysis(_read(options), read_description(_directory(options.session)))
 
 
-def _usage(options: argparse.Namespace) -> Usage:
-    from rp_profiling.analyse.usage import usage_of
-
-    return usage_of(options.tasks_of(_directory(options.session)))
-
-
 def _target(options: argparse.Namespace, ending: str) -> Path:
     return Path(options.output or f'{_directory(options.session).resolve().name}{ending}')
 
 
 def _stats(options: argparse.Namespace) -> int:
+    from rp_profiling.analyse.usage import usage_of
     from rp_profiling.draw.report import duration_rows, summary
     from rp_profiling.write.slots import CORE, GPU
 
@@ -114,25 +109,18 @@ def _stats(options: argparse.Namespace) -> int:
     print(f'\n{"time of tasks, by stage":30}{"tasks":>9}{"mean":>12}{"median":>12}{"99 %":>12}{"longest":>12}')
     for name, count, *values in duration_rows(analysis):
         print(f'  {name:28}{count:9}' + ''.join(f'{value:12.6f}' for value in values))
-    _print_usage(_usage(options))
+    _print_usage(usage_of(options.tasks_of(_directory(options.session))))
     return 0
 
 
 def _print_usage(usage: Usage) -> None:
     from rp_profiling.draw.report import KINDS_SHOWN, USED, usage_row
 
-    if usage.kinds:
-        print('\nrequested and used, by kind of task')
+    print('\nrequested and used, by kind of task' if usage.kinds else '')
     for kind in usage.kinds[:KINDS_SHOWN]:
-        figures = ', '.join(f'{head} {value}' for head, value in zip(USED, usage_row(kind), strict=True)
-                            if value not in ('-', '0'))
-        print(f'  {kind}: {figures}')
-        for suggestion in kind.suggestions():
-            print(f'    {suggestion}')
-    if usage.failures:
-        print('\nfailed tasks')
-    for failure in usage.failures[:KINDS_SHOWN]:
-        print(f'  {failure}')
+        figures = (f'{head} {value}' for head, value in zip(USED, usage_row(kind), strict=True) if value)
+        print(f'  {kind}: {", ".join(figures)}', *kind.suggestions(), sep='\n    ')
+    print(*(['\nfailed tasks', *usage.failures[:KINDS_SHOWN]] if usage.failures else []), sep='\n  ')
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -147,13 +135,15 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
+    from rp_profiling.analyse.usage import usage_of
     from rp_profiling.check import check_trace
     from rp_profiling.draw.report import write_report
 
     analysis = _analysis(options)
     path = _target(options, '.html')
-    title = _directory(options.session).resolve().name
-    write_report(analysis, check_trace(analysis.trace), path, title, _usage(options))
+    directory = _directory(options.session)
+    usage = usage_of(options.tasks_of(directory))
+    write_report(analysis, check_trace(analysis.trace), path, directory.resolve().name, usage)
     print(path)
     return 0
 

@@ -144,10 +144,8 @@ def _export(options: argparse.Namespace) -> int:
         print('rp session export: Parquet is not text: name a file with --output', file=sys.stderr)
         return 2
     store, found = stores.find(stores.stores(options.base, options.dburl), options.uid)
-    if options.format == 'parquet':
-        return _export_parquet(store, found, options.output)
-    write = _write if options.format == 'json' else partial(_write_csv, _directory(store, found))
-    if options.output is None:
+    write = _write if options.format == 'json' else partial(_write_table, options, store, found)
+    if options.output is None or options.format == 'parquet':
         write(store.export(found), sys.stdout)
         return 0
     with open(options.output, 'x', encoding='utf-8', newline='') as file:
@@ -155,27 +153,19 @@ def _export(options: argparse.Namespace) -> int:
     return 0
 
 
-def _export_parquet(store: Store, found: Description, path: Path) -> int:
-    from rp_client.inspect.stored import stored_table  # few commands need it
-    from rp_client.inspect.table_files import write_parquet
+def _write_table(options: argparse.Namespace, store: Store, found: Description, records: Iterable[dict[str, Any]],
+                 file: Any) -> None:
+    from rp_client.inspect import table_files  # few commands need it
+    from rp_client.inspect.stored import stored_table
 
+    table = stored_table(records, found['where'] if isinstance(store, stores.Directories) else None)
+    if options.format == 'csv':
+        table_files.write_csv(table, file)
+        return
     try:
-        write_parquet(stored_table(store.export(found), _directory(store, found)), path)
+        table_files.write_parquet(table, options.output)
     except ImportError as error:
         raise PilotError(str(error)) from error
-    return 0
-
-
-def _write_csv(directory: str | None, records: Iterable[dict[str, Any]], file: Any) -> None:
-    from rp_client.inspect.stored import stored_table  # few commands need it
-    from rp_client.inspect.table_files import write_csv
-
-    write_csv(stored_table(records, directory), file)
-
-
-def _directory(store: Store, found: Description) -> str | None:
-    """Return the directory of a session; None if it is in a database."""
-    return found['where'] if isinstance(store, stores.Directories) else None
 
 
 def _write(records: Iterable[dict[str, Any]], file: Any) -> None:

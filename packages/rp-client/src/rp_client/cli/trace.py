@@ -9,8 +9,6 @@ from typing import Any
 
 from rp_profiling import cli
 
-# The tasks are read by few of its actions: what reads them is imported then.
-
 
 def trace(arguments: list[str]) -> int:
     """Analyse and check the traces of a session, draw and export them."""
@@ -19,7 +17,7 @@ def trace(arguments: list[str]) -> int:
 
 def _tasks(directory: Path) -> Iterator[dict[str, Any]]:
     """Yield the tasks of a session as rows; without those that cannot be read."""
-    import sqlite3
+    import sqlite3  # few actions read tasks
 
     from rp_client.inspect.stored import stored_rows
 

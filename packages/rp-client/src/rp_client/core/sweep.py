@@ -29,6 +29,11 @@ class RowRecord(TaskRecord):
         self.chunk = chunk
         self.row = row
 
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of the row by name."""
+        return self.chunk.sweep.rows_of(self.chunk).parameters_of(self.row)
+
     def follow(self) -> None:
         """Take over where the chunk is, while the task is a part of it."""
         if self.chunk.passed_on:
@@ -122,13 +127,10 @@ class SweepRecord:
 
     def own_of(self, chunk: ChunkRecord, row: int) -> bytes:
         """Return the packed attributes of a row that differ from the common description."""
-        return codec.pack(self._rows_of(chunk).own_of(row))
+        return codec.pack(self.rows_of(chunk).own_of(row))
 
-    def parameters_of(self, chunk: ChunkRecord, row: int) -> dict[str, Any]:
-        """Return the parameters of a row by name."""
-        return self._rows_of(chunk).parameters_of(row)
-
-    def _rows_of(self, chunk: ChunkRecord) -> Chunk:
+    def rows_of(self, chunk: ChunkRecord) -> Chunk:
+        """Return the rows of a chunk."""
         if self._last is None or self._last[0] is not chunk:   # consecutive accesses are mostly to one chunk
             self._last = chunk, chunk.unpacked()
         return self._last[1]

@@ -23,13 +23,9 @@ class Tabular:
     def to_frame(self, library: str | None = None) -> Any:
         """Return a data frame of pandas or polars with a row for each task, those of sweeps last.
 
-        The columns are `uid`, the parameters of sweeps by name, `name`, `program`, `state`, `cause` and `reason` of a
-        failure (its kind and sentence), `exit_code`, `cached`, the times of the last attempt, `submitted`, `placed`,
-        `started` and `ended` (UTC), `duration` and `waiting` in seconds, what it has used, `cpu` (seconds), `memory`,
-        `read`, `written` (bytes), `switches`, `gpu` (0 to 1) and `gpu_memory` (bytes), what was requested, `ranks`,
-        `cores`, `gpus` and `requested_memory` (bytes) of all ranks and `timeout` (seconds), `nodes`, `pilot`,
-        `attempts`, and `sandbox`. What is not known is missing. A parameter whose name is that of another column gets
-        an underscore at its end. Tasks that were forgotten are not included.
+        The columns are the parameters of sweeps, and those of `rp_client.inspect.table` (docs/guides/sweeps.md): uid,
+        state, cause of a failure, times (UTC), usage and requests (seconds and bytes), nodes, sandbox, and others. What
+        is not known is missing. Tasks that were forgotten are not included.
 
         Args:
             library: `'pandas'` or `'polars'`; default: pandas if it is installed, otherwise polars.
@@ -62,11 +58,8 @@ class Tabular:
 def _record(task: TaskRecord, tmgr: str) -> dict[str, Any]:
     """Return a task as `rp_client.inspect.table` takes it."""
     description, pilot = task.sparse(), task.pilot.whole if task.pilot else None
-    own: dict[str, Any] = {'uid': task.uid, 'tmgr': tmgr, 'pilot': pilot.uid if pilot else '', 'state': task.state,
-                           'attempts': task.attempts, 'description': description,
-                           'submitted': task.common.submitted}
-    if pilot:
-        own['sandbox'] = pilot.directories.task(task.uid, description.get('sandbox', ''))
-    if isinstance(task, RowRecord):
-        own['parameters'] = task.chunk.sweep.parameters_of(task.chunk, task.row)
-    return {**expanded(dict(task.info or {})), **own}
+    return {**expanded(dict(task.info or {})), 'uid': task.uid, 'tmgr': tmgr, 'pilot': pilot and pilot.uid,
+            'state': task.state, 'attempts': task.attempts, 'description': description,
+            'submitted': task.common.submitted,
+            'sandbox': pilot and pilot.directories.task(task.uid, description.get('sandbox', '')),
+            'parameters': task.parameters if isinstance(task, RowRecord) else {}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -13,7 +13,6 @@ from rp_api.coordination import sessions
 from rp_api.description.partitions import WHOLE
 from rp_api.wire import codec
 from rp_client.inspect.table import Table, parameter_kinds, row, table
-from rp_client.launcher.sandbox import PilotSandboxes
 
 
 def stored_table(records: Iterable[Mapping[str, Any]], directory: str | Path | None) -> Table:
@@ -28,7 +27,7 @@ def stored_table(records: Iterable[Mapping[str, Any]], directory: str | Path | N
     chunks = _Chunks(directory)
     found = ({**task, 'parameters': chunks.parameters_of(task['uid'])}
              for task in _located(records, sessions.launches(directory)))
-    return table(found, chunks.kinds())
+    return table(found, parameter_kinds(chunks.read('')) if chunks.sweeps else {})
 
 
 def stored_rows(directory: str | Path) -> Iterator[dict[str, Any]]:
@@ -37,64 +36,51 @@ def stored_rows(directory: str | Path) -> Iterator[dict[str, Any]]:
         yield from map(row, _located(sessions.export(directory), sessions.launches(directory)))
 
 
-def _located(records: Iterable[Mapping[str, Any]], launches: Mapping[str, Mapping[str, Any]]) -> Iterator[
-        dict[str, Any]]:
+def _located(records: Iterable[Mapping[str, Any]], launches: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the tasks among the records, with their pilot in place of its partition, and their sandbox.
 
-    `launches` has what the launcher has noted about pilots, by uid.
+    `launches` has what the launcher has noted about pilots, by uid; the records of a MongoDB have it, too.
     """
     wholes: dict[str, str] = {}
-    sandboxes = {uid: PilotSandboxes(**launch['sandboxes']) for uid, launch in launches.items() if launch}
+    sandboxes = {uid: launch['sandboxes']['pilot'] for uid, launch in launches.items() if launch}
     for record in records:
         kind, uid = record['type'], record.get('uid', '')
-        if kind == 'note' and str(record['key']).startswith('job.') and record['content']:
-            sandboxes[record['key'].removeprefix('job.')] = PilotSandboxes(**record['content']['sandboxes'])
+        if kind == 'note' and record['key'].startswith('job.') and record['content']:
+            sandboxes[record['key'].removeprefix('job.')] = record['content']['sandboxes']['pilot']
         elif kind == 'pilot' and 'sandboxes' in record['record']:
-            sandboxes.setdefault(uid, PilotSandboxes(**record['record']['sandboxes']))
+            sandboxes.setdefault(uid, record['record']['sandboxes']['pilot'])
         elif kind == 'partition':
             wholes[uid] = record['record'][WHOLE]
         elif kind == 'task':
             pilot = wholes.get(record['pilot'], record['pilot'])
-            place = sandboxes.get(pilot)
-            sandbox = place.task(uid, record['description'].get('sandbox', '')) if place else None
+            own = record['description'].get('sandbox') or uid
+            sandbox = os.path.normpath(os.path.join(sandboxes[pilot], own)) if pilot in sandboxes else None
             yield {**record, 'pilot': pilot, 'sandbox': sandbox}
 
 
 class _Chunks:
-    """The chunks of sweeps in the database of a session."""
+    """The chunks of sweeps in the database of a session; `sweeps` are the uids of the sweeps."""
 
     def __init__(self, directory: str | Path) -> None:
         self._directory = directory
         self._last: Chunk | None = None
         with closing(sessions.database(directory)) as db:
             has_any = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'chunks'").fetchone()
-            found = db.execute('SELECT DISTINCT sweep FROM chunks').fetchall() if has_any else []
-        self._sweeps = {sweep for sweep, in found}
+            self.sweeps = {sweep for sweep, in db.execute('SELECT DISTINCT sweep FROM chunks')} if has_any else set()
 
-    def kinds(self) -> dict[str, str]:
-        """Return the kinds of all parameters, see `parameter_kinds`."""
-        if not self._sweeps:
-            return {}
+    def read(self, condition: str, *values: Any) -> Iterator[Chunk]:
+        """Yield the chunks that fulfil an SQL condition."""
         with closing(sessions.database(self._directory)) as db:
-            return parameter_kinds(map(_chunk, db.execute('SELECT description FROM chunks ORDER BY id')))
+            for description, in db.execute(f'SELECT description FROM chunks {condition} ORDER BY id', values):
+                yield unpacked(codec.unpack(description))
 
     def parameters_of(self, uid: str) -> dict[str, Any]:
         """Return the parameters of a task by name; none if it belongs to no sweep."""
-        sweep, _, number = uid.rpartition('.')
-        if sweep not in self._sweeps or not number.isdecimal():
+        sweep, _, text = uid.rpartition('.')
+        if sweep not in self.sweeps or not text.isdecimal():
             return {}
-        chunk = self._last
-        if chunk is None or chunk.sweep != sweep or not 0 <= int(number) - chunk.first < chunk.size:
-            with closing(sessions.database(self._directory)) as db:   # consecutive tasks are mostly of one chunk
-                self._last = chunk = _find(db, sweep, int(number))
-        return chunk.parameters_of(int(number) - chunk.first) if chunk else {}
-
-
-def _find(db: sqlite3.Connection, sweep: str, number: int) -> Chunk | None:
-    found = db.execute('SELECT description FROM chunks WHERE sweep = ? AND first <= ? AND ? < first + count '
-                       'ORDER BY first DESC LIMIT 1', (sweep, number, number)).fetchone()
-    return _chunk(found) if found else None
-
-
-def _chunk(values: tuple[bytes]) -> Chunk:
-    return unpacked(codec.unpack(values[0]))
+        chunk, number = self._last, int(text)
+        if chunk is None or chunk.sweep != sweep or not 0 <= number - chunk.first < chunk.size:
+            where = 'WHERE sweep = ? AND first <= ? AND ? < first + count'
+            self._last = chunk = next(self.read(where, sweep, number, number), None)   # that of the next tasks, too
+        return chunk.parameters_of(number - chunk.first) if chunk else {}

@@ -28,7 +28,7 @@ COLUMNS: Mapping[str, str] = {
     'gpu': NUMBER, 'gpu_memory': INTEGER, 'ranks': INTEGER, 'cores': INTEGER, 'gpus': NUMBER,
     'requested_memory': INTEGER, 'timeout': NUMBER, 'nodes': TEXT, 'pilot': TEXT, 'attempts': INTEGER,
     'sandbox': TEXT}
-"""The columns of each table and their kinds; those of parameters follow the uid."""
+"""The columns of each table and their kinds; those of parameters come before them."""
 
 PAGE_ROWS = 16384
 """Rows of a page."""
@@ -40,7 +40,7 @@ _CASTS: Mapping[str, Callable[[Any], Any]] = {TEXT: str, INTEGER: int, NUMBER: f
 
 
 class Table(NamedTuple):
-    """A table of tasks: the kinds of its columns, and at least one page of values, None for those that are unknown."""
+    """A table: the kinds of its columns, and its pages of values, at least one; None stands for what is not known."""
 
     kinds: Mapping[str, str]
     pages: Iterator[Columns]
@@ -51,12 +51,16 @@ def table(records: Iterable[Mapping[str, Any]], parameters: Mapping[str, str]) -
 
     Args:
         records: The records of the tasks; they are read as pages are asked for.
-        parameters: The kinds of the parameters by name, see `parameter_kinds`. A parameter whose name is that of
-            another column gets an underscore at its end.
+        parameters: The kinds of the parameters, see `parameter_kinds`. Those with the name of another column get an
+            underscore at its end.
     """
-    uid, *others = COLUMNS.items()
-    own = {f'{name}_' if name in COLUMNS else name: kind for name, kind in parameters.items()}
-    return Table(dict([uid, *own.items(), *others]), _pages(records, parameters, list(own)))
+    kinds: dict[str, str] = {}
+    for name, kind in parameters.items():
+        while name in kinds or name in COLUMNS:
+            name += '_'
+        kinds[name] = kind
+    kinds.update(COLUMNS)
+    return Table(kinds, _pages(records, parameters, list(kinds)))
 
 
 def row(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,31 +73,19 @@ def parameter_kinds(chunks: Iterable[Chunk]) -> dict[str, str]:
     found: dict[str, set[type]] = {}
     for chunk in chunks:
         for name, column in zip(chunk.names, chunk.columns, strict=False):
-            types = set(map(type, column))
-            if int in types and not all(value in _INTEGERS for value in column if type(value) is int):
-                types = {str}
-            found.setdefault(name, set()).update(types)
-    return {name: _kind(types) for name, types in found.items()}
+            large = any(type(value) is int and value not in _INTEGERS for value in column)
+            found.setdefault(name, set()).update({str} if large else map(type, column))
+    kinds = [({int}, INTEGER), ({int, float}, NUMBER), ({bool}, FLAG)]
+    return {name: next((kind for allowed, kind in kinds if types <= allowed), TEXT) for name, types in found.items()}
 
 
-def _kind(types: set[type]) -> str:
-    if types <= {int, float}:
-        return INTEGER if types == {int} else NUMBER
-    return FLAG if types == {bool} else TEXT
-
-
-def _pages(records: Iterable[Mapping[str, Any]], parameters: Mapping[str, str], names: list[str]) -> Iterator[Columns]:
+def _pages(records: Iterable[Mapping[str, Any]], parameters: Mapping[str, str], heads: list[str]) -> Iterator[Columns]:
     casts = [(name, _CASTS[kind]) for name, kind in parameters.items()]
-    heads, order = [*COLUMNS, *names], ['uid', *names, *list(COLUMNS)[1:]]
-    rows = ((*_values(record), *_parameters(record.get('parameters') or {}, casts)) for record in records)
+    rows = ((*_parameters(record.get('parameters') or {}, casts), *_values(record)) for record in records)
     page = list(islice(rows, PAGE_ROWS))   # of plain values: the records are not kept
-    while True:
-        values = zip(*page, strict=True) if page else [()] * len(heads)
-        found = dict(zip(heads, map(list, values), strict=True))
-        yield {name: found[name] for name in order}
-        page = list(islice(rows, PAGE_ROWS))
-        if not page:
-            return
+    yield {head: [row[number] for row in page] for number, head in enumerate(heads)}
+    while page := list(islice(rows, PAGE_ROWS)):
+        yield {head: [row[number] for row in page] for number, head in enumerate(heads)}
 
 
 def _parameters(given: Mapping[str, Any], casts: Iterable[tuple[str, Callable[[Any], Any]]]) -> Iterator[Any]:

@@ -32,15 +32,11 @@ def write_parquet(table: Table, path: Path) -> None:
         ImportError: Neither pyarrow nor polars is installed.
         FileExistsError: The file exists already.
     """
-    if find_spec('pyarrow'):
-        path.touch(exist_ok=False)
-        _write_by_pyarrow(table, path)
-    elif find_spec('polars'):
-        path.touch(exist_ok=False)
-        _write_by_polars(table, path)
-    else:
+    if not find_spec('pyarrow') and not find_spec('polars'):
         raise ImportError('Parquet files are written by pyarrow or polars, and neither is installed: '
                           'pip install pyarrow, or pip install polars', name='pyarrow')
+    path.touch(exist_ok=False)
+    (_write_by_pyarrow if find_spec('pyarrow') else _write_by_polars)(table, path)
 
 
 def _iso(time: float | None) -> str | None:

@@ -31,7 +31,7 @@ _VIOLATIONS_SHOWN = 200
 KINDS_SHOWN = 20
 """Kinds of tasks, and of failures, in a report."""
 
-USED = ('tasks', 'failed', 'cores', 'used', 'memory', 'peak', 'time limit [s]', 'longest [s]', 'GPUs')
+USED = 'tasks', 'failed', 'cores', 'used', 'memory', 'peak', 'time limit [s]', 'longest [s]', 'GPUs', 'GPU use'
 """The heads of `usage_row`."""
 
 _PAGE = """<!DOCTYPE html>
@@ -104,31 +104,22 @@ def duration_rows(analysis: Analysis) -> list[tuple[str, int, float, float, floa
     return rows
 
 
-def usage_row(kind: TaskKind) -> tuple[str, ...]:
-    """Return the figures of a kind of tasks as text, under the heads `USED`; `-` for what is not known."""
-    gpus = f'{kind.gpus:g}' + ('' if kind.gpu_use is None else f', {100 * kind.gpu_use:.0f} % used')
-    return (str(kind.tasks), str(kind.failed), str(kind.cores),
-            '-' if kind.cores_used is None else f'{kind.cores_used:.2f}',
-            shown_bytes(kind.memory) if kind.memory else '-', '-' if kind.peak is None else shown_bytes(kind.peak),
-            f'{kind.timeout:g}' if kind.timeout else '-', '-' if kind.longest is None else f'{kind.longest:.3g}',
-            gpus if kind.gpus else '-')
+def usage_row(kind: TaskKind) -> list[str]:
+    """Return the figures of a kind of tasks as text, under the heads `USED`; empty for what is not known."""
+    cores, gpus = kind.mean('cpu'), kind.mean('gpu')
+    return [str(kind.tasks), str(kind.causes.total() or ''), str(kind.cores), '' if cores is None else f'{cores:.2f}',
+            shown_bytes(kind.memory) if kind.memory else '', shown_bytes(kind.peak) if kind.peak else '',
+            f'{kind.timeout:g}' if kind.timeout else '', f'{kind.longest:.3g}' if kind.longest else '',
+            f'{kind.gpus:g}' if kind.gpus else '', '' if gpus is None else f'{100 * gpus:.0f} %']
 
 
 def _usage(usage: Usage | None) -> Iterable[str]:
-    if usage is None or not usage.kinds:
-        return
-    rows = [(str(kind), *usage_row(kind), '; '.join(kind.suggestions())) for kind in usage.kinds[:KINDS_SHOWN]]
-    yield '<h2>Requested and used, by kind of task</h2>' + _table(['', *USED, 'suggestion'], rows)
-    yield _more(len(usage.kinds))
-    if usage.failures:
-        failures = [(each.tasks, each.cause, each.program, each.uid, each.reason)
-                    for each in usage.failures[:KINDS_SHOWN]]
-        yield '<h2>Failed tasks</h2>' + _table(['tasks', 'cause', 'program', 'example', 'its reason'], failures)
-        yield _more(len(usage.failures))
-
-
-def _more(count: int) -> str:
-    return f'<p class="note">and {count - KINDS_SHOWN} others</p>' if count > KINDS_SHOWN else ''
+    if usage and usage.kinds:
+        rows = [(str(kind), *usage_row(kind), '; '.join(kind.suggestions())) for kind in usage.kinds[:KINDS_SHOWN]]
+        yield '<h2>Requested and used, by kind of task</h2>' + _table(['', *USED, 'suggestion'], rows)
+    if usage and usage.failures:
+        yield '<h2>Failed tasks</h2>' + _table(['tasks', 'cause', 'program', 'example', 'its reason'],
+                                               usage.failures[:KINDS_SHOWN])
 
 
 def _summary(analysis: Analysis) -> str:
