@@ -118,7 +118,7 @@ def test_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
         frame(table([], {}), 'numpy')
     monkeypatch.setitem(sys.modules, 'pandas', None)   # as if it were not installed
     assert isinstance(frame(table([], {})), polars.DataFrame)
-    with pytest.raises(ImportError, match='pandas is not installed: pip install pandas$'):
+    with pytest.raises(ImportError, match=r'pandas is not installed: pip install pandas$'):
         frame(table([], {}), 'pandas')
     monkeypatch.setitem(sys.modules, 'polars', None)
     with pytest.raises(ImportError, match='pip install pandas, or pip install polars'):

@@ -116,11 +116,13 @@ def _stats(options: argparse.Namespace) -> int:
 def _print_usage(usage: Usage) -> None:
     from rp_profiling.draw.report import KINDS_SHOWN, USED, usage_row
 
-    print('\nrequested and used, by kind of task' if usage.kinds else '')
+    if usage.kinds:
+        print('\nrequested and used, by kind of task')
     for kind in usage.kinds[:KINDS_SHOWN]:
         figures = (f'{head} {value}' for head, value in zip(USED, usage_row(kind), strict=True) if value)
         print(f'  {kind}: {", ".join(figures)}', *kind.suggestions(), sep='\n    ')
-    print(*(['\nfailed tasks', *usage.failures[:KINDS_SHOWN]] if usage.failures else []), sep='\n  ')
+    if usage.failures:
+        print('\nfailed tasks', *usage.failures[:KINDS_SHOWN], sep='\n  ')
 
 
 def _check(options: argparse.Namespace) -> int:
