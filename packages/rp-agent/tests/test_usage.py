@@ -121,7 +121,7 @@ def test_only_tasks_that_run_for_some_time_are_sampled() -> None:
     sampler.watch()
     sampler.watch()
     assert len(loop.due) == 1   # one timer for all
-    while loop.due and loop.due[0][0] == 0 or old.leaders[0].memory == 0:
+    while (loop.due and loop.due[0][0] == 0) or old.leaders[0].memory == 0:
         loop.fire()
     assert (old.leaders[0].sampled, young.leaders[0].sampled, young.leaders[0].memory) == (True, False, 0)
     assert loop.due[0][0] >= usage.SAMPLE_INTERVAL_S
@@ -134,11 +134,10 @@ def test_only_tasks_that_run_for_some_time_are_sampled() -> None:
 
 def test_samples_that_cost_more_are_rarer(monkeypatch: pytest.MonkeyPatch) -> None:
     """At most half a percent of a core, whatever is running."""
-    clock = iter(range(1000))
+    clock, more = iter(range(1000)), iter([True, True, False])
     monkeypatch.setattr(usage, 'time', SimpleNamespace(time=time.time, thread_time=lambda: next(clock) / 10))
     monkeypatch.setattr(usage, 'MemorySample', lambda sessions: SimpleNamespace(
         step=lambda most: next(more), memory=dict))
-    more = iter([True, True, False])
     loop = Timers()
     sampler = usage.UsageSampler(loop, {'one': a_run(1, time.time() - 3)}, None)   # type: ignore[arg-type]
     sampler.watch()

@@ -11,6 +11,8 @@ import struct
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from rp_api.task_slots import SLOTS, whole_slots
+
 RECORD = 'ran'
 """The key in the info of a task for the record of its last run."""
 
@@ -114,7 +116,9 @@ def usage_of(info: Mapping[str, Any]) -> TaskUsage:
 
 
 def expanded(info: dict[str, Any]) -> dict[str, Any]:
-    """Return the info of a task with `times` (placed, started, ended) and `usage`, instead of the record."""
+    """Return the info of a task with whole slots, and `times` (placed, started, ended) and `usage` for the record."""
+    if SLOTS in info:
+        info = {**info, SLOTS: whole_slots(info[SLOTS])}
     if RECORD not in info and USAGE not in info:
         return info
     usage = {name: value for name, value in usage_of(info)._asdict().items() if value is not None}

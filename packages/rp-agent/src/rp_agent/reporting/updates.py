@@ -12,6 +12,7 @@ from rp_api.coordination.contract import PackedInfo, Update
 from rp_api.errors import sentence
 from rp_api.logger import logger
 from rp_api.staging.location import acts_on_client
+from rp_api.task_slots import SLOTS, with_short_slots
 from rp_api.wire import codec
 
 SLOTS_SHOWN = 32
@@ -25,7 +26,9 @@ def running(task: AgentTask | None) -> dict[str, Any] | None:
     if task is None or HISTORY in task.extra:   # earlier attempts were reported, and would be replaced
         return None
     info = task.ran()
-    return {**info, 'slots': task.slots} if task.slots and len(task.slots) <= SLOTS_SHOWN else info
+    if task.slots and len(task.slots) <= SLOTS_SHOWN:
+        info = with_short_slots({**info, SLOTS: task.slots})
+    return info
 
 
 def last_updates(tasks: Sequence[AgentTask]) -> list[Update]:
@@ -54,7 +57,7 @@ def packed(task: AgentTask) -> Update:
     if update.info is None or type(update.info) is PackedInfo:
         return update
     try:
-        return update._replace(info=PackedInfo(codec.pack(update.info)))
+        return update._replace(info=PackedInfo(codec.pack(with_short_slots(update.info))))
     except Exception as error:
         logger(LOG).error('the result of %s cannot be sent', task.uid, exc_info=error)
         state = states.FAILED if update.state == states.DONE else update.state

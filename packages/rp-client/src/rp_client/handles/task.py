@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 from rp_api import states, units
 from rp_api.constants import AGENT_SERVICE, TASK_SERVICE, TASK_STATE
 from rp_api.description.html_table import html_table
+from rp_api.task_slots import SLOTS, whole_slots
 from rp_client.completion.result import OUTPUT_CHARS, RETURNING, TaskResult
 from rp_client.completion.task_future import TaskFuture
 from rp_client.core.task import RETURNED
@@ -150,7 +151,7 @@ class Task(TaskAttributes):
                  'session_sandbox', 'pilot_sandbox', 'task_sandbox', 'client_sandbox', 'info', 'partition',
                  'output_files', 'launch_method', 'launch_command')
         found: dict[str, Any] = {name: getattr(self, name) for name in names}
-        slots = self._record.get('slots')
+        slots = whole_slots(self._record.get(SLOTS))
         return found | {'type': 'task', 'tmgr': self._owner.uid, 'slots': slots, 'times': self.times.as_dict(),
                         'usage': self.usage.as_dict(),
                         'description': self.description.as_dict()}

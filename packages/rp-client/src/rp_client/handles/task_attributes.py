@@ -9,6 +9,7 @@ from rp_api.coordination.contract import PackedInfo
 from rp_api.description.task import FUNCTION, TaskDescription
 from rp_api.errors import DeserializationError
 from rp_api.failures.losses import LOST, losses
+from rp_api.task_slots import SLOTS, whole_slots
 from rp_api.task_usage import TaskTimes, TaskUsage
 from rp_api.values import from_plain, is_pickled
 from rp_client.core.task import TaskRecord
@@ -140,7 +141,7 @@ class TaskAttributes(Handle):
         """The cores and GPUs of the task, one `Slot` per rank; None before the task is placed."""
         from rp_api.resources import Slot
 
-        found = self._record.get('slots')
+        found = whole_slots(self._record.get(SLOTS))
         return None if found is None else [Slot(slot) for slot in found]
 
     @property

@@ -30,6 +30,15 @@ def sh(program: str, **values: Any) -> dict[str, Any]:
     return {'executable': '/bin/sh', 'arguments': ['-c', program], 'literal_arguments': True, **values}
 
 
+def times(task: rp.Task) -> Any:
+    """The times of a task, of which the test knows which are there."""
+    return task.times
+
+
+def usage(task: rp.Task) -> Any:
+    return task.usage
+
+
 def in_order(task: rp.Task) -> bool:
     """Whether all times are known, and none is before the one before."""
     known = [when for when in task.times if when is not None]
@@ -39,15 +48,15 @@ def in_order(task: rp.Task) -> bool:
 def test_cpu_time_of_a_short_task(run: Run) -> None:
     before = time.time()
     task = run.one(**python(burn(0.5)))
-    times, usage = task.times, task.usage
+    when, used = times(task), usage(task)
     assert in_order(task)
-    assert before <= times.submitted <= times.ended <= time.time()
-    assert (times.duration, times.waiting) == (times.ended - times.started, times.started - times.submitted)
-    assert times.duration >= 0.5
-    assert usage.cpu >= 0.5
-    assert usage.cpu == pytest.approx(usage.user + usage.system, abs=1e-5)
-    assert usage.switches >= 1
-    assert usage._replace(cpu=None, user=None, system=None, switches=None) == NOTHING   # too short for the others
+    assert before <= when.submitted <= when.ended <= time.time()
+    assert (when.duration, when.waiting) == (when.ended - when.started, when.started - when.submitted)
+    assert when.duration >= 0.5
+    assert used.cpu >= 0.5
+    assert used.cpu == pytest.approx(used.user + used.system, abs=1e-5)
+    assert used.switches >= 1
+    assert used._replace(cpu=None, user=None, system=None, switches=None) == NOTHING   # too short for the others
 
 
 def test_memory_and_bytes_of_a_longer_task(run: Run) -> None:
@@ -61,23 +70,24 @@ with open('written', 'rb') as file:
 time.sleep(4)
 '''))
     assert (task.state, task.output_files) == (rp.DONE, ['written'])
-    assert 200_000_000 <= task.usage.memory < 500_000_000
-    assert 50_000_000 <= task.usage.written < 60_000_000
-    assert 50_000_000 <= task.usage.read < 80_000_000
+    assert 200_000_000 <= usage(task).memory < 500_000_000
+    assert 50_000_000 <= usage(task).written < 60_000_000
+    assert 50_000_000 <= usage(task).read < 80_000_000
     shown = task._repr_html_()
     assert all(name in shown for name in ('duration', 'CPU time', 'memory'))
     found = task.as_dict()
-    assert found['times'] == {**task.times._asdict(), 'duration': task.times.duration, 'waiting': task.times.waiting}
+    assert found['times'] == {**task.times._asdict(), 'duration': times(task).duration, 'waiting': times(task).waiting}
     assert found['usage'] == task.usage._asdict()
     assert json.loads(json.dumps([found['times'], found['usage']])) == [found['times'], found['usage']]
 
 
-@pytest.mark.parametrize('way', [{}, {'pre_exec': ['true']}, {'pre_launch': ['true']}], ids=['direct', 'exec', 'launch'])
+@pytest.mark.parametrize('way', [{}, {'pre_exec': ['true']}, {'pre_launch': ['true']}],
+                         ids=['direct', 'exec', 'launch'])
 def test_cpu_time_of_children_that_are_waited_for(run: Run, way: Mapping[str, Any]) -> None:
     one = f"{sys.executable} -c '{burn(0.3)}'"
     task = run.one(**sh(f'{one} & {one} & wait', **way))
     assert (task.state, task.exit_code) == (rp.DONE, 0)
-    assert task.usage.cpu >= 0.6
+    assert usage(task).cpu >= 0.6
 
 
 def test_children_that_are_not_waited_for_do_not_count(run: Run) -> None:
@@ -91,13 +101,13 @@ while used() < 50:
     time.sleep(0.05)
 '''))
     assert task.state == rp.DONE
-    assert task.usage.cpu < 0.5
+    assert usage(task).cpu < 0.5
 
 
 def test_ranks_are_summed(run: Run) -> None:
     task = run.one(**python(burn(0.3), ranks=3, use_mpi=False))
     assert (task.state, task.launch_method) == (rp.DONE, None)
-    assert task.usage.cpu >= 0.9
+    assert usage(task).cpu >= 0.9
 
 
 @pytest.mark.parametrize('way', [{}, {'pre_exec': ['true']}], ids=['program', 'script'])
@@ -111,11 +121,11 @@ while time.process_time() < 0.3: pass
     assert (task.state, task.exit_code) == (rp.DONE, 0), task.exception_detail
     assert task.launch_method is not None
     assert in_order(task)
-    assert task.usage.cpu >= 0.6
-    assert 100_000_000 <= task.usage.memory < 300_000_000
-    assert 2_000_000 <= task.usage.written < 3_000_000
-    assert task.usage.read > 0
-    assert task.usage.switches >= 2
+    assert usage(task).cpu >= 0.6
+    assert 100_000_000 <= usage(task).memory < 300_000_000
+    assert 2_000_000 <= usage(task).written < 3_000_000
+    assert usage(task).read > 0
+    assert usage(task).switches >= 2
 
 
 def test_a_rank_that_cannot_note_its_usage_hides_that_of_the_others(run: Run) -> None:
@@ -132,9 +142,9 @@ def test_a_task_that_is_tried_again(run: Run) -> None:
                         retries=1, retry_delay=0.01))
     assert (task.state, task.attempts) == (rp.DONE, 2)
     first, = task.history
-    assert first['placed'] <= first['started'] <= first['ended'] <= task.times.started
+    assert first['placed'] <= first['started'] <= first['ended'] <= times(task).started
     assert first['ended'] - first['started'] >= 0.4
-    assert first['usage']['cpu'] >= 0.4 > task.usage.cpu
+    assert first['usage']['cpu'] >= 0.4 > usage(task).cpu
     assert in_order(task)
 
 
@@ -147,24 +157,24 @@ def test_tasks_that_are_ended(run: Run) -> None:
     run.tmgr.wait_tasks(timeout=30)
     assert [task.state for task in (late, cancelled, never)] == [rp.CANCELED] * 3
     assert in_order(late)
-    assert late.times.duration >= 1
+    assert times(late).duration >= 1
     assert in_order(cancelled)
-    assert cancelled.usage.cpu is not None
+    assert usage(cancelled).cpu is not None
     assert (never.times[1:], never.usage) == ((None, None, None), NOTHING)
-    assert never.times.submitted is not None
+    assert times(never).submitted is not None
 
 
 def test_a_task_that_never_runs(run: Run) -> None:
     task = run.one(executable='/no/such/program')
     assert task.state == rp.FAILED
-    assert (task.times.started, task.times.ended, task.usage) == (None, None, NOTHING)
+    assert (times(task).started, times(task).ended, task.usage) == (None, None, NOTHING)
 
 
 def test_a_running_task_tells_when_it_has_started(run: Run) -> None:
     task = run.tmgr.submit_tasks(rp.TaskDescription(sh('until [ -e go ]; do sleep 0.05; done')))
-    wait_until(lambda: task.times.started is not None)
-    assert (task.state, task.times.ended, task.times.duration) == (rp.AGENT_EXECUTING, None, None)
-    assert task.times.placed <= task.times.started
+    wait_until(lambda: times(task).started is not None)
+    assert (task.state, times(task).ended, times(task).duration) == (rp.AGENT_EXECUTING, None, None)
+    assert times(task).placed <= times(task).started
     assert task.slots is not None
     found, = sessions.tasks(run.session.path)
     assert found['times'] == [*task.times[1:]]
@@ -178,7 +188,7 @@ def test_a_cached_result_has_used_nothing(run: Run) -> None:
     again = run.one(**sh('echo 1', cache=True))
     assert (first.cached, again.cached) == (False, True)
     assert in_order(first)
-    assert again.times.submitted > first.times.submitted
+    assert times(again).submitted > times(first).submitted
     assert (again.times[1:], again.usage) == ((None, None, None), NOTHING)
 
 
@@ -188,21 +198,21 @@ def test_tasks_of_partitions(session: rp.Session, base: Path) -> None:
     tasks = tmgr.submit_tasks([rp.TaskDescription(python(burn(0.2), partition=number)) for number in range(2)])
     tmgr.wait_tasks(timeout=40)
     assert [task.partition for task in tasks] == [0, 1]
-    assert all(in_order(task) and task.usage.cpu >= 0.2 for task in tasks)
+    assert all(in_order(task) and usage(task).cpu >= 0.2 for task in tasks)
 
 
 def test_tasks_of_a_sub_agent(session: rp.Session, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = base / '.radical' / 'pilot' / 'configs'
     directory.mkdir(parents=True)
     (directory / 'resource_local.json').write_text(json.dumps({'exact': {'agent_config': {
-        'components': {'agent_executing': {'count': 1, 'where': 'process'}}}}}))
+        'components': {'agent_executing': {'count': 1, 'target': 'process'}}}}}))
     monkeypatch.setenv('RADICAL_CONFIG_USER_DIR', str(base))
     pmgr, tmgr = rp.PilotManager(session), rp.TaskManager(session)
     tmgr.add_pilots(pmgr.submit_pilots(pilot_description(base)))
     task = tmgr.submit_tasks(rp.TaskDescription(python(burn(0.2))))
     assert task.wait(timeout=40) == rp.DONE
     assert in_order(task)
-    assert task.usage.cpu >= 0.2
+    assert usage(task).cpu >= 0.2
 
 
 def test_the_shell_does_not_tell_the_usage(session: rp.Session, base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,14 +238,14 @@ def test_an_application_that_attaches_sees_the_same(base: Path) -> None:
         tmgr.wait_tasks(timeout=40)
         seen = {task.uid: (task.times, task.usage) for task in (one, *sweep)}
         path = session.path
-        session.detach()
+        session.close(terminate=False)
     found = {task['uid']: task for task in sessions.tasks(path)}
     with rp.Session(uid='session', cfg={'base': str(base)}) as session:
         again, = session.get_task_managers()
         assert found.keys() == seen.keys()
-        for uid, (times, usage) in seen.items():
+        for uid, (when, used) in seen.items():
             task = again.get_tasks(uid)
-            assert (task.times[1:], task.usage) == (times[1:], usage)
-            assert task.times.submitted == pytest.approx(times.submitted, abs=5)   # the hub's time, when it came
-            assert (found[uid]['submitted'], found[uid]['times']) == (task.times.submitted, [*times[1:]])
-            assert found[uid]['usage'] == {name: value for name, value in usage._asdict().items() if value is not None}
+            assert (task.times[1:], task.usage) == (when[1:], used)
+            assert times(task).submitted == pytest.approx(when.submitted, abs=5)   # the hub's time, when it came
+            assert (found[uid]['submitted'], found[uid]['times']) == (times(task).submitted, [*when[1:]])
+            assert found[uid]['usage'] == {name: value for name, value in used._asdict().items() if value is not None}
