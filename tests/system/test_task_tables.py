@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import subprocess
@@ -37,13 +36,12 @@ def exported(uid: str, form: str) -> Any:
     """The table of a session as it is exported in a form."""
     if form == 'csv':
         text = command('session', 'export', uid, '--format', form)
-        return pandas.read_csv(io.StringIO(text), parse_dates=['submitted', 'placed', 'started', 'ended'],
-                               float_precision='round_trip')
+        return polars.read_csv(text.encode(), infer_schema_length=None, try_parse_dates=True).to_pandas()
     command('session', 'export', uid, '--format', form, '-o', f'{uid}.parquet')
     return pandas.read_parquet(f'{uid}.parquet')
 
 
-def shown(table: Any) -> list[list[str]]:
+def shown(table: Any) -> dict[str, list[str]]:
     """The values of a table as text, in an order of uids: files have no types for what is missing.
 
     The submission is not among them: the client and the hub have each its own time for it.
@@ -52,8 +50,8 @@ def shown(table: Any) -> list[list[str]]:
     numbers = table.select_dtypes('number').columns
     times = table.select_dtypes('datetimetz').columns
     plain = table.astype({**dict.fromkeys(numbers, 'float64'), **dict.fromkeys(times, 'datetime64[us, UTC]')})
-    rows = plain.sort_values('uid').astype(object).values.tolist()
-    return [['' if pandas.isna(value) else str(value) for value in row] for row in rows]
+    return {name: ['' if pandas.isna(value) else str(value) for value in column]
+            for name, column in plain.sort_values('uid').astype(object).items()}
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,6 +11,8 @@ from typing import IO
 
 from rp_client.inspect.frames import nanoseconds, polars_page
 from rp_client.inspect.table import FLAG, INTEGER, NUMBER, TEXT, TIME, Table
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def write_csv(table: Table, file: IO[str]) -> None:
@@ -21,7 +23,8 @@ def write_csv(table: Table, file: IO[str]) -> None:
     writer = csv.writer(file, lineterminator='\n')
     writer.writerow(table.kinds)
     for page in table.pages:
-        columns = [list(map(_iso, values)) if table.kinds[name] == TIME else values for name, values in page.items()]
+        columns = [map(_iso, nanoseconds(values)) if table.kinds[name] == TIME else values
+                   for name, values in page.items()]
         writer.writerows(zip(*columns, strict=True))
 
 
@@ -39,8 +42,9 @@ def write_parquet(table: Table, path: Path) -> None:
     (_write_by_pyarrow if find_spec('pyarrow') else _write_by_polars)(table, path)
 
 
-def _iso(time: float | None) -> str | None:
-    return None if time is None else datetime.fromtimestamp(time, timezone.utc).isoformat(timespec='microseconds')
+def _iso(time: int | None) -> str | None:
+    """Return a time in nanoseconds since 1970 as text, the same microsecond as in data frames."""
+    return None if time is None else (_EPOCH + timedelta(microseconds=time // 1000)).isoformat(timespec='microseconds')
 
 
 def _write_by_pyarrow(table: Table, path: Path) -> None:
