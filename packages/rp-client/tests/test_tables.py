@@ -16,6 +16,7 @@ import pytest
 
 from rp_api import states
 from rp_api.batch import Chunk
+from rp_api.errors import PilotError
 from rp_client.flow.parameters import Parameters
 from rp_client.inspect import table as tables
 from rp_client.inspect.frames import frame
@@ -156,6 +157,6 @@ def test_parquet(tmp_path: Path, writer: str, monkeypatch: pytest.MonkeyPatch) -
 
 def test_parquet_without_a_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr('rp_client.inspect.table_files.find_spec', lambda name: None)
-    with pytest.raises(ImportError, match='pip install pyarrow, or pip install polars'):
+    with pytest.raises(PilotError, match='pip install pyarrow, or pip install polars'):
         write_parquet(table([], {}), tmp_path / 'tasks.parquet')
     assert list(tmp_path.iterdir()) == []

@@ -161,11 +161,8 @@ def _write_table(options: argparse.Namespace, store: Store, found: Description, 
     table = stored_table(records, found['where'] if isinstance(store, stores.Directories) else None)
     if options.format == 'csv':
         table_files.write_csv(table, file)
-        return
-    try:
+    else:
         table_files.write_parquet(table, options.output)
-    except ImportError as error:
-        raise PilotError(str(error)) from error
 
 
 def _write(records: Iterable[dict[str, Any]], file: Any) -> None:

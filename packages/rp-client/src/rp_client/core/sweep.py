@@ -29,11 +29,6 @@ class RowRecord(TaskRecord):
         self.chunk = chunk
         self.row = row
 
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The parameters of the row by name."""
-        return self.chunk.sweep.rows_of(self.chunk).parameters_of(self.row)
-
     def follow(self) -> None:
         """Take over where the chunk is, while the task is a part of it."""
         if self.chunk.passed_on:

@@ -58,8 +58,9 @@ class Tabular:
 def _record(task: TaskRecord, tmgr: str) -> dict[str, Any]:
     """Return a task as `rp_client.inspect.table` takes it."""
     description, pilot = task.sparse(), task.pilot.whole if task.pilot else None
+    parameters = task.chunk.sweep.rows_of(task.chunk).parameters_of(task.row) if isinstance(task, RowRecord) else {}
     return {**expanded(dict(task.info or {})), 'uid': task.uid, 'tmgr': tmgr, 'pilot': pilot and pilot.uid,
             'state': task.state, 'attempts': task.attempts, 'description': description,
             'submitted': task.common.submitted,
             'sandbox': pilot and pilot.directories.task(task.uid, description.get('sandbox', '')),
-            'parameters': task.parameters if isinstance(task, RowRecord) else {}}
+            'parameters': parameters}

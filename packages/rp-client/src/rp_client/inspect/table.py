@@ -75,7 +75,7 @@ def parameter_kinds(chunks: Iterable[Chunk]) -> dict[str, str]:
         for name, column in zip(chunk.names, chunk.columns, strict=False):
             large = any(type(value) is int and value not in _INTEGERS for value in column)
             found.setdefault(name, set()).update({str} if large else map(type, column))
-    kinds = [({int}, INTEGER), ({int, float}, NUMBER), ({bool}, FLAG)]
+    kinds: list[tuple[set[type], str]] = [({int}, INTEGER), ({int, float}, NUMBER), ({bool}, FLAG)]
     return {name: next((kind for allowed, kind in kinds if types <= allowed), TEXT) for name, types in found.items()}
 
 

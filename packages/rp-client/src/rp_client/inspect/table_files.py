@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
 
+from rp_api.errors import PilotError
 from rp_client.inspect.frames import nanoseconds, polars_page
 from rp_client.inspect.table import FLAG, INTEGER, NUMBER, TEXT, TIME, Table
 
@@ -32,12 +33,12 @@ def write_parquet(table: Table, path: Path) -> None:
     """Write a table as a Parquet file with one group of rows for each page.
 
     Raises:
-        ImportError: Neither pyarrow nor polars is installed.
+        PilotError: Neither pyarrow nor polars is installed.
         FileExistsError: The file exists already.
     """
     if not find_spec('pyarrow') and not find_spec('polars'):
-        raise ImportError('Parquet files are written by pyarrow or polars, and neither is installed: '
-                          'pip install pyarrow, or pip install polars', name='pyarrow')
+        raise PilotError('Parquet files are written by pyarrow or polars, and neither is installed: '
+                         'pip install pyarrow, or pip install polars')
     path.touch(exist_ok=False)
     (_write_by_pyarrow if find_spec('pyarrow') else _write_by_polars)(table, path)
 
