@@ -33,7 +33,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
     ),
     'rp_api': (
         {'errors', 'constants', 'task_modes', 'logger', 'record', 'component', 'uid_set',
-         'balancing', 'backoff', 'units'},
+         'balancing', 'backoff', 'units', 'task_info'},
         {'system', 'distributions', 'extensions', 'pickles', 'by_value'},
         {'states', 'resources', 'functions', 'blobs', 'simulation', 'wire'},
         {'values', 'staging', 'version_1', 'failures'},

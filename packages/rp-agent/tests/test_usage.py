@@ -24,7 +24,7 @@ from rp_agent.executor.launching.outcome import usage_by_notes
 from rp_agent.executor.processes.launchloop import LaunchLoop, Process
 from rp_agent.executor.processes.usage import MemorySample
 from rp_agent.executor.run import NO_GPU_USE
-from rp_agent.task import RAN, AgentTask
+from rp_agent.task import AgentTask
 
 GIB = 1 << 30
 
@@ -71,9 +71,9 @@ def test_the_peak_is_known_if_it_is_above_that_of_the_agent(null: int) -> None:
 
 
 def test_a_sample_sums_the_processes_of_a_session() -> None:
-    program = 'x = bytearray(50_000_000); print(flush=True); input()'
+    program = 'import time; x = bytearray(50_000_000); print(flush=True); time.sleep(60)'
     command = f'{sys.executable} -c "{program}" & {sys.executable} -c "{program}"'
-    with subprocess.Popen(['/bin/sh', '-c', command], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    with subprocess.Popen(['/bin/sh', '-c', command], stdout=subprocess.PIPE,
                           start_new_session=True) as process:
         assert process.stdout is not None
         for _ in range(2):
@@ -168,9 +168,9 @@ def test_ranks_of_which_one_was_not_sampled_have_no_memory(tmp_path: Path, monke
     harness.run(both, one)
     harness.executor.close()
     harness.loop.close()
-    assert both.extra[RAN][5].keys() == {'memory', 'read', 'written'}
-    assert both.extra[RAN][5]['memory'] > 0
-    assert one.extra[RAN][5] == {}
+    assert both.ran[6].keys() == {'memory', 'read', 'written'}
+    assert both.ran[6]['memory'] > 0
+    assert one.ran[6] == {}
 
 
 # notes of ranks

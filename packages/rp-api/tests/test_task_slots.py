@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rp_api.task_slots import whole_slots, with_short_slots
+from rp_api.task_info.slots import whole_slots, with_short_slots
 from rp_api.wire import codec
 
 DEVICES = st.lists(st.builds(lambda index, occupation: {'index': index, 'occupation': occupation},

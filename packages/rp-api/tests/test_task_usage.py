@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rp_api.task_usage import TaskTimes, TaskUsage, expanded, packed_run, times_of, usage_of
+from rp_api.task_info.usage import TaskTimes, TaskUsage, expanded, packed_run, times_of, usage_of
 
 NOW = 1_795_949_250.123456
 SECONDS = st.floats(0, 1e6)

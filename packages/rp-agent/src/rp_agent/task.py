@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from traceback import format_exception
 from typing import Any
 
@@ -14,8 +14,8 @@ from rp_api.description.task import TaskDescription
 from rp_api.errors import sentence
 from rp_api.failures.kinds import INTERNAL
 from rp_api.logger import logger
+from rp_api.task_info.usage import RECORD, USAGE, packed_run
 from rp_api.task_modes import MASTER_RPC
-from rp_api.task_usage import RECORD, USAGE, packed_run
 from rp_api.wire import codec
 
 DEFAULTS: dict[str, Any] = TaskDescription().as_dict()
@@ -45,13 +45,6 @@ HISTORY = 'scheduler.history'
 EXITED = 'scheduler.exited'
 """Key in a task's `extra`: set if its run has ended after the first sign that the job of its pilot ends."""
 
-RAN = 'ran'
-"""Key in a task's `extra`: the record of its run that its executor makes.
-
-It is a list of its start and end (seconds since the epoch), CPU time of user and system (seconds), context switches,
-and a dict with the rest of its usage; NaN and {} stand for what is not known.
-"""
-
 UNSTARTED = 'unstarted'
 """Key in a task's `extra`: set if it has left the executor, or the pause between two attempts, without a run."""
 
@@ -60,8 +53,6 @@ KILLED = 'killed'
 
 BLOCK = 'torus'
 """Key in a task's `extra`: its block on a torus, as `corner` (coordinates), `corner_node` (name) and `shape`."""
-
-_NO_RUN: tuple[dict[str, Any]] = ({},)
 
 _OF_RAPTOR = (RAPTOR_MASTER, RAPTOR_WORKER, MASTER_RPC)
 
@@ -85,7 +76,7 @@ class AgentTask:
     """A task in the agent. Components fill it in and pass it on."""
 
     __slots__ = ('_slots', 'beside', 'cancelled', 'description', 'error', 'exception', 'exception_detail', 'exit_code',
-                 'extra', 'output_files', 'own', 'packed', 'pilot', 'placed', 'placement', 'request', 'return_value',
+                 'extra', 'output_files', 'own', 'packed', 'pilot', 'placement', 'ran', 'request', 'return_value',
                  'sandbox', 'state', 'stderr', 'stdout', 'step', 'target_state', 'ticket', 'uid')
 
     def __init__(self, uid: str, description: Mapping[str, Any], pilot: str, sandbox: str,
@@ -102,8 +93,13 @@ class AgentTask:
         """The step of the pipeline that the task has entered last, see `rp_agent.components.isolation`."""
         self.placement: Any = None
         """The resources of the task on the nodes; None before placement and outside the scheduler's process."""
-        self.placed: float | None = None
-        """The time of the placement, in seconds since the epoch."""
+        self.ran: Sequence[Any] = ()
+        """What is known of times and usage of the present attempt.
+
+        That is the time of the placement (or None), and, once the executor has noted them, start, end (seconds since
+        the epoch), CPU time of user and system (seconds), context switches, and a dict with the rest of the usage. NaN
+        and {} stand for what is not known.
+        """
         self.request: Any = None
         """The request that the scheduling policy derives from the description; equal for equal requirements."""
         self.ticket = -1
@@ -221,8 +217,8 @@ class AgentTask:
         self.return_value = self.packed = None
         self.stdout = self.stderr = ''
         self.output_files = []
-        self.placed = None
-        for key in (LAUNCH_INFO, 'launches', 'outputs_known', EXITED, UNSTARTED, KILLED, RAN):
+        self.ran = ()
+        for key in (LAUNCH_INFO, 'launches', 'outputs_known', EXITED, UNSTARTED, KILLED):
             self.extra.pop(key, None)
 
     def result(self) -> dict[str, Any]:
@@ -234,7 +230,8 @@ class AgentTask:
             value = getattr(self, name)
             if value:
                 result[name] = value
-        result |= self.ran()
+        if self.ran:
+            result |= self.run_info()
         if LAUNCH_INFO in self.extra:
             result |= self.extra[LAUNCH_INFO]
         if HISTORY in self.extra:
@@ -247,18 +244,21 @@ class AgentTask:
             result['return_value'] = self.return_value
         return result
 
-    def ran(self) -> dict[str, Any]:
-        """Return what is known of times and usage of the present attempt, for the application (`rp_api.task_usage`)."""
-        *record, more = self.extra.get(RAN, _NO_RUN)
-        if not record and self.placed is None:
+    def note_run(self, started: float, ended: float = math.nan, user: float = math.nan, system: float = math.nan,
+                 switches: float = math.nan, more: dict[str, Any] | None = None) -> None:
+        """Note times and usage of the run of the present attempt, see `ran`."""
+        self.ran = (self.ran[0] if self.ran else None, started, ended, user, system, switches, more or {})
+
+    def has_not_run(self) -> None:
+        """Forget the start of a run that has not come about."""
+        self.ran = self.ran[:1]
+
+    def run_info(self) -> dict[str, Any]:
+        """Return times and usage of the present attempt as the application gets them, see `rp_api.task_info.usage`."""
+        if not self.ran:
             return {}
-        packed = packed_run(self.placed, *record)
-        return {RECORD: packed, USAGE: more} if more else {RECORD: packed}
-
-
-def ran_since(started: float, ended: float = math.nan) -> list[Any]:
-    """Return the record of a run (`RAN`) of which only times are known, in seconds since the epoch."""
-    return [started, ended, math.nan, math.nan, math.nan, {}]
+        packed, more = packed_run(*self.ran[:6]), self.ran[6:]
+        return {RECORD: packed, USAGE: more[0]} if more and more[0] else {RECORD: packed}
 
 
 def differing(tasks: Iterable[AgentTask]) -> Iterator[AgentTask]:

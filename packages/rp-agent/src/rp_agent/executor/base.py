@@ -19,7 +19,7 @@ from typing import Any
 from rp_agent.executor import memory_failures
 from rp_agent.executor.launching import outcome
 from rp_agent.lookup import LaunchRefused
-from rp_agent.task import RAN, UNSTARTED, AgentTask, ran_since
+from rp_agent.task import UNSTARTED, AgentTask
 from rp_api import states
 from rp_api.component import Component
 from rp_api.constants import RAPTOR_WORKER
@@ -170,9 +170,9 @@ class BaseExecutor(Component, ABC):
                 self._end_unstarted(task)
             else:
                 ready.append(task)
-        begun = ran_since(time.time())
+        now = time.time()
         for task in ready:
-            task.extra[RAN] = begun
+            task.note_run(now)
         self.advance(ready, states.AGENT_EXECUTING)
         self._begin(ready)
 
@@ -289,7 +289,7 @@ class BaseExecutor(Component, ABC):
         """
         if not isinstance(error, LaunchRefused):
             task.broke(error, 'starting')
-        task.extra.pop(RAN, None)
+        task.has_not_run()
         task.fail(outcome.named(error.__cause__ or error), str(error), LAUNCH, sentence=str(error))
         self._record(task.uid, 'task_run_stop')
         self._hand_on(task)
@@ -297,7 +297,7 @@ class BaseExecutor(Component, ABC):
     def _end_unstarted(self, task: AgentTask) -> None:
         (self._stopping or Ending()).apply(task)
         task.extra[UNSTARTED] = True
-        task.extra.pop(RAN, None)
+        task.has_not_run()
         self._hand_on(task)
 
     def _hand_on(self, task: AgentTask) -> None:

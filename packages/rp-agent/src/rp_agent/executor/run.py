@@ -76,11 +76,12 @@ class Run(TimedRun):
         if process.sampled:
             self.sampled.append(process)
 
-    def ran(self) -> list[Any]:
-        """Return the record of the run, which ends now, for the task (see `rp_agent.task.RAN`)."""
+    def note_end(self) -> None:
+        """Note times and usage of the run, which ends now, on the task."""
         now = time.time()
         if self.plan.launch is not None:   # what is known of the launcher is not that of its ranks
-            return [self.started, now, *usage_by_notes(self.task, self.plan.launch.ranks)]
+            self.task.note_run(self.started, now, *usage_by_notes(self.task, self.plan.launch.ranks))
+            return
         more: dict[str, Any] = {}
         if self.sampled and len(self.sampled) == len(self.pids):
             more['memory'] = sum(max(each.memory, each.peak) for each in self.sampled)
@@ -89,7 +90,7 @@ class Run(TimedRun):
                 more['written'] = sum(each.written for each in self.sampled)
         if self.gpus != NO_GPU_USE:
             more |= gpu_usage(self.gpus)
-        return [self.started, now, self.user, self.system, self.switches, more]
+        self.task.note_run(self.started, now, self.user, self.system, self.switches, more)
 
     def check(self) -> None:
         """Verify that the run has processes and accounts for all ranks; raise AssertionError."""

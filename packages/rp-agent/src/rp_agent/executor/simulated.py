@@ -35,7 +35,7 @@ from typing import Any
 from rp_agent.executor.base import BaseExecutor, Ending, TimedRun, TimeLimits
 from rp_agent.executor.launching.environment import PilotContext
 from rp_agent.lookup import LaunchRefused
-from rp_agent.task import RAN, AgentTask, ran_since
+from rp_agent.task import AgentTask
 from rp_api.errors import PlatformError
 from rp_api.loop.event_loop import Loop
 from rp_profiling.write.tracer import Tracer
@@ -213,7 +213,7 @@ class SimulatedExecutor(BaseExecutor):
         for _ in run.ranks if run.executes else ():
             self._record(uid, 'rank_stop', 'exec_post', 'exec_stop')
         if run.executes:
-            run.task.extra[RAN] = ran_since(run.started, time.time())
+            run.task.note_run(run.started, time.time())
         self._record(uid, 'launch_collect', 'launch_post', 'launch_stop')
         self._leave(run.task, dict.fromkeys(run.ranks, run.exit_code), ending, shell=False)
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from rp_agent.components.build import ComponentPorts
 from rp_agent.components.names import ANYWHERE
-from rp_agent.task import RAN, AgentTask, ran_since
+from rp_agent.task import AgentTask
 from rp_api import states
 
 Item = dict[str, Any]
@@ -32,7 +32,7 @@ BULK = 512
 """Most tasks in one item."""
 
 _FILLED_IN = ('state', 'target_state', 'exit_code', 'stdout', 'stderr', 'return_value', 'exception',
-              'exception_detail', 'error', 'output_files')
+              'exception_detail', 'error', 'output_files', 'ran')
 
 _FRESH = AgentTask('', {}, '', '')
 _AS_FRESH = tuple((name, getattr(_FRESH, name)) for name in _FILLED_IN)
@@ -132,9 +132,9 @@ class Remote:
         for task in tasks:
             task.state = state
         if state == states.AGENT_EXECUTING:
-            begun = ran_since(time.time())
+            now = time.time()
             for task in tasks:
-                task.extra[RAN] = begun
+                task.note_run(now)
         self._ports.advanced(tasks, state)
 
     def _return(self, tasks: list[AgentTask], op: str) -> None:

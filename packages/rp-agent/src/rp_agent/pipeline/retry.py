@@ -11,7 +11,7 @@ from rp_agent.task import HISTORY, AgentTask, concerns_raptor
 from rp_api.failures.kinds import NODE, PILOT
 from rp_api.failures.losses import DEATH, LOST, is_suspect, losses, suspicion
 from rp_api.failures.retry_rules import RetryRules
-from rp_api.task_usage import USAGE, expanded
+from rp_api.task_info.usage import USAGE, expanded
 
 STARTED = 'scheduler.started'
 """Key in a task's `extra`: when its present attempt has begun to execute."""
@@ -64,7 +64,7 @@ def may_run_again(task: AgentTask, started: bool) -> bool:
 
 def attempt_record(task: AgentTask, where: str = '', lost: str = '') -> dict[str, Any]:
     """Return the record of a failed or lost attempt for the application; `where` is the directory of its files."""
-    record, ran = task.error or {}, expanded(task.ran())
+    record, ran = task.error or {}, expanded(task.run_info())
     placed, started, ended = ran.get('times', (None,) * 3)
     begun = task.extra.pop(STARTED, None)
     found = {'attempt': len(history_of(task)) + 1, 'kind': record.get('kind', ''),

@@ -22,7 +22,7 @@ from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.coordination.contract import BULK, AgentConnection, Update
 from rp_api.loop.event_loop import Loop
-from rp_api.task_usage import RECORD
+from rp_api.task_info.usage import RECORD
 from rp_profiling.write.tracer import Tracer
 
 DELAY_PER_TASK = 1e-4

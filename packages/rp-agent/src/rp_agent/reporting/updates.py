@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rp_agent.logs import LOG
@@ -12,7 +12,7 @@ from rp_api.coordination.contract import PackedInfo, Update
 from rp_api.errors import sentence
 from rp_api.logger import logger
 from rp_api.staging.location import acts_on_client
-from rp_api.task_slots import SLOTS, with_short_slots
+from rp_api.task_info.slots import SLOTS, with_short_slots
 from rp_api.wire import codec
 
 SLOTS_SHOWN = 32
@@ -21,11 +21,11 @@ SLOTS_SHOWN = 32
 _new = tuple.__new__   # makes a named tuple in half the time of a call of its class, which counts for many tasks
 
 
-def running(task: AgentTask | None) -> dict[str, Any] | None:
+def running(task: AgentTask | None) -> Mapping[str, Any] | None:
     """Return the information on a task that executes: since when, and where; None if it has none or another one."""
     if task is None or HISTORY in task.extra:   # earlier attempts were reported, and would be replaced
         return None
-    info = task.ran()
+    info: Mapping[str, Any] = task.run_info()
     if task.slots and len(task.slots) <= SLOTS_SHOWN:
         info = with_short_slots({**info, SLOTS: task.slots})
     return info

@@ -119,9 +119,9 @@ class Scheduler(Component):
 
     def _leave_placed(self, tasks: list[AgentTask]) -> None:
         """Pass placed tasks on."""
-        now = time.time()
+        ran = (time.time(),)
         for task in tasks:
-            task.placed = now
+            task.ran = ran
         if self.tracer.enabled:
             self.tracer.record_each('schedule_ok', [
                 (task.uid, task.placement.trace() if task.placement is not None else '') for task in tasks])

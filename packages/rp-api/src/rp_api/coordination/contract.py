@@ -153,7 +153,7 @@ class Page(NamedTuple):
     last: bool
 
 
-NewTask = tuple[str, dict[str, Any]]
+NewTask = tuple[str, Mapping[str, Any]]
 """The uid of a task for an agent, and its description, which tasks may share: it must not be changed."""
 
 

@@ -23,8 +23,8 @@ from rp_api.coordination.hub.store import claim, release
 from rp_api.coordination.presence import CLIENT, HUB, Where, read_note
 from rp_api.description.partitions import WHOLE
 from rp_api.errors import CoordinationError
+from rp_api.task_info.usage import expanded
 from rp_api.task_modes import KIND, OWNER
-from rp_api.task_usage import expanded
 from rp_api.values import readable
 from rp_api.wire import codec
 from rp_profiling.read.files import paths_below

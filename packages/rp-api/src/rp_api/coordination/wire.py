@@ -95,18 +95,19 @@ _HELLO: dict[str, Check] = {
 
 def parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
     """Yield rows, whose last column has variable size, in parts for messages of limited size."""
-    if len(rows) <= BULK and sum([len(row[-1] or b'') for row in rows]) < MESSAGE_BYTES:   # most are
-        if rows:
-            yield rows
-        return
-    first = size = 0
-    for end, row in enumerate(rows, 1):
-        size += len(row[-1] or b'')
-        if end - first == BULK or size >= MESSAGE_BYTES:
-            yield rows[first:end]
-            first, size = end, 0
-    if first < len(rows):
-        yield rows[first:]
+    for start in range(0, len(rows), BULK):
+        bulk = rows[start:start + BULK] if len(rows) > BULK else rows
+        if sum([len(row[-1] or b'') for row in bulk]) < MESSAGE_BYTES:   # most are
+            yield bulk
+            continue
+        first = size = 0
+        for end, row in enumerate(bulk, 1):
+            size += len(row[-1] or b'')
+            if size >= MESSAGE_BYTES:
+                yield bulk[first:end]
+                first, size = end, 0
+        if first < len(bulk):
+            yield bulk[first:]
 
 
 def packed(updates: Sequence[Update]) -> list[tuple[str, str, bytes | None]]:

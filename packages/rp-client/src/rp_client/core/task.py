@@ -11,7 +11,7 @@ from rp_api.constants import TASK_EXECUTABLE
 from rp_api.coordination.contract import KnownTask, PackedInfo, packed_info
 from rp_api.failures.kinds import PILOT
 from rp_api.failures.losses import LOST
-from rp_api.task_usage import TaskTimes, TaskUsage, times_of, usage_of
+from rp_api.task_info.usage import TaskTimes, TaskUsage, times_of, usage_of
 from rp_api.wire import codec
 from rp_client.common_description import NOTHING, CommonDescription
 

@@ -6,7 +6,8 @@ Most descriptions of a submission are equal to the one before except for a few a
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from rp_api import constants as c
@@ -54,8 +55,9 @@ class Packing:
         self._common: CommonDescription
         self._has_arguments = False   # whether it has function arguments
         self._function = b''   # that of its packed call
-        self._free = ''   # the attribute that needs no verification if it alone differs, and has this type
+        self._free = ''   # the attribute that needs no verification if it alone differs, has this type and is not empty
         self._free_type: type = object
+        self._free_own: Callable[[Any], dict[str, Any]]   # returns the differences that it makes
 
     def pack(self, description: TaskDescription, uid: str) -> Packed:
         """Return the verified and packed description; raise DescriptionError if it is not valid."""
@@ -66,9 +68,8 @@ class Packing:
                 own.pop(names.RAPTOR_ID, None)
             if not own:
                 return self._common, NOTHING
-            if len(own) == 1 and type(own.get(self._free)) is self._free_type:
-                self._pack_call(own, description)
-                return self._common, pack_plain(own, uid, len(self._common.packed))
+            if len(own) == 1 and type(value := own.get(self._free)) is self._free_type and value:
+                return self._common, pack_plain(self._free_own(value), uid, len(self._common.packed))
             if description.verify_alone(own) and self._differ_little(own):
                 if names.FUNCTION in own or not self._has_arguments:   # else the call was verified before
                     description.verify_call()
@@ -121,14 +122,29 @@ class Packing:
             self._has_arguments = bool(self._like.get(names.ARGS) or self._like.get(names.KWARGS))
             function = sparse.get(names.FUNCTION)
             self._function = function if isinstance(function, bytes) else b''
-            self._free = ''
-            if self._function:
-                func = self._like[names.FUNCTION]
-                if callable(func):
-                    self._free, self._free_type = names.ARGS, list
-                elif names.ARGS not in self._like and names.KWARGS not in self._like:   # a `PythonTask` has them
-                    self._free, self._free_type = names.FUNCTION, type(func)
+            self._find_free()
         return self._common, NOTHING
+
+    def _find_free(self) -> None:
+        """Find the attribute in which most calls differ from the one before, and how it is packed."""
+        like = self._like
+        assert like is not None
+        self._free = ''
+        func = like.get(names.FUNCTION)
+        if self._function:
+            from rp_api.description.python_task import pack_arguments, pack_task  # few tasks are functions
+
+            if callable(func):
+                self._free, self._free_type = names.ARGS, list
+                kwargs = like.get(names.KWARGS)
+                self._free_own = lambda args: {names.ARGS: pack_arguments(args, kwargs)}
+            elif names.ARGS not in like and names.KWARGS not in like:   # a `PythonTask` has them
+                self._free, self._free_type = names.FUNCTION, type(func)
+                self._free_own = partial(pack_task, self._function)
+        elif func and self._has_arguments:
+            self._free, self._free_type, self._free_own = names.ARGS, list, lambda args: {names.ARGS: args}
+        elif like.get(names.CODE):
+            self._free, self._free_type, self._free_own = names.CODE, str, lambda code: {names.CODE: code}
 
 
 def _for_master(description: TaskDescription, master: str) -> TaskDescription:

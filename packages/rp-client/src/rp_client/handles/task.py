@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 from rp_api import states, units
 from rp_api.constants import AGENT_SERVICE, TASK_SERVICE, TASK_STATE
 from rp_api.description.html_table import html_table
-from rp_api.task_slots import SLOTS, whole_slots
+from rp_api.task_info.slots import SLOTS, whole_slots
 from rp_client.completion.result import OUTPUT_CHARS, RETURNING, TaskResult
 from rp_client.completion.task_future import TaskFuture
 from rp_client.core.task import RETURNED

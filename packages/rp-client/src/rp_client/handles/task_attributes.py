@@ -9,8 +9,8 @@ from rp_api.coordination.contract import PackedInfo
 from rp_api.description.task import FUNCTION, TaskDescription
 from rp_api.errors import DeserializationError
 from rp_api.failures.losses import LOST, losses
-from rp_api.task_slots import SLOTS, whole_slots
-from rp_api.task_usage import TaskTimes, TaskUsage
+from rp_api.task_info.slots import SLOTS, whole_slots
+from rp_api.task_info.usage import TaskTimes, TaskUsage
 from rp_api.values import from_plain, is_pickled
 from rp_client.core.task import TaskRecord
 from rp_client.handles.base import Handle

@@ -36,7 +36,7 @@ from rp_agent.executor.launching.plan import check, script_variables, stdio, var
 from rp_agent.executor.launching.rank_script import RankShare
 from rp_agent.executor.starter import make_sandbox, write_script
 from rp_agent.lookup import LaunchRefused
-from rp_agent.task import RAN, AgentTask
+from rp_agent.task import AgentTask
 from rp_api.loop.event_loop import Loop
 from rp_api.system import processes
 from rp_api.system.shell_text import literal
@@ -350,7 +350,7 @@ class JobExecutor(BaseExecutor):
         run.stop_timer()
         self._record(uid, 'launch_collect', 'launch_post', 'launch_stop')
         if run.started:
-            run.task.extra[RAN] = [run.started_at, time.time(), *usage_by_notes(run.task, len(run.ranks))]
+            run.task.note_run(run.started_at, time.time(), *usage_by_notes(run.task, len(run.ranks)))
         if run.ending is not None:
             self._sweep(uid)
         self._leave(run.task, codes, run.ending)

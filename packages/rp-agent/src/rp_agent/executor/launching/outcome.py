@@ -174,7 +174,10 @@ def conclude(task: AgentTask, plan: LaunchPlan) -> None:
 
 
 def usage_by_notes(task: AgentTask, ranks: int) -> tuple[float, float, float, dict[str, Any]]:
-    """Return CPU time, switches and other usage of ranks, as for `RAN`; NaN and {} if not all have noted theirs."""
+    """Return CPU time, switches and the rest of the usage of ranks, as in `AgentTask.ran`.
+
+    They are NaN and {} if not all ranks have noted theirs.
+    """
     from rp_agent.executor.launching.rank_script import read_usage  # most tasks have no launcher
 
     found = read_usage(task.sandbox, task.uid)

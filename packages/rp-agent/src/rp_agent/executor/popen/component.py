@@ -31,7 +31,7 @@ from rp_agent.executor.processes.launchloop import LaunchLoop
 from rp_agent.executor.run import Deadlines, Run
 from rp_agent.executor.starter import Moved, Shortage, Starter, make_sandbox, write_scripts
 from rp_agent.lookup import LaunchRefused
-from rp_agent.task import DEFAULTS, DVM, LAUNCH_INFO, RAN, AgentTask
+from rp_agent.task import DEFAULTS, DVM, LAUNCH_INFO, AgentTask
 from rp_api import states
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.states import DONE
@@ -286,7 +286,7 @@ class Executor(BaseExecutor):
             self._not_executed(run, *run.failure)
             return
         self.tracer.record_many(uid, ('task_run_stop',) if run.plan.kind == LAUNCH else _STOPPED)
-        task.extra[RAN] = run.ran()
+        run.note_end()
         task.exit_code = outcome.exit_code_of_task(run.codes) if any(run.codes.values()) else 0
         if run.ending is not None or self._reaper.has_daemons(uid):
             self._to_sweep.add(uid)

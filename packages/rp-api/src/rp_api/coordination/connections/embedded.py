@@ -201,7 +201,7 @@ class HubAgentConnection(HubConnection, AgentConnection):
             if shared != self._shared[0]:
                 self._shared = shared, codec.unpack_dict(shared)
             common = self._shared[1]
-            self._handler.on_tasks([(uid, common if body == codec.NOTHING else RowDescription.of(common, body))
+            self._handler.on_tasks([(uid, common if body == codec.NOTHING else RowDescription(common, body))
                            for uid, body in bulk])
         for packed in others:
             command = cast(dict[str, Any], codec.unpack(packed))

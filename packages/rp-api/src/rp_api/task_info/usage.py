@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
-from rp_api.task_slots import SLOTS, whole_slots
+from rp_api.task_info.slots import SLOTS, whole_slots
 
 RECORD = 'ran'
 """The key in the info of a task for the record of its last run."""
@@ -127,7 +127,7 @@ def expanded(info: dict[str, Any]) -> dict[str, Any]:
     return {**found, USAGE: usage} if usage else found
 
 
-def _is_record(value: Any) -> bool:
+def _is_record(value: Any) -> TypeGuard[bytes]:
     """Return whether a value that an agent has sent is a record."""
     return isinstance(value, bytes) and len(value) == _LAYOUT.size
 

@@ -16,7 +16,7 @@ _VERSION = 1
 _KEYS = frozenset(('node_index', 'node_name', 'cores', 'gpus', 'lfs', 'mem', 'version'))
 
 
-def with_short_slots(info: dict[str, Any]) -> dict[str, Any]:
+def with_short_slots(info: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the info of a task with its slots in the short form."""
     slots = info.get(SLOTS)
     return {**info, SLOTS: [_short(slot) for slot in slots]} if slots else info
