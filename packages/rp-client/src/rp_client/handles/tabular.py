@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from rp_api.task_usage import expanded
+from rp_api.task_info.usage import expanded
 from rp_client.core.sweep import ChunkRecord, RowRecord
 from rp_client.core.task import TaskRecord
 

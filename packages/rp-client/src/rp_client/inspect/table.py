@@ -15,7 +15,7 @@ from rp_api import states
 from rp_api.batch import Chunk
 from rp_api.by_value.function_name import function_name
 from rp_api.failures.task_error import task_error
-from rp_api.task_usage import TaskTimes
+from rp_api.task_info.usage import TaskTimes
 from rp_api.units import MB
 
 TEXT, INTEGER, NUMBER, TIME, FLAG = 'text', 'integer', 'number', 'time', 'flag'
