@@ -50,7 +50,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
     'rp_client': (
         {'component', 'ids', 'settings', 'old_names', 'common_description', 'engine', 'bootstrap'},
         {'completion', 'launcher', 'traces'},
-        {'core'},
+        {'core', 'inspect'},
         {'platform_check', 'report'},
         {'stager', 'scheduler'},
         {'cache'},

@@ -40,11 +40,11 @@ PUBLIC: dict[type, tuple[Callable[[], Any], str]] = {
     PilotManager: (lambda: PilotManager, """
         as_dict cancel_pilots cfg check_uid close dump get_pilots kill_pilots list_pilots register_callback session
         submit_pilots unregister_callback wait_pilots"""),
-    Sweep: (lambda: Sweep, 'cancel failed in_state states uid unfinished wait'),
+    Sweep: (lambda: Sweep, 'cancel failed in_state states to_frame uid unfinished wait'),
     TaskManager: (lambda: TaskManager, """
         add_pilots as_completed as_dict cancel_tasks close dump forget_tasks get_pilots get_sweeps get_tasks list_pilots
         list_tasks pilot_rpc register_callback remove_pilots session submit_raptors submit_sweep submit_tasks
-        submit_workers unregister_callback wait_tasks"""),
+        submit_workers to_frame unregister_callback wait_tasks"""),
 }
 
 

@@ -36,6 +36,7 @@ class Chunk(NamedTuple):
         size: Number of rows.
         varying: The attributes with placeholders, see `Fields.split`.
         columns: A list of values for each column.
+        names: The names of the columns; empty in sessions of versions that do not keep them.
     """
 
     sweep: str
@@ -43,6 +44,7 @@ class Chunk(NamedTuple):
     size: int
     varying: dict[str, Any]
     columns: list[list[Any]]
+    names: Sequence[str] = ()
 
     @property
     def uid(self) -> str:
@@ -64,6 +66,10 @@ class Chunk(NamedTuple):
     def own_of(self, row: int) -> dict[str, Any]:
         """Return the attributes of the task of one row that differ from the common description."""
         return renderer(self.varying)([*(column[row] for column in self.columns), self.first + row])
+
+    def parameters_of(self, row: int) -> dict[str, Any]:
+        """Return the parameters of one row by name."""
+        return {name: column[row] for name, column in zip(self.names, self.columns, strict=False)}
 
     def packed(self) -> bytes:
         """Return the chunk as the description of a task, packed."""

@@ -5,19 +5,30 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rp_profiling.analyse.usage import Usage
     from rp_profiling.analyse.utilisation import Analysis
     from rp_profiling.read.trace import Trace
 
 EXTRA = "rp trace: reading traces needs more packages than writing them: pip install 'rp-profiling[analysis]'"
 
 
-def trace(arguments: list[str]) -> int:
-    """Analyse and check the traces of a session, draw and export them."""
-    options = _parser().parse_args(arguments)
+TasksOf = Callable[[Path], Iterable[Mapping[str, Any]]]
+"""Returns the tasks of the session in a directory as rows, see `rp_profiling.analyse.usage`; none if it has none."""
+
+
+def trace(arguments: list[str], tasks_of: TasksOf = lambda directory: ()) -> int:
+    """Analyse and check the traces of a session, draw and export them.
+
+    Args:
+        arguments: Those of the command.
+        tasks_of: Returns what the traces do not have; default: it is not known.
+    """
+    options = _parser().parse_args(arguments, argparse.Namespace(tasks_of=tasks_of))
     try:
         code: int = options.run(options)
         return code
@@ -82,6 +93,7 @@ def _target(options: argparse.Namespace, ending: str) -> Path:
 
 
 def _stats(options: argparse.Namespace) -> int:
+    from rp_profiling.analyse.usage import usage_of
     from rp_profiling.draw.report import duration_rows, summary
     from rp_profiling.write.slots import CORE, GPU
 
@@ -97,7 +109,20 @@ def _stats(options: argparse.Namespace) -> int:
     print(f'\n{"time of tasks, by stage":30}{"tasks":>9}{"mean":>12}{"median":>12}{"99 %":>12}{"longest":>12}')
     for name, count, *values in duration_rows(analysis):
         print(f'  {name:28}{count:9}' + ''.join(f'{value:12.6f}' for value in values))
+    _print_usage(usage_of(options.tasks_of(_directory(options.session))))
     return 0
+
+
+def _print_usage(usage: Usage) -> None:
+    from rp_profiling.draw.report import KINDS_SHOWN, USED, usage_row
+
+    if usage.kinds:
+        print('\nrequested and used, by kind of task')
+    for kind in usage.kinds[:KINDS_SHOWN]:
+        figures = (f'{head} {value}' for head, value in zip(USED, usage_row(kind), strict=True) if value)
+        print(f'  {kind}: {", ".join(figures)}', *kind.suggestions(), sep='\n    ')
+    if usage.failures:
+        print('\nfailed tasks', *usage.failures[:KINDS_SHOWN], sep='\n  ')
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -112,12 +137,15 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
+    from rp_profiling.analyse.usage import usage_of
     from rp_profiling.check import check_trace
     from rp_profiling.draw.report import write_report
 
     analysis = _analysis(options)
     path = _target(options, '.html')
-    write_report(analysis, check_trace(analysis.trace), path, _directory(options.session).resolve().name)
+    directory = _directory(options.session)
+    usage = usage_of(options.tasks_of(directory))
+    write_report(analysis, check_trace(analysis.trace), path, directory.resolve().name, usage)
     print(path)
     return 0
 

@@ -20,7 +20,7 @@ Run = Callable[[list[str]], int]
 _OWN = {'bundle': 'rp_client.cli.bundle:bundle', 'cache': 'rp_client.cli.cache:cache', 'hub': 'rp_client.cli.hub:hub',
         'platforms': 'rp_client.cli.platforms:platforms',
         'run': 'rp_client.cli.run:run', 'session': 'rp_client.cli.session:session',
-        'simulate': 'rp_client.cli.simulate:simulate'}
+        'simulate': 'rp_client.cli.simulate:simulate', 'trace': 'rp_client.cli.trace:trace'}
 
 
 class Command(NamedTuple):

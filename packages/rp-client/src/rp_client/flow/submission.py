@@ -190,7 +190,7 @@ def pack_sweep(description: TaskDescription, parameters: Parameters, uid: str) -
     for count, columns in parameters.chunks():
         for position, form, attribute in fields.formats:
             _check_format(columns[position] if position < len(columns) else [done], form, attribute)
-        chunks.append(Chunk(uid, done, count, varying, columns))
+        chunks.append(Chunk(uid, done, count, varying, columns, parameters.labels))
         done += count
     if done > 1 and isinstance(common.get(names.CACHE), str):
         raise DescriptionError(f'TaskDescription.cache of a sweep is {common[names.CACHE]!r}, but each row has a '

@@ -1,0 +1,27 @@
+"""The command `rp trace` of rp-profiling, with the tasks in the database of the session."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rp_profiling import cli
+
+
+def trace(arguments: list[str]) -> int:
+    """Analyse and check the traces of a session, draw and export them."""
+    return cli.trace(arguments, _tasks)
+
+
+def _tasks(directory: Path) -> Iterator[dict[str, Any]]:
+    """Yield the tasks of a session as rows; without those that cannot be read."""
+    import sqlite3  # few actions read tasks
+
+    from rp_client.inspect.stored import stored_rows
+
+    try:
+        yield from stored_rows(directory)
+    except sqlite3.Error as error:
+        print(f'rp trace: the tasks in the database of {directory} cannot be read: {error}', file=sys.stderr)
