@@ -262,7 +262,8 @@ def test_threads_make_and_drop_calls(store: ValueStore) -> None:
 
 def test_contents_that_have_come_are_stored_again(store: ValueStore, tmp_path: Path) -> None:
     """As a master does for workers on its host; small calls and those with files stay as they are."""
-    arguments: tuple[tuple[list[Any]], dict[str, Any]] = (([np.arange(SIZES[2]), os.urandom(100_000), 'x' * 50_000],), {})
+    values = [np.arange(SIZES[2]), os.urandom(100_000), 'x' * 50_000]
+    arguments: tuple[tuple[list[Any]], dict[str, Any]] = ((values,), {})
     filed, small = encode_call(FID, *arguments, store), encode_call(FID, (1,), {}, store)
     ((_, _, (sent,), _),) = sent_to_others(['calls', array('Q', [1]), Payloads([bytes(filed)]), None])
     other = ValueStore(str(tmp_path / 'other'))
