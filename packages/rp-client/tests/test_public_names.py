@@ -23,7 +23,7 @@ TASK = """
     exception_detail exit_code explain future history info launch_command launch_method losses metadata mode name
     open_stderr open_stdout origin output_files partition pilot pilot_sandbox read_stderr read_stdout reason
     register_callback resource_sandbox result return_value sandbox session session_sandbox slots state stderr stdout
-    task_sandbox tmgr uid wait wait_info waits_for"""
+    task_sandbox times tmgr uid usage wait wait_info waits_for"""
 PILOT = """
     add_partition agent_sandbox as_dict attach_tmgr cancel client_sandbox description endpoint_fs exception
     exception_detail explain log nodelist partitions pilot_sandbox pmgr prepare_env reason register_callback
