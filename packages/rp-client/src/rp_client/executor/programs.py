@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rp_api import states
 from rp_api.description.task import TaskDescription
@@ -15,8 +15,12 @@ from rp_api.failures.kinds import EXIT, SIGNAL
 from rp_client.completion.result import OUTPUT_CHARS, TaskResult
 from rp_client.executor.futures import DroppableFuture
 from rp_client.executor.requirements import RankNeed
+from rp_client.handles.base import record_of
 from rp_client.handles.task import Task
 from rp_client.service.owner import engine_of
+
+if TYPE_CHECKING:
+    from rp_client.core.task import TaskRecord
 
 _PLACED = ('ranks_per_node', 'lfs_per_rank', 'mem_per_rank', 'slots', 'tags')
 """Attributes with which a program cannot run on any cores of a pilot."""
@@ -45,9 +49,14 @@ class Programs:
 
 
 class Program:
-    """A program that was requested: its description, its future, and its task once it was submitted."""
+    """A program that was requested: its description, its future, and its task once it was submitted.
 
-    def __init__(self, description: TaskDescription, check: bool, dropped: Callable[[Program], object]) -> None:
+    `dropped(program)` is called if its future was cancelled, `expected(record)` if its task may have failed.
+    """
+
+    def __init__(self, description: TaskDescription, check: bool, dropped: Callable[[Program], object],
+                 expected: Callable[[TaskRecord], object]) -> None:
+        self._expected = expected
         self.description = description
         self.future = DroppableFuture(lambda: dropped(self))
         self.need = _need(description)
@@ -67,6 +76,7 @@ class Program:
     def _end(self, future: Future[Any], ended: Callable[[Program], object]) -> None:
         """Resolve the future, in a thread that may read files if the result has more output than agents report."""
         assert self.task
+        self.future.told(self.task.stdout, self.task.stderr)
         if max(len(self.task.stdout), len(self.task.stderr)) < OUTPUT_CHARS:
             self._resolve(future, ended)
         else:
@@ -79,8 +89,13 @@ class Program:
             except CancelledError:
                 self.future.drop()
             else:
-                if error is None or (not self._check and getattr(error, 'kind', '') in (EXIT, SIGNAL)):
-                    self.future.set_result(self._result())
+                expected = error is not None and not self._check and getattr(error, 'kind', '') in (EXIT, SIGNAL)
+                if expected:
+                    self._expected(record_of(self.task))
+                if error is None or expected:
+                    result = self._result()
+                    self.future.told(result.stdout, result.stderr)
+                    self.future.set_result(result)
                 else:
                     self.future.set_exception(error)
         ended(self)

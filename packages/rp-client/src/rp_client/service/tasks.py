@@ -91,6 +91,19 @@ class TaskOwner:
         """The number of tasks that are not final."""
         return len(self.tasks) - sum(self._finals().values())
 
+    @property
+    def waiting(self) -> int:
+        """The number of tasks that are not final, without services, masters and workers."""
+        return self.unfinished - sum(task.common.mode in SERVICE_MODES and task.state not in states.FINAL
+                                     for task in self.tasks.in_memory())
+
+    def states(self) -> Counter[str]:
+        """Return how many tasks are running, and have ended in each final state, also if they were forgotten."""
+        found = self._finals()
+        found.update(self.tracker.gone)
+        found[states.AGENT_EXECUTING] = [task.state for task in self.tasks.in_memory()].count(states.AGENT_EXECUTING)
+        return found
+
     def _finals(self) -> Counter[str]:
         finals = Counter(self.tracker.finals)
         for sweep in list(self.tasks.sweeps.values()):
@@ -123,6 +136,9 @@ class TaskOwner:
             self.tasks.changed(before)
 
     def _settled(self, tasks: Collection[TaskRecord]) -> None:
+        failed = [task for task in tasks if task.state == states.FAILED]
+        if failed:
+            self.session.report.failures.add_tasks(failed)
         self.tasks.settled(tasks)
         if not self._sweeping:
             self._sweeping = True
@@ -287,6 +303,11 @@ class TaskOwner:
         self.flow.close()
         self._tracer.close()
         self.board.broke(CoordinationError('it was closed, and its pilots keep running'))
+
+
+def states_of(tmgr: Any) -> Counter[str]:
+    """Return how many tasks of a manager, given its handle, are running, and have ended in each final state."""
+    return tmgr._owner.states()   # type: ignore[no-any-return]
 
 
 def is_unbound(task: TaskRecord) -> bool:

@@ -81,6 +81,7 @@ cdef class Functions:
     cdef dict _blobs, _functions
     cdef dict _changes              # of classes, when functions with classes by value were unpickled
     cdef tuple _recent              # the function of the last call, see `find`
+    cdef tuple _begun               # that of the call that was begun last, of any kind
     cdef bytes _recent_fid
     cdef object _directory, _later
     cdef readonly bint restoring
@@ -108,12 +109,12 @@ cdef class Functions:
         """Return the function and the files for its results; DeserializationError if it cannot be unpickled."""
         cdef tuple found = self._functions.get(fid)
         if found is None or self._changes and self._changes.get(fid, _restored.changes) != _restored.changes:
-            blob, results = payload.opened_definition(self.definition(fid))
+            blob, results, output = payload.opened_definition(self.definition(fid))
             self.interruption = None
             self.restoring = True
             met = _restored.met
             try:
-                found = deserialize_obj(blob), ResultFiles(results, self._directory)
+                found = deserialize_obj(blob), ResultFiles(results, self._directory, output=output)
             finally:
                 self.restoring = False
             self._functions[fid] = found
@@ -121,7 +122,13 @@ cdef class Functions:
                 self._changes[fid] = _restored.changes
             if self.interruption is not None:
                 raise self.interruption
+        self._begun = found
         return found
+
+    @property
+    def wants_output(self):
+        """True if the caller of the call that was begun last wants its output."""
+        return self._begun is not None and self._begun[1].output
 
     def definition(self, bytes fid not None):
         """Return the bytes of a definition; DeserializationError if there is none."""
@@ -142,6 +149,7 @@ cdef class Functions:
         if self._recent is None or memcmp(data + 1, PyBytes_AS_STRING(self._recent_fid), ARGUMENTS - 1) != 0:
             fid = <bytes>data[1:ARGUMENTS]
             self._recent, self._recent_fid = self.find(fid), fid
+        self._begun = self._recent
         func, files = self._recent
         if self._changes:
             func, files = self._recent = self.find(self._recent_fid)
@@ -212,6 +220,7 @@ cdef class Runner:
     cdef int64_t _since            # start of the work that was not reported yet
     cdef readonly int64_t running  # position of the running call, or NOTHING
     cdef public object raised      # interruption of that call
+    cdef public object spoken      # its output; None for most calls
     cdef public object between
     cdef public bint stopped
 
@@ -288,6 +297,10 @@ cdef class Runner:
                 result, outcome = encode_error(raised), _INTERRUPTED
         if type(result) is bytes and self._recorder.total == recorded:
             self._recorder.lap(_what(data[0], <bytes>result, outcome))
+        if self.spoken is not None:
+            spoken, self.spoken = self.spoken, None
+            if type(result) is bytes and data[0] in (FUNCTION, CHUNK, LARGE_CALL) and self._functions.wants_output:
+                result = spoken.attached(result)
         return result
 
     cpdef note(self, uint64_t id, bytes result):
