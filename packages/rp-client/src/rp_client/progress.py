@@ -31,7 +31,7 @@ class TaskProgress:
         self._total = total
         self._shown = not quiet and is_wanted(os.environ)
         self._every = every
-        self._before = {state: 0 for state in states.FINAL}
+        self._before = dict.fromkeys(states.FINAL, 0)
         self._ticker: Ticker | None = None
 
     def __enter__(self) -> TaskProgress:

@@ -53,13 +53,13 @@ class NotebookLine:
 
     def draw(self, what: str, fraction: float, text: str) -> None:
         """Show a bar and the text."""
-        import html  # only kernels of notebooks need these
+        import html  # only notebooks need it
 
-        from IPython.display import HTML, display
-
-        content = HTML(f'{html.escape(what)} <progress value="{fraction:.3f}" max="1"></progress> {html.escape(text)}')
+        show: Any = sys.modules['IPython'].display
+        content = show.HTML(f'{html.escape(what)} <progress value="{fraction:.3f}" max="1"></progress> '
+                            f'{html.escape(text)}')
         if self._handle is None:
-            self._handle = display(content, display_id=True)
+            self._handle = show.display(content, display_id=True)
         else:
             self._handle.update(content)
 

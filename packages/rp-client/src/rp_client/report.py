@@ -86,13 +86,11 @@ class Display:
         if tally.reached >= tally.total and not self._keeps:
             self.clear()
         else:
-            self._samples.append((now, tally.reached))
-            self._draw(tally)
+            self._draw(tally, now)
 
     def last(self, tally: Tally) -> None:
         """Show the last numbers."""
-        self._samples.append((time.monotonic(), tally.reached))
-        self._draw(tally)
+        self._draw(tally, time.monotonic())
 
     def clear(self) -> None:
         """Remove the line, for now or for good."""
@@ -104,12 +102,15 @@ class Display:
             if self._drawn:
                 TERMINAL.release()
 
-    def _draw(self, tally: Tally) -> None:
+    def _draw(self, tally: Tally, now: float) -> None:
+        if len(self._samples) == 1 and self._samples[0][1] == tally.reached:
+            self._samples.clear()   # the time before the first result does not count
+        self._samples.append((now, tally.reached))
         with interrupts.postponed(), suppress(OSError, ValueError):   # the terminal may be closed by now
             if self._line is None and not self._open():
                 return
             assert self._line is not None
-            self._line.draw(f'{self._what}', tally.reached / (tally.total or 1), self._text(tally))
+            self._line.draw(self._what, tally.reached / (tally.total or 1), self._text(tally))
 
     def _open(self) -> bool:
         """Take the terminal; return False if another display has it."""
@@ -184,7 +185,8 @@ class Report:
         return Display(what, every=self._every)
 
     @contextmanager
-    def waiting(self, what: str, found: Callable[[], Mapping[str, int]] = dict, ended: int = 0) -> Iterator[Show | None]:
+    def waiting(self, what: str, found: Callable[[], Mapping[str, int]] = dict,
+                ended: int = 0) -> Iterator[Show | None]:
         """Show a wait for `what`, which is `tasks` or `pilots`, for as long as the block lasts.
 
         `found()` returns the number of tasks in each state; `ended` of them are final and not waited for.
@@ -196,10 +198,10 @@ class Report:
             yield None
             return
         display = self.display(what)
-        of_tasks = what == 'tasks'
 
         def show(arrived: int, total: int) -> None:
-            display.show(lambda: tally_of(arrived + ended, total + ended, found(), self._about_pilots(always=not of_tasks)))
+            display.show(lambda: tally_of(arrived + ended, total + ended, found(),
+                                          self._about_pilots(always=what == 'pilots')))
 
         try:
             yield show

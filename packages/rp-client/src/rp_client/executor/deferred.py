@@ -164,8 +164,8 @@ class DeferredCall:
         if self._initializer and self._initializer.failed(error):
             self._manager.fail(f'the initializer has failed:\n{error}')   # with this call
             return
-        again = isinstance(error, Exception) and not isinstance(error, SerializationError)
-        if again and self._retries and not (self._manager.broken or self._manager.leaving):
+        again = self._retries and not (self._manager.broken or self._manager.leaving)
+        if again and isinstance(error, Exception) and not isinstance(error, SerializationError):
             self._retries -= 1
             self._manager.progress.repeats(self._name, error)
             self._manager.post(self._again)

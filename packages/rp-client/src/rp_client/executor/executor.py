@@ -99,6 +99,9 @@ class Requests(futures.Executor):
         """
         return self._submit(fn, args, kwargs, name_of(fn))
 
+    def _submit_chunk(self, name: str, *args: Any) -> futures.Future[Any]:
+        return self._submit(on_workers().call_chunk, args, {}, name)
+
     def _submit(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
                 name: str) -> futures.Future[Any]:
         manager = self._manager
@@ -175,14 +178,10 @@ class Requests(futures.Executor):
         items = zip(*iterables, strict=False)
         if self._requirements.cache or self._requirements.ranks > 1:
             chunksize = 1   # each call is looked up, or gets a communicator
-        call = partial(self.submit, fn)
+        call: Callable[..., futures.Future[Any]] = partial(self.submit, fn)
         if chunksize > 1:
             try:
-                head = serialize_obj(fn), len(iterables)
-                chunk, name = on_workers().call_chunk, name_of(fn)
-
-                def call(*rest: Any) -> futures.Future[Any]:
-                    return self._submit(chunk, (*head, *rest), {}, name)
+                call = partial(self._submit_chunk, name_of(fn), serialize_obj(fn), len(iterables))
             except SerializationError as error:
                 return _in_order(iter(()), deque([_failed(error)]), None)
         made = started(call, items, chunksize)

@@ -414,11 +414,16 @@ class Manager:
         if not program.future.cancelled():
             self.progress.program_ended(failed=program.future.exception() is not None)
 
+    @property
+    def _waiting(self) -> int:
+        """The number of calls and programs that wait for others."""
+        return sum(each.waits for each in list(self._deferred.values()))
+
     def _work(self) -> Work:
         """Return what there is to do, in any thread."""
         running, workers = list(self._running.values()), list(self._workers.values())
-        return Work(self.calls, sum(each.waits for each in list(self._deferred.values())),
-                    len(self._queued) + len(running), sum(program.started for program in running),
+        return Work(self.calls, self._waiting, len(self._queued) + len(running),
+                    sum(program.started for program in running),
                     sum(ranks for worker, ranks in workers if worker.state == states.AGENT_EXECUTING))
 
     def _drop(self, program: Program) -> None:
@@ -461,8 +466,7 @@ class Manager:
         self._ended = True
         self._sized.set()
         if error is None:
-            work = self._work()
-            self.progress.cancels(work.deferred + len(self._queued) + self._unfinished)
+            self.progress.cancels(self._waiting + len(self._queued) + self._unfinished)
         for program in self._running.values():
             self._drop(program)
         futures = [*self._deferred, *(program.future for program in [*self._queued, *self._running.values()])]

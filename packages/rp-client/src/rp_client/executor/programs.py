@@ -29,6 +29,10 @@ MAX_STREAM_BYTES = 1 << 20
 """Bytes of a standard stream in a result."""
 
 
+def _nothing(_: object) -> None:
+    """Ignore the end of work that has no result."""
+
+
 class Programs:
     """Describes programs; equal descriptions are verified once."""
 
@@ -55,7 +59,7 @@ class Program:
     """
 
     def __init__(self, description: TaskDescription, check: bool, dropped: Callable[[Program], object],
-                 expected: Callable[[TaskRecord], object]) -> None:
+                 expected: Callable[[TaskRecord], object] = _nothing) -> None:
         self._expected = expected
         self.description = description
         self.future = DroppableFuture(lambda: dropped(self))
@@ -83,6 +87,7 @@ class Program:
             engine_of(self.task).helpers.run(lambda: self._resolve(future, ended), _nothing, _nothing)
 
     def _resolve(self, future: Future[Any], ended: Callable[[Program], object]) -> None:
+        assert self.task
         with suppress(InvalidStateError):   # it was cancelled
             try:
                 error = future.exception()
@@ -118,10 +123,6 @@ def _output(end: str, opened: Callable[[], BinaryIO]) -> str:
             return file.read().decode(errors='replace')
     except (OSError, RuntimeError, PilotError):   # it was removed, or cannot be reached
         return end
-
-
-def _nothing(_: object) -> None:
-    """Ignore the end of work that has no result."""
 
 
 def texts(values: Iterable[Any]) -> list[str]:

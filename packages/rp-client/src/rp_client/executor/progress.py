@@ -33,7 +33,7 @@ class ExecutorProgress:
         """Show the progress, unless the report is off."""
         self._report = report
         if report.enabled:
-            self._ticker = Ticker(report.display('calls'), self.tally)
+            self._ticker = Ticker(report.display('executor'), self.tally)
 
     def close(self) -> None:
         """Show nothing any more."""
@@ -64,14 +64,14 @@ class ExecutorProgress:
     def cancels(self, count: int) -> None:
         """Say how many calls and programs are cancelled at the end."""
         if self._report is not None and count:
-            self._report.say(f'rp.Executor: {count:,} {"call is" if count == 1 else "calls and programs are"} cancelled, '
-                             'as it ends before them\n')
+            what = 'call is' if count == 1 else 'calls and programs are'
+            self._report.say(f'rp.Executor: {count:,} {what} cancelled, as it ends before them\n')
 
     def tally(self) -> Tally:
         """Return the present numbers."""
         work = self._work()
         calls = work.calls
-        finished, failed, unfinished = (calls.finished, calls.failed, calls.unfinished) if calls is not None else (0, 0, 0)
+        finished, failed, unfinished = (0, 0, 0) if calls is None else (calls.finished, calls.failed, calls.unfinished)
         reached = finished - self._repeated + self._ended
         failed += self._failed - self._repeated
         return Tally(reached, reached + unfinished + work.deferred + work.programs, reached - failed, failed,

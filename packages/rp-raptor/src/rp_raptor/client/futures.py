@@ -321,7 +321,7 @@ class Executor(futures.Executor):
                 discard(payload)
                 continue
             if payload[0] == OUTPUT:
-                payload, out, err = split_output(payload)   # noqa: PLW2901
+                payload, out, err = split_output(payload)
                 future.told(out, err)
                 self._output.take(future.name, out, err)
             try:

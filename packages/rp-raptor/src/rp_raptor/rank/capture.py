@@ -64,10 +64,11 @@ _texts: ContextVar[_Texts | Spoken | None] = ContextVar('texts', default=None)
 
 
 class Runs(Protocol):
-    """What runs calls in the main thread: the position of the running call, negative for none, and its output."""
+    """What runs calls in the main thread; `spoken` is the output of the running one."""
 
     @property
-    def running(self) -> int: ...
+    def running(self) -> int:
+        """The position of the running call, negative for none."""
 
     spoken: Spoken | None
 
@@ -254,10 +255,10 @@ class _Stream(io.TextIOBase):
         texts = _texts.get()
         if texts is None:
             texts = _main.output
-        if type(texts) is list:
-            return _text_of(texts, self._which).write(text)
-        if texts is not None:
+        if isinstance(texts, Spoken):
             texts.add(self._which, text)
+        elif texts is not None:
+            return _text_of(texts, self._which).write(text)
         return self._original.write(text)
 
     def flush(self) -> None:

@@ -29,7 +29,7 @@ from rp_api.wire import codec
 from rp_raptor.errors import CallLost, RemoteError, RemoteTraceback
 from rp_raptor.wire.described import read_alike, write_success
 from rp_raptor.wire.large_calls import encode_large, stored_call
-from rp_raptor.wire.output import split_output
+from rp_raptor.wire.output import split_output, with_output
 from rp_raptor.wire.result_files import ResultFiles, release
 from rp_raptor.wire.store import STORED_BYTES, ValueStore
 
