@@ -64,18 +64,21 @@ class FailureCounts:
 
     def _count(self, cause: Cause, uid: str, failed: Any) -> None:
         with self._lock:
-            if cause not in self._counts:
-                if len(self._counts) > MAX_CAUSES:
-                    cause = ()
-                if cause not in self._counts:
-                    self._examples[cause] = uid, 'other causes' if not cause else _sentence(failed)
-            self._counts[cause] = self._counts.get(cause, 0) + 1
+            cause = self._known(cause)
+            if cause not in self._examples:
+                self._examples[cause] = uid, _sentence(failed) if cause else 'other causes'
+            self._counts[cause] += 1
 
     def _drop(self, cause: Cause) -> None:
-        with self._lock:
-            if cause not in self._counts:
-                cause = ()
-            self._counts[cause] = self._counts.get(cause, 0) - 1
+        with self._lock:   # it may not have been counted yet
+            self._counts[self._known(cause)] -= 1
+
+    def _known(self, cause: Cause) -> Cause:
+        """Return the cause under which one is counted."""
+        if cause not in self._counts:
+            cause = cause if len(self._counts) < MAX_CAUSES else ()
+            self._counts.setdefault(cause, 0)
+        return cause
 
 
 def _cause(record: Any) -> Cause:
