@@ -19,6 +19,11 @@ def failed(uid: str, **info: Any) -> TaskRecord:
     return record
 
 
+def add(counts: FailureCounts, *records: TaskRecord) -> None:
+    for record in records:
+        counts.add_task(record, record.uid)
+
+
 def lines(counts: FailureCounts) -> list[str]:
     return counts.text('session').splitlines()
 
@@ -34,12 +39,19 @@ def test_nothing() -> None:
 
 def test_tasks_by_cause() -> None:
     counts = FailureCounts()
-    counts.add_tasks([exits('task.0', 1), exits('task.1', 2)])
-    counts.add_tasks([exits('task.2', 2)])
+    add(counts, exits('task.0', 1), exits('task.1', 2))
+    add(counts, exits('task.2', 2))
     assert lines(counts) == [
         'session: 3 failed', '  2 tasks, such as task.1: exit code: 2: last words',
         '  1 task, such as task.0: exit code: 1: last words',
         'see: rp task list --failed --session session; rp why task.1']
+
+
+def test_a_record_of_many_tasks() -> None:
+    counts = FailureCounts()
+    counts.add_task(exits('chunk', 1), 'task.0', 100)
+    counts.add_task(exits('task.1', 1), 'task.1', 0)
+    assert lines(counts)[:2] == ['session: 100 failed', '  100 tasks, such as task.0: exit code: 1: last words']
 
 
 def test_calls_by_function_and_exception() -> None:
@@ -54,17 +66,17 @@ def test_calls_by_function_and_exception() -> None:
 def test_what_does_not_count_any_more() -> None:
     counts = FailureCounts()
     counts.add_call('work', ValueError('bad'))
-    counts.add_tasks([exits('task.0', 1)])
+    add(counts, exits('task.0', 1))
     counts.drop_call('work', ValueError('bad'))
     counts.drop_task(exits('task.0', 1))
     counts.drop_task(exits('task.1', 2))   # its future was done before
-    counts.add_tasks([exits('task.1', 2)])
+    add(counts, exits('task.1', 2))
     assert lines(counts) == []
 
 
 def test_many_causes() -> None:
     counts = FailureCounts()
-    counts.add_tasks([exits(f'task.{code}', code) for code in range(1, 100)])
+    add(counts, *(exits(f'task.{code}', code) for code in range(1, 100)))
     found = lines(counts)
     assert found[0] == 'session: 99 failed'
     assert len(found) <= MAX_CAUSES + 4
@@ -80,5 +92,5 @@ def test_long_sentences_are_cut() -> None:
 @pytest.mark.parametrize('info', [{}, {'exception': 'odd'}, {'error': {'kind': 'unknown'}}])
 def test_records_of_earlier_agents(info: dict[str, Any]) -> None:
     counts = FailureCounts()
-    counts.add_tasks([failed('task.0', **info)])
+    add(counts, failed('task.0', **info))
     assert lines(counts)[1].startswith('  1 task, such as task.0: ')

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
 from typing import Any
 
 from rp_api.coordination.contract import PackedInfo
@@ -26,10 +25,10 @@ class FailureCounts:
         self._examples: dict[Cause, tuple[str, str]] = {}   # a task, and the sentence
         self._lock = threading.Lock()
 
-    def add_tasks(self, records: Iterable[Any]) -> None:
-        """Count tasks that have failed."""
-        for record in records:
-            self._count(_cause(record), record.uid, record)
+    def add_task(self, record: Any, uid: str, number: int = 1) -> None:
+        """Count a task that has failed, or as many as the record stands for."""
+        if number:
+            self._count(_cause(record), uid, record, number)
 
     def drop_task(self, record: Any) -> None:
         """Count a failed task no more, as its application expects that."""
@@ -62,12 +61,12 @@ class FailureCounts:
             lines.append(f'see: rp task list --failed --session {session}; rp why {example}')
         return '\n'.join(lines) + '\n'
 
-    def _count(self, cause: Cause, uid: str, failed: Any) -> None:
+    def _count(self, cause: Cause, uid: str, failed: Any, number: int = 1) -> None:
         with self._lock:
             cause = self._known(cause)
             if cause not in self._examples:
                 self._examples[cause] = uid, _sentence(failed) if cause else 'other causes'
-            self._counts[cause] += 1
+            self._counts[cause] += number
 
     def _drop(self, cause: Cause) -> None:
         with self._lock:   # it may not have been counted yet

@@ -14,6 +14,7 @@ from rp_api.by_value.classes import restored
 from rp_api.errors import DeserializationError
 from rp_api.functions import deserialize_obj
 from rp_raptor.wire import payload
+from rp_raptor.wire.large_calls import function_in
 from rp_raptor.wire.result_files import ResultFiles
 from rp_raptor.wire import store
 from rp_profiling.write import calls as records
@@ -81,7 +82,6 @@ cdef class Functions:
     cdef dict _blobs, _functions
     cdef dict _changes              # of classes, when functions with classes by value were unpickled
     cdef tuple _recent              # the function of the last call, see `find`
-    cdef tuple _begun               # that of the call that was begun last, of any kind
     cdef bytes _recent_fid
     cdef object _directory, _later
     cdef readonly bint restoring
@@ -122,13 +122,12 @@ cdef class Functions:
                 self._changes[fid] = _restored.changes
             if self.interruption is not None:
                 raise self.interruption
-        self._begun = found
         return found
 
-    @property
-    def wants_output(self):
-        """True if the caller of the call that was begun last wants its output."""
-        return self._begun is not None and self._begun[1].output
+    def wants_output(self, bytes call not None):
+        """Return whether the caller of a call, of any kind, wants its output."""
+        fid = function_in(call)
+        return fid in self._functions and self._functions[fid][1].output
 
     def definition(self, bytes fid not None):
         """Return the bytes of a definition; DeserializationError if there is none."""
@@ -149,7 +148,6 @@ cdef class Functions:
         if self._recent is None or memcmp(data + 1, PyBytes_AS_STRING(self._recent_fid), ARGUMENTS - 1) != 0:
             fid = <bytes>data[1:ARGUMENTS]
             self._recent, self._recent_fid = self.find(fid), fid
-        self._begun = self._recent
         func, files = self._recent
         if self._changes:
             func, files = self._recent = self.find(self._recent_fid)
@@ -299,7 +297,7 @@ cdef class Runner:
             self._recorder.lap(_what(data[0], <bytes>result, outcome))
         if self.spoken is not None:
             spoken, self.spoken = self.spoken, None
-            if type(result) is bytes and data[0] in (FUNCTION, CHUNK, LARGE_CALL) and self._functions.wants_output:
+            if type(result) is bytes and self._functions.wants_output(<bytes>data[:size]):
                 result = spoken.attached(result)
         return result
 
