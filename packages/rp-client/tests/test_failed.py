@@ -47,6 +47,21 @@ def test_tasks_by_cause() -> None:
         'see: rp task list --failed --session session; rp why task.1']
 
 
+def test_causes_that_differ_in_words_only() -> None:
+    counts = FailureCounts()
+    add(counts, *(failed(f'task.{number}', exception=f'task.{number} can never run: no room',
+                         error={'kind': 'description'}) for number in range(20)))
+    assert lines(counts)[:2] == ['session: 20 failed', '  20 tasks, such as task.0: task.0 can never run: no room']
+
+
+def test_functions_by_exception() -> None:
+    counts = FailureCounts()
+    add(counts, *(failed(f'task.{number}', exit_code=1, exception=f'{kind}({number})', error={'kind': 'exception'})
+                  for number, kind in enumerate(['KeyError', 'ValueError', 'KeyError'])))
+    assert lines(counts)[1:3] == [
+        '  2 tasks, such as task.0: KeyError(0)', '  1 task, such as task.1: ValueError(1)']
+
+
 def test_a_record_of_many_tasks() -> None:
     counts = FailureCounts()
     counts.add_task(exits('chunk', 1), 'task.0', 100)

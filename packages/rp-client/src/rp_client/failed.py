@@ -84,8 +84,9 @@ def _cause(record: Any) -> Cause:
     """Return what failures of a kind have in common: the kind, the exit code or signal, the type of an exception."""
     info = PackedInfo(record.known).as_dict() if record.known else {}
     error = info.get('error') or {}
-    kind = error.get('kind') or EXIT
-    return kind, info.get('exit_code'), error.get('signal'), str(info.get('exception') or '').partition('(')[0][:40]
+    raised, call, _ = str(info.get('exception') or '').partition('(')
+    return (error.get('kind') or EXIT, info.get('exit_code'), error.get('signal'),
+            raised if call and raised.isidentifier() else '')
 
 
 def _sentence(failed: Any) -> str:
