@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import processes_with, wait_until
@@ -29,7 +30,8 @@ def test_progress(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ('RADICAL_PILOT_REPORT', 'RADICAL_REPORT'):
         monkeypatch.delenv(name, raising=False)
     notebook = base / 'progress.ipynb'
-    cell = {'cell_type': 'code', 'id': 'a', 'source': CELL, 'metadata': {}, 'outputs': [], 'execution_count': None}
+    cell: dict[str, Any] = {
+        'cell_type': 'code', 'id': 'a', 'source': CELL, 'metadata': {}, 'outputs': [], 'execution_count': None}
     notebook.write_text(json.dumps({'cells': [cell], 'metadata': {}, 'nbformat': 4, 'nbformat_minor': 5}))
     ((*outputs,),) = executed(notebook, base)
     html = html_of(outputs)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def test_asynchronous_functions_at_the_same_time(manager: Manager) -> None:
 
     fid = manager.define(work, output=True)
     for number, id in enumerate(manager.give([payload.encode_call(fid, (number,)) for number in range(4)])):
-        manager.wait(lambda id=id: id in manager.results)
+        manager.wait(partial(manager.results.__contains__, id))
         assert payload.decode_result(manager.results[id]) == number
         assert split_output(manager.results[id])[1].splitlines() == [
             *(f'{number} {step}' for step in range(3)), f'{number} thread']

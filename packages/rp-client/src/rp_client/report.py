@@ -4,7 +4,7 @@ Rules of this file:
 
 - The line is on standard error: drawn in a terminal or a notebook, else written every half a minute.
 - The waiting thread draws, or one for it alone: a terminal may be stopped, and nothing else waits for it then.
-- Nothing is drawn in the first second, and counting takes at most a hundredth of the time.
+- Nothing is drawn in the first second, and counting takes at most a two-hundredth of the time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LINE_EVERY_S = 30.0
 FIRST_S, REFRESH_S = 1.0, 0.5
 """Seconds before the line is drawn, and after which it is drawn again."""
 
-_COST = 100   # counting for a second is followed by so many without
+_COST = 200   # counting for a second is followed by so many without
 _RATE_SAMPLES = 60   # of which the first and the last decide
 
 _CLOSE_TIMEOUT = 1.0   # seconds for a thread that may wait for its terminal
