@@ -74,10 +74,18 @@ def test_one_line(terminal: Terminal) -> None:
 
 @pytest.mark.parametrize(('pilots', 'words'), [
     (entities(1, 'pilot', states.PMGR_LAUNCHING), '1/3, 1 done, pilot.0000 is PMGR_LAUNCHING on local.exact'),
-    (entities(2, 'pilot', states.PMGR_LAUNCHING), '1/3, 1 done, 2 pilots PMGR_LAUNCHING')])
+    (entities(2, 'pilot', states.PMGR_LAUNCHING), '1/3, 1 done, pilots: 2 PMGR_LAUNCHING')])
 def test_what_tasks_wait_for(terminal: Terminal, pilots: list[Any], words: str) -> None:
     wait(terminal, Report(lambda: pilots))
     assert words in terminal.text()
+
+
+def test_a_wait_for_pilots(terminal: Terminal) -> None:
+    pilots = [*entities(1, 'pilot', states.PMGR_ACTIVE), *entities(2, 'pilot', states.PMGR_LAUNCHING)]
+    with redirect_stderr(terminal.stream), Report(lambda: pilots).waiting('pilots') as show:
+        assert show is not None
+        show(1, 3)
+    assert terminal.text().strip('\r').endswith('1/3, pilots: 1 PMGR_ACTIVE, 2 PMGR_LAUNCHING')
 
 
 def test_tasks_that_have_ended_before_count(terminal: Terminal) -> None:

@@ -223,7 +223,7 @@ class Report:
         if len(pilots) == 1:
             return f'{pilots[0].uid} is {pilots[0].state} on {pilots[0].description.resource}'
         counts = Counter(pilot.state for pilot in pilots)
-        return ', '.join(f'{count} pilots {state}' for state, count in counts.items())
+        return 'pilots: ' + ', '.join(f'{count} {state}' for state, count in counts.items()) if counts else ''
 
 
 def is_wanted(environ: Mapping[str, str]) -> bool:

@@ -66,11 +66,11 @@ _texts: ContextVar[_Texts | Spoken | None] = ContextVar('texts', default=None)
 class Runs(Protocol):
     """What runs calls in the main thread; `spoken` is the output of the running one."""
 
+    spoken: Spoken | None
+
     @property
     def running(self) -> int:
         """The position of the running call, negative for none."""
-
-    spoken: Spoken | None
 
 
 class _MainThread:

@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 from rp_api import blobs, pickles
 from rp_api.errors import DeserializationError, SerializationError
@@ -65,14 +65,6 @@ def pickled_apart(func: Callable[..., Any]) -> tuple[bytes, list[pickle.PickleBu
     return pickles.stamped(dumps(func, buffers)), buffers
 
 
-class Definition(NamedTuple):
-    """The content of a definition: the pickled function, and `results` and `output` as in `define`."""
-
-    function: bytes
-    results: str
-    output: bool
-
-
 def define(func: Callable[..., Any] | bytes, results: str = '', *, output: bool = False) -> tuple[bytes, bytes]:
     """Return identifier and definition of a function, which may be pickled already; see `pickled_function`.
 
@@ -87,15 +79,15 @@ def define(func: Callable[..., Any] | bytes, results: str = '', *, output: bool 
     return blake2b(blob, digest_size=FID_BYTES).digest(), blob
 
 
-def opened_definition(data: bytes) -> Definition:
-    """Return the content of a definition."""
+def opened_definition(data: bytes) -> tuple[bytes, str, bool]:
+    """Return the pickled function of a definition, and `results` and `output` as in `define`."""
     output = data[:1] == _TOLD
     if output:
         data = data[1:]
     if data[:1] != _PLACED:
-        return Definition(data, '', output)
+        return data, '', output
     end = 3 + int.from_bytes(data[1:3], 'little')
-    return Definition(data[end:], data[3:end].decode(), output)
+    return data[end:], data[3:end].decode(), output
 
 
 def encode_call(fid: bytes, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None,
