@@ -48,7 +48,8 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'analytics'},
     ),
     'rp_client': (
-        {'component', 'ids', 'settings', 'old_names', 'common_description', 'engine', 'bootstrap'},
+        {'component', 'ids', 'settings', 'old_names', 'common_description', 'engine', 'bootstrap', 'failed',
+         'progress_line'},
         {'completion', 'launcher', 'traces'},
         {'core', 'inspect'},
         {'platform_check', 'report'},

@@ -17,7 +17,8 @@ class Script:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.environ = dict(os.environ) | {'HOME': str(directory), 'RADICAL_BASE': str(directory)}
+        self.environ = dict(os.environ) | {   # standard error has warnings only, and no report of what was cancelled
+            'HOME': str(directory), 'RADICAL_BASE': str(directory), 'RADICAL_REPORT': 'FALSE'}
 
     def start(self, text: str) -> subprocess.Popen[str]:
         path = self.directory / 'script.py'

@@ -136,8 +136,10 @@ def test_a_worker_of_a_master_of_ones_own_that_waits(run: Run, tmp_path: Path) -
 def test_calls_that_no_worker_can_run(run: Run, caplog: pytest.LogCaptureFixture) -> None:
     master = _master(run)
     master.submit_workers(_described(WORKER, ranks=2))
-    for needs, words in (({'gpus': 1}, 'needs 1 GPUs, and this worker has 0'),
-                         ({'cores': 9}, 'needs 9 ranks with 1 cores each, and this worker has 2')):
+    refused: dict[str, dict[str, Any]] = {
+        'needs 1 GPUs, and this worker has 0': {'gpus': 1},
+        'needs 9 ranks with 1 cores each, and this worker has 2': {'cores': 9}}
+    for words, needs in refused.items():
         with rp.raptor.Executor(master, **needs) as executor, pytest.raises(ValueError, match=words):
             executor.submit(os.getpid).result(LONG)
     with rp.raptor.Executor(master, ranks=3) as executor:

@@ -47,6 +47,11 @@ class Terminal:
             self._chunks.append(chunk)
 
 
+def lines_on_screen(raw: str) -> list[str]:
+    """What a terminal shows after it has got this, which erases lines, but does not move between them."""
+    return [re.split(r'\r\x1b\[K', line)[-1].rstrip('\r') for line in raw.split('\n') if line.strip('\r')]
+
+
 @contextmanager
 def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     """A terminal that is closed in the end, in an environment in which programs use it as one."""

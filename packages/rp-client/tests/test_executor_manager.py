@@ -18,6 +18,7 @@ from rp_client.executor.executor import Requests
 from rp_client.executor.manager import BrokenPilotExecutor, Manager
 from rp_client.executor.programs import Programs
 from rp_client.executor.requirements import PilotSize, Requirements, Shape
+from rp_client.report import Report
 
 LONG = 20.0
 
@@ -36,9 +37,9 @@ class StandinCalls:
     def unfinished(self) -> int:
         return sum(not future.done() for future in self.made)
 
-    def make(self, _: Requirements, fn: Any, *arguments: Any) -> Future[Any]:
+    def make(self, _: Requirements, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str) -> Future[Any]:
         self.before()
-        self.arguments = arguments
+        self.arguments = args, kwargs
         if self.refused:
             raise self.refused
         future: Future[Any] = Future()
@@ -67,7 +68,7 @@ class StandinCalls:
 class StandinAllocation:
     """A pilot of two cores, which is active if `size` is set."""
 
-    lost, place = '', 'standin'
+    lost, place, report = '', 'standin', Report(list, wanted=False)
 
     def __init__(self, size: PilotSize | None) -> None:
         self.size = size

@@ -85,9 +85,9 @@ class Manager:
         self.processes.append(process)
         return process
 
-    def define(self, func: Callable[..., Any], rank: int = 0, results: str = '') -> bytes:
+    def define(self, func: Callable[..., Any], rank: int = 0, results: str = '', *, output: bool = False) -> bytes:
         """Send the function to the rank; gives its identifier."""
-        fid, blob = payload.define(func, results)
+        fid, blob = payload.define(func, results, output=output)
         self.send(rank, ['define', fid, blob])
         return fid
 

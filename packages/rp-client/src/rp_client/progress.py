@@ -1,114 +1,53 @@
-"""Progress of a set of tasks: a live bar in a terminal, otherwise plain lines.
-
-Every wait in a terminal has a bar (see `report`); this one also covers the submission of tasks, and several waits.
-"""
+"""Progress of the tasks of a manager, over their submission and several waits; waits show theirs anyway."""
 
 from __future__ import annotations
 
-import contextlib
-import sys
-import threading
-import time
-from collections import Counter
+import os
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rp_api import states
-from rp_client.report import TERMINAL, in_terminal
+from rp_client.report import LINE_EVERY_S, Display, Tally, Ticker, is_wanted, tally_of
+from rp_client.service.tasks import states_of
 
 if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
-    from rp_client.handles.task import Task
     from rp_client.handles.task_manager import TaskManager
-
-LINE_EVERY = 2.0
-"""Seconds between two plain lines."""
 
 
 class TaskProgress:
     """A context manager that shows on standard error how many tasks of a manager are running and have ended.
 
-    `total` is the number of expected tasks, without those that ended before; `quiet` shows nothing.
+    In a terminal and in a notebook it is a line that changes, elsewhere a line now and then. The last one stays.
+
+    Args:
+        tmgr: The manager.
+        total: The number of expected tasks, without those that ended before.
+        quiet: Show nothing.
+        every: Seconds between two lines where there is no terminal.
     """
 
-    def __init__(self, tmgr: TaskManager, total: int, *, quiet: bool = False) -> None:
+    def __init__(self, tmgr: TaskManager, total: int, *, quiet: bool = False, every: float = LINE_EVERY_S) -> None:
         self._tmgr = tmgr
         self._total = total
-        self._quiet = quiet
-        self._before: set[str] = set()
-        self._running: set[str] = set()
-        self._ended: dict[str, str] = {}
-        self._counts: Counter[str] = Counter()
-        self._open = False
-        self._progress: Progress | None = None
-        self._bar: TaskID | None = None
-        self._next_line = 0.0
-        self._lock = threading.Lock()
+        self._shown = not quiet and is_wanted(os.environ)
+        self._every = every
+        self._before = dict.fromkeys(states.FINAL, 0)
+        self._ticker: Ticker | None = None
 
     def __enter__(self) -> TaskProgress:
-        if not self._quiet:
-            self._before = {task.uid for task in self._tmgr.get_tasks() if task.state in states.FINAL}
-            with self._lock:   # callbacks wait for the bar
-                self._tmgr.register_callback(self._changed)
-                self._open = True
-                if in_terminal() and TERMINAL.acquire(blocking=False):   # else another one is there
-                    self._open_bar()
+        if self._shown:
+            found = states_of(self._tmgr)
+            self._before = {state: found[state] for state in states.FINAL}
+            self._ticker = Ticker(Display('tasks', every=self._every, keeps=True), self._tally)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
-        if self._quiet:
-            return
-        with contextlib.suppress(ValueError):   # the application may have unregistered all callbacks
-            self._tmgr.unregister_callback(self._changed)
-        with self._lock:
-            self._open = False   # callbacks may still be pending
-            self._running.clear()
-            for task in self._tmgr.get_tasks():
-                self._note(task, task.state)
-            self._show(last=True)
-        if self._progress is not None:
-            self._progress.stop()
-            TERMINAL.release()
+        if self._ticker is not None:
+            self._ticker.close(self._tally())
 
-    def _open_bar(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        self._progress = Progress(TextColumn('tasks'), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-                                  TextColumn('{task.description}'), console=Console(stderr=True),
-                                  redirect_stdout=sys.stdout.isatty())   # a file gets what the application prints
-        self._bar = self._progress.add_task('', total=self._total)
-        self._progress.start()
-
-    def _changed(self, changed: Any, state: str | None = None) -> None:
-        """Handle the callback for one task, or for a bulk of tasks."""
-        with self._lock:
-            if self._open:
-                for task in changed if state is None else [changed]:
-                    self._note(task, state or task.state)
-                self._show()
-
-    def _note(self, task: Task, state: str) -> None:
-        if task.uid in self._before:
-            return
-        if state == states.AGENT_EXECUTING:
-            self._running.add(task.uid)
-        elif states.TASK.value(state) > states.TASK.value(states.AGENT_EXECUTING):
-            self._running.discard(task.uid)
-        if state in states.FINAL:   # a final state may be repeated or corrected
-            self._counts[state] += 1
-            previous = self._ended.get(task.uid)
-            if previous:
-                self._counts[previous] -= 1
-            self._ended[task.uid] = state
-
-    def _show(self, *, last: bool = False) -> None:
-        text = ', '.join([f'{len(self._running)} running'] + [
-            f'{count} {state}' for state, count in sorted(self._counts.items()) if count and state != states.DONE])
-        if self._progress is not None and self._bar is not None:
-            self._progress.update(self._bar, completed=len(self._ended), description=text)
-        elif last or time.monotonic() >= self._next_line:
-            self._next_line = time.monotonic() + LINE_EVERY
-            print(f'tasks: {len(self._ended)}/{self._total} ended, {text}', file=sys.stderr, flush=True)
+    def _tally(self) -> Tally:
+        found = states_of(self._tmgr)
+        for state, count in self._before.items():
+            found[state] -= count
+        return tally_of(sum(found[state] for state in states.FINAL), self._total, found)

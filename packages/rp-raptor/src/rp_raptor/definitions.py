@@ -57,11 +57,16 @@ class _Defined:
 
 
 class Definitions:
-    """Turns calls of any functions into payloads; `tell(fid, blob)` sends a definition before its first use."""
+    """Turns calls of any functions into payloads; `tell(fid, blob)` sends a definition before its first use.
 
-    def __init__(self, tell: Callable[[bytes, bytes], object], store: ValueStore | None = None) -> None:
+    With `output`, results bring the output of the calls.
+    """
+
+    def __init__(self, tell: Callable[[bytes, bytes], object], store: ValueStore | None = None, *,
+                 output: bool = False) -> None:
         self._tell = tell
         self._store = store
+        self._output = output
         self._told: set[bytes] = set()
         self._seen: WeakKeyDictionary[FunctionType, _Defined] = WeakKeyDictionary()
         self._methods: dict[WorkerMethod, bytes] = {}
@@ -83,7 +88,7 @@ class Definitions:
 
     def define(self, func: Callable[..., Any]) -> bytes:
         """Define a function at the masters if needed, and return its identifier."""
-        fid, blob = define(func, self._store.results if self._store else '')
+        fid, blob = define(func, self._store.results if self._store else '', output=self._output)
         if fid not in self._told:
             self._told.add(fid)
             self._tell(fid, blob)

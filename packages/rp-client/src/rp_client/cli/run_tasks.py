@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from textwrap import shorten
@@ -34,6 +35,7 @@ from rp_client.handles.task_manager import TaskManager
 from rp_client.ids import session_uid
 from rp_client.report import Report
 from rp_client.service.owner import engine_of, owner_of
+from rp_client.service.tasks import states_of
 
 if TYPE_CHECKING:
     from rp_api.description.pilot import PilotDescription
@@ -78,7 +80,7 @@ def run_tasks(pilot: PilotDescription, jobs: Iterator[Job], positions: Sequence[
         pmgr, tmgr = PilotManager(session), TaskManager(session)
         submitted = pmgr.submit_pilots(pilot)
         tmgr.add_pilots(submitted)
-        with Report(owner_of(session).pilots).waiting('tasks') as show:
+        with Report(owner_of(session).pilots).waiting('tasks', lambda: states_of(tmgr)) as show:
             return failed + _Run(submitted, tmgr, log, keep_order=keep_order).run(
                 _described(first, positions, attributes), chain([first], todo), positions, show)
 
@@ -88,7 +90,7 @@ def _new_session(file: RunFile) -> Iterator[Session]:
     """Open a session in a temporary directory, which the file names until its end."""
     file.write(tempfile.mkdtemp(prefix='rp-run.'), session_uid())
     try:
-        with Session(uid=file.uid, cfg={'base': file.base}) as session:
+        with Session(uid=file.uid, cfg={'base': file.base}, progress=False) as session:   # see `Report` below
             yield session
     finally:
         _remove(file)
@@ -102,7 +104,7 @@ def goes_on(file: RunFile) -> bool:
 def end_earlier(file: RunFile) -> None:
     """End the session of an earlier run, and remove what is left of it."""
     if goes_on(file):
-        Session(uid=file.uid, cfg={'base': file.base}).close()
+        Session(uid=file.uid, cfg={'base': file.base}, progress=False).close()
     _remove(file)
 
 
@@ -110,10 +112,10 @@ def _finish_earlier(file: RunFile, log: Joblog, *, keep_order: bool) -> int:
     """Show and note the tasks of an earlier run that it has not noted, as they end; return how many of them failed."""
     failed = 0
     if os.path.isdir(_directory(file)) and state_of(_directory(file)) != CLOSED:
-        with Session(uid=file.uid, cfg={'base': file.base}) as session:
+        with Session(uid=file.uid, cfg={'base': file.base}, progress=False) as session:
             pilots = [pilot for pmgr in session.get_pilot_managers() for pilot in pmgr.get_pilots()]
             for tmgr in session.get_task_managers() if pilots else ():
-                with Report(owner_of(session).pilots).waiting('tasks') as show:
+                with Report(owner_of(session).pilots).waiting('tasks', partial(states_of, tmgr)) as show:
                     failed += _Run(pilots[0], tmgr, log, keep_order=keep_order).finish(show)
     _remove(file)
     return failed

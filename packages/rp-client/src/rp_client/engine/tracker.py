@@ -67,6 +67,7 @@ class Tracker:
         self._untold: dict[str, tuple[Any, str]] = {}
         self._has_told = False
         self.finals = dict.fromkeys(states.FINAL, 0)   # the numbers of entities in these states
+        self.gone = dict.fromkeys(states.FINAL, 0)   # of those that were forgotten
         self.is_internal: Callable[[Any], bool] | None = None
         """Tells which entities are not announced to the application, if there are such."""
         self._held: dict[Submission, None] = {}   # submissions that have not returned yet,
@@ -95,6 +96,7 @@ class Tracker:
         with self.board.lock:
             for state in final:
                 self.finals[state] -= 1
+                self.gone[state] += 1
 
     def forget(self, uids: Collection[str]) -> None:
         """Drop the states that are kept for callbacks of these uids."""

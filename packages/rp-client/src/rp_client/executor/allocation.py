@@ -25,7 +25,8 @@ from rp_client.handles.raptor import RaptorMaster, RaptorWorker
 from rp_client.handles.session import Session
 from rp_client.handles.task import Task
 from rp_client.handles.task_manager import TaskManager
-from rp_client.service.owner import base_directory, engine_of
+from rp_client.report import Report
+from rp_client.service.owner import base_directory, engine_of, owner_of
 
 LOCAL = 'local.exact'
 """The platform without `resource`: the machine of the application."""
@@ -72,7 +73,8 @@ class Allocation:
     """The session, pilot and RAPTOR master of an executor; closes what it has opened, but no session or pilot given."""
 
     def __init__(self, description: PilotDescription | None, pilot: Pilot | None, session: Session | None,
-                 uid: str | None = None) -> None:
+                 uid: str | None = None, *, progress: bool = True) -> None:
+        self._progress = progress
         self._description = description
         self._uid = uid   # of the session to be opened
         self._earlier: Earlier | None = None
@@ -121,6 +123,11 @@ class Allocation:
         return self._session.base if self._session else base_directory()
 
     @property
+    def report(self) -> Report:
+        """The report of the session, which is open; one that shows nothing if the executor has no progress."""
+        return owner_of(self._session).report if self._progress else Report(list, wanted=False)
+
+    @property
     def tmgr(self) -> TaskManager:
         """The task manager."""
         assert self._tmgr
@@ -129,7 +136,7 @@ class Allocation:
     def open(self, active: Callable[[PilotSize], object], ended: Ended) -> None:
         """Open the session, and submit the pilot; `active` gets its size when it is there."""
         if self._session is None:
-            self._session = Session(uid=self._uid)
+            self._session = Session(uid=self._uid, progress=self._progress)
             if self._session.attached:
                 assert self._description
                 self._earlier = Earlier(self._session)

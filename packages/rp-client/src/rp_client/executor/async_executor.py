@@ -31,6 +31,16 @@ class AwaitableFuture(Future[Any]):
         """The task that runs the program, or the RAPTOR master that has the call; None before it was submitted."""
         return getattr(self._source, 'task', None)
 
+    @property
+    def stdout(self) -> str:
+        """The standard output of the call or program, once it is done."""
+        return getattr(self._source, 'stdout', '')
+
+    @property
+    def stderr(self) -> str:
+        """Its standard error."""
+        return getattr(self._source, 'stderr', '')
+
     def __await__(self) -> Generator[Any, None, Any]:
         return asyncio.wrap_future(self).__await__()
 

@@ -29,12 +29,13 @@ def _nothing() -> None:
 class ExecutorCalls:
     """The calls to one master. All methods may be called from any thread.
 
-    `idle()` is called, in another thread, whenever no call is left, and `widened()` when the workers have to have
-    another shape, which `check` may refuse.
+    `idle()` is called, in another thread, whenever no call is left, `widened()` when the workers have to have
+    another shape, which `check` may refuse, and `failed(name, error)` with the function and the error of failed calls.
     """
 
     def __init__(self, master: RaptorMaster, check: Callable[[Shape], object], idle: Callable[[], object],
-                 widened: Callable[[], object]) -> None:
+                 widened: Callable[[], object], failed: Callable[[str, BaseException], object]) -> None:
+        self._on_failure = failed
         self.master = master
         self._check = check
         self.shape = Shape()
@@ -55,14 +56,19 @@ class ExecutorCalls:
         """The number of calls that have got a result from a worker."""
         return sum(executor.finished for executor in list(self._open.values()))
 
+    @property
+    def failed(self) -> int:
+        """The number of calls whose result is an error."""
+        return sum(executor.failed for executor in list(self._open.values()))
+
     def make(self, requirements: Requirements, fn: Callable[..., Any], args: tuple[Any, ...],
-             kwargs: dict[str, Any]) -> Future[Any]:
+             kwargs: dict[str, Any], name: str) -> Future[Any]:
         """Make a call, whose future fails with a SerializationError if the function or an argument cannot travel.
 
         `fn` may be what `prepare` returns.
         """
         executor = self._open.get(requirements) or self._connect(requirements)
-        future: Future[Any] = executor.submit(fn, *args, **kwargs)
+        future: Future[Any] = executor.call(fn, args, kwargs, name)
         future.task = self.master   # type: ignore[attr-defined]
         return future
 
@@ -113,6 +119,7 @@ class ExecutorCalls:
             self._check(shape)
             executor = self._executor(self.master, **requirements.of_call)
             executor.on_idle(self._idle)
+            executor.on_failure(self._on_failure)
             if self._held is not None:
                 executor.hold(_nothing)
             widened, self.shape = shape != self.shape, shape

@@ -49,13 +49,14 @@ class DeferredCall:
     Its function is called as it was when the call was requested.
     """
 
-    def __init__(self, manager: Manager, requirements: Requirements, fn: Callable[..., Any], args: tuple[Any, ...],
-                 kwargs: dict[str, Any], initializer: Initializer | None, cached: CachedCall | None) -> None:
+    def __init__(self, manager: Manager, requirements: Requirements, call: Call, name: str,
+                 initializer: Initializer | None, cached: CachedCall | None) -> None:
         self.future = DroppableFuture(self._dropped)
         self._manager = manager
         self._requirements = requirements._replace(retries=0, cache=False)
         self._retries = requirements.retries
-        self._call: Call | None = fn, args, kwargs
+        self._call: Call | None = call
+        self._name = name
         self._prepared: Callable[[tuple[Any, ...], dict[str, Any]], Call] | None = None
         self._requested = b''   # the function at the request, if a cached result is looked for later
         self._initializer = initializer
@@ -96,11 +97,6 @@ class DeferredCall:
             self._prepared = lambda args, kwargs: (prepared, args, kwargs)
         if waits and self._cached:
             self._requested = serialize_obj(fn)
-
-    @property
-    def _name(self) -> str:
-        fn = self._call[0] if self._call else None
-        return getattr(fn, '__name__', repr(fn))
 
     def _ready(self) -> None:
         self._try(self._make_with_values)
@@ -152,7 +148,7 @@ class DeferredCall:
         if self._call is None:   # cancelled
             return
         call = self._prepared(*self._call[1:]) if self._prepared else self._call
-        inner = self._inner = self._manager.open_calls().make(self._requirements, *call)
+        inner = self._inner = self._manager.open_calls().make(self._requirements, *call, self._name)
         if self._cached:
             self._cached.sent(*self._call)
         if not self._retries:
@@ -168,9 +164,10 @@ class DeferredCall:
         if self._initializer and self._initializer.failed(error):
             self._manager.fail(f'the initializer has failed:\n{error}')   # with this call
             return
-        again = isinstance(error, Exception) and not isinstance(error, SerializationError)
-        if again and self._retries and not (self._manager.broken or self._manager.leaving):
+        again = self._retries and not (self._manager.broken or self._manager.leaving)
+        if again and isinstance(error, Exception) and not isinstance(error, SerializationError):
             self._retries -= 1
+            self._manager.progress.repeats(self._name, error)
             self._manager.post(self._again)
             return
         self._call = self._prepared = self._inner = None

@@ -61,7 +61,10 @@ class Requests(futures.Executor):
                 and its result is a list with the value of each. `cores_per_rank`, `gpus_per_rank`. `timeout`: seconds,
                 after which the call fails with `TimeoutError`, and a program with `TaskTimeoutError`. `retries`: how
                 often a call or a program that has failed is repeated. `cache`: True, or a key: a call or program that
-                is equal to an earlier one gets its result, see `TaskDescription.cache`.
+                is equal to an earlier one gets its result, see `TaskDescription.cache`. `stdout`: where the output of
+                functions goes, besides the file of the worker: 'terminal' (the default: some of it, line by line with
+                the function's name, and `stdout` and `stderr` of the future have its last MiB), 'future', 'file'
+                (nowhere else), or a path with a `/`: the future, and the end of that file.
 
         Raises:
             TypeError: A requirement is unknown.
@@ -86,22 +89,29 @@ class Requests(futures.Executor):
 
         Returns:
             The future of the result. It can be cancelled while the call runs. Its `task` is the RAPTOR master that has
-            the call, None while it waits for others. It fails with a `SerializationError` if the function or an
-            argument cannot be serialized.
+            the call, None while it waits for others. Once it is done, its `stdout` and `stderr` have what the function
+            has printed. It fails with a `SerializationError` if the function or an argument cannot be serialized.
 
         Raises:
             TypeError: `fn` is not callable.
             BrokenPilotExecutor: The pilot, its workers or the initializer have failed.
             RuntimeError: The executor was shut down.
         """
+        return self._submit(fn, args, kwargs, name_of(fn))
+
+    def _submit_chunk(self, name: str, *args: Any) -> futures.Future[Any]:
+        return self._submit(on_workers().call_chunk, args, {}, name)
+
+    def _submit(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+                name: str) -> futures.Future[Any]:
         manager = self._manager
         manager.check_open()
         if not callable(fn):
             raise TypeError(f'{fn!r:.80} is not callable: run() starts programs')
         found = futures_in(args, kwargs)
         if found or self._requirements.retries or self._requirements.cache or self._initializer:
-            return self._defer(found, fn, args, kwargs)
-        future = (manager.calls or manager.open_calls()).make(self._requirements, fn, args, kwargs)
+            return self._defer(found, fn, args, kwargs, name)
+        future = (manager.calls or manager.open_calls()).make(self._requirements, fn, args, kwargs, name)
         manager.called()
         return future
 
@@ -128,8 +138,8 @@ class Requests(futures.Executor):
         """
         manager = self._manager
         manager.check_open()
-        given = {name: value for name, value in self._requirements._asdict().items() if value != _NONE[name]}
-        program = Program(self._programs.describe(executable, {**given, **attributes}), check, manager.dropped)
+        described = self._programs.describe(executable, {**self._requirements.of_program, **attributes})
+        program = Program(described, check, manager.dropped, manager.progress.expected)
         found = futures_in(args, {})
         if found:
             DeferredProgram(manager, program, args).start(found)
@@ -168,10 +178,10 @@ class Requests(futures.Executor):
         items = zip(*iterables, strict=False)
         if self._requirements.cache or self._requirements.ranks > 1:
             chunksize = 1   # each call is looked up, or gets a communicator
-        call = partial(self.submit, fn)
+        call: Callable[..., futures.Future[Any]] = partial(self.submit, fn)
         if chunksize > 1:
             try:
-                call = partial(self.submit, on_workers().call_chunk, serialize_obj(fn), len(iterables))
+                call = partial(self._submit_chunk, name_of(fn), serialize_obj(fn), len(iterables))
             except SerializationError as error:
                 return _in_order(iter(()), deque([_failed(error)]), None)
         made = started(call, items, chunksize)
@@ -214,7 +224,7 @@ class Requests(futures.Executor):
         return None
 
     def _defer(self, found: Sequence[futures.Future[Any]], fn: Callable[..., Any], args: tuple[Any, ...],
-               kwargs: dict[str, Any]) -> futures.Future[Any]:
+               kwargs: dict[str, Any], name: str) -> futures.Future[Any]:
         requirements = self._requirements
         cached = self._cache.call(requirements.cache, requirements.ranks) if requirements.cache else None
         known = cached.find(fn, args, kwargs) if cached and not found else None
@@ -222,7 +232,7 @@ class Requests(futures.Executor):
             return known
         if found:
             args, kwargs = copied(args, kwargs)
-        call = DeferredCall(self._manager, requirements, fn, args, kwargs, self._initializer, cached)
+        call = DeferredCall(self._manager, requirements, (fn, args, kwargs), name, self._initializer, cached)
         call.start(found)
         return call.future
 
@@ -265,6 +275,8 @@ class Executor(Requests):
         initializer: A function that each rank of a worker calls before its first call. If it raises, the executor is
             broken.
         initargs: Its arguments.
+        progress: Whether the progress is shown on standard error, and at the end what has failed. RADICAL_REPORT=FALSE
+            in the environment turns this off, too.
 
     Raises:
         TypeError: An argument has the wrong type, or is given beside `pilot`.
@@ -275,7 +287,7 @@ class Executor(Requests):
                  resource: str | None = None, runtime: Any = None, project: str | None = None, queue: str | None = None,
                  pilot: Pilot | None = None, session: Session | None = None,
                  initializer: Callable[..., Any] | None = None, initargs: Sequence[Any] = (),
-                 uid: str | None = None) -> None:
+                 uid: str | None = None, progress: bool = True) -> None:
         if initializer is not None and not callable(initializer):
             raise TypeError(f'initializer is {initializer!r:.80}, it must be callable')
         description = None
@@ -288,7 +300,7 @@ class Executor(Requests):
             raise TypeError('session is given, and so is uid: a session has its uid')
         if session is not None and not isinstance(session, Session):
             raise TypeError(f'session is {session!r:.80}, it must be an rp.Session')
-        allocation = Allocation(description, pilot, session, checked_uid(uid, None))
+        allocation = Allocation(description, pilot, session, checked_uid(uid, None), progress=progress)
         manager = Manager(allocation)
         cache = CallCache(lambda: allocation.base, (initializer, tuple(initargs)), manager.post,
                           lambda: allocation.unlike)
@@ -300,6 +312,11 @@ class Executor(Requests):
 
 
 _NONE = Requirements()._asdict()
+
+
+def name_of(fn: Any) -> str:
+    """Return the name of a function, for people."""
+    return getattr(fn, '__name__', '') or type(fn).__name__
 
 
 def _refuse_beside(pilot: Any, **others: Any) -> None:

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 class DroppableFuture(Future[Any]):
     """A future that can be cancelled until it has a result; `dropped` is then called, once.
 
-    `task` is the task that runs the program, or the master that has the call; None before it was submitted.
+    `task` is the task that runs the program, or the master that has the call; None before it was submitted. `stdout`
+    and `stderr` are the output, once it is done.
     """
+
+    stdout = stderr = ''   # of most calls
 
     def __init__(self, dropped: Callable[[], object]) -> None:
         super().__init__()
@@ -40,6 +43,10 @@ class DroppableFuture(Future[Any]):
             dropped()
         return True
 
+    def told(self, out: str, err: str) -> None:
+        """Take the output, before the result."""
+        self.stdout, self.stderr = out, err
+
     def drop(self) -> None:
         """Cancel the future alone, as the call or program was cancelled."""
         with self._condition:
@@ -50,6 +57,9 @@ class DroppableFuture(Future[Any]):
 
     def copy(self, other: Future[Any]) -> None:
         """Take the result, the exception or the cancellation of another future, which is done."""
+        out, err = getattr(other, 'stdout', ''), getattr(other, 'stderr', '')
+        if out or err:
+            self.told(out, err)
         if other.cancelled():
             self.drop()
             return

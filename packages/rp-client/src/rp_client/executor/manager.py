@@ -14,6 +14,7 @@ from concurrent.futures import BrokenExecutor, Future, InvalidStateError
 from contextlib import suppress
 from typing import Any, Protocol
 
+from rp_api import states
 from rp_api.errors import CoordinationError, sentence
 from rp_api.system import limits
 from rp_api.system.owner_process import OwnerProcess
@@ -21,6 +22,7 @@ from rp_client.executor.allocation import Allocation
 from rp_client.executor.calls import ExecutorCalls
 from rp_client.executor.inbox import Action, Inbox
 from rp_client.executor.programs import Program
+from rp_client.executor.progress import ExecutorProgress, Work
 from rp_client.executor.requirements import (
     TURN_S,
     PilotSize,
@@ -39,7 +41,7 @@ _log = logging.getLogger('radical.pilot.executor')
 RUN, HOLD, END = 'calls may run', 'running calls finish', 'workers end'
 
 
-THREADS, OF_HUB, OF_AGENT = 6, 3, 6
+THREADS, OF_HUB, OF_AGENT = 7, 3, 6
 """Threads of an executor here, of its hub, and of an agent on the same host, which is of the same user."""
 
 OF_CALLS, OF_RAPTOR = 4, 14
@@ -86,6 +88,7 @@ class Manager:
         self.leaving = False   # whether nothing starts any more
         self._ended = False   # whether everything was cancelled, or has failed
         self._watched = True   # whether the manager has to hear of each call, as more workers may be needed
+        self.progress = ExecutorProgress(self._work)
 
     # from any thread
 
@@ -126,6 +129,7 @@ class Manager:
                 raise
             self._thread = threading.Thread(target=self._run, name='rp.Executor', daemon=True)
             self._thread.start()
+            self.progress.start(self._allocation.report)
 
     def size(self) -> PilotSize:
         """Return the size of the pilot; wait for it if it is not known before."""
@@ -147,7 +151,8 @@ class Manager:
                 self._require_threads_of_calls()
                 master = self._allocation.start_master(lambda reason: self.post(
                     lambda: self._break(reason or 'the RAPTOR master was cancelled')))
-                self.calls = ExecutorCalls(master, self._check, self._idle, lambda: self.post(self._reshape))
+                self.calls = ExecutorCalls(master, self._check, self._idle, lambda: self.post(self._reshape),
+                                           self.progress.call_failed)
             return self.calls
 
     @property
@@ -406,6 +411,20 @@ class Manager:
 
     def _program_ended(self, program: Program) -> None:
         self._running.pop(id(program), None)
+        if not program.future.cancelled():
+            self.progress.program_ended(failed=program.future.exception() is not None)
+
+    @property
+    def _waiting(self) -> int:
+        """The number of calls and programs that wait for others."""
+        return sum(each.waits for each in list(self._deferred.values()))
+
+    def _work(self) -> Work:
+        """Return what there is to do, in any thread."""
+        running, workers = list(self._running.values()), list(self._workers.values())
+        return Work(self.calls, self._waiting, len(self._queued) + len(running),
+                    sum(program.started for program in running),
+                    sum(ranks for worker, ranks in workers if worker.state == states.AGENT_EXECUTING))
 
     def _drop(self, program: Program) -> None:
         if program.task is None:
@@ -446,6 +465,8 @@ class Manager:
         """Cancel everything without a result; with an error, have it fail."""
         self._ended = True
         self._sized.set()
+        if error is None:
+            self.progress.cancels(self._waiting + len(self._queued) + self._unfinished)
         for program in self._running.values():
             self._drop(program)
         futures = [*self._deferred, *(program.future for program in [*self._queued, *self._running.values()])]
@@ -464,6 +485,7 @@ class Manager:
 
     def _close(self) -> None:
         try:
+            self.progress.close()
             if self.calls is not None:
                 self.calls.close()
             self._allocation.close()

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from contextlib import suppress
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rp_api import states
 from rp_api.description.task import TaskDescription
@@ -15,14 +15,22 @@ from rp_api.failures.kinds import EXIT, SIGNAL
 from rp_client.completion.result import OUTPUT_CHARS, TaskResult
 from rp_client.executor.futures import DroppableFuture
 from rp_client.executor.requirements import RankNeed
+from rp_client.handles.base import record_of
 from rp_client.handles.task import Task
 from rp_client.service.owner import engine_of
+
+if TYPE_CHECKING:
+    from rp_client.core.task import TaskRecord
 
 _PLACED = ('ranks_per_node', 'lfs_per_rank', 'mem_per_rank', 'slots', 'tags')
 """Attributes with which a program cannot run on any cores of a pilot."""
 
 MAX_STREAM_BYTES = 1 << 20
 """Bytes of a standard stream in a result."""
+
+
+def _nothing(_: object) -> None:
+    """Ignore the end of work that has no result."""
 
 
 class Programs:
@@ -45,9 +53,14 @@ class Programs:
 
 
 class Program:
-    """A program that was requested: its description, its future, and its task once it was submitted."""
+    """A program that was requested: its description, its future, and its task once it was submitted.
 
-    def __init__(self, description: TaskDescription, check: bool, dropped: Callable[[Program], object]) -> None:
+    `dropped(program)` is called if its future was cancelled, `expected(record)` if its task may have failed.
+    """
+
+    def __init__(self, description: TaskDescription, check: bool, dropped: Callable[[Program], object],
+                 expected: Callable[[TaskRecord], object] = _nothing) -> None:
+        self._expected = expected
         self.description = description
         self.future = DroppableFuture(lambda: dropped(self))
         self.need = _need(description)
@@ -67,20 +80,27 @@ class Program:
     def _end(self, future: Future[Any], ended: Callable[[Program], object]) -> None:
         """Resolve the future, in a thread that may read files if the result has more output than agents report."""
         assert self.task
+        self.future.told(self.task.stdout, self.task.stderr)
         if max(len(self.task.stdout), len(self.task.stderr)) < OUTPUT_CHARS:
             self._resolve(future, ended)
         else:
             engine_of(self.task).helpers.run(lambda: self._resolve(future, ended), _nothing, _nothing)
 
     def _resolve(self, future: Future[Any], ended: Callable[[Program], object]) -> None:
+        assert self.task
         with suppress(InvalidStateError):   # it was cancelled
             try:
                 error = future.exception()
             except CancelledError:
                 self.future.drop()
             else:
-                if error is None or (not self._check and getattr(error, 'kind', '') in (EXIT, SIGNAL)):
-                    self.future.set_result(self._result())
+                expected = error is not None and not self._check and getattr(error, 'kind', '') in (EXIT, SIGNAL)
+                if expected:
+                    self._expected(record_of(self.task))
+                if error is None or expected:
+                    result = self._result()
+                    self.future.told(result.stdout, result.stderr)
+                    self.future.set_result(result)
                 else:
                     self.future.set_exception(error)
         ended(self)
@@ -103,10 +123,6 @@ def _output(end: str, opened: Callable[[], BinaryIO]) -> str:
             return file.read().decode(errors='replace')
     except (OSError, RuntimeError, PilotError):   # it was removed, or cannot be reached
         return end
-
-
-def _nothing(_: object) -> None:
-    """Ignore the end of work that has no result."""
 
 
 def texts(values: Iterable[Any]) -> list[str]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from rp_api import units
+from rp_api.system.terminal import TERMINAL, is_place
 
 TURN_S = 10.0
 """Seconds of a turn of the calls."""
@@ -21,15 +23,23 @@ class Requirements(NamedTuple):
     timeout: float = 0
     retries: int = 0
     cache: bool | str = False
+    stdout: str | os.PathLike[str] = TERMINAL
 
     @property
-    def of_call(self) -> dict[str, float]:
+    def of_call(self) -> dict[str, Any]:
         """The attributes of a RAPTOR call with these requirements, without those that have their default."""
-        found = {'ranks': self.ranks, 'cores': self.cores_per_rank, 'gpus': self.gpus_per_rank, 'timeout': self.timeout}
+        found = {'ranks': self.ranks, 'cores': self.cores_per_rank, 'gpus': self.gpus_per_rank, 'timeout': self.timeout,
+                 'stdout': self.stdout}
         return {name: value for name, value in found.items() if value != _OF_CALL[name]}
 
+    @property
+    def of_program(self) -> dict[str, Any]:
+        """The attributes of a program with these requirements, without those that have their default."""
+        return {name: value for name, value in self._asdict().items() if value != _NONE[name] and name != 'stdout'}
 
-_OF_CALL = {'ranks': 1, 'cores': 1, 'gpus': 0, 'timeout': 0}
+
+_NONE = Requirements()._asdict()
+_OF_CALL = {'ranks': 1, 'cores': 1, 'gpus': 0, 'timeout': 0, 'stdout': TERMINAL}
 
 
 def _whole(least: int) -> tuple[Callable[[Any], bool], str]:
@@ -50,7 +60,8 @@ _ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
     'gpus_per_rank': (_number, 'a number of at least 0'),
     'timeout': (_number, 'a time of at least 0, where 0 means no limit'),
     'retries': _whole(0),
-    'cache': (_key, 'True, False or a key, which is text')}
+    'cache': (_key, 'True, False or a key, which is text'),
+    'stdout': (is_place, "'terminal', 'future', 'file', or a path with a /")}
 
 
 def checked(given: Mapping[str, Any], base: Requirements) -> Requirements:

@@ -57,6 +57,8 @@ class Session(OldMethods):
         dburl: URL of a MongoDB (`mongodb://...`, `mongodb+srv://...`); default: RADICAL_PILOT_DBURL.
         orphan_timeout: Seconds that idle pilots wait for an application that died without closing the session; 0
             cancels them at once.
+        progress: Whether waits show their progress on standard error, and the end of the session what has failed.
+            RADICAL_REPORT=FALSE in the environment turns this off, too.
         name: The old name of `uid`.
         _role, _reg_addr: The role `Session._DEFAULT`, or the address of its coordinator, joins the session of that uid
             that this process has open, see `JoinedSession`; no other arguments are allowed then.
@@ -83,8 +85,9 @@ class Session(OldMethods):
         return super().__new__(cls)
 
     def __init__(self, proxy_url: str | None = None, uid: str | None = None, cfg: Mapping[str, Any] | None = None, *,
-                 dburl: str | None = None, orphan_timeout: units.Time = 60.0, name: str | None = None,
-                 _role: str = _PRIMARY, _reg_addr: str | None = None, **close_options: bool) -> None:
+                 dburl: str | None = None, orphan_timeout: units.Time = 60.0, progress: bool = True,
+                 name: str | None = None, _role: str = _PRIMARY, _reg_addr: str | None = None,
+                 **close_options: bool) -> None:
         distributions.check_upstream()
         limits.require_descriptors('a session', DESCRIPTORS)
         limits.require_threads('a session', THREADS, OF_HUB)
@@ -93,7 +96,7 @@ class Session(OldMethods):
             raise ValueError(f'_role is {_role!r}, allowed are: {self._PRIMARY}, {self._DEFAULT}')
         self._role = _role
         uid = checked_uid(uid, name)
-        self._use(Owner(uid, cfg, dburl=dburl, proxy_url=proxy_url, orphan_timeout=orphan_timeout))
+        self._use(Owner(uid, cfg, dburl=dburl, proxy_url=proxy_url, orphan_timeout=orphan_timeout, progress=progress))
         atexit.register(self.close)
         try:
             if uid:
@@ -171,8 +174,13 @@ class Session(OldMethods):
         options = self._close_options | checked_close_options(options)
         if not self._owner.engine.process.here:   # a fork of the application: its parent owns the session
             return
+        leave = not options.get('terminate', True)
+        summary = '' if self.closed else self._owner.summary(leave=leave)
         try:
-            if self._owner.close(leave=not options.get('terminate', True)) and options.get('download'):
+            closed = self._owner.close(leave=leave)
+            if closed:
+                self._owner.report.say(summary)
+            if closed and options.get('download'):
                 self.dump()
                 self._fetch((*PROFILES, *LOGS), None)
         finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, overload
 
@@ -44,9 +43,7 @@ class Sweep(Tabular):
     @property
     def states(self) -> dict[str, int]:
         """The number of tasks in each state."""
-        with self._owner.board.lock:
-            found = Counter(task.state for task in self._owner.tasks.live_in(self._record))
-            found.update(self._record.ended)
+        found = self._owner.states_in(self._record)
         found[states.NEW] += self._record.size - sum(found.values())
         return {state: found[state] for state in states.TASK.names if found[state]}
 

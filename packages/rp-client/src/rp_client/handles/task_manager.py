@@ -292,7 +292,7 @@ class TaskManager(ManagerHandle, Tabular, OldMethods):
             return [task.state for task in owner.look(owner.tasks)]
         found = owner.look(self._uids(uids))
         tasks = [task for task in found if isinstance(task, TaskRecord)]   # others are final
-        owner.wait_for(tasks, state, timeout, len(found) - len(tasks))
+        owner.wait_for(tasks, state, timeout, [task for task in found if not isinstance(task, TaskRecord)])
         return found[0].state if is_one(uids) else [task.state for task in found]
 
     def as_completed(self, uids: Uids = None, timeout: units.Time | None = None) -> Completed[Task]:

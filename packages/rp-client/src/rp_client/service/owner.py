@@ -78,7 +78,7 @@ class _Handler(ClientHandler):
 
 
 class Owner:
-    """Owns all processes and threads of a session; see `Session` for the arguments.
+    """Owns all processes and threads of a session; see `Session` for the arguments. `report` is its progress.
 
     Attributes:
         calls: The calls to agents and masters.
@@ -89,7 +89,7 @@ class Owner:
     """
 
     def __init__(self, uid: str | None, cfg: Mapping[str, Any] | None = None, *, dburl: str | None = None,
-                 proxy_url: str | None = None, orphan_timeout: units.Time = 60.0) -> None:
+                 proxy_url: str | None = None, orphan_timeout: units.Time = 60.0, progress: bool = True) -> None:
         config = checked_cfg(cfg)
         self.orphan_timeout = units.limit(orphan_timeout, 'orphan_timeout') or 0.0
         if self.orphan_timeout < 0:
@@ -103,7 +103,7 @@ class Owner:
         self.tmgrs: dict[str, Any] = {}
         self.platforms = PlatformRegistry()
         self.uids = Uids()
-        self.report = Report(self.pilots)
+        self.report = Report(self.pilots, wanted=progress)
         self.away: dict[str, Any] | None = None
         self.closed = False
         self._lock = threading.RLock()
@@ -158,6 +158,13 @@ class Owner:
         self.traces.close()
         self._ended.set()
         return True
+
+    def summary(self, *, leave: bool) -> str:
+        """Return what an application should know at the end: how many tasks wait, and what has failed."""
+        left = 0 if leave else sum(manager.waiting for manager in self.tmgrs.values() if not manager.closed)
+        cancelled = (f'{self.uid}: {left:,} {"task is" if left == 1 else "tasks are"} cancelled, as the session closes '
+                     'before they have ended\n' if left else '')
+        return cancelled + self.report.failures.text(self.uid, tasks_kept=os.path.isdir(self.path))
 
     def _begins_to_close(self) -> bool:
         """Return whether this call has to close the session; wait for another thread that is closing it."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -230,15 +232,18 @@ class TaskRequests(TaskOwner):
     # waits in the application's threads
 
     def wait_for(self, tasks: Sequence[TaskRecord], state: str | Iterable[str] | None, timeout: units.Time | None,
-                 ended: int = 0) -> None:
+                 ended: Sequence[HasState] = ()) -> None:
         """Wait until each of these tasks has reached a state, for at most `timeout` seconds.
 
-        `ended` is the number of further tasks to count in the report, which are final.
+        `ended` are further tasks to count in the report, which are final.
         """
         if not self.pilots and self.board.value(state) > _WITHOUT_PILOT and any(
                 task.pilot is None and task.state not in states.FINAL for task in tasks):
             _log.warning('tasks are waited for, but %s has no pilot to run them on: see add_pilots', self.uid)
-        with self.session.report.waiting('tasks', ended) as show:
+        def found() -> Counter[str]:
+            return Counter([task.state for task in chain(tasks, ended)])
+
+        with self.session.report.waiting('tasks', found, len(ended)) as show:
             self.board.wait(tasks, state, timeout, show)
 
     def wait_for_all(self, timeout: units.Time | None) -> None:
@@ -247,7 +252,7 @@ class TaskRequests(TaskOwner):
         end = math.inf if timeout is None else time.monotonic() + timeout
         found = self.look(self.tasks.singles())
         live = [task for task in found if isinstance(task, TaskRecord)]
-        self.wait_for(live, None, timeout, len(found) - len(live))
+        self.wait_for(live, None, timeout, [task for task in found if not isinstance(task, TaskRecord)])
         for sweep in list(self.tasks.sweeps.values()):
             self.wait_for_sweep(sweep, None if timeout is None else max(0.0, end - time.monotonic()))
 
@@ -258,13 +263,20 @@ class TaskRequests(TaskOwner):
                          self.uid)
         timeout = units.limit(timeout)
         end = math.inf if timeout is None else time.monotonic() + timeout
-        with self.session.report.waiting('tasks') as show:
+        with self.session.report.waiting('tasks', lambda: self.states_in(sweep)) as show:
             while not self.board.wait_until(lambda: not sweep.unfinished, _part(end, REFRESH if show else math.inf),
                                             lambda: any(map(is_unbound, self.parts(sweep)))):
                 if time.monotonic() >= end:
                     return
                 if show:
                     show(sweep.size - sweep.unfinished, sweep.size)
+
+    def states_in(self, sweep: SweepRecord) -> Counter[str]:
+        """Return the number of tasks of a sweep in each state; those that no agent has taken are not counted."""
+        with self.board.lock:
+            found = Counter([task.state for task in self.tasks.live_in(sweep)])
+            found.update(sweep.ended)
+        return found
 
     def future_of(self, task: Any) -> TaskFuture:
         """Return the future of a task, given its handle; see `Task.future`."""

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from rp_api import constants, states
-from rp_api.batch import ROWS, unpacked
+from rp_api.batch import ROWS, task_uid, unpacked
 from rp_api.constants import TASK_STATE, WAIT_QUEUE_SIZE
 from rp_api.coordination.contract import BULK, KnownTask, Update
 from rp_api.errors import CoordinationError
@@ -21,7 +21,7 @@ from rp_api.wire import codec
 from rp_client.cache.tasks import TaskCache
 from rp_client.common_description import CommonDescription, counts
 from rp_client.core.pilot import PilotRecord
-from rp_client.core.sweep import ChunkRecord, SweepRecord
+from rp_client.core.sweep import ChunkRecord, RowRecord, SweepRecord
 from rp_client.core.task import TaskRecord
 from rp_client.engine.callbacks import Entry, Registry, arguments, told
 from rp_client.engine.tracker import Change, Tracker
@@ -91,6 +91,19 @@ class TaskOwner:
         """The number of tasks that are not final."""
         return len(self.tasks) - sum(self._finals().values())
 
+    @property
+    def waiting(self) -> int:
+        """The number of tasks that are not final, without services, masters and workers."""
+        return self.unfinished - sum(task.common.mode in SERVICE_MODES and task.state not in states.FINAL
+                                     for task in self.tasks.in_memory())
+
+    def states(self) -> Counter[str]:
+        """Return how many tasks are running, and have ended in each final state, also if they were forgotten."""
+        found = self._finals()
+        found.update(self.tracker.gone)
+        found[states.AGENT_EXECUTING] = [task.state for task in self.tasks.in_memory()].count(states.AGENT_EXECUTING)
+        return found
+
     def _finals(self) -> Counter[str]:
         finals = Counter(self.tracker.finals)
         for sweep in list(self.tasks.sweeps.values()):
@@ -123,6 +136,9 @@ class TaskOwner:
             self.tasks.changed(before)
 
     def _settled(self, tasks: Collection[TaskRecord]) -> None:
+        if next(iter(tasks)).state == states.FAILED:   # all have ended alike
+            for task in tasks:
+                self.session.report.failures.add_task(task, *_counted(task))
         self.tasks.settled(tasks)
         if not self._sweeping:
             self._sweeping = True
@@ -289,6 +305,18 @@ class TaskOwner:
         self.flow.close()
         self._tracer.close()
         self.board.broke(CoordinationError('it was closed, and its pilots keep running'))
+
+
+def states_of(tmgr: Any) -> Counter[str]:
+    """Return how many tasks of a manager, given its handle, are running, and have ended in each final state."""
+    return tmgr._owner.states()   # type: ignore[no-any-return]
+
+
+def _counted(task: TaskRecord) -> tuple[str, int]:
+    """Return the uid of a final task, or of the first one of a chunk, and how many tasks it stands for."""
+    if isinstance(task, ChunkRecord):
+        return task_uid(task.sweep.uid, task.first), 0 if task.opened else task.size
+    return task.uid, 0 if isinstance(task, RowRecord) and not task.chunk.opened else 1
 
 
 def is_unbound(task: TaskRecord) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from array import array
@@ -15,28 +16,41 @@ from weakref import ReferenceType
 from rp_api import pickles, units
 from rp_api.balancing.chunks import chunks
 from rp_api.errors import SerializationError
+from rp_api.system.terminal import TERMINAL
 from rp_raptor.client.application_link import MasterSide
 from rp_raptor.client.caller import WINDOW, Caller, checked, open_caller
+from rp_raptor.client.output import Output
 from rp_raptor.client.stream import check_positive, checked_attributes, checked_masters
 from rp_raptor.definitions import Definitions, PreparedDefinition
 from rp_raptor.errors import CallLost
 from rp_raptor.objects.reference import Owned, pending, taken
 from rp_raptor.wire.large_calls import lease_of
+from rp_raptor.wire.output import OUTPUT, split_output
 from rp_raptor.wire.payload import decode_result, discard, encode_call, encode_chunk, outcomes_of
 from rp_raptor.wire.store import Lease
 
 
 class _Future(futures.Future[Any]):
-    """A future that can be cancelled until it has a result: the call is dropped or interrupted."""
+    """A future that can be cancelled until it has a result: the call is dropped or interrupted.
+
+    `stdout` and `stderr` are the output of the call, once it is done.
+    """
+
+    stdout = stderr = ''   # of most calls
 
     def __init__(self, number: int, decode: Callable[[bytes], Any], drop: Callable[[int], object],
-                 lease: Lease | None) -> None:
+                 lease: Lease | None, name: str) -> None:
         super().__init__()
         self.decode = decode
         self.objects: tuple[Owned, ...] = ()   # that the arguments refer to
         self.lease = lease   # of files with arguments
+        self.name = name   # of the function
         self._number = number
         self._drop = drop
+
+    def told(self, out: str, err: str) -> None:
+        """Take the output of the call, before its result."""
+        self.stdout, self.stderr = out, err
 
     def __reduce__(self) -> NoReturn:
         pickles.refuse_future()
@@ -57,24 +71,31 @@ class Executor(futures.Executor):
 
     Args:
         masters: One handle or several, as `submit_raptors()` returns them; the masters may still be starting.
+        stdout: Where the output of functions goes, besides the output of the worker: `terminal` (some lines, with the
+            name of the function) and the `stdout` and `stderr` of the future, which have the last MiB of each;
+            `future`: only these; `file`: neither; or a path with a `/`: these, and appended to this file.
         **attributes: Limits and resources of each call: `timeout`, `ranks`, `cores`, `gpus`.
 
     Raises:
         TypeError: If something else than a master is given, or an attribute is unknown.
-        ValueError: If no master is given, or the value of an attribute is not allowed.
+        ValueError: If no master is given, or the value of an argument is not allowed.
     """
-    def __init__(self, masters: MasterSide | Iterable[MasterSide], **attributes: float) -> None:
+
+    def __init__(self, masters: MasterSide | Iterable[MasterSide], *, stdout: str | os.PathLike[str] = TERMINAL,
+                 **attributes: float) -> None:
+        self._output = Output(stdout)
         handles, needs = checked_masters(masters), checked_attributes(attributes)
         self._wide = needs.get('ranks', 1) > 1
         self._lock = threading.Lock()
         self._numbers = count()
         self._futures: dict[int, _Future] = {}
         self._shut = False
-        self.finished = 0   # the number of calls that have got a result
+        self.finished = self.failed = 0   # the numbers of calls that have got a result, and of the errors among these
         self._on_idle: Callable[[], object] | None = None
+        self._on_failure: Callable[[str, BaseException], object] | None = None
         self._caller = open_caller(handles, self._take_results, self._fail, needs, apart=True)
         self._objects: dict[bytes, list[ReferenceType[Owned]]] = {}   # that defined functions refer to
-        self._definitions = Definitions(self._define, self._caller.store)
+        self._definitions = Definitions(self._define, self._caller.store, output=self._output.wanted)
 
     def submit(self, fn: Callable[..., Any] | PreparedDefinition, /, *args: Any, **kwargs: Any) -> futures.Future[Any]:
         """Schedule `fn(*args, **kwargs)` on a worker.
@@ -92,15 +113,20 @@ class Executor(futures.Executor):
             TypeError: If `fn` is not callable.
             RuntimeError: After `shutdown`, and in a fork of the process that made the executor.
         """
+        return self.call(fn, args, kwargs, getattr(fn, '__qualname__', ''))
+
+    def call(self, fn: Callable[..., Any] | PreparedDefinition, args: tuple[Any, ...], kwargs: dict[str, Any],
+             name: str) -> futures.Future[Any]:
+        """Schedule a call as `submit` does, of a function with that name."""
         self._caller.process.check()   # before anything is locked: another thread may have had it locked at the fork
         try:
             with self._lock:
                 self._check_open()
                 fid, payload = self._definitions.encode(fn, args, kwargs)
             objects = fn.objects if isinstance(fn, PreparedDefinition) else self._objects_of(fid)
-            return self._start(payload, decode_result, objects)
+            return self._start(payload, decode_result, objects, name)
         except SerializationError as error:
-            return self._failed(error)
+            return self._failed(error, name)
 
     def prepare(self, fn: Callable[..., Any]) -> PreparedDefinition:
         """Return a function as it is now, for `submit` at a later time; SerializationError if it has no such form."""
@@ -135,16 +161,17 @@ class Executor(futures.Executor):
         seconds = units.limit(timeout)
         window = WINDOW if buffersize is None else buffersize
         check_positive(chunksize=chunksize, buffersize=window)
+        name = getattr(fn, '__qualname__', '')
         self._caller.process.check()
         try:
             with self._lock:
                 fid = self._definitions.define(fn)
                 objects = taken() + self._objects_of(fid)
         except SerializationError as error:
-            return _in_order(iter(()), deque([self._failed(error)]), None)
+            return _in_order(iter(()), deque([self._failed(error, name)]), None)
         if self._wide:
             chunksize = 1
-        started = self._start_chunks(fid, zip(*iterables, strict=False), chunksize, objects)
+        started = self._start_chunks(fid, zip(*iterables, strict=False), chunksize, objects, name)
         waiting = deque(islice(started, -(-window // chunksize)))
         return _in_order(started, waiting, None if seconds is None else time.monotonic() + seconds)
 
@@ -169,6 +196,7 @@ class Executor(futures.Executor):
             futures.wait(left)
         if wait or not self._futures:
             self._caller.close()
+            self._output.flush()
 
     @property
     def unfinished(self) -> int:
@@ -178,6 +206,10 @@ class Executor(futures.Executor):
     def on_idle(self, callback: Callable[[], object]) -> None:
         """Call `callback`, in a thread of the executor, whenever the last call without a result has got one."""
         self._on_idle = callback
+
+    def on_failure(self, callback: Callable[[str, BaseException], object]) -> None:
+        """Call `callback`, in a thread of the executor, with the name of the function and the error of failed calls."""
+        self._on_failure = callback
 
     def hold(self, idle: Callable[[], object]) -> None:
         """Hold calls until `release`. Those that no rank has started return; those that run finish.
@@ -207,14 +239,14 @@ class Executor(futures.Executor):
             raise RuntimeError('calls of a master in its own process cannot be held')
         return self._caller
 
-    def _start(self, payload: bytes, decode: Callable[[bytes], Any], objects: tuple[Owned, ...]) -> _Future:
+    def _start(self, payload: bytes, decode: Callable[[bytes], Any], objects: tuple[Owned, ...], name: str) -> _Future:
         """Make a call of a function that refers to the objects."""
         checked(payload)
         lease = lease_of(payload)
         with self._lock:
             self._check_open()
             number = next(self._numbers)
-            future = self._futures[number] = _Future(number, decode, self._drop, lease)
+            future = self._futures[number] = _Future(number, decode, self._drop, lease, name)
         if pending:
             objects += taken()
         if objects:
@@ -228,7 +260,7 @@ class Executor(futures.Executor):
             raise RuntimeError('cannot schedule new futures after shutdown')
 
     def _start_chunks(self, fid: bytes, items: Iterator[tuple[Any, ...]], chunksize: int,
-                      objects: tuple[Owned, ...]) -> Iterator[_Future]:
+                      objects: tuple[Owned, ...], name: str) -> Iterator[_Future]:
         """Make the calls of a map in chunks, or one by one over several ranks, which run no chunks.
 
         The result of each future is a list of payloads. A future fails if its chunk cannot be encoded, and the last one
@@ -237,7 +269,7 @@ class Executor(futures.Executor):
         store = self._caller.store
         for chunk in chunks(((args, None) for args in items), chunksize):
             if isinstance(chunk, Exception):
-                yield self._failed(chunk)
+                yield self._failed(chunk, name)
                 return
 
             def decode(payload: bytes, number: int = len(chunk)) -> list[bytes]:
@@ -245,13 +277,13 @@ class Executor(futures.Executor):
             self._check_open()
             try:
                 call = encode_call(fid, chunk[0][0], None, store) if self._wide else encode_chunk(fid, chunk, store)
-                yield self._start(call, decode, objects)
+                yield self._start(call, decode, objects, name)
             except SerializationError as error:
-                yield self._failed(error)
+                yield self._failed(error, name)
 
-    def _failed(self, error: BaseException) -> _Future:
+    def _failed(self, error: BaseException, name: str) -> _Future:
         """Return the future of a call that cannot be made."""
-        future = _Future(next(self._numbers), decode_result, self._drop, None)
+        future = _Future(next(self._numbers), decode_result, self._drop, None, name)
         future.set_exception(error)
         return future
 
@@ -290,9 +322,14 @@ class Executor(futures.Executor):
             if future is None:
                 discard(payload)
                 continue
+            if payload[0] == OUTPUT:
+                payload, out, err = split_output(payload)
+                future.told(out, err)
+                self._output.take(future.name, out, err)
             try:
                 value = future.decode(payload)
             except BaseException as error:
+                self._tell_failure(future, error)
                 future.set_exception(error.with_traceback(None))   # which would refer to the future
             else:
                 future.set_result(value)
@@ -305,8 +342,15 @@ class Executor(futures.Executor):
         for number in numbers:
             future = self._take_out(number)
             if future is not None:
+                self.finished += 1
+                self._tell_failure(future, error)
                 future.set_exception(error)
         self._leave_if_done()
+
+    def _tell_failure(self, future: _Future, error: BaseException) -> None:
+        self.failed += 1
+        if self._on_failure is not None:
+            self._on_failure(future.name, error)
 
     def _leave_if_done(self) -> None:
         if self._futures:

@@ -15,7 +15,7 @@ from rp_profiling.write.calls import ASYNC, DONE, FAILED, FUNCTION, INTERRUPTED
 from rp_raptor import definitions
 from rp_raptor.errors import CallCanceled, CallTimeout
 from rp_raptor.rank import modes
-from rp_raptor.rank.capture import encode_error
+from rp_raptor.rank.capture import encode_error, speaking
 from rp_raptor.rank.prepared import DECISIVE, Prepared
 from rp_raptor.rank.process_end import end_if_forked
 from rp_raptor.rank.recorder import CallRecorder
@@ -137,6 +137,10 @@ class Calls:
         return payload.encode_outcomes(await asyncio.gather(*map(outcome, outcomes)), files)
 
     async def _later(self, call: Coroutine[Any, Any, Any], files: ResultFiles) -> bytes:
+        with speaking(files.output) as spoken:
+            return spoken.attached(await self._result_of(call, files))
+
+    async def _result_of(self, call: Coroutine[Any, Any, Any], files: ResultFiles) -> bytes:
         from asyncio import CancelledError
 
         start = self._recorder.now()

@@ -1,7 +1,11 @@
 """The output, the outcome and the environment of calls: streams, environment variables, working directory.
 
 The streams of the process are replaced once by streams that find the call that writes, as asynchronous calls share one
-thread. Output of other processes, and of C code that bypasses Python, is not captured.
+thread. What other threads write belongs to the call that the main thread runs. Output of other processes, and of C code
+that bypasses Python, is not captured.
+
+The result of a described call has its output. Calls of functions write to the streams of the process, and their results
+have the end of that, if the caller wants it.
 """
 
 from __future__ import annotations
@@ -14,12 +18,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, 
 from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple, Protocol, TextIO
 
 from rp_api.pickles import missing_module
 from rp_raptor.errors import CallCanceled, CallTimeout
 from rp_raptor.rank.process_end import end_if_forked
 from rp_raptor.wire import payload
+from rp_raptor.wire.output import MAX_OUTPUT_CHARS, with_output
 
 MAX_STREAM_CHARS = 64 << 10
 """Characters of each stream that a result keeps, from its end. During the call all are kept."""
@@ -34,7 +39,65 @@ _NOTHING_SAID, _NO_EXCEPTION = ('', ''), (None, None)
 
 _VALUES = frozenset({type(None), bool, int, float, str, bytes, list, tuple, dict})   # the values of most functions
 
-_texts: ContextVar[_Texts | None] = ContextVar('texts', default=None)
+class Spoken:
+    """The output of a call of a function: the end of each stream."""
+
+    __slots__ = ('_texts',)
+
+    def __init__(self) -> None:
+        self._texts: _Texts = [None, None]
+
+    def add(self, which: int, text: str) -> None:
+        """Add text to a stream."""
+        own = _text_of(self._texts, which)
+        own.write(text)
+        if own.tell() > 2 * MAX_OUTPUT_CHARS:
+            kept = self._texts[which] = io.StringIO()
+            kept.write(own.getvalue()[-MAX_OUTPUT_CHARS:])
+
+    def attached(self, result: bytes) -> bytes:
+        """Return the result of the call with its output, if there is some."""
+        return result if self._texts == _SILENT else with_output(result, *_said(self._texts))
+
+
+_texts: ContextVar[_Texts | Spoken | None] = ContextVar('texts', default=None)
+
+
+class Runs(Protocol):
+    """What runs calls in the main thread; `spoken` is the output of the running one."""
+
+    spoken: Spoken | None
+
+    @property
+    def running(self) -> int:
+        """The position of the running call, negative for none."""
+
+
+class _MainThread:
+    """The call that the main thread runs."""
+
+    def __init__(self) -> None:
+        self.texts: _Texts | None = None   # of a described call
+        self.runner: Runs | None = None
+
+    @property
+    def output(self) -> _Texts | Spoken | None:
+        """Where the output of the call goes; None without a call."""
+        runner = self.runner
+        if self.texts is not None or runner is None or runner.running < 0:
+            return self.texts
+        spoken = runner.spoken
+        if spoken is None:
+            spoken = runner.spoken = Spoken()
+        return spoken
+
+
+_main = _MainThread()
+
+
+def follow(runner: Runs) -> None:
+    """Capture the output of the calls that run here."""
+    _main.runner = runner
 
 
 class Outcome(NamedTuple):
@@ -65,6 +128,7 @@ def captured(func: Callable[..., Any], args: Sequence[Any],
     """Return the outcome of a call of the function; for an asynchronous function, a coroutine that returns it."""
     texts: _Texts = [None, None]
     token = _texts.set(texts)
+    before, _main.texts = _main.texts, texts
     try:
         value = func(*args, **kwargs)
     except (CallTimeout, CallCanceled):
@@ -73,6 +137,7 @@ def captured(func: Callable[..., Any], args: Sequence[Any],
         end_if_forked(error)
         return failure(error, texts)
     finally:
+        _main.texts = before
         _texts.reset(token)
     if goes_on(value):
         return _captured_later(value, texts)
@@ -98,6 +163,17 @@ async def _captured_later(call: Awaitable[Any], texts: _Texts) -> Outcome:
     finally:
         _texts.reset(token)
     return _outcome(texts, value)
+
+
+@contextmanager
+def speaking(wanted: bool) -> Generator[Spoken, None, None]:
+    """Capture the output of the asynchronous function that runs in this context, if it is wanted."""
+    spoken = Spoken()
+    token = _texts.set(spoken if wanted else None)
+    try:
+        yield spoken
+    finally:
+        _texts.reset(token)
 
 
 def failure(error: BaseException, texts: _Texts | None = None) -> Outcome:
@@ -160,8 +236,16 @@ def replace_streams() -> None:
         sys.stderr = _Stream(1, sys.stderr)
 
 
+def _text_of(texts: _Texts, which: int) -> io.StringIO:
+    """Return the text of a stream."""
+    own = texts[which]
+    if own is None:
+        own = texts[which] = io.StringIO()
+    return own
+
+
 class _Stream(io.TextIOBase):
-    """A stream that writes to the text of the current call, and to the original stream outside of calls."""
+    """A stream that writes to the text of the current call, and to the original stream unless the call is described."""
 
     def __init__(self, which: int, original: TextIO) -> None:
         self._which = which
@@ -170,11 +254,12 @@ class _Stream(io.TextIOBase):
     def write(self, text: str) -> int:
         texts = _texts.get()
         if texts is None:
-            return self._original.write(text)
-        own = texts[self._which]
-        if own is None:
-            own = texts[self._which] = io.StringIO()
-        return own.write(text)
+            texts = _main.output
+        if isinstance(texts, Spoken):
+            texts.add(self._which, text)
+        elif texts is not None:
+            return _text_of(texts, self._which).write(text)
+        return self._original.write(text)
 
     def flush(self) -> None:
         if not self._original.closed:

@@ -37,7 +37,7 @@ from rp_raptor.definitions import set_worker_object
 from rp_raptor.errors import CallCanceled, CallTimeout
 from rp_raptor.objects.reference import RankObjects, set_resolver
 from rp_raptor.rank.calls import Calls, Later
-from rp_raptor.rank.capture import replace_streams, task_environment
+from rp_raptor.rank.capture import follow, replace_streams, task_environment
 from rp_raptor.rank.modes import OF_TASK, Host
 from rp_raptor.rank.running import NOTHING, Runner
 from rp_raptor.rank.threads import ManagerWatch, give_way, threads
@@ -97,6 +97,7 @@ class Rank:
         self._calls = calls = Calls(host, directory, trace.recorder)
         self._runner = Runner(self._cursors, self._place, calls.functions, calls.run, self._flush, self._park,
                               span(len(self.run.numbers)), trace.recorder)
+        follow(self._runner)
         self._operations.update(calls=self._runner.bulk, define=calls.functions.define, forget=calls.forget)
         signal.signal(signal.SIGUSR1, self._on_signal)
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:

@@ -2,6 +2,7 @@ from array import array
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, final
 
+from rp_raptor.rank.capture import Spoken
 from rp_raptor.rank.recorder import CallRecorder
 from rp_raptor.wire.batch import Payloads
 from rp_raptor.wire.cursor import Cursors
@@ -19,6 +20,7 @@ class Functions:
     @property
     def restoring(self) -> bool: ...
     interruption: Exception | None
+    def wants_output(self, call: bytes) -> bool: ...
     def definition(self, fid: bytes) -> bytes: ...
     def find(self, fid: bytes) -> tuple[Callable[..., Any], ResultFiles]: ...
     def run(self, call: bytes) -> bytes | _Later: ...
@@ -32,6 +34,7 @@ class Runner:
     @property
     def running(self) -> int: ...
     raised: Exception | None
+    spoken: Spoken | None
     between: Callable[[], object] | None
     stopped: bool
     def __init__(self, cursors: Cursors, rank: int, functions: Functions, others: Callable[[bytes], bytes | _Later],

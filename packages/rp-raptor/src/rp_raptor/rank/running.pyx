@@ -14,6 +14,7 @@ from rp_api.by_value.classes import restored
 from rp_api.errors import DeserializationError
 from rp_api.functions import deserialize_obj
 from rp_raptor.wire import payload
+from rp_raptor.wire.large_calls import function_in
 from rp_raptor.wire.result_files import ResultFiles
 from rp_raptor.wire import reused_files, store
 from rp_profiling.write import calls as records
@@ -108,12 +109,12 @@ cdef class Functions:
         """Return the function and the files for its results; DeserializationError if it cannot be unpickled."""
         cdef tuple found = self._functions.get(fid)
         if found is None or self._changes and self._changes.get(fid, _restored.changes) != _restored.changes:
-            blob, results = payload.opened_definition(self.definition(fid))
+            blob, results, output = payload.opened_definition(self.definition(fid))
             self.interruption = None
             self.restoring = True
             met = _restored.met
             try:
-                found = deserialize_obj(blob), ResultFiles(results, self._directory)
+                found = deserialize_obj(blob), ResultFiles(results, self._directory, output=output)
             finally:
                 self.restoring = False
             self._functions[fid] = found
@@ -122,6 +123,11 @@ cdef class Functions:
             if self.interruption is not None:
                 raise self.interruption
         return found
+
+    def wants_output(self, bytes call not None):
+        """Return whether the caller of a call, of any kind, wants its output."""
+        fid = function_in(call)
+        return fid in self._functions and self._functions[fid][1].output
 
     def definition(self, bytes fid not None):
         """Return the bytes of a definition; DeserializationError if there is none."""
@@ -212,6 +218,7 @@ cdef class Runner:
     cdef int64_t _since            # start of the work that was not reported yet
     cdef readonly int64_t running  # position of the running call, or NOTHING
     cdef public object raised      # interruption of that call
+    cdef public object spoken      # its output; None for most calls
     cdef public object between
     cdef public bint stopped
 
@@ -288,6 +295,10 @@ cdef class Runner:
                 result, outcome = encode_error(raised), _INTERRUPTED
         if type(result) is bytes and self._recorder.total == recorded:
             self._recorder.lap(_what(data[0], <bytes>result, outcome))
+        if self.spoken is not None:
+            spoken, self.spoken = self.spoken, None
+            if type(result) is bytes and self._functions.wants_output(<bytes>data[:size]):
+                result = spoken.attached(result)
         return result
 
     cpdef note(self, uint64_t id, bytes result):

@@ -25,6 +25,7 @@ from rp_raptor.wire.protocol import Message
 from rp_raptor.wire.store import STORED_BYTES, Lease, ValueStore
 
 LARGE_CALL = b'B'
+_FUNCTION_END = 1 + 16   # offset behind the identifier of the function
 
 _MESSAGE = 4 << 20   # bytes of contents at which a message to another host is full
 _MAX_PAYLOAD_BYTES = MAX_BYTES - (1 << 20)
@@ -130,6 +131,12 @@ def with_contents(call: bytes) -> bytes:
         return LARGE_CALL + codec.pack([start, _sent(body), [_sent(buffer) for buffer in buffers]])
     except (DeserializationError, ValueError):   # the caller has left, or the call is too large
         return call
+
+
+def function_in(call: bytes) -> bytes:
+    """Return the identifier of the function in a call of any kind; another text for a described call."""
+    start = codec.unpack(call[1:])[0] if call[:1] == LARGE_CALL else call
+    return bytes(start[1:_FUNCTION_END])
 
 
 def _is_filed(part: bytes | Sequence[Any]) -> bool:

@@ -4,7 +4,7 @@ The first byte is the kind. Calls: F a call of a defined function; C a chunk of 
 these with large arguments (see `large_calls`); D a described task; T a described task that refers to a defined, shared
 part. Results: R a value; E an exception; C the results of a chunk; D the result of a described task; S the same for
 success, in the packed form that applications get; G the results of the ranks that have run a call together; L one of
-these in a file (see `rp_api.blobs`).
+these in a file (see `rp_api.blobs`); O one of these with the output of the call (see `output`).
 
 Values are pickled (protocol 5). To decode a payload is to run code of its author, so messages are accepted only from
 peers that have authenticated with the keys of the session.
@@ -30,6 +30,7 @@ from rp_raptor.errors import CallLost, RemoteError, RemoteTraceback
 from rp_raptor.wire import reused_files
 from rp_raptor.wire.described import read_alike, write_success
 from rp_raptor.wire.large_calls import encode_large, stored_call
+from rp_raptor.wire.output import split_output, with_output
 from rp_raptor.wire.result_files import ResultFiles, release
 from rp_raptor.wire.store import STORED_BYTES, ValueStore
 
@@ -40,6 +41,7 @@ _FUNCTION, _CHUNK, _DESCRIBED, _LIKE = b'F', b'C', b'D', b'T'
 _VALUE, _ERROR, _OUTCOMES, _SUCCESS, _PARTS, _FILE = b'R', b'E', b'C', b'S', b'G', b'L'
 _RETURNED = (_SUCCESS + codec.pack({'exit_code': 0, 'return_value': None}))[:-1]   # without the value, which is last
 _PLACED = b'@'   # begins a definition with the directory for results; pickles begin otherwise
+_TOLD = b'>'   # comes before a definition whose caller wants the output of calls
 _PER_RANK = ('stdout', 'stderr', 'return_value')
 _START = 1 + FID_BYTES   # offset of the arguments in a call
 _PROTOCOL = 5
@@ -64,23 +66,29 @@ def pickled_apart(func: Callable[..., Any]) -> tuple[bytes, list[pickle.PickleBu
     return pickles.stamped(dumps(func, buffers)), buffers
 
 
-def define(func: Callable[..., Any] | bytes, results: str = '') -> tuple[bytes, bytes]:
+def define(func: Callable[..., Any] | bytes, results: str = '', *, output: bool = False) -> tuple[bytes, bytes]:
     """Return identifier and definition of a function, which may be pickled already; see `pickled_function`.
 
-    `results` is `ValueStore.results` of the caller: the place and directory for large results.
+    `results` is `ValueStore.results` of the caller: the place and directory for large results. `output` tells whether
+    the output of calls is to travel with their results.
     """
     blob = func if isinstance(func, bytes) else pickled_function(func)
     if results:
         blob = _PLACED + len(results).to_bytes(2, 'little') + results.encode() + blob
+    if output:
+        blob = _TOLD + blob
     return blake2b(blob, digest_size=FID_BYTES).digest(), blob
 
 
-def opened_definition(data: bytes) -> tuple[bytes, str]:
-    """Return the pickled function of a definition, and `results` as in `define`."""
+def opened_definition(data: bytes) -> tuple[bytes, str, bool]:
+    """Return the pickled function of a definition, and `results` and `output` as in `define`."""
+    output = data[:1] == _TOLD
+    if output:
+        data = data[1:]
     if data[:1] != _PLACED:
-        return data, ''
+        return data, '', output
     end = 3 + int.from_bytes(data[1:3], 'little')
-    return data[end:], data[3:end].decode()
+    return data[end:], data[3:end].decode(), output
 
 
 def encode_call(fid: bytes, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None,
@@ -169,7 +177,7 @@ def outcomes_of(payload: bytes, count: int) -> list[bytes]:
 
 def is_error(payload: bytes) -> bool:
     """Return whether the call (or the whole chunk) has raised an exception."""
-    return payload[:1] == _ERROR
+    return split_output(payload)[0][:1] == _ERROR
 
 
 def packed_success(payload: bytes) -> bytes | None:
@@ -210,6 +218,7 @@ def values_directory(pilot_sandbox: str, master: str) -> str:
 
 def discard(payload: bytes) -> None:
     """Free the files of a result that is not decoded."""
+    payload, *_ = split_output(payload)
     if payload[:1] == _FILE:
         path, _, version = codec.unpack(payload[1:])
         release(path, version)
@@ -304,8 +313,14 @@ def join_parts(parts: Sequence[bytes]) -> bytes:
     """Return the result of a call from the results of the ranks that have run it together, in the order of the ranks.
 
     It is an error if one of them is. Output and return value of a described task become lists with an entry per rank,
-    and its exit code is the largest one.
+    and its exit code is the largest one. Outputs of other calls follow each other.
     """
+    results, outs, errs = zip(*map(split_output, parts), strict=True)
+    joined = _join_results(results)
+    return with_output(joined, ''.join(outs), ''.join(errs)) if any(outs) or any(errs) else joined
+
+
+def _join_results(parts: Sequence[bytes]) -> bytes:
     failed = next(filter(is_error, parts), None)
     if failed is not None:
         for part in parts:
@@ -323,6 +338,7 @@ def _joined(results: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _opened(payload: bytes) -> tuple[bytes, blobs.Bytes, Sequence[blobs.Bytes]]:
     """Return kind, body and buffers of a result, read from its file if it has one."""
+    payload, *_ = split_output(payload)
     kind = payload[:1]
     if kind != _FILE:
         return kind, memoryview(payload)[1:], ()

@@ -27,10 +27,11 @@ class ResultFiles:
 
     `results` is `Store.results` of the caller. If it is of this host, files are in the caller's directory, so that all
     of them are removed with the caller; those that have no room in memory are in `directory`, as are the largest ones
-    for callers on other hosts, who share this file system.
+    for callers on other hosts, who share this file system. `output` tells whether the caller wants the output of calls.
     """
 
-    def __init__(self, results: str, directory: str) -> None:
+    def __init__(self, results: str, directory: str, *, output: bool = False) -> None:
+        self.output = output
         where, _, shared = results.partition('\n')
         self._shared = shared if where == place() else ''
         self._room = Room(self._shared)
