@@ -81,7 +81,7 @@ def _summary(collection: Collection, session: Document) -> dict[str, Any]:
     client = session['client']
     return {'uid': session['_id'], 'collection': collection.name, 'state': state, 'created': session['created'],
             'host': client['name'], 'pid': client['pid'],
-            'pilots': _count_pilots(collection), 'tasks': _count_tasks(collection)}
+            'pilots': _count_pilots(collection), 'tasks': count_tasks(collection)}
 
 
 def _count(collection: Collection, which: Document) -> Counter[str]:
@@ -95,7 +95,7 @@ def _count_pilots(collection: Collection) -> dict[str, int]:
     return dict(Counter(pilot['state'] for pilot in found if WHOLE not in codec.unpack(pilot['record'])))
 
 
-def _count_tasks(collection: Collection) -> dict[str, int]:
+def count_tasks(collection: Collection) -> dict[str, int]:
     """Return the number of tasks in each state; those that only wait for the application have their final state."""
     counts = _count(collection, {**_TASK, 'state': {'$nin': _LEAVING}})
     for task in collection.find({**_TASK, 'state': {'$in': _LEAVING}}, {'state': 1, 'info': 1}):
