@@ -38,7 +38,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'states', 'resources', 'functions', 'blobs', 'simulation', 'wire'},
         {'values', 'staging', 'version_1', 'failures'},
         {'description'},
-        {'platforms'},
+        {'platforms', 'reasons'},
         {'loop'},
         {'batch'},
         {'transport'},
