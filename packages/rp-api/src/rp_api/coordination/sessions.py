@@ -52,7 +52,7 @@ _PAGE = 4096
 LEFT = (states.TMGR_STAGING_OUTPUT_PENDING, states.TMGR_STAGING_OUTPUT)
 """The states of tasks that have left their agent, and whose final state is in their info."""
 
-_NO_CALL = f"NOT (owner = '{OWNER}' OR (owner = '' AND uid LIKE '%.{KIND}.%'))"
+NO_CALL = f"NOT (owner = '{OWNER}' OR (owner = '' AND uid LIKE '%.{KIND}.%'))"
 
 _OWN = re.compile(r'hub\..*|.+\.(prof|log|out|err)|(rp\.session|pmgr|tmgr)\..*json|gtod|prof|ctrl')
 
@@ -116,11 +116,16 @@ def summary(directory: str | Path) -> Summary:
                    client, dict(pilots), dict(tasks), _size(path))
 
 
+def properties(directory: str | Path) -> dict[str, Any]:
+    """Return the properties of a session, such as `created` and `closed`, from its database."""
+    with closing(database(directory)) as db:
+        return dict(db.execute("SELECT key, value FROM meta WHERE key != 'probe'"))
+
+
 def state_of(directory: str | Path) -> str:
     """Return the state of a session alone; empty if the directory has no session that can be read."""
     try:
-        with closing(database(directory)) as db:
-            meta = dict(db.execute('SELECT key, value FROM meta'))
+        meta = properties(directory)
     except (OSError, sqlite3.Error):   # a hub may be starting, or the session is in a MongoDB
         return ''
     return state_from(meta)
@@ -187,7 +192,7 @@ def task_page(db: sqlite3.Connection, after: int = 0, limit: int = _PAGE, *, wan
     """
     where, values = _condition(wanted, pilot)
     found: Iterable[tuple[int, dict[str, Any]]] = _rows_of_tasks(
-        db, f't.id > ? AND {_NO_CALL} {where} ORDER BY t.id LIMIT ?', (after, *values, limit))
+        db, f't.id > ? AND {NO_CALL} {where} ORDER BY t.id LIMIT ?', (after, *values, limit))
     if _has_chunks(db):
         found = merge(found, _in_chunks(db, after, where, values, limit), key=itemgetter(0))
     return list(islice(found, limit))
@@ -195,7 +200,7 @@ def task_page(db: sqlite3.Connection, after: int = 0, limit: int = _PAGE, *, wan
 
 def tasks_before(db: sqlite3.Connection, number: int, limit: int) -> list[tuple[int, dict[str, Any]]]:
     """Return the last tasks before the one of that number, without those in chunks, in the order of submission."""
-    return list(_rows_of_tasks(db, f't.id < ? AND {_NO_CALL} ORDER BY t.id DESC LIMIT ?', (number, limit)))[::-1]
+    return list(_rows_of_tasks(db, f't.id < ? AND {NO_CALL} ORDER BY t.id DESC LIMIT ?', (number, limit)))[::-1]
 
 
 def find_task(db: sqlite3.Connection, uid: str) -> tuple[int, dict[str, Any]] | None:
@@ -332,9 +337,9 @@ def facts(state: str, info: dict[str, Any]) -> dict[str, Any]:
 def count_states(db: sqlite3.Connection) -> Counter[str]:
     """Return the number of tasks in each state."""
     counts = Counter(dict(db.execute(
-        f'SELECT state, count(*) FROM tasks WHERE state NOT IN (?, ?) AND {_NO_CALL} GROUP BY state', LEFT)))
+        f'SELECT state, count(*) FROM tasks WHERE state NOT IN (?, ?) AND {NO_CALL} GROUP BY state', LEFT)))
     # tasks that have left their agent and wait for the application: their final state is known
-    for state, info in db.execute(f'SELECT state, info FROM tasks WHERE state IN (?, ?) AND {_NO_CALL}', LEFT):
+    for state, info in db.execute(f'SELECT state, info FROM tasks WHERE state IN (?, ?) AND {NO_CALL}', LEFT):
         counts[known(state, info).get('state', state)] += 1
     if _has_chunks(db):
         counts.update(dict(db.execute('SELECT state, sum(count) FROM chunks WHERE NOT opened GROUP BY state')))

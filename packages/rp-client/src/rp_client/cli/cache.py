@@ -25,7 +25,7 @@ _SIZE = re.compile(r'(\d+(?:\.\d+)?)\s*([KMGT]?)B?', re.IGNORECASE)
 
 def cache(arguments: list[str]) -> int:
     """Show, explain, limit and remove cached results."""
-    options = _parser().parse_args(arguments)
+    options = make_parser().parse_args(arguments)
     run = {'show': _show, 'list': _list, 'explain': _explain, 'limit': _limit, 'prune': _prune,
            'remove': _remove}[options.command]
     with _opened(options.base) as store:
@@ -33,7 +33,8 @@ def cache(arguments: list[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     where = argparse.ArgumentParser(add_help=False)
     where.add_argument('--base', type=Path, metavar='DIR', help='a directory with directories of sessions (default: '
                        '$RADICAL_PILOT_BASE or the working directory)')

@@ -20,12 +20,13 @@ STATUS_TIMEOUT = 5.0
 
 def hub(arguments: list[str]) -> int:
     """Start, inspect and stop a stand-alone hub that serves several sessions."""
-    options = _parser().parse_args(arguments)
+    options = make_parser().parse_args(arguments)
     run = {'start': _start, 'status': _status, 'stop': _stop, 'list': _list}[options.command]
     return run(options)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     parser = argparse.ArgumentParser(prog='rp hub', description=hub.__doc__)
     commands = parser.add_subparsers(dest='command', required=True, metavar='COMMAND')
     start = commands.add_parser('start', help='start a hub in the background')

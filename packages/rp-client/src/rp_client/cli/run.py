@@ -42,7 +42,7 @@ the inputs as its last arguments. Inputs are passed literally, unless --shell is
 def run(arguments: list[str]) -> int:
     """Run a program with many inputs, such as files or parameters, on a pilot."""
     _pass_all_bytes()
-    parser = _parser()
+    parser = make_parser()
     options = parser.parse_args(arguments)
     if sys.stdout is None or sys.stderr is None:
         raise PilotError('outputs cannot be shown: standard output or standard error is closed; redirect what is not '
@@ -139,7 +139,8 @@ def _attributes(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in wanted.items() if value is not None}
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     parser = argparse.ArgumentParser(
         prog='rp run', allow_abbrev=False, description=run.__doc__, epilog=f'examples:{_EXAMPLES}',
         formatter_class=argparse.RawDescriptionHelpFormatter,

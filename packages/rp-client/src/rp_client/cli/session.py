@@ -35,13 +35,14 @@ _IN_USE = ('open', 'orphaned', 'detached', 'elsewhere')
 
 def session(arguments: list[str]) -> int:
     """List, show, export and purge sessions, and attach to or serve those that run without their application."""
-    options = _parser().parse_args(arguments)
+    options = make_parser().parse_args(arguments)
     run = {'list': _list, 'show': _show, 'export': _export, 'purge': _purge, 'attach': _attach,
            'serve': _serve}[options.command]
     return run(options)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     where = argparse.ArgumentParser(add_help=False)
     where.add_argument('--base', type=Path, metavar='DIR', help='a directory with directories of sessions (default: '
                        'the working directory, $RADICAL_PILOT_BASE, and where else sessions of yours are)')

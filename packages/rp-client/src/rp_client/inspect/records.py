@@ -1,6 +1,7 @@
 """The records of one session, read without a look at all of them: a task by its uid, pages, pilots, notes.
 
-`SessionRecords` reads the directory of a session, `DatabaseRecords` a MongoDB; both satisfy `rp_api.reasons.view.View`.
+`SessionRecords` reads the directory of a session, `DatabaseRecords` a MongoDB; both are views for reasons
+(`rp_api.reasons.view.View`).
 """
 
 from __future__ import annotations
@@ -11,15 +12,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rp_api import states
 from rp_api.coordination import sessions
-from rp_api.task_modes import KIND, OWNER
 from rp_api.wire import codec
-
-if TYPE_CHECKING:
-    from pymongo.collection import Collection as MongoCollection
 
 MAX_PEERS = 1000
 """Tasks at most that a task is compared with: those that were submitted before and after it."""
@@ -66,6 +63,14 @@ class Records(ABC):
     @abstractmethod
     def count(self) -> int:
         """Return the number of tasks."""
+
+    @abstractmethod
+    def count_on(self, pilot: str) -> int:
+        """Return the number of tasks that are bound to a pilot."""
+
+    @abstractmethod
+    def uids(self, start: str, limit: int) -> list[str]:
+        """Return the first uids of tasks that begin with a text."""
 
     @abstractmethod
     def counts(self) -> dict[str, int]:
@@ -131,6 +136,16 @@ class SessionRecords(Records):
     def count(self) -> int:
         return sessions.count_tasks(self._db)
 
+    def count_on(self, pilot: str) -> int:
+        found: int = self._db.execute(f'SELECT count(*) FROM tasks WHERE pilot = ? AND {sessions.NO_CALL}',
+                                      (pilot,)).fetchone()[0]
+        return found
+
+    def uids(self, start: str, limit: int) -> list[str]:
+        found = self._db.execute('SELECT uid FROM tasks WHERE uid >= ? AND uid < ? ORDER BY uid LIMIT ?',
+                                 (start, f'{start}\U0010ffff', limit))
+        return [uid for uid, in found]
+
     def counts(self) -> dict[str, int]:
         return dict(sessions.count_states(self._db))
 
@@ -143,66 +158,6 @@ class SessionRecords(Records):
 
     def close(self) -> None:
         self._db.close()
-
-
-class DatabaseRecords(Records):
-    """The records of the session in a collection of a MongoDB, given its URL."""
-
-    _TASKS: Mapping[str, Any] = {'type': 'task', '$nor': [
-        {'owner': OWNER}, {'owner': '', '_id': {'$regex': rf'\.{KIND}\.'}}]}
-
-    def __init__(self, url: str, collection: str) -> None:
-        from rp_api.coordination.mongodb import server
-
-        self._client = server.open_client(url)
-        database = self._client[server.database_name(self._client)]
-        self._found: MongoCollection[dict[str, Any]] = database[collection]
-        session = self._found.find_one({'type': 'session'}) or {}
-        super().__init__(str(session.get('_id', collection)), collection, time.time())
-
-    def numbered(self, uid: str) -> Numbered | None:
-        found = self._found.find_one({'_id': uid, 'type': 'task'})
-        return _of_document(found) if found else None
-
-    def page(self, after: int = 0, limit: int = 1000, wanted: Collection[str] = (), pilot: str | None = None) -> list[
-            Numbered]:
-        which: dict[str, Any] = {**self._TASKS, 'number': {'$gt': after}}
-        if wanted:
-            which['state'] = {'$in': [*wanted, *sessions.LEFT]}
-        if pilot is not None:
-            which['pilot'] = pilot
-        found: list[Numbered] = []
-        while documents := list(self._found.find(which).sort('number', 1).limit(limit)):
-            tasks = map(_of_document, documents)
-            found += [task for task in tasks if not wanted or task[1]['state'] in wanted]
-            which['number'] = {'$gt': documents[-1]['number']}
-            if len(found) >= limit or len(documents) < limit:
-                break
-        return found[:limit]
-
-    def before(self, number: int, limit: int) -> list[Numbered]:
-        found = self._found.find({**self._TASKS, 'number': {'$lt': number}}).sort('number', -1).limit(limit)
-        return [_of_document(document) for document in found][::-1]
-
-    def count(self) -> int:
-        return self._found.count_documents(self._TASKS)
-
-    def counts(self) -> dict[str, int]:
-        from rp_api.coordination.mongodb.admin import count_tasks
-
-        return count_tasks(self._found)
-
-    def pilots(self) -> Sequence[Mapping[str, Any]]:
-        return [{'uid': found['_id'], 'state': found['state'], 'record': codec.unpack(found['record']),
-                 **sessions.known(found['state'], found.get('info'))}
-                for found in self._found.find({'type': 'pilot'}).sort('number', 1)]
-
-    def note(self, key: str) -> Any:
-        found = self._found.find_one({'_id': f'@note.{key}'})
-        return codec.unpack(found['content']) if found else None
-
-    def close(self) -> None:
-        self._client.close()
 
 
 def kind_of(description: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -221,11 +176,3 @@ def _last_sign(directory: str | Path, meta: Mapping[str, Any]) -> float:
         with suppress(OSError):
             last = max(last, os.stat(Path(directory, name)).st_mtime) if state != sessions.CLOSED else last
     return last or time.time()
-
-
-def _of_document(found: Mapping[str, Any]) -> Numbered:
-    info = found.get('info')
-    return found['number'], {
-        'uid': found['_id'], 'tmgr': found['owner'], 'pilot': found['pilot'], 'attempts': found['attempts'],
-        'description': codec.unpack(found['description']), 'state': found['state'],
-        **sessions.known(found['state'], info)}
