@@ -6,7 +6,9 @@ and after all its processes died.
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -21,7 +23,8 @@ from rp_api import states
 from rp_api.coordination.contract import PackedInfo
 from rp_api.coordination.presence import CLIENT, HUB, Where, read_note
 from rp_api.description.partitions import WHOLE
-from rp_api.errors import CoordinationError
+from rp_api.errors import CoordinationError, OwnershipError
+from rp_api.system import private
 from rp_api.task_modes import KIND, OWNER
 from rp_api.wire import codec
 
@@ -54,7 +57,9 @@ LEFT = (states.TMGR_STAGING_OUTPUT_PENDING, states.TMGR_STAGING_OUTPUT)
 
 NO_CALL = f"NOT (owner = '{OWNER}' OR (owner = '' AND uid LIKE '%.{KIND}.%'))"
 
-_OWN = re.compile(r'hub\..*|.+\.(prof|log|out|err)|(rp\.session|pmgr|tmgr)\..*json|gtod|prof|ctrl')
+_OWN = re.compile(r'hub\..*|.+\.(prof|prof\.gz|calls|log|out|err)|(rp\.session|pmgr|tmgr)\..*json|gtod|prof|ctrl|'
+                  r'cache\.identities|owner|served|tmgr\.\d+\.\d+\.tasks')
+"""Names of the files that sessions, their managers and agents write to the directory of a session."""
 
 
 class Summary(NamedTuple):
@@ -304,6 +309,7 @@ def purge(directory: str | Path) -> list[str]:
         state = summary(path).state
         if state in (OPEN, ORPHANED, ELSEWHERE):
             raise CoordinationError(f'{path.name} is {state}')
+        _remove_runtime_directory(path)
         for own in (*_fetched(path, pilots), path):
             for found in _own_files(own):
                 found.unlink()
@@ -375,9 +381,25 @@ def _fetched(directory: Path, pilots: Iterable[str]) -> Iterator[Path]:
         yield directory / pilot
 
 
+def is_left(directory: Path) -> bool:
+    """Return whether a directory without a database has nothing but files of a session, such as one in a MongoDB."""
+    names = {path.name for path in _own_files(directory)}
+    return f'{directory.name}.prof' in names and names == set(os.listdir(directory))
+
+
+def _remove_runtime_directory(directory: Path) -> None:
+    """Remove the directory for the socket of a hub that was killed."""
+    with suppress(OSError, OwnershipError):
+        path = private.read_file(directory / 'hub.dir').decode()
+        private.check(path)
+        shutil.rmtree(path)
+
+
 def _own_files(directory: Path) -> list[Path]:
     """Return the files that sessions and their managers write."""
-    return [path for path in directory.iterdir() if path.is_file() and _OWN.fullmatch(path.name)]
+    dumps = re.compile(rf'{re.escape(directory.name)}(\..*)?\.json')   # of a session whose uid the user has chosen
+    return [path for path in directory.iterdir() if (path.is_file() or path.is_socket())
+            and (_OWN.fullmatch(path.name) or dumps.fullmatch(path.name))]
 
 
 def _size(directory: Path) -> int:

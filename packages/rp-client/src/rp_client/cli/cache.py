@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,15 +12,12 @@ from typing import TYPE_CHECKING
 
 from rp_api.errors import PilotError
 from rp_api.wire import codec
-from rp_client.cli.session import DAY
+from rp_client.cli import options as shared
+from rp_client.cli.clean import DAY
 from rp_client.cli.tables import print_table, shown_size, shown_time
 
 if TYPE_CHECKING:
     from rp_client.cache.store import CachedResult, ResultStore
-
-_UNITS = {'': 1, 'K': 10 ** 3, 'M': 10 ** 6, 'G': 10 ** 9, 'T': 10 ** 12}
-_SIZE = re.compile(r'(\d+(?:\.\d+)?)\s*([KMGT]?)B?', re.IGNORECASE)
-
 
 def cache(arguments: list[str]) -> int:
     """Show, explain, limit and remove cached results."""
@@ -51,7 +47,7 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument('task', metavar='TASK', help='the uid of a task, or the first characters of a result in the '
                          'list')
     command = add('limit', 'Set the size that all results may have together; those used least recently are removed.')
-    command.add_argument('size', type=_bytes, metavar='SIZE', help='such as 500MB or 50GB')
+    command.add_argument('size', type=shared.size, metavar='SIZE', help='such as 500MB or 50GB')
     command = add('prune', 'Remove files that crashes have left, and results that are not used any more.')
     command.add_argument('--unused-for', type=float, metavar='DAYS', default=float('inf'),
                          help='results that were not used for so long')
@@ -59,13 +55,6 @@ def make_parser() -> argparse.ArgumentParser:
     command.add_argument('result', nargs='*', metavar='RESULT', help='the first characters of results in the list')
     command.add_argument('--all', action='store_true', help='all results')
     return parser
-
-
-def _bytes(text: str) -> int:
-    found = _SIZE.fullmatch(text.strip())
-    if not found:
-        raise argparse.ArgumentTypeError(f'{text!r} is no size: give a number and a unit, such as 500MB or 50GB')
-    return round(float(found[1]) * _UNITS[found[2].upper()])
 
 
 @contextmanager

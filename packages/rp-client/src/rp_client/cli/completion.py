@@ -87,7 +87,8 @@ def _values(option: argparse.Action, start: str, before: Sequence[str]) -> list[
     if option.choices:
         return _starting(map(str, option.choices), start)
     wants = f'{option.dest} {option.metavar}'
-    if option.dest == 'session' or '--session' in option.option_strings or ('uid' in option.dest and 'session' in sys.argv):
+    of_session = option.dest == 'uid' and (option.nargs == '?' or option.metavar == 'SESSION')
+    if option.dest == 'session' or '--session' in option.option_strings or of_session:
         from rp_client.cli import stores
 
         return _starting({place.uid for store in stores.stores(None, None) for place in store.places()}, start)

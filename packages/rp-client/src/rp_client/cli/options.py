@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
@@ -14,6 +15,9 @@ from rp_client.cli import stores
 
 if TYPE_CHECKING:
     from rp_client.inspect.records import Records
+
+_UNITS = {'': 1, 'K': 10 ** 3, 'M': 10 ** 6, 'G': 10 ** 9, 'T': 10 ** 12}
+_SIZE = re.compile(r'(\d+(?:\.\d+)?)\s*([KMGT]?)B?', re.IGNORECASE)
 
 LIMIT = 50
 """Tasks that are listed by default."""
@@ -36,6 +40,14 @@ def as_json() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(add_help=False)
     found.add_argument('--json', action='store_true', help='print JSON, for programs')
     return found
+
+
+def size(text: str) -> int:
+    """Return the bytes of a size such as `500MB`."""
+    found = _SIZE.fullmatch(text.strip())
+    if not found:
+        raise argparse.ArgumentTypeError(f'{text!r} is no size: give a number and a unit, such as 500MB or 50GB')
+    return round(float(found[1]) * _UNITS[found[2].upper()])
 
 
 def records(options: argparse.Namespace) -> AbstractContextManager[Records]:

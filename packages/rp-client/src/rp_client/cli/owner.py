@@ -81,8 +81,7 @@ def _directory(records: Records) -> str:
 
 def _check_orphaned(options: argparse.Namespace, records: Records, do: str) -> None:
     """Raise `Refused` if no process can become the owner of the session, or it could do nothing."""
-    _, found = stores.find(stores.stores(options.base, options.dburl) if not os.path.isdir(records.place) else
-                           [stores.Directories([Path(records.place).parent])], records.place)
+    _, found = stores.find(options.base, options.dburl, records.place)
     state, application = found['state'], found.get('application') or {}
     if state == sessions.CLOSED:
         raise Refused(f'{records.uid} is closed')

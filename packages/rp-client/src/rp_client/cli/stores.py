@@ -44,6 +44,10 @@ class Store(ABC):
         """Yield where sessions are, without a look into them; the one that has changed last comes first."""
 
     @abstractmethod
+    def describe(self, place: Place) -> Description:
+        """Return a session; raise `PilotError` if it cannot be read."""
+
+    @abstractmethod
     def created(self, place: Place) -> float:
         """Return when a session was created; 0 if it cannot be read."""
 
@@ -105,6 +109,12 @@ class Directories(Store):
                 found.append(Place(self, os.path.basename(path), path, changed))
         return iter(sorted(found, key=lambda place: place.changed, reverse=True))
 
+    def describe(self, place: Place) -> Description:
+        found = _described(Path(place.where))
+        if found is None:
+            raise PilotError(f'{place.where} cannot be read, or is being removed')
+        return found
+
     def created(self, place: Place) -> float:
         from sqlite3 import Error
 
@@ -152,6 +162,9 @@ class Database(Store):
         found = mongodb.places(self._url)
         return (Place(self, uid, name, created) for uid, name, created in sorted(found, key=lambda each: -each[2]))
 
+    def describe(self, place: Place) -> Description:
+        return next(each for each in self.sessions() if each['where'] == place.where)
+
     def created(self, place: Place) -> float:
         return place.changed
 
@@ -179,13 +192,10 @@ def stores(base: Path | None, dburl: str | None, *, indexed: bool = True) -> lis
     return [Directories(list(bases), others), *([Database(url)] if url else [])]
 
 
-def find(places: list[Store], uid: str) -> tuple[Store, Description]:
-    """Return the newest session of that uid, and its store; raise `PilotError` if it is unknown."""
-    found = [(place, session) for place in places for session in place.sessions()
-             if uid in (session['uid'], session['where'])]
-    if not found:
-        raise PilotError(f'there is no session {uid} (rp session list); name its place by --base or --dburl')
-    return max(found, key=lambda each: each[1]['created'])
+def find(base: Path | None, dburl: str | None, wanted: str | None) -> tuple[Store, Description]:
+    """Return a session, and its store, see `choose`; raise `PilotError` if it is unknown."""
+    place = choose(base, dburl, wanted)
+    return place.store, place.store.describe(place)
 
 
 def choose(base: Path | None, dburl: str | None, wanted: str | None) -> Place:
@@ -200,7 +210,7 @@ def choose(base: Path | None, dburl: str | None, wanted: str | None) -> Place:
         PilotError: There is none, or several that have that part.
     """
     if wanted and os.path.isfile(os.path.join(wanted, 'hub.db')):
-        path = os.path.abspath(wanted)
+        path = os.path.realpath(wanted)
         return Place(Directories([]), os.path.basename(path), path, 0.0)
     places = [place for store in stores(base, dburl) for place in store.places()]
     if wanted is None:
