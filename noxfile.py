@@ -42,7 +42,7 @@ MONGODB = ['pymongo', 'nx-27017', 'secantusdb']  # and two servers for it, with 
 ANALYSIS = ['numpy', 'pandas', 'polars', 'matplotlib']  # what reads traces, see rp-profiling
 SMALL_TOOLS = ['pytest', 'pytest-timeout', 'pytest-xdist', 'hypothesis', 'numpy']  # what tests in SMALL need
 TEST_TOOLS = [*SMALL_TOOLS, 'build', *ANALYSIS, *MONGODB, *ON_EXECUTORS, 'globus-sdk', 'radical.saga',
-              'radical.analytics', 'uv', 'virtualenv', 'nbclient', 'ipykernel']
+              'radical.analytics', 'uv', 'virtualenv', 'nbclient', 'ipykernel', 'textual', 'pyte']  # pyte: a terminal
 LINT_TOOLS = ['ruff', 'cython-lint']
 TYPE_TOOLS = ['mypy', 'nox']  # nox for the types of this file
 # four files at a time on two cores: many tests wait for something most of the time; as they come, see `testpaths`

@@ -43,7 +43,7 @@ def test_from_the_first_look_to_the_last(server: Server, base: Path, monkeypatch
     tmgr.add_pilots(rp.PilotManager(session).submit_pilots(pilot_description(base)))
     tmgr.submit_tasks([rp.TaskDescription({'executable': 'true'}), rp.TaskDescription({'executable': 'false'})])
     assert Counter(tmgr.wait_tasks(timeout=40)) == {rp.DONE: 1, rp.FAILED: 1}
-    assert 'one is in use: open' in command('purge', 'one', code=1)
+    assert 'one is in use: open' in command('purge', 'one', code=3)
     session.close()
     (found,) = json.loads(command('list', '--json'))
     assert (found['uid'], found['state'], found['tasks']) == ('one', 'closed', {rp.DONE: 1, rp.FAILED: 1})

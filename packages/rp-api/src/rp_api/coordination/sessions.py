@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -389,6 +388,8 @@ def is_left(directory: Path) -> bool:
 
 def _remove_runtime_directory(directory: Path) -> None:
     """Remove the directory for the socket of a hub that was killed."""
+    import shutil
+
     with suppress(OSError, OwnershipError):
         path = private.read_file(directory / 'hub.dir').decode()
         private.check(path)

@@ -71,6 +71,8 @@ def shown_span(seconds: float | None) -> str:
     """Return a number of seconds in three figures or so, with a unit; `-` if it is unknown."""
     if seconds is None:
         return '-'
+    if 0 < seconds < 1:
+        return f'{seconds * 1e3:.3g} ms' if seconds >= 1e-3 else f'{seconds * 1e6:.3g} µs'
     if seconds < 60:
         return f'{seconds:.2g} s' if seconds < 10 else f'{seconds:.0f} s'
     if seconds < 3600:

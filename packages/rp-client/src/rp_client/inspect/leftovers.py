@@ -124,7 +124,7 @@ class Search:
             return
         busy = ''
         for path in sorted(resource.iterdir()):
-            if path.is_symlink() or not path.is_dir() or not _is_ours(path):
+            if path.is_symlink() or not path.is_dir() or not _is_ours(path) or path.name.startswith(('env.', 've.')):
                 continue
             if list(path.glob('*/bootstrap_0.*')) or list(path.glob('*/agent_0.*')):
                 agents = _agents(path)

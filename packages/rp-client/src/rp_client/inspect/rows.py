@@ -10,6 +10,7 @@ from rp_api import states
 from rp_api.description.partitions import WHOLE
 from rp_api.reasons.explain import reason_of
 from rp_api.reasons.view import View
+from rp_client.inspect.functions import function_name
 
 Row = dict[str, Any]
 
@@ -40,7 +41,7 @@ def row_of(task: Mapping[str, Any], view: View, *, reasons: bool = True) -> Row:
     begun = started or placed
     return {
         'uid': task['uid'], 'name': description.get('name') or None, 'executable': program_of(description),
-        'arguments': ' '.join(map(str, description.get('arguments') or description.get('args') or ())) or None,
+        'arguments': _arguments(description),
         'state': task['state'], 'kind': reason.kind if reason else None, 'reason': reason.sentence if reason else None,
         'pilot': task.get('pilot') or None, 'node': ','.join(nodes_of(task)) or None, 'attempts': task.get('attempts'),
         'exit_code': task.get('exit_code'), 'submitted': submitted, 'start': started, 'end': ended,
@@ -52,14 +53,19 @@ def row_of(task: Mapping[str, Any], view: View, *, reasons: bool = True) -> Row:
         'tmgr': task.get('tmgr') or None}
 
 
+def _arguments(description: Mapping[str, Any]) -> str | None:
+    found = description.get('arguments') or description.get('args') or ()
+    return ' '.join(map(str, found)) or None if isinstance(found, list | tuple) else '(...)'   # they are pickled
+
+
 def program_of(description: Mapping[str, Any]) -> str:
     """Return what a task runs: the program, the function by its name, the first line of code or of a command."""
     for name in _PROGRAMS:
         value = description.get(name)
-        if isinstance(value, str) and value and not (name == 'function' and len(value) > _MAX_PROGRAM_CHARS):
+        if name == 'function' and value:
+            return function_name(value) or '(function)'
+        if isinstance(value, str) and value:
             return value.strip().splitlines()[0][:_MAX_PROGRAM_CHARS]
-        if value:
-            return f'({name})'
     return str(description.get('mode', '')) or '-'
 
 
