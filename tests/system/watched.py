@@ -1,6 +1,6 @@
 """An application with tasks that run, wait and have failed: `watched.py UID`, in the directory of the session.
 
-It prints `ready`, and closes the session when there is a line on standard input. Its two cores are held by `task.000004`
+It prints `ready`, and closes the session when there is a line on standard input. Its cores are held by `task.000004`
 and `task.000005` until there is a file `go`.
 """
 

@@ -14,9 +14,9 @@ from rp_client.cli.tables import shown_span
 from rp_client.inspect.overview import Overview, PilotUse
 
 _BARS = ' ▁▂▃▄▅▆▇█'
-_BAR_WIDTH = 20
+_BAR_WIDTH = 10
 _SHARES = (('done', 'green'), ('failed', 'red'), ('canceled', 'yellow'), ('running', 'cyan'), ('waiting', 'dim'))
-_WIDTH = 76
+_WIDTH, _MIN_LAST = 76, 10
 
 
 def parts(found: Overview, rates: Sequence[float]) -> list[RenderableType]:
@@ -64,41 +64,39 @@ def _rates(found: Overview, rates: Sequence[float]) -> Text:
 
 
 def _pilots(pilots: Sequence[PilotUse]) -> RenderableType:
-    table = _table('PILOT', 'STATE', 'CORES IN USE', 'TASKS', 'RESOURCE')
+    rows: list[list[Text | str]] = []
     for pilot in pilots[:6]:
         share = pilot.busy_cores / pilot.cores if pilot.cores else 0.0
-        full = round(_BAR_WIDTH / 2 * share)
-        bar = Text.assemble(('█' * full, 'green'), ('░' * (_BAR_WIDTH // 2 - full), 'dim'),
+        full = round(_BAR_WIDTH * share)
+        bar = Text.assemble(('█' * full, 'green'), ('░' * (_BAR_WIDTH - full), 'dim'),
                             f' {pilot.busy_cores}/{pilot.cores}')
-        if pilot.gpus:
-            bar.append(f', {pilot.busy_gpus:g}/{pilot.gpus:g} GPUs')
-        table.add_row(pilot.uid, pilot.state.replace('PMGR_', ''), bar, str(pilot.tasks), pilot.reason or
-                      pilot.resource)
-    return table if pilots else Text('no pilots', 'dim')
+        gpus = f'{pilot.busy_gpus:g}/{pilot.gpus:g}' if pilot.gpus else '-'
+        rows.append([pilot.uid, pilot.state.replace('PMGR_', '').replace('ACTIVE_PENDING', 'PENDING'), bar, gpus,
+                     str(pilot.tasks), pilot.reason or pilot.resource])
+    return _table(('PILOT', 'STATE', 'CORES IN USE', 'GPUS', 'TASKS', ''), rows) if rows else Text('no pilots', 'dim')
 
 
 def _waiting(found: Overview) -> RenderableType:
-    if not found.waiting:
-        return Text('no task waits', 'dim')
-    table = _table('WAITING LONGEST', 'FOR', 'REASON')
+    rows: list[list[Text | str]] = []
     for row in found.waiting:
         since = found.now - row['submitted'] if row['submitted'] else None
-        table.add_row(row['uid'], shown_span(since), row['reason'] or row['state'])
-    return table
+        rows.append([row['uid'], shown_span(since), row['reason'] or row['state']])
+    return _table(('WAITING LONGEST', 'FOR', 'REASON'), rows) if rows else Text('no task waits', 'dim')
 
 
 def _failures(found: Overview) -> RenderableType:
-    if not found.failures:
-        return Text('no task has failed', 'dim')
-    table = _table('FAILED', 'TASKS', 'EXAMPLE', 'REASON')
-    for each in found.failures[:5]:
-        table.add_row(Text(each.kind.removeprefix('failed.'), 'red'), str(each.count), each.example, each.reason)
-    return table
+    rows: list[list[Text | str]] = [
+        [Text(each.kind.removeprefix('failed.'), 'red'), str(each.count), each.example, each.reason]
+        for each in found.failures[:5]]
+    return _table(('FAILED', 'TASKS', 'EXAMPLE', 'REASON'), rows) if rows else Text('no task has failed', 'dim')
 
 
-def _table(*head: str) -> Table:
-    table = Table(box=None, pad_edge=False, expand=False, header_style='bold', padding=(0, 2, 0, 0))
-    for place, name in enumerate(head):
-        last = place == len(head) - 1
-        table.add_column(name, no_wrap=True, overflow='ellipsis', ratio=1 if last else None)
+def _table(head: tuple[str, ...], rows: Sequence[Sequence[Text | str]]) -> Table:
+    """Return a table whose last column has the room that the others leave."""
+    widths = [max(len(line[column]) for line in (head, *rows)) for column in range(len(head) - 1)]
+    table = Table(box=None, pad_edge=False, header_style='bold', padding=(0, 2, 0, 0))
+    for name, width in zip(head, [*widths, max(_MIN_LAST, _WIDTH - sum(widths) - 2 * len(widths))], strict=True):
+        table.add_column(name, no_wrap=True, overflow='ellipsis', width=width)
+    for row in rows:
+        table.add_row(*row)
     return table
