@@ -220,10 +220,8 @@ def find_task(db: sqlite3.Connection, uid: str) -> tuple[int, dict[str, Any]] | 
 
 
 def count_tasks(db: sqlite3.Connection) -> int:
-    """Return the number of tasks, without a look at each."""
-    count: int = db.execute('SELECT count(*) FROM tasks').fetchone()[0]
-    if db.execute('SELECT 1 FROM tasks WHERE uid > ? AND uid < ? LIMIT 1', ('pilot.', 'pilot/')).fetchone():
-        count -= db.execute(f"SELECT count(*) FROM tasks WHERE uid LIKE '%.{KIND}.%'").fetchone()[0]
+    """Return the number of tasks by a look at the index of uids."""
+    count: int = db.execute(f"SELECT count(*) FROM tasks WHERE uid NOT LIKE '%.{KIND}.%'").fetchone()[0]
     if _has_chunks(db):
         count += db.execute('SELECT coalesce(sum(count), 0) FROM chunks WHERE NOT opened').fetchone()[0]
     return count

@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -98,11 +99,10 @@ def _of_database(options: argparse.Namespace) -> Iterator[Leftover]:
     from rp_client.cli import stores
     from rp_client.inspect.leftovers import SESSION, Leftover
 
-    for store in stores.stores(None, options.dburl or os.environ[DBURL]):
-        for each in store.sessions():
-            yield Leftover(SESSION, each['uid'], each['where'], each['state'], each['closed'] or each['created'], 0,
-                           '' if each['state'] == 'closed' else each['state'],
-                           lambda store=store, each=each: store.purge(each))   # type: ignore[misc]
+    database = stores.Database(options.dburl or os.environ[DBURL])
+    for each in database.sessions():
+        yield Leftover(SESSION, each['uid'], each['where'], each['state'], each['closed'] or each['created'], 0,
+                       '' if each['state'] == 'closed' else each['state'], partial(database.purge, each))
 
 
 def _named(found: Iterable[Leftover], uids: list[str]) -> Iterator[Leftover]:

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from itertools import pairwise
-from typing import Any
 
 from rp_api.errors import PilotError
 from rp_client.cli import commands
@@ -106,10 +105,10 @@ def _uids(start: str, before: Sequence[str]) -> list[str]:
     from rp_client.cli import stores
 
     session = next((value for name, value in pairwise(before) if name == '--session'), None)
-    with stores.opened(None, None, session) as records:
-        pilots: Iterable[Any] = records.pilots()
-        found = _starting([pilot['uid'] for pilot in pilots], start)
+    with suppress(PilotError), stores.opened(None, None, session) as records:
+        found = _starting([pilot['uid'] for pilot in records.pilots()], start)
         return [*found, *records.uids(start, MAX_UIDS)]
+    return []
 
 
 # argparse has no public way to look at a parser

@@ -36,10 +36,6 @@ class Store(ABC):
         """Return all records of a session, each with a `type`: session, pilot, task, and others."""
 
     @abstractmethod
-    def purge(self, session: Description) -> list[str]:
-        """Remove a session, and return the files that do not belong to it and are left."""
-
-    @abstractmethod
     def places(self) -> Iterator[Place]:
         """Yield where sessions are, without a look into them; the one that has changed last comes first."""
 
@@ -95,11 +91,6 @@ class Directories(Store):
 
         return sessions.export(session['where'])
 
-    def purge(self, session: Description) -> list[str]:
-        from rp_api.coordination import sessions
-
-        return sessions.purge(session['where'])
-
     def places(self) -> Iterator[Place]:
         paths = {os.path.realpath(path) for base in self._bases for path in _below(base)}
         found = []
@@ -151,6 +142,7 @@ class Database(Store):
         return map(_record, mongodb.export(self._url, session['where']))
 
     def purge(self, session: Description) -> list[str]:
+        """Remove a session; nothing of it is left."""
         from rp_api.coordination import mongodb
 
         mongodb.purge(self._url, session['where'])
