@@ -58,7 +58,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'service'},
         {'handles'},
         {'progress', 'successor'},
-        {'executor'},
+        {'executor', 'inspect'},
         {'cli'},
     ),
     'rp_agent': (

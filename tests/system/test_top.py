@@ -24,7 +24,7 @@ from watching import as_json, close, rp_command, start
 from rp_api import states
 from rp_api.coordination.hub.store import Store
 from rp_api.wire import codec
-from rp_client.cli.top_screen import TopScreen
+from rp_client.cli.campaign.top_screen import TopScreen
 from rp_client.inspect.records import SessionRecords
 
 PICTURE = Path(__file__).parents[2] / 'docs' / 'reference' / 'top.svg'
@@ -82,7 +82,7 @@ def test_a_session_in_a_terminal_of_80_columns(base: Path) -> None:
     try:
         with shown('top', '--interval', '0.2') as screen:
             text = screen.until(lambda text: all(re.search(pattern, text) for pattern in (
-                r'66 tasks: 2 done, 2 failed, 2 running, 60 waiting', r'rate: \d', r'pilot\.0000 +ACTIVE +█+ 2/2 +2',
+                r'66 tasks: 2 done, 2 failed, 2 running, 60 waiting', r'rate: \d', r'pilot\.0000 +ACTIVE +█+ 2/2 +- +2',
                 r'task\.000006 +\S',   # waits longest
                 r'exit +2 +task\.000002', 'q Quit')))
             assert all(len(line) <= COLUMNS for line in text.splitlines())

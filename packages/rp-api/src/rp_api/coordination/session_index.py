@@ -34,7 +34,7 @@ def note(directory: str) -> None:
     """Add a session whose hub keeps its data in this directory."""
     if not os.path.exists(os.path.join(directory, _DATABASE)):
         return
-    import hashlib   # commands only read the index, and are to answer at once
+    import hashlib  # commands only read the index, and are to answer at once
 
     with suppress(OSError, RuntimeError, OwnershipError):
         place = state_directory() / 'sessions'

@@ -235,7 +235,8 @@ def _rows_of_tasks(db: sqlite3.Connection, condition: str, values: Iterable[Any]
         alike = list(islice(group, _PAGE))
         descriptions = codec.unpack_bulk(alike[0][1], [row[-1] for row in alike])
         for row, description in zip(alike, descriptions, strict=True):
-            yield row[2], _task(*row[3:-1], description)
+            number, uid, owner, pilot, attempts, state, info = row[2:-1]
+            yield number, _task(uid, owner, pilot, attempts, state, info, description)
 
 
 def _in_chunks(db: sqlite3.Connection, after: int, where: str, values: Iterable[Any], limit: int) -> Iterator[

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rp_api.errors import PilotError
 from rp_client.cli import options as shared
-from rp_client.cli.commands import Refused
+from rp_client.cli.commands import NotPossible
 from rp_client.cli.stores import DBURL
 from rp_client.cli.tables import print_table, shown_size, shown_span
 
@@ -73,8 +73,8 @@ def run(options: argparse.Namespace) -> int:
               and (not options.only or item.kind in options.only) and (not options.closed or item.state == 'closed')]
     used, free = [item for item in wanted if item.in_use], [item for item in wanted if not item.in_use]
     if options.uid and used:
-        raise Refused(f'{used[0].uid} is in use: {used[0].in_use}. End it first, in its application or with rp session '
-                      f'attach {used[0].uid} --cancel')
+        raise NotPossible(f'{used[0].uid} is in use: {used[0].in_use}. End it first, in its application or with rp '
+                          f'session attach {used[0].uid} --cancel')
     left = {item.path: item.remove() for item in free} if options.yes else {}
     _tell(options, free, used, left)
     return 0

@@ -28,7 +28,7 @@ _OWN = {
     'completion': 'Print the script by which bash or zsh completes commands, options and uids.',
     'hub': 'Start, inspect and stop a stand-alone hub that serves several sessions.',
     'pilot': 'List, show and stop the pilots of a session.',
-    'platforms': 'List, show and check the definitions of platforms.',
+    'platforms': 'List, show and check the platforms that pilots can run on.',
     'run': 'Run a program with many inputs, such as files or parameters, on a pilot.',
     'session': 'List, show, export and purge sessions, and attach to or serve those that run without their '
                'application.',
@@ -40,11 +40,14 @@ _OWN = {
 """The first lines of the docstrings of our commands: their modules are imported for nothing else then."""
 
 
-class Refused(PilotError):
+_OF_CAMPAIGN = ('calls', 'pilot', 'task', 'top', 'why')
+
+
+class NotPossible(PilotError):
     """What was asked for is not possible now, such as the cancellation of a task that has ended; the exit code is 3."""
 
 
-class Usage(PilotError):
+class WrongUsage(PilotError):
     """The arguments of a command are wrong; the exit code is 2."""
 
 
@@ -107,7 +110,8 @@ def all_commands() -> list[Command]:
 
 
 def _own(name: str) -> Command:
-    return Command(name, f'rp_client.cli.{name}:{name}', OWN)
+    package = 'rp_client.cli.campaign' if name in _OF_CAMPAIGN else 'rp_client.cli'
+    return Command(name, f'{package}.{name}:{name}', OWN)
 
 
 def _foreign() -> Iterator[Command]:

@@ -47,7 +47,9 @@ def guarded(name: str, action: Callable[[], int]) -> int:
         return INTERRUPTED
     except (PilotError, OSError) as error:
         print(f'{name}: {error}', file=sys.stderr)
-        return REFUSED if isinstance(error, commands.Refused) else 2 if isinstance(error, commands.Usage) else 1
+        if isinstance(error, commands.NotPossible):
+            return REFUSED
+        return 2 if isinstance(error, commands.WrongUsage) else 1
     return code
 
 

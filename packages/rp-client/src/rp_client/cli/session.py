@@ -21,7 +21,7 @@ from rp_api.values import as_json
 from rp_client.cli import options as shared
 from rp_client.cli import stores
 from rp_client.cli.clean import age
-from rp_client.cli.commands import Usage
+from rp_client.cli.commands import WrongUsage
 from rp_client.cli.stores import Description, Store
 from rp_client.cli.tables import print_table, shown_size, shown_time
 from rp_client.service.handover import NAME as SERVED
@@ -155,7 +155,7 @@ def _purge(options: argparse.Namespace) -> int:
     from rp_client.cli.clean import run
 
     if bool(options.uid) == options.all_closed or (options.older_than and not options.all_closed):
-        raise Usage('name sessions, or use --all-closed, with or without --older-than')
+        raise WrongUsage('name sessions, or use --all-closed, with or without --older-than')
     return run(argparse.Namespace(
         **vars(options) | {'yes': True, 'everywhere': False, 'only': ['session'], 'larger_than': 0, 'json': False,
                            'closed': options.all_closed}))
@@ -182,7 +182,7 @@ def _place(options: argparse.Namespace) -> dict[str, Any]:
     """Return the arguments with which `Session` attaches to the session, whose uid is in the options then."""
     if options.hub:
         if not options.uid:
-            raise Usage('name the session: --hub knows no latest one')
+            raise WrongUsage('name the session: --hub knows no latest one')
         _check_served(options.hub, options.uid)
         return {'proxy_url': options.hub, 'cfg': {'base': str(options.base or Path.cwd())}}
     store, found = stores.find(options.base, options.dburl, options.uid)

@@ -36,15 +36,15 @@ class Store(ABC):
         """Return all records of a session, each with a `type`: session, pilot, task, and others."""
 
     @abstractmethod
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[SessionPlace]:
         """Yield where sessions are, without a look into them; the one that has changed last comes first."""
 
     @abstractmethod
-    def describe(self, place: Place) -> Description:
+    def describe(self, place: SessionPlace) -> Description:
         """Return a session; raise `PilotError` if it cannot be read."""
 
     @abstractmethod
-    def created(self, place: Place) -> float:
+    def created(self, place: SessionPlace) -> float:
         """Return when a session was created; 0 if it cannot be read."""
 
     @abstractmethod
@@ -56,7 +56,7 @@ class Store(ABC):
         """Return the arguments with which `Session` attaches to a session."""
 
 
-class Place(NamedTuple):
+class SessionPlace(NamedTuple):
     """Where a session is.
 
     Attributes:
@@ -91,22 +91,22 @@ class Directories(Store):
 
         return sessions.export(session['where'])
 
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[SessionPlace]:
         paths = {os.path.realpath(path) for base in self._bases for path in _below(base)}
         found = []
         for path in paths.union(map(os.path.realpath, self._others)):
             with suppress(OSError):
                 changed = max(os.stat(os.path.join(path, name)).st_mtime for name in ('hub.db', ''))
-                found.append(Place(self, os.path.basename(path), path, changed))
+                found.append(SessionPlace(self, os.path.basename(path), path, changed))
         return iter(sorted(found, key=lambda place: place.changed, reverse=True))
 
-    def describe(self, place: Place) -> Description:
+    def describe(self, place: SessionPlace) -> Description:
         found = _described(Path(place.where))
         if found is None:
             raise PilotError(f'{place.where} cannot be read, or is being removed')
         return found
 
-    def created(self, place: Place) -> float:
+    def created(self, place: SessionPlace) -> float:
         from sqlite3 import Error
 
         from rp_api.coordination import sessions
@@ -148,16 +148,15 @@ class Database(Store):
         mongodb.purge(self._url, session['where'])
         return []
 
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[SessionPlace]:
         from rp_api.coordination import mongodb
 
-        found = mongodb.places(self._url)
-        return (Place(self, uid, name, created) for uid, name, created in sorted(found, key=lambda each: -each[2]))
+        return (SessionPlace(self, *found) for found in mongodb.places(self._url))
 
-    def describe(self, place: Place) -> Description:
+    def describe(self, place: SessionPlace) -> Description:
         return next(each for each in self.sessions() if each['where'] == place.where)
 
-    def created(self, place: Place) -> float:
+    def created(self, place: SessionPlace) -> float:
         return place.changed
 
     def records(self, where: str) -> Records:
@@ -190,7 +189,7 @@ def find(base: Path | None, dburl: str | None, wanted: str | None) -> tuple[Stor
     return place.store, place.store.describe(place)
 
 
-def choose(base: Path | None, dburl: str | None, wanted: str | None) -> Place:
+def choose(base: Path | None, dburl: str | None, wanted: str | None) -> SessionPlace:
     """Return where the wanted session is, or the one that was created last.
 
     Args:
@@ -203,7 +202,7 @@ def choose(base: Path | None, dburl: str | None, wanted: str | None) -> Place:
     """
     if wanted and os.path.isfile(os.path.join(wanted, 'hub.db')):
         path = os.path.realpath(wanted)
-        return Place(Directories([]), os.path.basename(path), path, 0.0)
+        return SessionPlace(Directories([]), os.path.basename(path), path, 0.0)
     places = [place for store in stores(base, dburl) for place in store.places()]
     if wanted is None:
         return _newest(places)
@@ -231,7 +230,7 @@ def opened(base: Path | None, dburl: str | None, wanted: str | None) -> Iterator
         raise PilotError(f'{place.uid} cannot be read: {error}') from error
 
 
-def _newest(places: list[Place]) -> Place:
+def _newest(places: list[SessionPlace]) -> SessionPlace:
     newest, when = None, 0.0
     for place in sorted(places, key=lambda place: place.changed, reverse=True):
         if newest is not None and place.changed < when:   # it was created before it has changed

@@ -39,7 +39,7 @@ class Failures(NamedTuple):
     """Failed tasks of one kind: their number, and an example with its reason."""
 
     kind: str
-    count: int
+    tasks: int
     example: str
     reason: str
 
@@ -130,4 +130,4 @@ def _failures(records: Records, view: CachedView) -> list[Failures]:
         row = row_of(task, view)
         found.setdefault(row['kind'] or 'failed', []).append(row)
     failures = [Failures(kind, len(rows), rows[0]['uid'], rows[0]['reason'] or '') for kind, rows in found.items()]
-    return sorted(failures, key=lambda each: -each.count)
+    return sorted(failures, key=lambda each: -each.tasks)

@@ -14,7 +14,7 @@ from textual.containers import VerticalScroll
 from textual.widgets import Footer, Static
 from textual.worker import Worker, get_current_worker
 
-from rp_client.cli.top_parts import parts
+from rp_client.cli.campaign.top_parts import parts
 from rp_client.inspect.overview import Overview, look
 from rp_client.inspect.records import Records
 

@@ -16,7 +16,7 @@ from rp_api.coordination import sessions
 from rp_api.errors import PilotError
 from rp_client.cli import options as shared
 from rp_client.cli import stores
-from rp_client.cli.commands import Refused
+from rp_client.cli.commands import NotPossible
 from rp_client.service.handover import ask_owner
 
 if TYPE_CHECKING:
@@ -80,17 +80,17 @@ def _directory(records: Records) -> str:
 
 
 def _check_orphaned(options: argparse.Namespace, records: Records, do: str) -> None:
-    """Raise `Refused` if no process can become the owner of the session, or it could do nothing."""
+    """Raise `NotPossible` if no process can become the owner of the session, or it could do nothing."""
     _, found = stores.find(options.base, options.dburl, records.place)
     state, application = found['state'], found.get('application') or {}
     if state == sessions.CLOSED:
-        raise Refused(f'{records.uid} is closed')
+        raise NotPossible(f'{records.uid} is closed')
     if state in (sessions.OPEN, sessions.ELSEWHERE):
         where = f'process {application.get("pid")} on {application.get("host")}' if application else 'another host'
-        raise Refused(f'{records.uid} is {state}, and its application ({where}) takes no requests from this host')
+        raise NotPossible(f'{records.uid} is {state}, and its application ({where}) takes no requests from this host')
     if do == 'retry' and all(pilot['state'] in states.FINAL for pilot in records.pilots()):
-        raise Refused(f'{records.uid} has no application, and no pilot is left that could run its tasks: attach to it '
-                      'with rp.Session(uid=...), and submit a pilot')
+        raise NotPossible(f'{records.uid} has no application, and no pilot is left that could run its tasks: attach to '
+                          'it with rp.Session(uid=...), and submit a pilot')
 
 
 def _serve(options: argparse.Namespace, records: Records) -> subprocess.Popen[bytes]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rp_api.errors import PilotError
 from rp_client.cli import options as shared
-from rp_client.cli.commands import Usage
+from rp_client.cli.commands import WrongUsage
 from rp_client.cli.tables import print_table, shown, shown_clock, shown_size, shown_span
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _filters() -> argparse.ArgumentParser:
 
 
 def _chosen(options: argparse.Namespace, records: Records, after: int, *, reasons: bool = True) -> Iterator[Row]:
-    """Yield the rows of the tasks that the options choose; wrong options raise `Usage`."""
+    """Yield the rows of the tasks that the options choose; wrong options raise `WrongUsage`."""
     from rp_client.inspect.select import Selection
 
     try:
@@ -86,7 +86,7 @@ def _chosen(options: argparse.Namespace, records: Records, after: int, *, reason
                               node=options.node, pilot=options.pilot, where=options.where)
         yield from selection.rows(records, after, reasons=reasons)
     except ValueError as error:
-        raise Usage(str(error)) from None
+        raise WrongUsage(str(error)) from None
 
 
 def _list(options: argparse.Namespace) -> int:
@@ -183,15 +183,15 @@ def _tail(options: argparse.Namespace) -> int:
 
 
 def _act(options: argparse.Namespace) -> int:
-    from rp_client.cli.owner import act
+    from rp_client.cli.campaign.owner import act
 
     with shared.records(options) as records:
         uids: Iterable[str] = options.uid
         filtered = any((options.state, options.failed, options.slow, options.name, options.node, options.pilot,
                         options.where))
         if bool(options.uid) == (filtered or options.all):
-            raise Usage(f'name tasks, or choose them by options such as --state; rp task {options.command} --all means '
-                        'all')
+            raise WrongUsage(f'name tasks, or choose them by options such as --state; rp task {options.command} --all '
+                             'means all')
         if not options.uid:
             if options.command == 'retry' and not options.state:
                 options.state = ['failed', 'canceled']

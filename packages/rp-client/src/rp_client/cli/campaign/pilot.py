@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rp_api.errors import PilotError
 from rp_client.cli import options as shared
-from rp_client.cli.commands import Usage
+from rp_client.cli.commands import WrongUsage
 from rp_client.cli.tables import print_table, shown
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _info(options: argparse.Namespace) -> int:
         return 0
     for name, value in row.items():
         if value not in (None, '', [], {}):
-            print(f'{name:12}{as_json(value) if isinstance(value, dict | list) else shown(value)}')
+            print(f'{name:12}{as_json(value) if isinstance(value, dict) else shown(value)}')
     return 0
 
 
@@ -91,10 +91,10 @@ def _find(records: Records, uid: str) -> Mapping[str, Any]:
 
 
 def _stop(options: argparse.Namespace) -> int:
-    from rp_client.cli.owner import act
+    from rp_client.cli.campaign.owner import act
 
     if bool(options.uid) == options.all:
-        raise Usage('name pilots, or say --all')
+        raise WrongUsage('name pilots, or say --all')
     with shared.records(options) as records:
         for uid in options.uid:
             _find(records, uid)

@@ -21,7 +21,7 @@ def top(arguments: list[str]) -> int:
     if sys.stdout is None or not sys.stdout.isatty():
         raise PilotError('the output is no terminal: rp top --once prints the same once')
     try:
-        from rp_client.cli.top_screen import TopScreen
+        from rp_client.cli.campaign.top_screen import TopScreen
     except ModuleNotFoundError as error:
         if (error.name or '').partition('.')[0] != 'textual':
             raise
@@ -52,7 +52,7 @@ def _once(options: argparse.Namespace) -> int:
         return 0
     from rich.console import Console
 
-    from rp_client.cli.top_parts import parts
+    from rp_client.cli.campaign.top_parts import parts
 
     Console(highlight=False, no_color=True).print(*parts(found, []), sep='\n')
     return 0
