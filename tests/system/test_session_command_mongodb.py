@@ -51,6 +51,9 @@ def test_from_the_first_look_to_the_last(server: Server, base: Path, monkeypatch
     assert Counter(tmgr.wait_tasks(timeout=40)) == {rp.DONE: 1, rp.FAILED: 2}
     assert [row['uid'] for row in as_json('task', 'list', '--failed', '--limit', '1')] == ['task.000001']
     assert as_json('top')['counts'] == as_json('task', 'list', '--count') == {'DONE': 1, 'FAILED': 2}
+    assert 'one is in use and stays: an application has it' in subprocess.run(
+        [sys.executable, '-m', 'rp_client.cli', 'clean', '--base', '.', '--only', 'session', '--yes'],
+        capture_output=True, text=True, timeout=50, check=True).stderr
     assert 'one is in use: open' in command('purge', 'one', code=3)
     session.close()
     (found,) = json.loads(command('list', '--json'))
@@ -62,7 +65,8 @@ def test_from_the_first_look_to_the_last(server: Server, base: Path, monkeypatch
     assert 'pilot.0000  CANCELED' in text
     kinds = Counter(json.loads(line).get('type') for line in command('export', 'one').splitlines())
     assert (kinds['session'], kinds['pilot'], kinds['task']) == (1, 1, 3)
-    assert command('purge', 'one') == 'one is removed\n'
+    assert command('purge', 'one') == 'one is removed\n' * 2   # with the directory of the application
+    assert not (base / 'one').exists()
     assert json.loads(command('list', '--json')) == []
 
 

@@ -13,7 +13,7 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyte
@@ -59,6 +59,14 @@ class Screen:
                 return '\n'.join(self._screen.display)
         raise AssertionError('\n'.join(self._screen.display))
 
+    def end(self) -> int:
+        """The exit code of the program."""
+        with suppress(OSError):
+            os.set_blocking(self._far, True)
+            while os.read(self._far, 1 << 16):
+                pass
+        return self.process.wait(30)
+
     def press(self, key: str) -> None:
         os.write(self._far, key.encode())
 
@@ -90,7 +98,7 @@ def test_a_session_in_a_terminal_of_80_columns(base: Path) -> None:
             screen.until(lambda text: '64 done, 2 failed' in text and 'no task waits' in text)
             assert as_json('task', 'list', '--count') == {'DONE': 64, 'FAILED': 2}
             screen.press('q')
-            assert screen.process.wait(30) == 0
+            assert screen.end() == 0
         once = rp_command('top', '--once')
         assert '66 tasks: 64 done, 2 failed' in once
         assert as_json('top')['counts'] == {'DONE': 64, 'FAILED': 2}

@@ -23,6 +23,7 @@ from rp_api.description.partitions import WHOLE
 from rp_api.errors import OwnershipError
 from rp_api.system import agent_process, private
 from rp_api.system.processes import lives
+from rp_client.service.handover import APPLICATION, NAME, is_owned
 
 SESSION, SANDBOX, ENVIRONMENT, CACHE, JOURNAL = KINDS = 'session', 'sandbox', 'environment', 'cache', 'journal'
 
@@ -93,8 +94,11 @@ class Search:
                     live_bases.add(path.parent)
                 yield item
         for path in self._without:
-            yield Leftover(SESSION, path.name, str(path), 'no database', _changed(path), size_of(path), '',
-                           partial(_remove, path))
+            changed = _changed(path, *path.glob('*.prof'))
+            owned = is_owned(str(path)) or (any((path / name).exists() for name in (APPLICATION, NAME))
+                                            and time.time() - changed < QUIET_S)   # it may be that of another host
+            yield Leftover(SESSION, path.name, str(path), 'no database', changed, size_of(path),
+                           'an application has it' if owned else '', partial(_remove, path))
         for resource in sorted(resources):
             yield from self._in_resource(Path(resource), known)
         for base in self._bases:

@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rp_api.errors import CoordinationError
-from rp_api.loop.event_loop import Loop
+
+if TYPE_CHECKING:
+    from rp_api.loop.event_loop import Loop
 
 NAME, APPLICATION = 'served', 'owner'
 """The names of the sockets in the directory of a session: of a process that serves it, and of its application."""
@@ -127,6 +129,15 @@ def ask_owner(directory: str, request: Mapping[str, Any], timeout: float) -> dic
             if answer:
                 return json.loads(answer)   # type: ignore[no-any-return]
     raise ConnectionRefusedError(f'no process takes requests in {directory}')
+
+
+def is_owned(directory: str) -> bool:
+    """Return whether a process of this host owns the session in a directory."""
+    for name in (APPLICATION, NAME):
+        with suppress(OSError), _address(directory, name) as address, socket.socket(socket.AF_UNIX) as asking:
+            asking.connect(address)
+            return True
+    return False
 
 
 def clear_socket(directory: str, name: str) -> None:
