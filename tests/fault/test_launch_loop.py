@@ -101,7 +101,7 @@ def test_agent_ends_in_order_under_load(wide: Run, count: int) -> None:
     wait_until(lambda: sum(task.state == rp.FAILED for task in tasks) == 200, 30, 'end of the tasks that ran')
     assert {task.error and task.error.kind for task in tasks if task.state == rp.FAILED} == {'pilot'}
     waiting = [task for task in tasks if task.state not in rp.FINAL]
-    wait_until(lambda: all('another pilot' in str(task.waits_for) for task in waiting), 30, 'reasons of the others')
+    wait_until(lambda: all('another pilot' in str(task.reason) for task in waiting), 30, 'reasons of the others')
     assert len(waiting) == count - 200
     wait_until(lambda: not sleepers(wide), what='end of the processes of tasks')
     assert 'signal' in wide.pilot.log[-1]

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from envs import NEEDS, ROOT
 
+from rp_api.reasons.kinds import KINDS
+
 DOCUMENTS = ['README.md', 'CONTRIBUTING.md', *(f'packages/{name}/README.md' for name in NEEDS),
              *sorted(str(path.relative_to(ROOT)) for folder in ('docs', 'benchmarks')
                      for path in ROOT.glob(f'{folder}/**/*.md'))]
@@ -33,6 +35,11 @@ def test_links_in_documents_lead_somewhere(document: str) -> None:
         if not place.startswith('http') and not (target.exists() and (not section or section in sections(target))):
             dead.append(link)
     assert dead == []
+
+
+def test_the_reference_of_reasons_is_that_of_the_code() -> None:
+    rows = re.findall(r'^- `([a-z_.]+)`: (.*)$', (ROOT / 'docs/reference/reasons.md').read_text(), re.MULTILINE)
+    assert rows == [(kind, meaning) for kind, (meaning, _) in KINDS.items()]
 
 
 def sections(page: Path) -> set[str]:

@@ -16,6 +16,7 @@ from conftest import processes_with, wait_until
 from slurm_cluster import SlurmCluster
 
 import radical.pilot as rp
+from rp_api.coordination.sessions import launches
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,6 +60,33 @@ def test_a_job_that_is_killed_in_the_queue(managers: Managers, slurm: SlurmClust
     slurm.run('scancel', last_job(slurm))
     said = managers.failed(pilot)
     assert 'CANCELLED' in said, said
+
+
+def test_why_a_pilot_waits_in_the_queue(managers: Managers, slurm: SlurmCluster) -> None:
+    other_job = slurm.run('sbatch', '--parsable', '-N4', '--exclusive', '-p', 'debug', '-t', '30', '--wrap',
+                          'sleep 600').strip()
+    pilot, closed = managers.submitted(), managers.submitted(queue='closed')
+    wait_until(lambda: 'the nodes that it needs are in use' in str(pilot.reason))
+    wait_until(lambda: 'Reason=PartitionDown' in str(closed.reason))
+    reason, other = pilot.reason, closed.reason
+    assert reason is not None
+    assert other is not None
+    job = reason.evidence['job']
+    assert (reason.kind, other.kind) == ('waiting.queue', 'waiting.unschedulable')
+    assert reason.sentence.startswith(f'{pilot.uid} is in the queue: job {job} waits because the nodes that it needs '
+                                      'are in use (JobState=PENDING Reason=Resources)')
+    tmgr = rp.TaskManager(managers.session)
+    tmgr.add_pilots(pilot)
+    task = tmgr.submit_tasks(rp.TaskDescription({'executable': 'true'}))
+    wait_until(lambda: str(task.reason).startswith(f'waits for {pilot.uid}: {pilot.uid} is in the queue: job {job}'))
+    slurm.run('scontrol', 'update', f'jobid={job}', 'starttime=now+3600')
+    wait_until(lambda: 'its start at' in str(pilot.reason))
+    notes = launches(managers.session.path)[pilot.uid]
+    assert notes['queue']['job'] == job
+    slurm.run('scancel', other_job, job, str(other.evidence['job']))
+    pilot.wait(timeout=60)
+    assert pilot.reason is not None
+    assert pilot.reason.kind == 'canceled' or pilot.reason.kind.startswith('failed.')
 
 
 def busy(managers: Managers) -> tuple[rp.Pilot, list[rp.Task]]:

@@ -35,7 +35,7 @@ def main() -> None:
             {'name': 'lines', 'port': 0, 'probe': {'pattern': 'stdout:(listens) at', 'interval': 0.1}})])
         told: dict[str, Any] = {'infos': [web.wait_info(40), lines.wait_info(40)], 'users': [ask(tmgr)]}
         os.kill(int(told['users'][0][2]), signal.SIGKILL)   # hosts share their processes
-        while web.info is not None and not web.waits_for:
+        while web.info is not None and web.reason is None:
             time.sleep(0.01)
         told['users'].append(ask(tmgr))
         told['states'] = [web.state, lines.state]

@@ -532,7 +532,7 @@ def test_runtime_of_a_pilot_is_over(session: rp.Session, base: Path, monkeypatch
         assert task.wait(timeout=30) == rp.FAILED
         assert (task.error and task.error.kind, 'runtime' in str(task.exception)) == ('pilot', True)
     wait_until(lambda: all(task.pilot is None for task in waiting))
-    assert all('another pilot: pilot.0000 reached its runtime' in task.waits_for for task in waiting)
+    assert all('another pilot: pilot.0000 reached its runtime' in str(task.reason) for task in waiting)
 
 
 def test_applications_place_tasks(shared: Run) -> None:

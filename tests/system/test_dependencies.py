@@ -57,8 +57,8 @@ def test_a_chain_runs_in_order_and_a_diamond_joins(site: Site) -> None:
     left, right = site.tmgr.submit_tasks([site.shell('true', after=[chain[-1].uid]) for _ in range(2)])
     join = site.tmgr.submit_tasks(site.shell('true', after=[left, right, first]))
     wait_until(lambda: first.state == rp.AGENT_EXECUTING)
-    assert join.waits_for == f'{left.uid} ({left.state}) and 2 more tasks'
-    assert chain[1].waits_for == f'{first.uid} (AGENT_EXECUTING)'
+    assert str(join.reason) == f'waits for {left.uid} ({left.state}) and 2 more tasks'
+    assert str(chain[1].reason) == f'waits for {first.uid} (AGENT_EXECUTING)'
     assert join.description.after == [left.uid, right.uid, first.uid]
     site.go()
     assert site.tmgr.wait_tasks(timeout=60) == [rp.DONE] * 9
@@ -66,7 +66,7 @@ def test_a_chain_runs_in_order_and_a_diamond_joins(site: Site) -> None:
     assert site.ran[:6] == uids
     assert set(site.ran[6:8]) == {left.uid, right.uid}
     assert site.ran[8:] == [join.uid]
-    assert join.waits_for == ''
+    assert join.reason is None
 
 
 def test_tasks_after_a_failed_one_are_cancelled_with_the_chain_or_run_if_they_ask_for_it(site: Site) -> None:
@@ -236,7 +236,8 @@ def test_tasks_of_raptor_wait_before_they_go_to_their_master(site: Site) -> None
         for condition in ('done', 'failed')])
     last = site.tmgr.submit_tasks(site.shell('true', after=[call]))
     wait_until(lambda: master.state == first.state == rp.AGENT_EXECUTING)
-    assert (call.state, call.waits_for) == (rp.AGENT_STAGING_INPUT_PENDING, f'{first.uid} (AGENT_EXECUTING)')
+    assert call.state == rp.AGENT_STAGING_INPUT_PENDING
+    assert str(call.reason) == f'waits for {first.uid} (AGENT_EXECUTING)'
     site.go()
     assert site.tmgr.wait_tasks([task.uid for task in (call, last, never)], timeout=60) == [
         rp.DONE, rp.DONE, rp.CANCELED]

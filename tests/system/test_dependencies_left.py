@@ -70,7 +70,7 @@ def test_tasks_that_wait_are_restored(base: Path) -> None:
         pmgr, tmgr = session.get_pilot_managers('pmgr.0000'), session.get_task_managers('tmgr.0000')
         task = tmgr.get_tasks('b')
         assert task.description.after == ['a']
-        assert task.waits_for in ('a (TMGR_SCHEDULING_PENDING)', 'a (TMGR_SCHEDULING)')
+        assert str(task.reason) in ('waits for a (TMGR_SCHEDULING_PENDING)', 'waits for a (TMGR_SCHEDULING)')
         tmgr.add_pilots(pmgr.get_pilots())
         go(base)
         assert tmgr.wait_tasks(timeout=40) == [rp.DONE, rp.DONE]

@@ -39,7 +39,7 @@ def test_tasks_run_in_the_environments_of_the_description(session: rp.Session, b
         python('import rp_agent; print(rp_agent.__name__)', named_env='rp'),
         rp.TaskDescription({'executable': '/bin/true'})])
     assert tmgr.wait_tasks([plain.uid, failing.uid, agents.uid], timeout=50) == [rp.DONE, rp.FAILED, rp.DONE]
-    wait_until(lambda: inside.waits_for == 'environment mine (is being built)')
+    wait_until(lambda: str(inside.reason) == 'waits for environment mine (is being built)')
     assert inside.state == rp.AGENT_SCHEDULING
     assert "environment 'broken' cannot be built: exit code 1 of: echo the module" in str(failing.exception)
     assert '\nthe module is not there\n' in str(failing.exception_detail)
@@ -48,7 +48,7 @@ def test_tasks_run_in_the_environments_of_the_description(session: rp.Session, b
     (base / 'go').touch()
     assert inside.wait(timeout=50) == rp.DONE
     assert inside.stdout.split() == [f'{pilot.pilot_sandbox}/env/rp_named_env.mine', 'hello']
-    assert inside.waits_for == ''
+    assert inside.reason is None
 
 
 def test_environments_are_prepared_by_calls(run: Run, base: Path) -> None:
@@ -62,7 +62,7 @@ def test_environments_are_prepared_by_calls(run: Run, base: Path) -> None:
 
     task = run.tmgr.submit_tasks(rp.TaskDescription({'executable': '/bin/sh', 'arguments': ['-c', 'echo \\$A'],
                                                      'named_env': 'late'}))
-    wait_until(lambda: task.waits_for == 'environment late')
+    wait_until(lambda: str(task.reason) == 'waits for environment late')
     threads = [threading.Thread(target=prepare, args=('late',), kwargs={'type': 'shell', 'pre_exec': ['export A=1']}),
                threading.Thread(target=prepare, args=('late',), kwargs={'type': 'shell', 'pre_exec': ['export A=1']}),
                threading.Thread(target=prepare, args=('bad',), kwargs={'type': 'conda', 'pre_exec': ['PATH=/none']})]
@@ -129,11 +129,11 @@ def test_the_next_application_finds_what_is_being_built(base: Path) -> None:
         tmgr.add_pilots(pmgr.submit_pilots(pilot_description(base, prepare_env={
             'mine': {'pre_exec': [held(base / 'go')]}})))
         task = tmgr.submit_tasks(python(WHERE, named_env='mine'))
-        wait_until(lambda: task.waits_for)
+        wait_until(lambda: 'environment' in str(task.reason))
         session.close(terminate=False)
     with rp.Session(uid='session') as session:
         (task,) = session.get_task_managers('tmgr.0000').get_tasks()
-        assert task.waits_for == 'environment mine (is being built)'
+        assert str(task.reason) == 'waits for environment mine (is being built)'
         (base / 'go').touch()
         assert (task.wait(timeout=50), task.stdout.strip()[-4:]) == (rp.DONE, 'mine')
 

@@ -64,8 +64,8 @@ def test_agent_that_is_told_to_end(session: rp.Session, base: Path, monkeypatch:
     assert 'was told to end by a signal' in str(plain.exception)
     moved = [task for task in waiting if task is not waiting[1]]
     wait_until(lambda: all(task.pilot is None for task in (*again, *moved)))
-    assert 'was told to end by a signal' in again[0].waits_for
-    assert waiting[0].waits_for.startswith('another pilot: ')
+    assert 'was told to end by a signal' in str(again[0].reason)
+    assert str(waiting[0].reason).startswith('waits for another pilot: ')
     tmgr.add_pilots(other)
     (base / 'go').touch()
     tmgr.wait_tasks(timeout=40)

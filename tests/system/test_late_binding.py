@@ -151,7 +151,7 @@ def test_without_a_pilot_tasks_are_not_waited_for(session: rp.Session, base: Pat
         with pytest.raises(RuntimeError, match=reason) as error:
             wait()
         assert isinstance(error.value, rp.NoPilot) or isinstance(error.value.__cause__, rp.NoPilot)
-    assert str(tasks[0].waits_for).startswith('a pilot: ')
+    assert str(tasks[0].reason).startswith('waits for a pilot: ')
     tmgr.add_pilots(pmgr.submit_pilots(pilot_description(base)))
     assert set(tmgr.wait_tasks(timeout=60)) == {rp.DONE}
 

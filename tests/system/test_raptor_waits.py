@@ -36,6 +36,9 @@ def _master(run: Run, **values: Any) -> Any:
     return master
 
 
+NO_WORKERS = 'workers (there is none, and none is expected)'
+
+
 def _logged(caplog: pytest.LogCaptureFixture, text: str) -> None:
     """Wait until that was logged once."""
     wait_until(lambda: text in caplog.messages)
@@ -46,14 +49,15 @@ def test_a_master_that_was_not_submitted(run: Run, caplog: pytest.LogCaptureFixt
     tasks = [run.tmgr.submit_tasks(_described(EVAL, raptor_id='late')) for _ in range(3)]
     worker, = run.tmgr.submit_workers(_described(WORKER, raptor_id='late'))
     any_one = run.tmgr.submit_tasks(_described(EVAL, raptor_id='*'))
-    assert tasks[0].waits_for == worker.waits_for == 'RAPTOR master late (was not submitted)'
-    assert any_one.waits_for == 'a RAPTOR master (none was submitted)'
+    assert str(tasks[0].reason) == str(worker.reason) == 'waits for RAPTOR master late (was not submitted)'
+    assert str(any_one.reason) == 'waits for a RAPTOR master (none was submitted)'
     _logged(caplog, f'{tasks[0].uid} waits for RAPTOR master late (was not submitted)')
     _logged(caplog, f'{any_one.uid} waits for a RAPTOR master (none was submitted)')
     run.tmgr.submit_raptors(_described(mode=rp.RAPTOR_MASTER, uid='late'))
     run.tmgr.wait_tasks([task.uid for task in (*tasks, any_one)], timeout=LONG)
     assert [task.return_value for task in (*tasks, any_one)] == [42] * 4
-    assert tasks[0].waits_for == worker.waits_for == ''
+    assert tasks[0].reason is None
+    assert worker.reason is None
 
 
 def test_a_task_that_is_not_a_master(run: Run) -> None:
@@ -80,13 +84,13 @@ def test_calls_at_a_master_without_workers(run: Run, caplog: pytest.LogCaptureFi
     with rp.raptor.Executor(master) as executor:
         future = executor.submit(abs, -1)
         task, = master.submit_tasks(_described(EVAL))
-        wait_until(lambda: master.waits_for)
-        assert master.waits_for == 'workers (there is none, and none is expected)'
-        assert task.waits_for == f'RAPTOR master {master.uid} ({master.waits_for})'
-        _logged(caplog, f'{master.uid} waits for {master.waits_for}')
+        wait_until(lambda: master.reason)
+        assert str(master.reason) == f'waits for {NO_WORKERS}'
+        assert str(task.reason) == f'waits for RAPTOR master {master.uid} ({NO_WORKERS})'
+        _logged(caplog, f'{master.uid} {master.reason}')
         master.submit_workers(_described(WORKER))
         assert (future.result(LONG), task.wait(timeout=LONG)) == (1, rp.DONE)
-        wait_until(lambda: not master.waits_for)
+        wait_until(lambda: not master.reason)
 
 
 @pytest.mark.parametrize(('wants', 'words'), [
@@ -109,20 +113,24 @@ def test_workers_that_wait_for_resources_of_others(run: Run, caplog: pytest.LogC
     """Each fits beside its own master, but not beside both."""
     first, second = _master(run), _master(run)
     worker, = first.submit_workers(_described(WORKER, ranks=3))
-    wait_until(lambda: worker.waits_for)
-    assert worker.waits_for == (f'resources for 3 ranks with 1 cores and 0 GPUs each (kept until they end: those of '
-                                f'{first.uid}, {second.uid})')
-    _logged(caplog, f'{worker.uid} waits for {worker.waits_for}')
+    wait_until(lambda: 'until they end' in str(worker.reason))
+    reason = worker.reason
+    assert reason is not None
+    assert (reason.kind, reason.sentence) == (
+        'waiting.place', 'needs 3 ranks with 1 core each, there is room for 2; RAPTOR masters and workers hold the '
+        'other 2 cores until they end')
+    assert reason.evidence['holders'] == [first.uid, second.uid]
+    _logged(caplog, f'{worker.uid} waits for resources for 3 ranks with 1 cores and 0 GPUs each')
     second.cancel()
     worker.wait(rp.AGENT_EXECUTING, timeout=LONG)
-    assert worker.waits_for == ''
+    assert worker.reason is None
 
 
 def test_a_worker_of_a_master_of_ones_own_that_waits(run: Run, tmp_path: Path) -> None:
     (tmp_path / 'masters.py').write_text(MASTER)
     master = _master(run, raptor_file=str(tmp_path / 'masters.py'), raptor_class='Greedy')
-    wait_until(lambda: master.waits_for)
-    assert 'waits for resources for 2 ranks with 1 cores' in master.waits_for
+    wait_until(lambda: master.reason)
+    assert 'waits for resources for 2 ranks with 1 cores' in str(master.reason)
 
 
 def test_calls_that_no_worker_can_run(run: Run, caplog: pytest.LogCaptureFixture) -> None:
@@ -134,8 +142,8 @@ def test_calls_that_no_worker_can_run(run: Run, caplog: pytest.LogCaptureFixture
             executor.submit(os.getpid).result(LONG)
     with rp.raptor.Executor(master, ranks=3) as executor:
         future = executor.submit(os.getpid)
-        wait_until(lambda: master.waits_for)
-        assert master.waits_for == 'workers (no worker can run a call over 3 ranks: none of them uses MPI)'
-        _logged(caplog, f'{master.uid} waits for {master.waits_for}')
+        wait_until(lambda: master.reason)
+        assert str(master.reason) == 'waits for workers (no worker can run a call over 3 ranks: none of them uses MPI)'
+        _logged(caplog, f'{master.uid} {master.reason}')
         future.cancel()
-        wait_until(lambda: not master.waits_for)
+        wait_until(lambda: not master.reason)

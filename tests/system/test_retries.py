@@ -144,8 +144,8 @@ def test_output_that_comes_in_the_second_attempt(run: Run) -> None:
 
 def test_task_that_waits_for_its_next_attempt_says_so_and_can_be_cancelled(run: Run) -> None:
     task = submit(run, f'{COUNT} exit 3', retries=1, retry_delay=600)
-    wait_until(lambda: task.waits_for.startswith('attempt 2 of 2, after '), 30)
-    assert task.waits_for.endswith(' s: exit code: 3')
+    wait_until(lambda: str(task.reason).startswith('waits for attempt 2 of 2, after '), 30)
+    assert str(task.reason).endswith(' s: exit code: 3')
     assert (task.state, len(task.history)) == (rp.AGENT_EXECUTING, 1)
     task.cancel()
     assert task.wait(timeout=30) == rp.CANCELED

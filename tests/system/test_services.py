@@ -38,7 +38,7 @@ def user(*services: str) -> rp.TaskDescription:
 
 def told(task: rp.Task) -> dict[str, str]:
     """The information that a user has got, by the variable, without its prefix."""
-    assert task.wait(timeout=TIMEOUT) == rp.DONE, (task.state, task.waits_for, task.exception, task.exception_detail)
+    assert task.wait(timeout=TIMEOUT) == rp.DONE, (task.state, task.reason, task.exception, task.exception_detail)
     pairs = [line.split('=', 1) for line in task.stdout.splitlines() if line.startswith('RP_INFO_')]
     return {name.removeprefix('RP_INFO_'): value for name, value in pairs}
 
@@ -130,7 +130,7 @@ def test_a_service_reports_that_it_is_ready(shared: Run) -> None:
 def test_a_service_that_is_not_ready_in_time_fails_with_its_users(shared: Run) -> None:
     service, = shared.tmgr.submit_tasks([stub(1000.0, startup_timeout=3, service={'name': 'slow'})])
     task = shared.tmgr.submit_tasks(user('slow'))
-    wait_until(lambda: task.waits_for == 'service slow (is starting)' or task.state == rp.FAILED)
+    wait_until(lambda: str(task.reason) == 'waits for service slow (is starting)' or task.state == rp.FAILED)
     with pytest.raises(RuntimeError, match=r'FAILED before it was ready.*not ready within 3 s'):
         service.wait_info(TIMEOUT)
     assert service.wait(timeout=TIMEOUT) == task.wait(timeout=TIMEOUT) == rp.FAILED
@@ -190,10 +190,10 @@ def test_tasks_that_wait_for_resources_do_not_start_while_their_service_is_down(
 def test_a_service_that_waits_for_its_restart_says_so_and_can_be_cancelled(shared: Run) -> None:
     service, = shared.tmgr.submit_tasks([stub(service={'name': 'x', 'restart': {'attempts': 1, 'delay': 30.0}})])
     kill(service)
-    assert service.waits_for == 'restart 1 of 1 in 30 s: it ended: killed by signal 9 (SIGKILL)'
+    assert str(service.reason) == 'waits for restart 1 of 1 in 30 s: it ended: killed by signal 9 (SIGKILL)'
     assert (service.state, service.info) == (rp.AGENT_EXECUTING, None)
     task = shared.tmgr.submit_tasks(user('x'))
-    wait_until(lambda: task.waits_for == 'service x (is started again)')
+    wait_until(lambda: str(task.reason) == 'waits for service x (is started again)')
     end(service)
     assert task.wait(timeout=TIMEOUT) == rp.FAILED
 
@@ -204,8 +204,8 @@ def test_a_service_that_hangs_is_started_again(shared: Run) -> None:
     pid = ask(url)
     with socket.create_connection(('127.0.0.1', urlsplit(url).port or 0)) as connection:
         connection.sendall(b'GET /hang HTTP/1.0\r\n\r\n')   # further connections are still accepted
-        wait_until(lambda: service.waits_for)
-        assert service.waits_for.startswith('restart 1 of 2 in 0.05 s: it does not work any more: GET http://')
+        wait_until(lambda: service.reason)
+        assert str(service.reason).startswith('waits for restart 1 of 2 in 0.05 s: it does not work any more: GET http://')
     assert ask(service.wait_info(TIMEOUT)) != pid
     end(service)
 
@@ -223,7 +223,7 @@ def test_several_instances_share_a_name(shared: Run) -> None:
 
 def test_services_outside_of_the_pilot(shared: Run) -> None:
     task = shared.tmgr.submit_tasks(user('my-db.1'))
-    wait_until(lambda: task.waits_for == 'service my-db.1')
+    wait_until(lambda: str(task.reason) == 'waits for service my-db.1')
     shared.pilot.register_service('my-db.1', 'db://host')
     assert told(task) == {'MY_DB_1': 'db://host'}
     with pytest.raises(RuntimeError, match='which are texts'):
@@ -262,7 +262,7 @@ def test_a_pilot_fails_with_its_services(session: rp.Session, base: Path) -> Non
     assert 'has lost its service pilot.0000.service.0000' in str(pilot.exception)
     assert 'it ended before it was ready: exit code: 3' in str(pilot.exception)
     wait_until(lambda: task.pilot is None, TIMEOUT)   # it has not started
-    assert 'has lost its service pilot.0000.service.0000' in task.waits_for
+    assert 'has lost its service pilot.0000.service.0000' in str(task.reason)
 
 
 @pytest.mark.fault

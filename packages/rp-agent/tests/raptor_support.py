@@ -97,7 +97,7 @@ class RaptorPorts(Flow, Owner):
     def master_up(self, task: AgentTask, access: Mapping[str, str]) -> None:
         self.up[task.uid] = access
 
-    def waits(self, tasks: Sequence[AgentTask], text: str, state: str = states.AGENT_SCHEDULING) -> None:
+    def waits(self, tasks: Sequence[AgentTask], kind: str, text: str, state: str = states.AGENT_SCHEDULING) -> None:
         self.waiting += [(task.uid, text, state) for task in tasks]
 
     def remove_leftovers(self, master: str, address: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -40,9 +41,23 @@ def test_tasks_that_wait_alone(tasks: list[tuple[str, dict[str, Any]]], found: l
     assert waiting_alone(task(str(number), *each) for number, each in enumerate(tasks)) == found
 
 
+class Pipeline:
+    """Nothing waits for a place; `coming` is whether something else is on its way."""
+
+    def __init__(self, coming: list[bool]) -> None:
+        self._coming = coming
+
+    @property
+    def expects(self) -> bool:
+        return self._coming[0]
+
+    def shortages(self, tasks: Mapping[str, AgentTask]) -> list[dict[str, Any]]:
+        return []
+
+
 def test_changes_are_told_once() -> None:
     loop, tasks, coming, told = Loop(), {'a': task('a', WAITS, {})}, [True], list[str]()
-    progress = Progress(loop, tasks, lambda: coming[0], lambda: told.append(progress.stuck))
+    progress = Progress(loop, tasks, Pipeline(coming), 1, lambda: told.append(progress.stuck))
 
     def look() -> None:
         for _ in range(3):

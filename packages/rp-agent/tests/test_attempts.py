@@ -97,7 +97,7 @@ def test_next_attempt(site: Site, tmp_path: Path) -> None:
     task = failed(tmp_path, retry_with={'mem_per_rank': '*2', 'timeout': 5.0}, mem_per_rank=600)
     shared = task.description
     site.put([task])
-    assert site.told[0]['waits_for'].startswith('attempt 2 of 2, after ')
+    assert site.told[0]['waits_for']['text'].startswith('attempt 2 of 2, after ')
     assert (site.attempts.held_back, site.ended, site.again) == (1, [], [])
     site.pass_time()
     site.do_work()
@@ -160,7 +160,7 @@ def test_lost_attempts_do_not_count(site: Site, tmp_path: Path) -> None:
     assert [(entry['attempt'], entry['lost']) for entry in task.extra[HISTORY]] == [(1, 'end'), (2, 'death')]
     task.fail('RuntimeError', 'again', 'exit')
     site.put([task])
-    assert site.told[-1]['waits_for'].startswith('attempt 2 of 2, after ')
+    assert site.told[-1]['waits_for']['text'].startswith('attempt 2 of 2, after ')
 
 
 def test_states_of_further_attempts_are_not_reported(site: Site, tmp_path: Path) -> None:

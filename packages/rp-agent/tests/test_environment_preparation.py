@@ -30,7 +30,7 @@ class Around(Pilot, Flow):
         self.failed: dict[str, str | None] = {}
         self.notices: list[str] = []
         self.answers: dict[str, Any] = {}
-        self.gate = Gate('gate', Tracer(None, 'gate'), self, Owner())
+        self.gate = Gate('gate', Tracer(None, 'gate'), self, Owner(), lambda delay, function, *args: None)
         names = ('session', 'resource', 'client_sandbox', 'resource_sandbox', 'session_sandbox', 'registry_address')
         config = {**dict.fromkeys(names, str(base)), 'pilot': 'pilot.0000', 'pilot_sandbox': str(self.sandbox),
                   'cpus': (), 'gpu_ids': (), 'profile': False, 'platform': {}, 'environment': dict(os.environ)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -24,7 +24,12 @@ class Around(Flow, Owner):
         self.out: list[str] = []
         self.failed: dict[str, tuple[str | None, str | None]] = {}
         self.texts: dict[str, list[str]] = {}
-        self.gate = Gate('gate', Tracer(None, 'gate'), self, self)
+        self.later: list[Callable[[], object]] = []
+        self.notices: list[str] = []
+        self.gate = Gate('gate', Tracer(None, 'gate'), self, self, self.call_later)
+
+    def call_later(self, delay: float, function: Callable[..., object], *args: Any) -> None:
+        self.later.append(lambda: function(*args))
 
     def schedule(self, tasks: list[AgentTask]) -> None:
         self.out += [task.uid for task in tasks]
@@ -32,9 +37,12 @@ class Around(Flow, Owner):
     def leave(self, tasks: list[AgentTask]) -> None:
         self.failed.update((task.uid, (task.target_state, task.exception)) for task in tasks)
 
-    def waits(self, tasks: Sequence[AgentTask], text: str, state: str = states.AGENT_SCHEDULING) -> None:
+    def waits(self, tasks: Sequence[AgentTask], kind: str, text: str, state: str = states.AGENT_SCHEDULING) -> None:
         for task in tasks:
             self.texts.setdefault(task.uid, []).append(text)
+
+    def notice(self, sentence: str) -> None:
+        self.notices.append(sentence)
 
     def add(self, uid: str, **description: Any) -> AgentTask:
         task = AgentTask(uid, {'executable': '/bin/true', **description}, 'pilot.0000', '/nowhere')
@@ -51,6 +59,41 @@ def test_only_environments_and_services_are_needs() -> None:
     assert needs(named_env='numpy')
     assert needs(named_env='rp')   # its variables are provided, too
     assert needs(services=['redis'])
+
+
+@pytest.mark.parametrize(('description', 'text', 'notice'), [
+    ({'services': ['redis']}, 'service redis (nothing starts it)', 'waits for service redis, and nothing starts it'),
+    ({'named_env': 'numpy'}, 'environment numpy (nothing builds it)',
+     'waits for environment numpy, and nothing builds it')])
+def test_users_are_told_that_nothing_provides_what_a_task_waits_for(description: dict[str, Any], text: str,
+                                                                     notice: str) -> None:
+    around = Around()
+    around.add('t', **description)
+    around.add('u', **description)
+    assert len(around.later) == 1   # for both tasks
+    around.later.pop()()
+    assert around.texts['t'] == around.texts['u'] == [text.partition(' (')[0], text]
+    assert around.notices == [f't and 1 more {notice.replace("waits", "wait")}']
+    around.add('v', **description)
+    assert around.texts['v'] == [text]
+    need = Need(SERVICE, 'redis') if 'services' in description else NUMPY
+    around.gate.expect(need, 'is coming')
+    assert around.texts['t'][-1] == f'{need} (is coming)'
+    around.gate.provide(need)
+    assert set(around.out) == {'t', 'u', 'v'}
+
+
+def test_what_is_provided_in_time_is_not_told() -> None:
+    around = Around()
+    around.add('t', services=['redis'])
+    around.gate.provide(Need(SERVICE, 'redis'))
+    around.later.pop()()
+    assert around.notices == []
+    around.gate.withdraw(Need(SERVICE, 'redis'))   # gone again, and nothing is said of what is on its way
+    around.add('u', services=['redis'])
+    around.gate.expect(Need(SERVICE, 'redis'), 'is starting')
+    around.later.pop()()
+    assert around.notices == []
 
 
 def test_a_task_waits_for_everything_that_it_needs_and_says_for_what() -> None:

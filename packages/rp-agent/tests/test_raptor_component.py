@@ -522,7 +522,7 @@ def test_masters_and_workers_without_a_place_are_reported(agent: RaptorPorts) ->
         task.ticket = 5
     agent.pass_time()
     assert agent.waiting == [
-        (uid, f'resources for {ranks} (kept until they end: those of raptor.0, worker.0)', states.AGENT_SCHEDULING)
+        (uid, f'resources for {ranks}', states.AGENT_SCHEDULING)
         for uid, ranks in (('worker.1', '3 ranks with 1 cores and 0.5 GPUs each'),
                            ('raptor.1', '1 ranks with 1 cores and 0 GPUs each'))]
     agent.pass_time()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +30,12 @@ class Around(Flow, Owner):
         self.reports: list[dict[str, Any]] = []
         self.started: list[AgentTask] = []
         self.failed: dict[str, str | None] = {}
-        self.gate = Gate('gate', Tracer(None, 'gate'), self, self)
+        self.gate = Gate('gate', Tracer(None, 'gate'), self, self, self.call_later)
         self.supervisor = Supervisor(self.loop, self.gate, self, self, lambda: self.done.append('endpoint'),
                                      lambda: '127.0.0.1')
+
+    def call_later(self, delay: float, function: Callable[..., object], *args: Any) -> None:
+        self.loop.call_later(delay, function, *args)
 
     def schedule(self, tasks: list[AgentTask]) -> None:
         self.started += tasks
@@ -125,7 +128,7 @@ def test_a_service_runs_again_after_the_loss_of_its_node(around: Around) -> None
     assert around.done == ['endpoint', 'again one']
     assert around.supervisor.visible([task], states.AGENT_SCHEDULING) == []   # its state does not go back
     assert [report['info'] for report in around.reports] == ['here', None]
-    assert around.reports[1]['waits_for'] == 'restart 1 of 1 in 0 s: it ended: node n1 is lost'
+    assert around.reports[1]['waits_for']['text'] == 'restart 1 of 1 in 0 s: it ended: node n1 is lost'
 
 
 def test_a_file_that_cannot_be_put_aside_prevents_the_restart(around: Around) -> None:

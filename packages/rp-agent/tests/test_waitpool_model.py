@@ -241,6 +241,12 @@ class PoolAgainstOracle(Room, RuleBasedStateMachine):
     def whole(self) -> None:
         self.pool.check()
         assert len(self.pool) == len(self.oracle.waiting)
+        groups: dict[Hashable, list[Job]] = {}
+        for job in self.oracle.in_order():
+            groups.setdefault(job.key, []).append(job)
+        foremost = self.pool.foremost(5)
+        assert [(first, count) for first, _, count in foremost] == [
+            (jobs[0], len(jobs)) for jobs in list(groups.values())[:5]]
 
 
 TestPoolAgainstOracle = PoolAgainstOracle.TestCase

@@ -57,8 +57,8 @@ class Site:
         """A launcher of another application."""
         return BatchLauncher(Context(self.loop, self.base, {}, Reports(
             self._launched, lambda uid, why: self.said.append(('refused', uid, why)),
-            lambda uid, words: self.said.append(('told', uid, words)),
-            lambda uid, words: self.said.append(('unschedulable', uid, words)), self._ended)))
+            lambda uid, words, queue: self.said.append(('told', uid, words)),
+            lambda uid, words, queue: self.said.append(('unschedulable', uid, words)), self._ended)))
 
     def launch(self, script: str, *uids: str, **config: Any) -> None:
         self.launcher.launch([

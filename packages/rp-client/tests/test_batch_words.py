@@ -48,6 +48,14 @@ def test_slurm(state: str, reason: str, code: str, status: Status) -> None:
     assert Slurm().read(f'slurm_load_jobs error: Invalid job id specified\n{line}\n') == {'17': status}
 
 
+@pytest.mark.parametrize(('told', 'start'), [('Unknown', ''), ('2026-12-01T08:00:00', '2026-12-01T08:00:00')])
+def test_the_start_that_slurm_expects(told: str, start: str) -> None:
+    line = f'JobId=17 JobState=PENDING Reason=Priority StartTime={told} ExitCode=0:0'
+    assert Slurm().read(line) == {'17': Status(QUEUED, 'JobState=PENDING Reason=Priority', start=start)}
+    running = f'JobId=17 JobState=RUNNING Reason=None StartTime={told} ExitCode=0:0'
+    assert Slurm().read(running) == {'17': Status(RUNNING, 'JobState=RUNNING')}
+
+
 def test_slurm_forgets_jobs() -> None:
     """Then accounting knows them, if there is any."""
     assert Slurm().read('') == {}
@@ -75,6 +83,8 @@ Job Id: 12.server
     ('Q', '    comment = Can Never Run: Insufficient amount of resource: ncpus\n',
      Status(QUEUED, 'job_state = Q, comment = Can Never Run: Insufficient amount of resource: ncpus',
             unschedulable=True)),
+    ('Q', '    estimated.start_time = Tue Dec  1 08:00:00 2026\n',
+     Status(QUEUED, 'job_state = Q', start='Tue Dec  1 08:00:00 2026')),
     ('R', '', Status(RUNNING, 'job_state = R')),
     ('E', '', Status(RUNNING, 'job_state = E')),
     ('F', '    Exit_status = 0\n', Status(DONE, 'job_state = F, exit_status = 0', 0)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import pytest
@@ -10,6 +9,8 @@ from client_support import Events, a_pilot, common
 
 from rp_api import constants as c
 from rp_api import states
+from rp_api.reasons.kinds import WORKERS
+from rp_api.reasons.wait import WAITS_FOR, wait
 from rp_client.core.task import TaskRecord
 from rp_client.flow.task_flow import log_wait
 from rp_client.scheduler.component import TaskScheduling
@@ -48,11 +49,6 @@ def a_task(uid: str, raptor_id: str = 'raptor.0', **values: Any) -> TaskRecord:
 
 def a_master(uid: str = 'raptor.0', pilot: str = '') -> TaskRecord:
     return TaskRecord(uid, common({'mode': c.RAPTOR_MASTER, **({'pilot': pilot} if pilot else {})}))
-
-
-def waits_for(master: TaskRecord) -> str:
-    """What a master waits for."""
-    return str(master.get('waits_for') or '')
 
 
 def test_tasks_follow_their_master(scheduling: Scheduling) -> None:
@@ -126,35 +122,15 @@ def test_restored_master_is_followed(scheduling: Scheduling) -> None:
     assert scheduling.bound() == {'task.0': 'pilot.0001'}
 
 
-@pytest.mark.parametrize(('raptor_id', 'words'), [
-    ('raptor.0', 'RAPTOR master raptor.0 (was not submitted)'), ('*', 'a RAPTOR master (none was submitted)')])
-def test_a_wait_for_a_master_that_was_not_submitted(scheduling: Scheduling, raptor_id: str, words: str) -> None:
+@pytest.mark.parametrize('raptor_id', ['raptor.0', '*'])
+def test_tasks_for_a_master_that_was_not_submitted(scheduling: Scheduling, raptor_id: str) -> None:
     task, other, plain = a_task('task.0', raptor_id), a_task('task.1', raptor_id), a_task('plain', '')
     scheduling.put(plain, task, other)
-    assert scheduling.component.wait_of(task, waits_for) == words
     assert scheduling.component.without_master([plain, task, other]) == [task]
     task.state = states.CANCELED
     assert scheduling.component.without_master([plain, task, other]) == [other]
-    master = a_master()
-    scheduling.put(master)
+    scheduling.put(a_master())
     assert scheduling.component.without_master([other]) == []
-    assert scheduling.component.wait_of(other, waits_for) == f'RAPTOR master raptor.0 (is {states.NEW})'
-
-
-def test_waits_of_masters_are_those_of_their_tasks(scheduling: Scheduling) -> None:
-    masters = [a_master('raptor.0'), a_master('raptor.1')]
-    named, any_one = a_task('task.0'), a_task('task.1', '*')
-    scheduling.put(*masters, named, any_one)
-    for master in masters:
-        master.state = states.AGENT_EXECUTING
-        master.learn({'waits_for': 'workers'})
-    wait = partial(scheduling.component.wait_of, waits_for=waits_for)
-    assert wait(named) == 'RAPTOR master raptor.0 (workers)'
-    assert wait(any_one) == 'RAPTOR master raptor.0 (workers) or RAPTOR master raptor.1 (workers)'
-    masters[1].learn({'waits_for': ''})
-    assert (wait(named), wait(any_one)) == ('RAPTOR master raptor.0 (workers)', '')
-    masters[0].state = states.DONE
-    assert wait(named) == ''
 
 
 def test_a_wait_of_a_master_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -162,12 +138,11 @@ def test_a_wait_of_a_master_is_logged_once(caplog: pytest.LogCaptureFixture) -> 
     master.state = states.AGENT_EXECUTING
     logged: dict[str, str] = {}
     for text in ('workers', 'workers', '', 'others'):
-        master.learn({'waits_for': text})
+        master.learn({WAITS_FOR: wait(WORKERS, text)})
         log_wait(master, logged)
     assert caplog.messages == ['raptor.0 waits for workers', 'raptor.0 waits for others']
-    assert waits_for(master) == 'others'
     master.state = states.DONE
-    master.learn({'waits_for': 'nothing'})
+    master.learn({WAITS_FOR: wait(WORKERS, 'nothing')})
     log_wait(master, logged)
     assert len(caplog.messages) == 2
 

@@ -68,7 +68,7 @@ class Site:
         self.launcher = LocalLauncher(Context(self.loop, base, {'RP_SESSION_ID': SESSION}, reports))
         self._thread: threading.Thread | None = None
 
-    def _unwanted(self, uid: str, news: str) -> None:
+    def _unwanted(self, uid: str, news: str, queue: object) -> None:
         pytest.fail(f'{uid}: {news}')
 
     def sandbox(self, uid: str = 'pilot.0000') -> Path:

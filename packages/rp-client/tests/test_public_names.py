@@ -20,15 +20,15 @@ from rp_client.handles.task_manager import TaskManager
 
 TASK = """
     as_dict attempts cached cancel client_sandbox connect description done endpoint_fs error exception
-    exception_detail exit_code future history info launch_command launch_method losses metadata mode name open_stderr
-    open_stdout origin output_files partition pilot pilot_sandbox read_stderr read_stdout register_callback
-    resource_sandbox result return_value sandbox session session_sandbox slots state stderr stdout task_sandbox tmgr
-    uid wait wait_info waits_for"""
+    exception_detail exit_code explain future history info launch_command launch_method losses metadata mode name
+    open_stderr open_stdout origin output_files partition pilot pilot_sandbox read_stderr read_stdout reason
+    register_callback resource_sandbox result return_value sandbox session session_sandbox slots state stderr stdout
+    task_sandbox tmgr uid wait wait_info waits_for"""
 PILOT = """
     add_partition agent_sandbox as_dict attach_tmgr cancel client_sandbox description endpoint_fs exception
-    exception_detail log nodelist partitions pilot_sandbox pmgr prepare_env register_callback register_service
-    remove_partition resource resource_details resource_sandbox resources rest_url rpc session session_sandbox stage_in
-    stage_out state stderr stdout submit_raptors submit_tasks uid unregister_callback wait"""
+    exception_detail explain log nodelist partitions pilot_sandbox pmgr prepare_env reason register_callback
+    register_service remove_partition resource resource_details resource_sandbox resources rest_url rpc session
+    session_sandbox stage_in stage_out state stderr stdout submit_raptors submit_tasks uid unregister_callback wait"""
 PUBLIC: dict[type, tuple[Callable[[], Any], str]] = {
     Task: (lambda: a_task().handle, TASK),
     Pilot: (lambda: a_pilot().handle, PILOT),

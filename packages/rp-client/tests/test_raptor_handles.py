@@ -47,7 +47,10 @@ def test_kinds() -> None:
 
 
 def test_access_is_known_when_the_master_is_up_and_not_shown() -> None:
-    master = a_handle(RaptorMaster)
+    manager = Manager()
+    manager.session = SimpleNamespace(   # type: ignore[assignment]
+        tmgrs={}, pmgrs={}, away=None, pilots=list, client_sandbox='/here')
+    master = a_handle(RaptorMaster, manager)
     before = master.access
     master._record.learn({'raptor': ACCESS})
     master._record.learn({'exit_code': 0})

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from client_support import Manager as ClientManager
 from client_support import a_pilot
 from test_futures import Manager
 
@@ -14,6 +16,8 @@ from rp_api.description.pilot import PilotDescription
 from rp_api.description.task import TaskDescription
 from rp_client.flow.task_store import TaskStore
 from rp_client.service.tasks import TaskOwner
+
+SESSION = SimpleNamespace(tmgrs={}, pmgrs={}, away=None, pilots=list)
 
 
 @pytest.fixture
@@ -24,7 +28,8 @@ def manager() -> Iterator[Manager]:
 
 
 def test_task(manager: Manager) -> None:
-    manager.wait_of = lambda task: ''   # type: ignore[attr-defined]
+    manager.session = SESSION   # type: ignore[attr-defined]
+    manager.uid = 'tmgr.0000'   # type: ignore[attr-defined]
     task: Any = manager.make(name='a <b> & "c"')
     assert repr(task) == '<Task task.1 NEW>'
     manager.end(task, states.FAILED, exit_code=3, exception='line 1\nline 2 \udcff' + 'x' * 300)
@@ -34,6 +39,7 @@ def test_task(manager: Manager) -> None:
     assert 'a &lt;b&gt; &amp; &quot;c&quot;' in html
     assert 'line 1<br>line 2 ?x' in html
     assert len(html) < 2000
+    assert '>reason</th>' in html
     for shown, value in (('exit code', 3), ('state', 'FAILED')):
         assert f'>{shown}</th>' in html
         assert f'>{value}</td>' in html
@@ -41,7 +47,9 @@ def test_task(manager: Manager) -> None:
 
 
 def test_pilot() -> None:
-    pilot = a_pilot().handle
+    owner = ClientManager()
+    owner.session = SESSION   # type: ignore[assignment]
+    pilot = a_pilot(manager=owner).handle
     assert repr(pilot) == '<Pilot pilot.0000 NEW>'
     assert 'Pilot pilot.0000' in pilot._repr_html_()
     assert 'local.exact' in pilot._repr_html_()

@@ -31,6 +31,7 @@ from rp_api import states
 from rp_api.coordination.contract import NewTask, Update
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.offload import Helpers
+from rp_api.reasons.wait import WAITS_FOR, wait
 from rp_api.system.signals import name_of
 from rp_profiling.write.host_clock import Reading
 
@@ -68,8 +69,7 @@ class Agent(Owner, LinkHandler):
         self._drain_timer: Timer | None = None
         self._on_ending: Callable[[str, str], object] = lambda state, reason: None
         self._lifetime = Lifetime(config)
-        uid: str = config['agent_uid']
-        self._tracer = make_tracer(config, uid)
+        self._tracer = make_tracer(config, config['agent_uid'])
         self._tracer.record('hostname', self.pilot, msg=os.uname().nodename)
         whole = allocation_of(config)
         self._allocation = whole.reserve(layout.reserved_nodes(config['agent'], len(whole.names)))
@@ -81,7 +81,7 @@ class Agent(Owner, LinkHandler):
                   'cpus': self._allocation.cpus, 'gpu_ids': self._allocation.gpu_ids,
                   'setting': asdict(Setting.of(self._allocation, config['platform'])), 'here': self._allocation.here}
         self._pipeline = Pipeline(config, loop, self._allocation, self._helpers.run, self)
-        self._progress = Progress(loop, self._tasks, lambda: self._pipeline.expects, self._progress_changed)
+        self._progress = Progress(loop, self._tasks, self._pipeline, len(whole.names), self._progress_changed)
         self._link = CoordinatorLink(config, loop, lambda: not self._progress.stuck and self._arrivals.unfinished(),
                                      self.finish, self._tracer)
         self._connection = self._link.connection
@@ -201,7 +201,8 @@ class Agent(Owner, LinkHandler):
 
     def _resources(self) -> dict[str, Any]:
         return {'resource_details': self._allocation.details(self._lost_nodes), 'notices': self._notices,
-                'hint': self._allocation.hint, 'endpoint': self._endpoint, 'stuck': self._progress.stuck}
+                'hint': self._allocation.hint, 'endpoint': self._endpoint, 'stuck': self._progress.stuck,
+                'waiting': self._progress.waiting.entries}
 
     def _report_active(self) -> None:
         if self._ending is None:
@@ -325,7 +326,7 @@ class Agent(Owner, LinkHandler):
             self._arrivals.count()
 
     def master_up(self, task: AgentTask, access: Mapping[str, str]) -> None:
-        self._reporter.changed([task], states.AGENT_EXECUTING, {'raptor': access, 'waits_for': ''})
+        self._reporter.changed([task], states.AGENT_EXECUTING, {'raptor': access, WAITS_FOR: ''})
 
     def report(self, task: AgentTask, info: dict[str, Any]) -> None:
         """Report new information on a task that executes."""
@@ -336,13 +337,13 @@ class Agent(Owner, LinkHandler):
         """Report the attempts of a task, unless the coordinator does not know it; the next one may start at once."""
         if task.uid in self._tasks and task.uid not in self._arrivals.own:   # else a RAPTOR master has submitted it
             self.report(task, info)
-            if info['waits_for']:
+            if info[WAITS_FOR]:
                 self._reporter.note([Update(task.uid, states.AGENT_EXECUTING, {'history': info['history']})])
 
-    def waits(self, tasks: Sequence[AgentTask], text: str, state: str = states.AGENT_SCHEDULING) -> None:
+    def waits(self, tasks: Sequence[AgentTask], kind: str, text: str, state: str = states.AGENT_SCHEDULING) -> None:
         """Report what tasks in that state wait for; nothing if the text is empty."""
         _log.info('%s: waiting for %s', ', '.join([task.uid for task in tasks]), text or 'resources')
-        self._reporter.changed(tasks, state, {'waits_for': text})
+        self._reporter.changed(tasks, state, {WAITS_FOR: wait(kind, text)})
         self._progress.note()
 
     def left(self, tasks: Sequence[AgentTask]) -> None:

@@ -30,6 +30,8 @@ from rp_api.failures.losses import DEATH, LOST
 from rp_api.failures.retry_rules import COMMAND, RetryRules, expected
 from rp_api.loop.event_loop import Loop, Timer
 from rp_api.loop.offload import Offload
+from rp_api.reasons.kinds import ATTEMPT
+from rp_api.reasons.wait import WAITS_FOR, wait
 from rp_api.staging import trees
 from rp_api.system.readable import end_of
 from rp_profiling.write.tracer import Tracer
@@ -101,7 +103,7 @@ class Attempts(Stage):
             task.extra[_EXECUTED] = True
             task.extra[STARTED] = time.time()
             if HISTORY in task.extra:
-                self._owner.report_attempt(task, {'waits_for': '', 'history': task.extra[HISTORY]})
+                self._owner.report_attempt(task, {WAITS_FOR: '', 'history': task.extra[HISTORY]})
         if state == states.AGENT_STAGING_OUTPUT_PENDING:   # it may run again
             return False
         return not again or states.TASK.value(state) > _EXECUTING
@@ -226,8 +228,8 @@ class Attempts(Stage):
             seconds = rules.delay(failed) * random.uniform(1 - JITTER, 1 + JITTER)
         self._tracer.record('task_retry', task.uid, msg=f'{number} {entry["kind"]}')
         which = 'another attempt' if lost else f'attempt {failed + 1} of {rules.most}'
-        self._owner.report_attempt(task, {'waits_for': f'{which}, after {seconds:.3g} s: {entry["reason"]}',
-                                  'history': task.extra[HISTORY]})
+        text = f'{which}, after {seconds:.3g} s: {entry["reason"]}'
+        self._owner.report_attempt(task, {WAITS_FOR: wait(ATTEMPT, text), 'history': task.extra[HISTORY]})
         pause = self._pauses[task.uid] = _Pause(task)
         pause.since = time.monotonic()
         again = partial(self._again, pause)

@@ -87,6 +87,7 @@ class Pipeline(Flow):
         """The sub-agents; None if all components are in this process."""
         tracer = make_tracer(config, _SCHEDULER)
         self._scheduler = Scheduler(_SCHEDULER, tracer, allocation, config, self._unplaced, loop.call_later)
+        self.shortages = self._scheduler.shortages
         self._commands = TaskCommands(config['platform'])
         self.stages = Stages(config, loop, offload, allocation, tracer, self, owner)
         self._copies = TaskCopies(config['agent'], tracer, self._scheduler.release)

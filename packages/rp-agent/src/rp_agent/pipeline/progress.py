@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
+from rp_agent.pipeline.waiting import WaitingReport
 from rp_agent.task import AgentTask, is_call
 from rp_api import states
 from rp_api.constants import RAPTOR_WORKER
@@ -23,31 +25,42 @@ DELAY = 1.0
 _NAMED = 3
 
 
-class Progress:
-    """Looks at `tasks` after changes; `changed()` is called when `stuck` has changed.
+class Shortages(Protocol):
+    """The pipeline, as `Progress` uses it."""
 
-    `coming()` returns whether something is on its way for which tasks wait.
+    @property
+    def expects(self) -> bool: ...   # something is on its way for which tasks wait
+
+    def shortages(self, tasks: Mapping[str, AgentTask]) -> list[dict[str, Any]]: ...   # why tasks are not placed
+
+
+class Progress:
+    """Looks at `tasks` after changes; `changed()` is called when `stuck` or the entries of `waiting` have changed.
+
+    `nodes` is the number of nodes of the pilot.
     """
 
-    def __init__(self, loop: Loop, tasks: Mapping[str, AgentTask], coming: Callable[[], bool],
+    def __init__(self, loop: Loop, tasks: Mapping[str, AgentTask], pipeline: Shortages, nodes: int,
                  changed: Callable[[], object]) -> None:
         self._loop = loop
         self._tasks = tasks
-        self._coming = coming
+        self._pipeline = pipeline
         self._changed = changed
+        self.waiting = WaitingReport(loop, lambda: pipeline.shortages(tasks), changed, nodes)
         self._timer: Timer | None = None
         self.stuck = ''
         """The tasks that cannot go on, in a sentence; empty if one of them can, or there are none."""
 
     def note(self) -> None:
         """Note a change of tasks."""
+        self.waiting.note()
         if self._timer is None:
             self._timer = self._loop.call_later(DELAY, self._look)
 
     def _look(self) -> None:
         self._timer = None
         waiting = waiting_alone(self._tasks.values())
-        found = _sentence(waiting) if waiting and not self._coming() else ''
+        found = _sentence(waiting) if waiting and not self._pipeline.expects else ''
         if found != self.stuck:
             self.stuck = found
             if found:

@@ -65,7 +65,7 @@ class Stages:
         from rp_agent.prerequisites.gate import ENVIRONMENT, Gate, Need
         from rp_api.description.environment import OWN
 
-        gate = Gate(GATE, make_tracer(self._config, GATE), self._flow, self._owner)
+        gate = Gate(GATE, make_tracer(self._config, GATE), self._flow, self._owner, self._loop.call_later)
         own = additions(self._config.get('environment'), os.environ)
         gate.provide(Need(ENVIRONMENT, OWN), lambda task: own)
         self.add(gate)

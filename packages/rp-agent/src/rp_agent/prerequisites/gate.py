@@ -13,12 +13,20 @@ from rp_api import states
 from rp_api.component import Component
 from rp_api.errors import DescriptionError, sentence
 from rp_api.failures.kinds import DEPENDENCY, DESCRIPTION
+from rp_api.reasons.kinds import ENVIRONMENT as OF_ENVIRONMENT
+from rp_api.reasons.kinds import SERVICE as OF_SERVICE
+from rp_api.reasons.kinds import STEP
 from rp_profiling.write.tracer import Tracer
+
+ABSENCE_DELAY_S = 4.0
+"""Seconds after which users are told that nothing provides what a task waits for."""
 
 ENVIRONMENT = 'environment'
 SERVICE = 'service'
 PILOT = 'pilot'
 """Kinds of needs; that of the kind PILOT is `services`, the services of the pilot's description."""
+
+_ABSENT = {ENVIRONMENT: 'nothing builds it', SERVICE: 'nothing starts it', PILOT: 'nothing starts them'}
 
 Variables = Callable[[AgentTask], Mapping[str, str]]
 """Returns the variables that a provider sets in the environment of a task, called when the task leaves the gate.
@@ -46,6 +54,8 @@ class _Provided:
     reason: str = ''
     detail: str = ''
     text: str = ''
+    absent: bool = False
+    watched: bool = False
 
 
 class Gate(Component, Stage):
@@ -56,9 +66,10 @@ class Gate(Component, Stage):
 
     order = 5
 
-    def __init__(self, uid: str, tracer: Tracer, flow: Flow, owner: Owner) -> None:
+    def __init__(self, uid: str, tracer: Tracer, flow: Flow, owner: Owner, call_later: Callable[..., object]) -> None:
         super().__init__(uid, tracer)
         self.advanced = flow.advanced
+        self._call_later = call_later
         self._flow = flow
         self._owner = owner
         self._provided: dict[Need, _Provided] = {}
@@ -135,13 +146,13 @@ class Gate(Component, Stage):
     def expect(self, need: Need, text: str) -> None:
         """Set the text that tells users why tasks still wait for this, such as `is being built`; undo a failure."""
         known = self._of(need)
-        known.text, known.reason, known.detail = text, '', ''
+        known.text, known.reason, known.detail, known.absent = text, '', '', False
         self._report(self._waiting_for(need))
 
     def provide(self, need: Need, variables: Variables | None = None) -> None:
         """Release tasks that need this, with the variables of the provider in their environment."""
         known = self._of(need)
-        known.ready, known.variables, known.reason, known.text = True, variables, '', ''
+        known.ready, known.variables, known.reason, known.text, known.absent = True, variables, '', '', False
         waiting = self._waiting_for(need)
         self._common.pop(need, None)
         self._try(waiting)
@@ -149,7 +160,7 @@ class Gate(Component, Stage):
     def withdraw(self, need: Need, text: str = '') -> None:
         """Make later tasks wait for this again, also if it had failed."""
         known = self._of(need)
-        known.ready, known.text, known.reason = False, text, ''
+        known.ready, known.text, known.reason, known.absent = False, text, '', False
         self._report(self._waiting_for(need))
 
     def fail(self, need: Need, reason: str, detail: str) -> None:
@@ -213,7 +224,7 @@ class Gate(Component, Stage):
             self._waiting.pop(task.uid, None)
             self._reported.pop(task.uid, None)
         if waited:
-            self._owner.waits(waited, '')
+            self._owner.waits(waited, STEP, '')
         if ready:
             self._flow.schedule(ready)
         if failed:
@@ -240,16 +251,32 @@ class Gate(Component, Stage):
     def _report(self, tasks: Iterable[AgentTask]) -> None:
         """Tell the application what these tasks wait for, if it is something new."""
         by_text: dict[str, list[AgentTask]] = {}
+        kinds: dict[str, str] = {}
         for task in tasks:
             missing = self._missing(task)
             assert missing is not None, f'{task.uid} waits for nothing'
-            text = self._of(missing).text
+            known = self._of(missing)
+            text = known.text or (_ABSENT[missing.kind] if known.absent else '')
             told = f'{missing} ({text})' if text else str(missing)
+            kinds[told] = OF_ENVIRONMENT if missing.kind == ENVIRONMENT else OF_SERVICE
+            if not text and not known.watched:
+                known.watched = True
+                self._call_later(ABSENCE_DELAY_S, self._look_for, missing)
             if self._reported.get(task.uid) != told:
                 self._reported[task.uid] = told
                 by_text.setdefault(told, []).append(task)
         for told, group in by_text.items():
-            self._owner.waits(group, told)
+            self._owner.waits(group, kinds[told], told)
+
+    def _look_for(self, need: Need) -> None:
+        """Tell the application that nothing provides a need, if that is so and tasks still wait for it."""
+        known, waiting = self._of(need), self._waiting_for(need)
+        known.watched = False
+        if waiting and not (known.ready or known.text or known.reason or known.absent):
+            known.absent = True
+            more = f' and {len(waiting) - 1} more wait' if len(waiting) > 1 else ' waits'
+            self._owner.notice(f'{waiting[0].uid}{more} for {need}, and {_ABSENT[need.kind]}')
+            self._report(waiting)
 
     def _give_up(self, tasks: list[AgentTask], reason: str) -> None:
         for task in tasks:

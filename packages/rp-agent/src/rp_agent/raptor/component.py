@@ -64,7 +64,7 @@ class Raptor(Component, Stage):
         self._submissions = Submissions(ports, flow)
         self._addresses: dict[bytes, Master] = {}
         self._tasks: dict[str, AgentTask] = {}   # of the masters themselves
-        self._waits = Waits(ports, owner, self._registry, self._tasks, self._submissions.own)
+        self._waits = Waits(ports, owner, self._tasks, self._submissions.own)
         self._dealer = Dealer(ports, flow, self._registry, self.advance)
         self._stopped: str | None = None   # the reason why all tasks end
         self._handlers: Mapping[str, Callable[..., None]] = {

@@ -6,15 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rp_agent.components.stage import Owner
 from rp_agent.raptor.master import Master
-from rp_agent.raptor.master_registry import MasterRegistry
 from rp_agent.raptor.ports import RaptorPorts
 from rp_agent.task import AgentTask
 from rp_api import states
+from rp_api.reasons.kinds import PLACE, WORKERS
 
 REPORT_DELAY = 4.0
 """Seconds without a place after which a master or worker is reported."""
-
-_MOST_NAMES = 6
 
 
 class Waits:
@@ -23,11 +21,10 @@ class Waits:
     `tasks` are those of the masters by uid, `own` the masters of tasks that the application does not know.
     """
 
-    def __init__(self, ports: RaptorPorts, owner: Owner, registry: MasterRegistry, tasks: Mapping[str, AgentTask],
+    def __init__(self, ports: RaptorPorts, owner: Owner, tasks: Mapping[str, AgentTask],
                  own: Mapping[str, Master]) -> None:
         self._ports = ports
         self._owner = owner
-        self._registry = registry
         self._tasks = tasks
         self._own = own
         self._reported: set[str] = set()
@@ -48,7 +45,7 @@ class Waits:
         """Report what a master that is up waits for; empty for nothing."""
         task = self._tasks.get(master.uid)
         if task is not None and master.up:
-            self._owner.waits([task], text, states.AGENT_EXECUTING)
+            self._owner.waits([task], WORKERS, text, states.AGENT_EXECUTING)
 
     def _look(self, tasks: Sequence[AgentTask]) -> None:
         for task in tasks:
@@ -59,16 +56,9 @@ class Waits:
     def _report(self, task: AgentTask) -> None:
         description = task.description
         text = (f'resources for {description["ranks"]} ranks with {description["cores_per_rank"]} cores and '
-                f'{description["gpus_per_rank"]:g} GPUs each{self._kept()}')
+                f'{description["gpus_per_rank"]:g} GPUs each')
         if task.uid in self._own:
             self._reported.add(task.uid)
             self.master_waits(self._own[task.uid], f'its worker {task.uid} waits for {text}')
         else:
-            self._owner.waits([task], text, states.AGENT_SCHEDULING)
-
-    def _kept(self) -> str:
-        """Return which masters and workers keep resources until they end."""
-        workers = [task for master in self._registry.masters.values() for task in master.workers.values()]
-        uids = [task.uid for task in (*self._tasks.values(), *workers) if task.slots]
-        more = f' and {len(uids) - _MOST_NAMES} more' if len(uids) > _MOST_NAMES else ''
-        return f' (kept until they end: those of {", ".join(uids[:_MOST_NAMES])}{more})' if uids else ''
+            self._owner.waits([task], PLACE, text, states.AGENT_SCHEDULING)

@@ -12,6 +12,7 @@ from rp_agent.scheduler.beside import refuse_beside
 from rp_agent.scheduler.explicit_slots import ExplicitPlacement, ExplicitRequest, ExplicitSlots
 from rp_agent.scheduler.policy import Item, Policy, shape_of
 from rp_agent.scheduler.reservation import Reservation
+from rp_agent.scheduler.shortage import MAX_ENTRIES, PilotNodes, shortages
 from rp_agent.scheduler.slotmap import Placement, SlotMap
 from rp_agent.scheduler.waitpool import WaitPool
 from rp_agent.task import AgentTask
@@ -73,6 +74,13 @@ class Scheduler(Component):
     def upcoming(self, count: int) -> list[AgentTask]:
         """Return up to `count` tasks that will probably be placed next."""
         return [item for item in self._pool.upcoming(count) if type(item) is AgentTask]
+
+    def shortages(self, tasks: Mapping[str, AgentTask]) -> list[dict[str, Any]]:
+        """Return why tasks wait here, one entry for each distinct requirement; `tasks` are all tasks of the agent."""
+        if not self._waiting:
+            return []
+        nodes = PilotNodes(self._slots, self._allocation, self._policy, self._reservation, tasks)
+        return shortages(self._pool.foremost(MAX_ENTRIES), nodes, self._clock())
 
     def put(self, tasks: list[AgentTask]) -> None:
         """Accept tasks, and place waiting tasks that fit."""

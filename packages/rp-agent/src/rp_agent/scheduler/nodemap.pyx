@@ -171,6 +171,34 @@ cdef class NodeMap:
         return {'cores': node.cores, 'gpus': rp_count(node.gpus), 'mem': node.mem, 'lfs': node.lfs,
                 'share': <double>rp_largest_share(&self.nodes, at, ~<uint64_t>0) / UNITS}
 
+    @property
+    def held_count(self):
+        """The number of placements that are held."""
+        return self.n_held
+
+    def room(self, Shape shape not None, positions=None):
+        """Return what is free on nodes that are available, at these positions or all.
+
+        `ranks` is the number of ranks of the shape with room, `cores` and `gpus` are totals, `idle` counts idle nodes,
+        and `most` has the most of each resource on one node.
+        """
+        cdef int64_t ranks = 0, limit = min(shape.ranks, shape.ranks_per_node or shape.ranks)
+        cdef int64_t cores = 0, gpus = 0, idle = 0, most_cores = 0, most_gpus = 0, share = 0, mem = 0, lfs = 0
+        cdef int32_t at, index, count = self.nodes.count if positions is None else len(positions)
+        cdef const rp_node *node
+        for index in range(count):
+            at = index if positions is None else self._position(positions[index])
+            node = rp_at(&self.nodes, at)
+            if node.hidden or node.down:
+                continue
+            ranks += rp_room(&self.nodes, at, &shape.ask, limit)
+            cores, gpus, idle = cores + node.cores, gpus + rp_count(node.gpus), idle + (node.held == 0)
+            most_cores, most_gpus = max(most_cores, node.cores), max(most_gpus, rp_count(node.gpus))
+            share = max(share, rp_largest_share(&self.nodes, at, ~<uint64_t>0))
+            mem, lfs = max(mem, node.mem), max(lfs, node.lfs)
+        return {'ranks': ranks, 'cores': cores, 'gpus': gpus, 'idle': idle, 'most': {
+            'cores': most_cores, 'gpus': most_gpus, 'share': <double>share / UNITS, 'mem': mem, 'lfs': lfs}}
+
     cdef int64_t _per_node(self, Shape shape) except -1:
         """Return the maximum number of ranks on an empty node."""
         if shape.epoch != self.epoch:

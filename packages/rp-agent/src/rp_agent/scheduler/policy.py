@@ -6,9 +6,9 @@ A policy decides when and where a task is placed. All policies share the slot ma
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler.slotmap import Placement, Shape, SlotMap
@@ -20,6 +20,20 @@ _VALUES = itemgetter('ranks', 'cores_per_rank', 'gpus_per_rank', 'mem_per_rank',
 
 Item = Any
 """A member of the wait pool: a task, or an object of the policy with the attributes `request` and `ticket`."""
+
+
+class Bounds(NamedTuple):
+    """What an item needs and where it may be placed, to explain why it waits.
+
+    Attributes:
+        shape: The ranks.
+        positions: The nodes that it is limited to; None for all.
+        where: The limit in words that follow "needs 2 cores", such as `on one node`; empty without a limit.
+    """
+
+    shape: Shape
+    positions: Sequence[int] | None = None
+    where: str = ''
 
 
 class Shapes:
@@ -162,6 +176,28 @@ class Policy:
 
         Returns:
             The items that enter the pool now, for example the rest of a group of tasks.
+        """
+        return ()
+
+    # explaining
+
+    def bounds(self, item: Item) -> Bounds:
+        """Return what an item needs and where it may be placed.
+
+        Args:
+            item: An item of the pool.
+
+        Returns:
+            The shape of the item, and the limits besides free resources; users are told what is free within them.
+        """
+        shape = getattr(item.request, 'shape', item.request)
+        return Bounds(shape if isinstance(shape, Shape) else shape_of(item.description))
+
+    def held(self) -> Iterable[tuple[Sequence[AgentTask], str]]:
+        """Return the tasks that the policy holds back.
+
+        Returns:
+            Groups of tasks that wait for the same, each with a sentence that says for what.
         """
         return ()
 

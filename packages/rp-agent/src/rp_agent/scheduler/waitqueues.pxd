@@ -37,6 +37,7 @@ cdef struct Group:
     int32_t missing         # deficit of GPUs or cores at the last refusal; 0: unknown
     int32_t first_node      # first node of its items
     int32_t end_node        # end of their nodes
+    int32_t count           # number of its items
     bint awake
 
 
@@ -82,6 +83,7 @@ cdef class WaitQueues:
     cdef int64_t arrivals
 
     cdef int32_t first(self, int32_t group) noexcept
+    cdef int32_t _put_in_order(self, int32_t *chosen, int32_t count, int32_t most, int32_t group) noexcept
     cdef object take(self, int32_t ticket)
     cdef void wake_group(self, int32_t group) noexcept
     cdef void stick_group(self, int32_t group) noexcept

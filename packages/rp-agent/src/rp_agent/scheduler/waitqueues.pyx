@@ -19,6 +19,11 @@ from rp_agent.scheduler.placement cimport Shape
 from rp_api.errors import ResourceError
 
 
+cdef enum:
+    # groups that `foremost` returns
+    MAX_FOREMOST = 64
+
+
 cdef int32_t _more(int32_t capacity) noexcept:
     return capacity + capacity // 4 + 64
 
@@ -53,6 +58,7 @@ cdef class WaitQueues:
         cdef int32_t group = self._group(key, now)
         cdef int32_t ticket = self._append(self._queue(group, priority), now)
         self.items[ticket] = item
+        self.groups[group].count += 1
         self._rank(group)
         return ticket
 
@@ -70,6 +76,31 @@ cdef class WaitQueues:
         while self.n_awake:
             items.append(self.take(self.first(self.awake[0])))
         return items
+
+    def foremost(self, int32_t most):
+        """Return up to `most` groups in order: the first item of each, since when it waits, and the number of items."""
+        cdef int32_t chosen[MAX_FOREMOST]
+        cdef int32_t index, count = 0
+        most = min(most, MAX_FOREMOST)
+        for index in range(self.n_awake):
+            count = self._put_in_order(chosen, count, most, self.awake[index])
+        for index in range(self.n_stuck):
+            count = self._put_in_order(chosen, count, most, self.stuck[index].group)
+        return [(self.items[self.first(chosen[index])], self.entries[self.first(chosen[index])].since,
+                 self.groups[chosen[index]].count) for index in range(count)]
+
+    cdef int32_t _put_in_order(self, int32_t *chosen, int32_t count, int32_t most, int32_t group) noexcept:
+        """Put a group among the foremost ones, if it is one of them; return their number."""
+        cdef int32_t at = count
+        if count == most:
+            if most == 0 or not before(&self.groups[group], &self.groups[chosen[most - 1]]):
+                return count
+            at -= 1
+        while at > 0 and before(&self.groups[group], &self.groups[chosen[at - 1]]):
+            chosen[at] = chosen[at - 1]
+            at -= 1
+        chosen[at] = group
+        return min(most, count + 1)
 
     def check(self):
         """Verify all invariants; raise `AssertionError` if one is violated."""
@@ -96,6 +127,7 @@ cdef class WaitQueues:
             assert higher == NONE or self.queues[higher].priority > self.queues[queue].priority, 'wrong priorities'
             count += self._check_queue(queue)
             higher, queue = queue, self.queues[queue].lower
+        assert its.count == count, f'group {group} has another number of items'
         assert its.lowest == higher, f'group {group} has another lowest queue'
         return count
 
@@ -182,6 +214,7 @@ cdef class WaitQueues:
         entry.next = self.spare_entry
         self.spare_entry = ticket
         self.n_waiting -= 1
+        self.groups[group].count -= 1
         item = self.items[ticket]
         self.items[ticket] = None
         if queue.first == NONE:
@@ -250,7 +283,7 @@ cdef class WaitQueues:
         self.spare_group = self.groups[group].at
         self.keys[group] = key
         self.shapes[group] = shape
-        self.groups[group] = Group(known, 0, 0, 0, now, NONE, NONE, NONE, 0, first_node, end_node, False)
+        self.groups[group] = Group(known, 0, 0, 0, now, NONE, NONE, NONE, 0, first_node, end_node, 0, False)
         return group
 
     cdef int _drop_group(self, int32_t group) except -1:

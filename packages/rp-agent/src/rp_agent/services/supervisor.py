@@ -30,6 +30,8 @@ from rp_api.errors import PlatformError, sentence
 from rp_api.failures.kinds import DESCRIPTION
 from rp_api.loop.event_loop import Loop
 from rp_api.loop.offload import Helpers
+from rp_api.reasons.kinds import ATTEMPT
+from rp_api.reasons.wait import WAITS_FOR, wait
 
 if TYPE_CHECKING:
     from rp_agent.services.router import Routers
@@ -287,9 +289,8 @@ class Supervisor(Stage):
     def _pause(self, service: ServiceTask, end: str, delay: float) -> None:
         """Wait before the next start."""
         restarts = service.restarts
-        text = f'restart {restarts.count} of {restarts.most} in {delay:g} s: {end}'
+        self._tell(service, None, text := f'restart {restarts.count} of {restarts.most} in {delay:g} s: {end}')
         _log.warning('%s: %s', service.uid, text)
-        self._tell(service, None, text)
         for name in service.names:
             if not self.registry.healthy(name):
                 self._gate.withdraw(Need(SERVICE, name), 'is started again')
@@ -374,7 +375,7 @@ class Supervisor(Stage):
         """Report the information on a service to the application, unless it is one of the pilot itself."""
         service.told = info
         if service.uid not in self._of_pilot:
-            self._owner.report(service.task, {'info': info, 'waits_for': waits_for})
+            self._owner.report(service.task, {'info': info, WAITS_FOR: wait(ATTEMPT, waits_for)})
 
     def _has(self, name: str, services: Sequence[ServiceTask]) -> bool:
         """Return whether users of a service can be served: it has an instance, and its router if it has one."""

@@ -29,7 +29,9 @@ def reason_of(task: Mapping[str, Any], view: View) -> Reason | None:
         return None
     if state in states.FINAL:
         return failed(task)
-    return waits(task, view) or (slowness(task, view) if state == states.AGENT_EXECUTING else None)
+    if (found := waits(task, view)) is not None:
+        return found if found.since is not None else found._replace(since=task.get('submitted'))
+    return slowness(task, view) if state == states.AGENT_EXECUTING else None
 
 
 def reason_of_pilot(pilot: Mapping[str, Any], view: View) -> Reason | None:

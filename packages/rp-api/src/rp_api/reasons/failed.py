@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rp_api import states
 from rp_api.failures import kinds as k
 from rp_api.failures.task_error import TaskError, task_error
 from rp_api.reasons.exit_codes import CRASHES, meaning, signal_of
@@ -39,7 +38,7 @@ def failed(task: Mapping[str, Any]) -> Reason:
     error = task_error(task['uid'], task['state'], task, task.get('outputs') or {})
     assert error is not None
     since = (task.get('times') or (None, None, None))[2]
-    if task['state'] == states.CANCELED:
+    if error.kind == k.CANCELED:   # a time-out or a failed dependency cancels it as well
         said = error.sentence if task.get('exception') else 'it was cancelled'
         return Reason(CANCELED, said, since, _evidence(task, error), KINDS[CANCELED].remedy)
     kind, cause = _cause(task, error)

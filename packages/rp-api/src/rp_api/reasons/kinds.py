@@ -61,8 +61,8 @@ KINDS: Mapping[str, Kind] = {
     COORDINATOR: Kind('the coordinator of the session does not answer', 'see whether its host and process are alive; '
                       'the session sends everything when it is back'),
     STEP: Kind('it is on its way to the next component', 'wait a moment'),
-    QUEUE: Kind('the job of the pilot waits in the queue of the batch system', 'wait, or request fewer nodes, a shorter '
-                'runtime or another queue'),
+    QUEUE: Kind('the job of the pilot waits in the queue of the batch system', 'wait, or request fewer nodes, a '
+                'shorter runtime or another queue'),
     UNSCHEDULABLE: Kind('the batch system will never start the job as it is', 'cancel the pilot and submit one that '
                         'the queue, account and machine allow'),
     AGENT: Kind('the agent of the pilot is being started', 'wait; if it takes minutes, see bootstrap_0.err in the '

@@ -18,17 +18,13 @@ _REASON = re.compile(r'\bReason=(\S+)')
 QUEUE_REASONS: Mapping[str, str] = {
     'Priority': 'other jobs have a higher priority',
     'Resources': 'the nodes that it needs are in use',
-    'Dependency': 'it depends on another job',
     'BeginTime': 'its begin time is not reached',
     'JobHeldUser': 'it is held by its user: release it with `scontrol release`',
-    'JobHeldAdmin': 'it is held by an administrator',
     'Reservation': 'its reservation has not begun',
     'ReqNodeNotAvail': 'nodes that it requests are down or reserved, often for maintenance',
-    'PartitionDown': 'the partition is down',
     'Licenses': 'a license is not available',
     'QOSMaxJobsPerUserLimit': 'you have as many running jobs as the QOS allows',
     'AssocMaxJobsLimit': 'you have as many running jobs as your account allows',
-    'QOSMaxCpuPerUserLimit': 'your jobs use as many cores as the QOS allows',
 }
 """What the reasons of Slurm for waiting jobs mean."""
 

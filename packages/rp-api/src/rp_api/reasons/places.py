@@ -47,12 +47,12 @@ def counted(count: float, name: str) -> str:
     return f'{count:g} {name}' + ('' if count == 1 else 's')
 
 
-def place(task: Mapping[str, Any], pilot: Mapping[str, Any] | None) -> Reason:
-    """Return why a task that its agent has waits for a place; `pilot` is its pilot or partition."""
+def place(task: Mapping[str, Any], pilot: Mapping[str, Any] | None, reported: Reason | None) -> Reason:
+    """Return why a task waits for a place on its pilot or partition, or else what was `reported` of the task."""
     needs, uid = needs_of(task['description']), task['uid']
     entry = _entry(needs, uid, (pilot or {}).get('waiting') or ())
     if entry is None:
-        return Reason(PLACE, f'waits for a place for {needs_text(needs)} on {task.get("pilot")}', None,
+        return reported or Reason(PLACE, f'waits for a place for {needs_text(needs)} on {task.get("pilot")}', None,
                       {'needs': needs, 'pilot': task.get('pilot')}, KINDS[PLACE].remedy)
     sentence, first = str(entry['sentence']), entry.get('first')
     if first != uid:

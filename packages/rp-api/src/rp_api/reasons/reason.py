@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 
@@ -21,7 +20,7 @@ class Reason(NamedTuple):
     kind: str
     sentence: str
     since: float | None = None
-    evidence: Mapping[str, Any] = MappingProxyType({})
+    evidence: Mapping[str, Any] = {}
     remedy: str = ''
 
     def __str__(self) -> str:

@@ -6,9 +6,11 @@ Version 2.0 has reported the text alone.
 
 from __future__ import annotations
 
+import time
 from typing import Any, NamedTuple
 
-from rp_api.reasons.kinds import STEP, WAITING
+from rp_api.raptor_link import ANY
+from rp_api.reasons.kinds import STEP
 
 WAITS_FOR = 'waits_for'
 """The item of a task's info."""
@@ -21,20 +23,19 @@ class Wait(NamedTuple):
     text: str
     since: float | None
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the wait as plain data."""
-        return self._asdict()
+
+def wait(kind: str, text: str) -> dict[str, Any] | str:
+    """Return a wait that begins now, as plain data; empty if the text is."""
+    return Wait(kind, text, time.time())._asdict() if text else ''
 
 
 def read_wait(value: Any) -> Wait | None:
     """Return a reported wait; None if the task waits for nothing any more, or nothing was reported."""
     if isinstance(value, dict):
         return Wait(str(value.get('kind') or STEP), str(value.get('text')), value.get('since'))
-    return Wait(_of_version_2_0(str(value)), str(value), None) if value else None
+    return Wait(STEP, str(value), None) if value else None
 
 
-def _of_version_2_0(text: str) -> str:
-    first = text.partition(' ')[0]
-    known = {'environment': 'environment', 'service': 'service', 'attempt': 'attempt', 'another': 'attempt',
-             'restart': 'attempt', 'workers': 'workers', 'resources': 'place', 'its': 'workers'}
-    return f'{WAITING}.{known[first]}' if first in known else STEP
+def no_master(uid: str) -> str:
+    """Return the text about a RAPTOR master that was not submitted."""
+    return 'a RAPTOR master (none was submitted)' if uid == ANY else f'RAPTOR master {uid} (was not submitted)'

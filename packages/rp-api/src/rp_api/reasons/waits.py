@@ -8,14 +8,13 @@ from typing import Any
 
 from rp_api import states
 from rp_api.description.after import conditions
-from rp_api.raptor_link import ANY
 from rp_api.reasons import kinds as k
 from rp_api.reasons.kinds import KINDS
 from rp_api.reasons.pilots import pilot_reason
 from rp_api.reasons.places import needs_of, needs_text, place
 from rp_api.reasons.reason import Reason
 from rp_api.reasons.view import View
-from rp_api.reasons.wait import WAITS_FOR, read_wait
+from rp_api.reasons.wait import WAITS_FOR, no_master, read_wait
 
 MOST_LOOKED_AT = 1000
 """Tasks that a task depends on and that are looked at: their number is exact up to this one."""
@@ -33,21 +32,24 @@ def waits(task: Mapping[str, Any], view: View) -> Reason | None:
     value = _value(task['state'])
     if value > _RUNS:
         return _reason(k.OUTPUT, 'its output files are being transferred')
+    if value < _STAGES or not task.get('pilot'):   # a task that its pilot has lost keeps its state
+        away = view.note('coordinator')
+        return _before_agent(task, view) if not away else _reason(
+            k.COORDINATOR, str(away['sentence']), away.get('since'))
     if value == _RUNS:
-        return _reported(task)
-    away = view.note('coordinator')
-    if away and task.get('stored') is False:
-        return _reason(k.COORDINATOR, str(away['sentence']), away.get('since'))
-    if value < _STAGES:
-        return _before_agent(task, view)
+        reported = _reported(task)   # a wait for a place is over, although nothing was reported since
+        return None if reported is None or reported.kind == k.PLACE else reported
     if task['state'] == states.AGENT_STAGING_INPUT:
         return _input(task, 'the agent stages its input files')
-    if task['state'] in _REPORTED and (reported := _reported(task)):
+    reported = _reported(task) if task['state'] in _REPORTED else None
+    if reported is not None and reported.kind != k.PLACE:
         return reported
+    if (found := master_wait(task, view)) is not None:
+        return found
     if _is_call(task):
-        return master_wait(task, view) or _step(task, 'its master passes it to a worker next')
+        return _step(task, 'its master passes it to a worker next')
     if value <= _value(states.AGENT_SCHEDULING):
-        return place(task, _pilot(view, task.get('pilot')))
+        return place(task, _pilot(view, task.get('pilot')), reported)
     return _step(task, 'it has a place, and is started next')
 
 
@@ -64,7 +66,7 @@ def _before_agent(task: Mapping[str, Any], view: View) -> Reason:
     record = _pilot(view, pilot)
     if record is not None and (why := pilot_reason(record, view)) is not None:
         return _reason(k.PILOT, f'waits for {pilot}: {why.sentence}', why.since, {'pilot': pilot, 'kind': why.kind})
-    if task['description'].get('raptor_id') and (found := master_wait(task, view)) is not None:
+    if (found := master_wait(task, view)) is not None:
         return found
     return _step(task, f'the agent of {pilot} takes it next' if pilot else 'it is bound to a pilot next')
 
@@ -87,15 +89,37 @@ def _input(task: Mapping[str, Any], who: str) -> Reason:
 
 def dependency(task: Mapping[str, Any], view: View) -> Reason | None:
     """Return which tasks a task is after that have not ended; None if all have."""
-    after = task['description'].get('after') or ()
+    after = task['description'].get('after') or []
     live = [(uid, other['state']) for uid, _ in islice(conditions(after), MOST_LOOKED_AT)
             if (other := view.task(uid)) is not None and other['state'] not in states.FINAL]
     if not live:
         return None
     uid, state = live[0]
     more = f' and {len(live) - 1} more tasks' if len(live) > 1 else ''
-    return _reason(k.DEPENDENCY, f'waits for {uid} ({state}){more}', None,
-                   {'tasks': [other for other, _ in live[:10]], 'count': len(live)})
+    root = _root(uid, view)
+    because = waits(root, view) if root is not None else None
+    evidence: dict[str, Any] = {'tasks': [other for other, _ in live[:10]], 'count': len(live)}
+    if root is not None and because is not None and because.kind not in (k.DEPENDENCY, k.STEP):
+        evidence['root'] = f'{root["uid"]}: {because.sentence}'
+    return _reason(k.DEPENDENCY, f'waits for {uid} ({state}){more}', None, evidence)
+
+
+def _root(uid: str, view: View) -> Mapping[str, Any] | None:
+    """Return the task at the beginning of a chain of dependencies; None if it is too long."""
+    for _ in range(MOST_LOOKED_AT):
+        task = view.task(uid)
+        live = (other for other, _ in islice(conditions((task or {}).get('description', {}).get('after') or []),
+                                             MOST_LOOKED_AT) if _is_live(other, view))
+        following = next(live, None)
+        if following is None:
+            return task
+        uid = following
+    return None
+
+
+def _is_live(uid: str, view: View) -> bool:
+    task = view.task(uid)
+    return task is not None and task['state'] not in states.FINAL
 
 
 def unbound(task: Mapping[str, Any], view: View) -> Reason | None:
@@ -108,7 +132,7 @@ def unbound(task: Mapping[str, Any], view: View) -> Reason | None:
     if not live:
         last = _end(note, mine, view)
         return _reason(k.MANAGER, f'waits for a pilot: {tmgr} has none' + (f' any more, {last}' if last else ''))
-    if _is_call(task) and (found := master_wait(task, view)):
+    if (found := master_wait(task, view)) is not None:
         return found
     if wanted and not {wanted, wanted.rpartition('.')[0]} & set(note['pilots']):   # a pilot, or a partition of one
         return _reason(k.MANAGER, f'waits for {wanted}, which is no pilot of {tmgr}', None, {'pilots': note['pilots']})
@@ -161,12 +185,13 @@ def _another_pilot(gone: str, task: Mapping[str, Any], view: View) -> Reason:
 
 
 def master_wait(task: Mapping[str, Any], view: View) -> Reason | None:
-    """Return why the RAPTOR master of a task does not take it; None if it does."""
-    uid = str(task['description'].get('raptor_id'))
+    """Return why the RAPTOR master of a task does not take it; None if it does, or there is none to wait for."""
+    uid = str(task['description'].get('raptor_id') or '')
+    if not uid:
+        return None
     master = view.task(uid)
     if master is None:
-        return _reason(k.MASTER, 'waits for a RAPTOR master (none was submitted)' if uid == ANY else
-                       f'waits for RAPTOR master {uid} (was not submitted)', None, {'master': uid})
+        return _reason(k.MASTER, f'waits for {no_master(uid)}', None, {'master': uid})
     if master['state'] in states.FINAL:
         return None
     wait = waits(master, view) if not master['description'].get('raptor_id') else None

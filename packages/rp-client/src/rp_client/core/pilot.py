@@ -26,6 +26,8 @@ class PilotRecord:
         launched: Whether its agent, or its job, was started.
         endpoint: The address of its endpoint.
         reached: The last state before a bad end.
+        reason: The last message about the pilot.
+        waiting: What waits for a place there, as its agent has told last.
         kept: After its end, the tasks that its agent did not report, but may have started.
         announced: Whether its end was announced: by a signal or the batch system, or its time was over.
         handle: What the application sees, set by it when it is made.
@@ -49,6 +51,8 @@ class PilotRecord:
         self.stderr = ''
         self.exception: str | None = None
         self.exception_detail: str | None = None
+        self.reason: str | None = None
+        self.waiting: list[dict[str, Any]] = []
         self.reached: str | None = None
         self.kept: list[str] | None = None
         self.announced = False
@@ -106,7 +110,7 @@ class PilotRecord:
     def learn(self, info: Mapping[str, Any]) -> None:
         """Apply the info of an update."""
         for name in ('resource_details', 'stdout', 'stderr', 'endpoint', 'kept', 'announced', 'exception',
-                     'exception_detail', 'reached'):
+                     'exception_detail', 'reached', 'reason', 'waiting'):
             if name in info:
                 setattr(self, name, info[name])
         told = [info['hint'], *info.get('notices', ())] if info.get('hint') else info.get('notices', ())

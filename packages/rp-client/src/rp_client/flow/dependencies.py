@@ -7,10 +7,9 @@ at most within one call.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from rp_api import states
 from rp_api.constants import COPY
 from rp_api.description import task as names
 from rp_api.description.after import DONE, Value, after, conditions
@@ -171,18 +170,6 @@ class Dependencies:
         raise DescriptionError(f'TaskDescription.after: {shown[0]} is after '
                                + ', which is after '.join([*shown[1:], cycle[0]])
                                + '; no task can be after itself')
-
-
-def wait_text(value: Value, state_of: Callable[[str], str]) -> str:
-    """Return which of these tasks still have to end, and the state of the first of them; empty if none has to.
-
-    `state_of` returns the state of a task, or '' if it was final and is forgotten.
-    """
-    live = {uid: state for uid, _ in conditions(value) if (state := state_of(uid)) and state not in states.FINAL}
-    if not live:
-        return ''
-    uid, state = next(iter(live.items()))
-    return f'{uid} ({state})' + (f' and {len(live) - 1} more tasks' if len(live) > 1 else '')
 
 
 def _unknown(uid: str) -> str:

@@ -7,6 +7,7 @@ attaches finds it. Its launcher watches the job, and its agent reports states; t
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -62,7 +63,9 @@ class PilotFlow:
         self._tracer = tracer
         self._restored: list[tuple[PilotRecord, KnownPilot, Mapping[str, Any]]] = []
         self._postponed: dict[str, Change] = {}
-        self._jobs: set[str] = set()   # pilots whose jobs the coordinator has a note of
+        self._jobs: dict[str, dict[str, Any]] = {}   # what the coordinator has noted of the jobs of pilots
+        self.queues: dict[str, dict[str, Any]] = {}
+        """What is known about the jobs of pilots in the queues of batch systems, by uid."""
         belongs = {'RP_SESSION_ID': session.uid, 'RP_REGISTRY_ADDRESS': session.reg_addr}
         self._launchers = Launchers(Context(self._engine.loop, Path(session.path), belongs, Reports(
             self._launched, self._refused, self._told, self._unschedulable, self._agent_ended)))
@@ -161,7 +164,8 @@ class PilotFlow:
         """Restore a pilot from the coordinator's record; `job` is the note of its launch, if there was one."""
         self._restored.append((pilot, known, job))
         if job:
-            self._jobs.add(pilot.uid)
+            self._jobs[pilot.uid] = dict(job)
+            self.queues[pilot.uid] = dict(job.get('queue') or {})
         self._tracker.restored(pilot, known.told)
 
     def resume(self) -> None:
@@ -233,9 +237,22 @@ class PilotFlow:
             self._note_job(pilot, handle)
 
     def _note_job(self, pilot: PilotRecord, handle: Mapping[str, Any], submissions: Sequence[str] = ()) -> None:
-        self._jobs.add(pilot.uid)
-        self._engine.connection.note(f'job.{pilot.uid}', {
-            'handle': dict(handle), 'sandboxes': asdict(pilot.directories), 'submissions': list(submissions)})
+        self._jobs[pilot.uid] = {'handle': dict(handle), 'sandboxes': asdict(pilot.directories),
+                                 'submissions': list(submissions)}
+        self._send_note(pilot)
+
+    def _send_note(self, pilot: PilotRecord) -> None:
+        queue = self.queues.get(pilot.uid)
+        self._engine.connection.note(f'job.{pilot.uid}', self._jobs[pilot.uid] | ({'queue': queue} if queue else {}))
+
+    def _note_queue(self, pilot: PilotRecord, queue: Mapping[str, Any]) -> None:
+        """Note what is known about the job of a pilot, for whoever asks why it waits."""
+        before = self.queues.get(pilot.uid, {})
+        found = {'since': time.time(), **({} if 'state' in queue else before), **queue}
+        if before.keys() | {'since'} != found.keys() or any(before[name] != found[name] for name in queue):
+            self.queues[pilot.uid] = found
+            if pilot.uid in self._jobs and pilot.state not in states.FINAL:
+                self._send_note(pilot)
 
     def _intend(self, submissions: Mapping[PilotRecord, Sequence[str]], done: Callable[[], object]) -> None:
         """Note that jobs are about to be submitted: an application that attaches looks for them first."""
@@ -246,14 +263,16 @@ class PilotFlow:
     def _refused(self, uid: str, reason: str) -> None:
         self._launching.refused(uid, reason)
 
-    def _told(self, uid: str, words: str) -> None:
+    def _told(self, uid: str, words: str, queue: Mapping[str, Any]) -> None:
         pilot = self._pilots[uid]
+        self._note_queue(pilot, queue)
         if pilot.log[-1:] != [words]:   # an unreachable platform repeats its message
             self._tracker.apply([Change(pilot, pilot.state, {'reason': words})])
 
-    def _unschedulable(self, uid: str, words: str) -> None:
+    def _unschedulable(self, uid: str, words: str, queue: Mapping[str, Any]) -> None:
         """Log why a job cannot start, and announce the pilot's state again, once for each reason."""
         pilot = self._pilots[uid]
+        self._note_queue(pilot, queue)
         if words not in pilot.log and pilot.state not in states.FINAL:
             _log.warning('%s: %s', uid, words)
             self._tracker.apply([Change(pilot, pilot.state, {'reason': words})])

@@ -19,6 +19,7 @@ from rp_api.constants import RAPTOR_MASTER
 from rp_api.coordination.contract import BULK, UNBOUND, KnownTask, Update
 from rp_api.failures.kinds import CANCELED, DEPENDENCY, PILOT
 from rp_api.failures.losses import DEATH, END, LOST, suspicion
+from rp_api.reasons.wait import WAITS_FOR, no_master, read_wait
 from rp_api.task_modes import RAPTOR_MODES
 from rp_client.cache.tasks import Hit, TaskCache
 from rp_client.core.outbox import Outbox, batches, uids_of
@@ -160,16 +161,12 @@ class TaskFlow:
             raptor_id = task.common.raptor_id
             if raptor_id not in self._missing_masters:
                 self._missing_masters.add(raptor_id)
-                _log.warning('%s waits for %s', task.uid, self.wait_of(task))
-
-    def wait_of(self, task: TaskRecord, waits_for: Callable[[TaskRecord], str] = lambda master: '') -> str:
-        """Return what keeps a task from being run by its RAPTOR master; see `Followers.wait_of`."""
-        return self._scheduling.wait_of(task, waits_for)
+                _log.warning('%s waits for %s', task.uid, no_master(raptor_id))
 
     @property
-    def wait_for_pilot(self) -> str:
-        """Why tasks wait that are bound to no pilot; empty if there are pilots."""
-        return self._pilot_watch.reason
+    def last_end(self) -> str:
+        """How the task manager has lost its last pilot, in words; empty if it had none, or has one."""
+        return self._pilot_watch.last
 
     def add_pilots(self, pilots: list[PilotRecord]) -> None:
         """Bind tasks to these pilots, too."""
@@ -652,10 +649,11 @@ def _left_agent(task: TaskRecord, info: Mapping[str, Any] | None) -> Change:
 
 def log_wait(task: TaskRecord, logged: dict[str, str]) -> None:
     """Log that a master or worker waits for something that may never come, unless that was the last reason logged."""
-    waits_for = '' if task.state in states.FINAL else task.get('waits_for') or ''
-    if waits_for and waits_for != logged.get(task.uid):
-        _raptor_log.warning('%s waits for %s', task.uid, waits_for)
-    logged[task.uid] = waits_for
+    wait = None if task.state in states.FINAL else read_wait(task.get(WAITS_FOR))
+    text = '' if wait is None else wait.text
+    if text and text != logged.get(task.uid):
+        _raptor_log.warning('%s waits for %s', task.uid, text)
+    logged[task.uid] = text
 
 
 def _by_state(changes: Sequence[Change]) -> dict[str, list[TaskRecord]]:

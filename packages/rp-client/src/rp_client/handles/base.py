@@ -10,6 +10,7 @@ from rp_client.engine.callbacks import SHOWN_STATES
 
 if TYPE_CHECKING:
     from rp_client.handles.session import Session
+    from rp_client.service.view import LiveView
 
 
 class Handle:
@@ -41,6 +42,13 @@ class Handle:
     def session(self) -> Session:
         """The session that it belongs to."""
         return self._owner.manager.session   # type: ignore[no-any-return]
+
+    @property
+    def _view(self) -> LiveView:
+        """The session, as reasons are made from it."""
+        from rp_client.service.view import LiveView  # it needs what reads the files of sessions
+
+        return LiveView(self._owner.session)
 
     def wait(self, state: str | Iterable[str] | None = None, timeout: units.Time | None = None) -> str:
         """Wait until a state is reached, and return the state.

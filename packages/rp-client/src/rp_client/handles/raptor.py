@@ -144,8 +144,6 @@ class RaptorWorker(Task):
 
     __slots__ = ()
 
-    _waits_in = (states.AGENT_SCHEDULING,)
-
     def _uid_form(self) -> Form:
         return of_worker(self._record.common.raptor_id)
 

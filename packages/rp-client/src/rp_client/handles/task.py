@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Generator
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from rp_api import states, units
 from rp_api.constants import AGENT_SERVICE, TASK_SERVICE, TASK_STATE
 from rp_api.description.html_table import html_table
+from rp_api.description.renamed import warn_renamed
+from rp_api.reasons.kinds import STEP, WAITING
 from rp_client.completion.result import OUTPUT_CHARS, RETURNING, TaskResult
 from rp_client.completion.task_future import TaskFuture
-from rp_client.core.task import RETURNED
 from rp_client.handles.task_attributes import TaskAttributes
 from rp_client.stager.output import open_output
 
 if TYPE_CHECKING:
+    from rp_api.reasons.reason import Reason
     from rp_client.engine.waiting import Listener
     from rp_client.handles.task_manager import TaskManager
     from rp_client.service.task_requests import TaskRequests
 
-_STAGES = states.TASK.value(states.AGENT_STAGING_INPUT)
 _RUNS = states.TASK.value(states.AGENT_EXECUTING)
 
 
@@ -33,14 +34,11 @@ class Task(TaskAttributes):
     _kind = 'Task'
     _owner: TaskRequests
 
-    _waits_in: ClassVar[Collection[str]] = (states.AGENT_SCHEDULING, states.AGENT_EXECUTING)
-    """The states in which the agent reports what the task waits for."""
-
     def _repr_html_(self) -> str:
         """Return a table of the main attributes, for notebooks."""
         return html_table(f'Task {self._record.uid}', {
             'name': self.name, 'state': self._record.state, 'pilot': self.pilot, 'exit code': self.exit_code,
-            'exception': self.exception, 'sandbox': self.sandbox, 'waits for': self.waits_for})
+            'exception': self.exception, 'sandbox': self.sandbox, 'reason': str(self.reason or '')})
 
     def __str__(self) -> str:
         return str([self._record.uid, self.pilot, self._record.state])
@@ -112,29 +110,32 @@ class Task(TaskAttributes):
                                 'as the task has run on another host, or its sandbox was removed')
 
     @property
-    def waits_for(self) -> str:
-        """The pilot, tasks, environment, service or RAPTOR master that the task waits for besides resources; or empty.
+    def reason(self) -> Reason | None:
+        """Why the task waits, has failed or is slow; None if it is done, or runs as others of its kind.
 
-        For another pilot: why its pilot has not run it, or not to the end. For dependencies (`TaskDescription.after`):
-        the first task that has not ended, and the number of others.
-        For a service that is to be started again: when, and how it has ended. For a RAPTOR master: why its calls wait
-        for workers that may never come. For masters and workers: the resources, if they have waited for some seconds.
+        `kind` is one of `rp_api.reasons.kinds.KINDS`, such as `waiting.place` or `failed.memory`, `sentence` says it in
+        words, as `str` does, `since` is in seconds since 1970, `evidence` is what the sentence follows from, and
+        `remedy` what to do. It is made when it is asked for, from what the session knows at that moment.
         """
-        record = self._record
-        if record.pilot is None and (gone := record.get(RETURNED)) and record.state not in states.FINAL:
-            return f'another pilot: {self._owner.flow.end_of_pilot(gone)}'
-        if states.TASK.value(self._record.state) < _STAGES:
-            told = self._owner.wait_before_pilot(record)
-        else:
-            told = self._reported_wait if self._record.state in self._waits_in else ''
-        if not told and self._record.common.raptor_id and states.TASK.value(self._record.state) < _RUNS:
-            return self._owner.wait_of(record)
-        return told
+        from rp_api.reasons.explain import reason_of  # it compiles many patterns
+
+        view = self._view
+        return reason_of(view.of_task(self._record, self._owner.uid), view)
+
+    def explain(self) -> str:
+        """Return the state of the task and its reason in several lines, with the evidence and what to do."""
+        from rp_api.reasons.explain import explanation  # see `reason`
+
+        view = self._view
+        return explanation(view.of_task(self._record, self._owner.uid), view)
 
     @property
-    def _reported_wait(self) -> str:
-        """The wait that the agent has reported last; it may be over."""
-        return str(self._record.get('waits_for') or '')
+    def waits_for(self) -> str:
+        """The sentence of `reason` while the task waits, without "waits for"; deprecated, use `reason`."""
+        warn_renamed('Task.waits_for', 'Task.reason')
+        reason = self.reason
+        waits = reason is not None and reason.kind.startswith(WAITING) and reason.kind != STEP
+        return reason.sentence.removeprefix('waits for ') if reason and waits else ''
 
     @property
     def client_sandbox(self) -> str:
@@ -147,10 +148,11 @@ class Task(TaskAttributes):
                  'exception_detail', 'pilot', 'attempts', 'losses', 'endpoint_fs', 'resource_sandbox',
                  'session_sandbox', 'pilot_sandbox', 'task_sandbox', 'client_sandbox', 'info', 'partition',
                  'output_files', 'launch_method', 'launch_command')
+        reason = self.reason
         found: dict[str, Any] = {name: getattr(self, name) for name in names}
         slots = self._record.get('slots')
         return found | {'type': 'task', 'tmgr': self._owner.uid, 'slots': slots,
-                        'description': self.description.as_dict()}
+                        'reason': reason.as_dict() if reason else None, 'description': self.description.as_dict()}
 
     def done(self) -> bool:
         """Return whether the state is final; False while output is staged."""

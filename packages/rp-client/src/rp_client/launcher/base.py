@@ -54,10 +54,11 @@ class Reports(NamedTuple):
     """The agent, or its job, was started. The second argument is the handle for `adopt`, plain data."""
     refused: Callable[[str, str], object]
     """The pilot cannot be launched, for the reason in the second argument."""
-    told: Callable[[str, str], object]
-    """A message about a pilot that waits."""
-    unschedulable: Callable[[str, str], object]
-    """The job cannot start unless it, or the batch system, is changed; the second argument is the reason."""
+    told: Callable[[str, str, Mapping[str, Any]], object]
+    """A message about a pilot that waits, and what is known about its job in the queue, plain data: `job`, `state`,
+    `words`, `unschedulable`, the expected `start`, and `trouble`; a message without a job's state has some of these."""
+    unschedulable: Callable[[str, str, Mapping[str, Any]], object]
+    """The job cannot start unless it, or the batch system, is changed, for the reason in the second argument."""
     ended: Callable[[End], object]
 
 

@@ -175,10 +175,6 @@ class TaskScheduling(ClientComponent):
             self._count()
         return orphans
 
-    def wait_of(self, task: TaskRecord, waits_for: Callable[[TaskRecord], str]) -> str:
-        """Return what keeps a task from being run by its RAPTOR master; see `Followers.wait_of`."""
-        return self._followers.wait_of(task, waits_for)
-
     def without_master(self, tasks: Iterable[TaskRecord]) -> list[TaskRecord]:
         """Return one task for each RAPTOR master that tasks request and that was not submitted."""
         theirs = [task for task in tasks if task.common.raptor_id]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from operator import attrgetter
 
@@ -87,22 +87,6 @@ class Followers:
         """Return whether a master that the task requests is live, on another pilot or none."""
         return any(master.state not in states.FINAL and (master.place is None or master.place != task.place)
                    for master in self._named(task.common.raptor_id))
-
-    def wait_of(self, task: TaskRecord, waits_for: Callable[[TaskRecord], str]) -> str:
-        """Return what keeps a task from being run by its master; empty if nothing does.
-
-        `waits_for(master)` returns what a master waits for.
-        """
-        raptor_id = task.common.raptor_id
-        named = self._named(raptor_id)
-        live = [master for master in named if master.state not in states.FINAL]
-        if not named:
-            return ('a RAPTOR master (none was submitted)' if raptor_id == ANY else
-                    f'RAPTOR master {raptor_id} (was not submitted)')
-        waits = {master.uid: waits_for(master) or (
-            '' if master.state == states.AGENT_EXECUTING else f'is {master.state}') for master in live}
-        return '' if not live or '' in waits.values() else ' or '.join(
-            f'RAPTOR master {uid} ({wait})' for uid, wait in waits.items())
 
     def without_master(self, tasks: Iterable[TaskRecord]) -> list[TaskRecord]:
         """Return one task for each master that tasks request and that was not submitted; final tasks do not count."""

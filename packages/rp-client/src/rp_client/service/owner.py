@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -53,7 +54,14 @@ class _Handler(ClientHandler):
     def on_refused(self, reason: str) -> None:
         raise CoordinationError(reason)
 
+    def on_lost(self, how: str) -> None:
+        self._owner.note_away(f'the coordinator of the session is lost: {how}')
+
+    def on_found(self) -> None:
+        self._owner.away = None
+
     def on_room(self) -> None:
+        self._owner.away = None
         self._owner.engine.room()
 
     def on_mark(self) -> None:
@@ -79,6 +87,7 @@ class Owner:
 
     Attributes:
         calls: The calls to agents and masters.
+        away: What is known about a coordinator that does not answer: `sentence` and `since`; None if it does.
         closed: Whether closing has begun.
         metadata: What the application has added to dumps.
         pmgrs, tmgrs: A `PilotOwner` or `TaskOwner` for each manager, by uid.
@@ -100,6 +109,7 @@ class Owner:
         self.platforms = PlatformRegistry()
         self.uids = Uids()
         self.report = Report(self.pilots)
+        self.away: dict[str, Any] | None = None
         self.closed = False
         self._lock = threading.RLock()
         self._config_lock = threading.Lock()
@@ -257,6 +267,10 @@ class Owner:
                 return self.platforms.get(resource, schema)
             finally:
                 self.tracer.record('config_parser_stop', uid=self.uid)
+
+    def note_away(self, sentence: str) -> None:
+        """Note that the coordinator does not answer, until it takes everything again."""
+        self.away = self.away or {'sentence': sentence, 'since': time.time()}
 
     def pilots(self) -> list[PilotRecord]:
         """Return all pilots."""

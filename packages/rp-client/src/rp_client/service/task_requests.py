@@ -18,7 +18,7 @@ from rp_client.core.pilot import PilotRecord
 from rp_client.core.sweep import ChunkRecord, SweepRecord
 from rp_client.core.task import TaskRecord
 from rp_client.engine.waiting import REFRESH, WAIT_MAX_S
-from rp_client.flow.dependencies import Dependencies, wait_text
+from rp_client.flow.dependencies import Dependencies
 from rp_client.flow.parameters import Parameters
 from rp_client.flow.submission import Packing, pack_plain, pack_sweep, plain, verified
 from rp_client.flow.task_store import HasState
@@ -166,6 +166,7 @@ class TaskRequests(TaskOwner):
             self.engine.submit(self.tracker, tasks, lambda accepted: submit(tasks, accepted), ACCEPTANCE,
                                lambda: self.flow.sent)
         except TimeoutError:
+            self.session.note_away('the coordinator of the session is away or busy, and has not taken the task yet')
             _log.warning('%d tasks of %s are kept here until the coordinator, which is away or busy, takes them',
                          count, self.uid)
 
@@ -264,15 +265,6 @@ class TaskRequests(TaskOwner):
                 future = self._futures[task.uid] = TaskFuture(task, self.engine.tell)
                 self.board.listen(task, future)
             return future
-
-    def wait_of(self, task: TaskRecord) -> str:
-        """Return what keeps a task with `raptor_id` from being run by its master; see `Task.waits_for`."""
-        return self.flow.wait_of(task, lambda master: str(self.tasks.handle(master).waits_for))
-
-    def wait_before_pilot(self, task: TaskRecord) -> str:
-        """Return the tasks that a task waits for, or why it has no pilot; empty if it waits for neither."""
-        return (wait_text(task.sparse().get('after') or [], self.session.uids.state_of)
-                or (self.flow.wait_for_pilot if task.pilot is None else ''))
 
 
 def _part(end: float, longest: float) -> float | None:

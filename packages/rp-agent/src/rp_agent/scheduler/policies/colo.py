@@ -7,11 +7,11 @@ which then has a smaller size. Tasks without the tag are placed as by CONTINUOUS
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from rp_agent.scheduler.policies.continuous import Continuous, on_same_node, place_all, place_on_same_node
-from rp_agent.scheduler.policy import shape_of
+from rp_agent.scheduler.policy import Bounds, shape_of
 from rp_agent.scheduler.slotmap import Placement
 from rp_agent.task import AgentTask
 from rp_api.errors import ResourceError
@@ -104,6 +104,20 @@ class Colo(Continuous):
         if not bag.size:
             del self._bags[bag.name]
         return (bag,) if bag.complete else ()
+
+    def bounds(self, item: AgentTask | Bag) -> Bounds:
+        """Return the total of a bag, which has to be on one node."""
+        if not isinstance(item, Bag):
+            return super().bounds(item)
+        return Bounds(item.request.shape, None, f'on one node for the bag {item.name}')
+
+    def held(self) -> Iterator[tuple[Sequence[AgentTask], str]]:
+        """Yield the tasks of bags that are not complete."""
+        for bag in self._bags.values():
+            if bag.members and not bag.complete:
+                missing = bag.size - len(bag.members)
+                yield list(bag.members.values()), (f'waits for {missing} more task{"s" * (missing > 1)} of the bag '
+                                                   f'{bag.name}, which has {bag.size}')
 
     def candidates(self, item: AgentTask | Bag) -> Sequence[int]:
         """Return the node that can hold all tasks of the bag."""

@@ -6,7 +6,7 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rp_agent.resource_manager.base import Allocation
-from rp_agent.scheduler.policy import Policy, text
+from rp_agent.scheduler.policy import Bounds, Policy, text
 from rp_agent.scheduler.slotmap import Placement, Shape, SlotMap
 from rp_agent.task import AgentTask
 from rp_api.errors import ResourceError
@@ -39,6 +39,16 @@ class Continuous(Policy):
             return placement is not None
         item.placement = self._place(request)
         return item.placement is not None
+
+    def bounds(self, item: AgentTask) -> Bounds:
+        """Return the nodes of a tag, and whether the ranks have to be on one node or on adjacent ones."""
+        request = item.request
+        if isinstance(request, SameNode):
+            return Bounds(request.shape, None, 'on one node')
+        if isinstance(request, TaggedRequest):
+            return self._tags.bounds(request)
+        found = super().bounds(item)
+        return found if self._scattered or found.shape.ranks == 1 else found._replace(where='on adjacent nodes')
 
     def candidates(self, item: AgentTask) -> Sequence[int]:
         """Return the nodes that a tag names, else the nodes that can hold the task."""
@@ -164,6 +174,18 @@ class Tags:
         if request.exclusive and not self._taken.isdisjoint(nodes) and self._enough_others(request.shape):
             return ()
         return nodes
+
+    def bounds(self, request: TaggedRequest) -> Bounds:
+        """Return the nodes that the tags allow, with the reason."""
+        allowed = self._allowed(request)
+        if allowed:
+            names = ', '.join(self._names[position] for position in allowed[:3])
+            which = 'colocate' if request.colocate is not None else 'nodes'
+            return Bounds(request.shape, allowed, f'on {names}, to which its tag {which} binds it')
+        if request.exclusive and self._enough_others(request.shape):
+            others = [position for position in range(len(self._names)) if position not in self._taken]
+            return Bounds(request.shape, others, 'on nodes without other tags, as its tag exclusive wants')
+        return Bounds(request.shape)
 
     def _allowed(self, request: TaggedRequest) -> tuple[int, ...]:
         """Return the nodes that the request is bound to, if any."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rp_agent.instance_nodes import parts
 from rp_agent.resource_manager.base import Allocation
 from rp_agent.scheduler.policies.continuous import Continuous, are_neighbours
-from rp_agent.scheduler.policy import text
+from rp_agent.scheduler.policy import Bounds, text
 from rp_agent.scheduler.slotmap import Placement, Shape, SlotMap
 from rp_agent.task import AgentTask
 from rp_api.errors import ResourceError
@@ -79,6 +79,14 @@ class Divided(Continuous):
             if type(task.request) is DividedRequest and task.placement is not None:
                 self._load[self._machine_of(task.placement)] -= _cores(task.request.shape)
         return super().release(tasks)
+
+    def bounds(self, item: AgentTask) -> Bounds:
+        """Return the nodes of the virtual machines that can hold a task."""
+        request = item.request
+        if type(request) is not DividedRequest:
+            return super().bounds(item)
+        positions = [position for machine in request.machines for position in self._parts[machine]]
+        return Bounds(request.shape, positions, 'in one virtual machine' if len(self._parts) > 1 else '')
 
     def candidates(self, item: AgentTask) -> Sequence[int]:
         """Return the first nodes that hold the task on the machine with the lowest load."""

@@ -8,7 +8,7 @@ not. Tasks without the tag start as they arrive.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from rp_agent.scheduler.policies.continuous import Continuous
@@ -61,6 +61,14 @@ class Ordered(Continuous):
             return (task,)
         sequence.held[tag.order][task.uid] = task
         return ()
+
+    def held(self) -> Iterator[tuple[Sequence[AgentTask], str]]:
+        """Yield the tasks of later bags."""
+        for name, sequence in self._sequences.items():
+            for order, tasks in sequence.held.items():
+                if tasks:
+                    yield list(tasks.values()), (f'waits for bag {sequence.running} of {name}, which has to end before '
+                                                 f'bag {order}')
 
     def withdraw(self, task: AgentTask) -> Sequence[AgentTask]:
         """Count the task as ended."""

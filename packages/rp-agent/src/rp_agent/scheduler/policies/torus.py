@@ -18,7 +18,7 @@ from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rp_agent.resource_manager.base import Allocation
-from rp_agent.scheduler.policy import Policy, text
+from rp_agent.scheduler.policy import Bounds, Policy, text
 from rp_agent.scheduler.slotmap import Placement, Shape, SlotMap
 from rp_agent.task import BLOCK, AgentTask
 from rp_api.errors import PlatformError, ResourceError
@@ -115,6 +115,10 @@ class Torus(Policy):
         rest = [placement for each in freed for placement in self._rest.pop(each)]
         self.slots.release_many(rest)
         return freed + rest
+
+    def bounds(self, item: AgentTask) -> Bounds:
+        """Return that a task needs a block of idle nodes."""
+        return Bounds(item.request.shape, None, f'in a block of {item.request.nodes} idle nodes of the torus')
 
     def candidates(self, item: AgentTask) -> Sequence[int]:
         """Return the nodes of the block with the most idle nodes."""

@@ -324,11 +324,12 @@ class Endpoint:
             if status is None:
                 continue
             if status != job.status:
-                job.changed = time.monotonic()
+                if status._replace(start='') != job.status._replace(start=''):   # the rest is an estimate
+                    job.changed = time.monotonic()
                 job.status = status
                 if status.state not in FINAL:
                     self._tell({'event': 'state', 'key': job.key, 'state': status.state, 'words': status.words,
-                                'unschedulable': status.unschedulable})
+                                'unschedulable': status.unschedulable, 'start': status.start})
             if status.state in FINAL:
                 ended.append(job)
         if ended:

@@ -189,7 +189,8 @@ class BatchLauncher(Launcher):
         if pilot is None:
             return
         reports = self.context.reports
-        (reports.unschedulable if event['unschedulable'] else reports.told)(pilot.uid, _state(pilot, event))
+        tell = reports.unschedulable if event['unschedulable'] else reports.told
+        tell(pilot.uid, _state(pilot, event), _queue(pilot, event))
         if event['unschedulable'] and pilot.fail_if_unschedulable:
             self._give_up(pilot, event)
 
@@ -203,7 +204,7 @@ class BatchLauncher(Launcher):
 
     def _on_delayed(self, event: dict[str, Any]) -> None:
         if event['key'] in self._pilots:
-            self.context.reports.told(event['key'], event['reason'])
+            self.context.reports.told(event['key'], event['reason'], {'trouble': event['reason']})
 
     def _on_ended(self, event: dict[str, Any]) -> None:
         pilot = self._forget(event['key'])
@@ -221,7 +222,7 @@ class BatchLauncher(Launcher):
                 self._located(key, '', event['reason'])
         for pilot in self._pilots.values():
             if pilot.url == event['url']:
-                self.context.reports.told(pilot.uid, event['reason'])
+                self.context.reports.told(pilot.uid, event['reason'], {'trouble': event['reason']})
 
     def _located(self, key: str, path: str, error: str) -> None:
         if key in self._asked:
@@ -270,6 +271,12 @@ def _state(pilot: _Pilot, event: Mapping[str, Any]) -> str:
     """Return a sentence on the state of a job, with the batch system's message."""
     what = 'cannot start' if event['unschedulable'] else f'is {event["state"]}'
     return f'job {pilot.job} {what}: {event["words"]}'
+
+
+def _queue(pilot: _Pilot, event: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is known about a job that waits or runs."""
+    return {'job': pilot.job, **{name: event[name] for name in ('state', 'words', 'unschedulable', 'start')
+                                 if event.get(name)}}
 
 
 def _end(pilot: _Pilot, event: Mapping[str, Any]) -> End:

@@ -21,7 +21,7 @@ meanwhile. Events have `event` and the `key` of a job:
 | submitted | job: the batch system's id |
 | refused | reason |
 | delayed | reason: why it could not be submitted yet |
-| state | state: QUEUED or RUNNING, words: the batch system's, unschedulable: whether it cannot start as things are |
+| state | state: QUEUED or RUNNING, words: the batch system's, unschedulable: whether it cannot start as it is, start |
 | ended | state: DONE, FAILED, CANCELED or GONE; words, exit_code, files: {name: last bytes} |
 | trouble (no key) | url, reason |
 | checked | code, output |

@@ -41,6 +41,8 @@ class Status(NamedTuple):
     """True if the job has failed, but stays in the queue until it is deleted."""
     unschedulable: bool = False
     """True if the job cannot start unless the job, or the batch system, is changed."""
+    start: str = ''
+    """When the batch system expects the job to start, in its words; empty if that is not known."""
 
 
 class BatchSystem(ABC):

@@ -147,7 +147,7 @@ def _status(fields: Mapping[str, str], queue: Mapping[str, str], is_never: Calla
             said += f', Hold_Types = {fields["Hold_Types"]}'
         if queue.get('started') == 'False':
             said += f', queue {fields["queue"]}: started = False'
-        return Status(base.QUEUED, said, unschedulable=is_never(said))
+        return Status(base.QUEUED, said, unschedulable=is_never(said), start=fields.get('estimated.start_time', ''))
     code = fields.get('Exit_status', fields.get('exit_status', ''))
     if not code:   # it never ran
         return Status(base.CANCELED, said)

@@ -147,17 +147,18 @@ def _memory(request: JobRequest) -> Iterator[str]:
 
 def _shown(line: str) -> tuple[str, Status]:
     """Return the job of a line of `scontrol -o show job`, and its status."""
-    found = {name: _value(name, line) for name in ('JobId', 'JobState', 'Reason', 'ExitCode')}
+    found = {name: _value(name, line) for name in ('JobId', 'JobState', 'Reason', 'ExitCode', 'StartTime')}
     return found['JobId'], _status(found['JobState'], found['Reason'], found['ExitCode'],
-                                   f'JobState={found["JobState"]}')
+                                   f'JobState={found["JobState"]}', found['StartTime'])
 
 
-def _status(state: str, reason: str, exit_code: str, said: str) -> Status:
+def _status(state: str, reason: str, exit_code: str, said: str, start: str = '') -> Status:
     state = state.rstrip('+')
     code, _, sig = exit_code.partition(':')
     said += f' Reason={reason}' if reason not in _MEANINGLESS else ''
     if state in _QUEUED:
-        return Status(base.QUEUED, said, unschedulable=Slurm.is_never(reason))
+        return Status(base.QUEUED, said, unschedulable=Slurm.is_never(reason),
+                      start='' if start == 'Unknown' else start)
     if state in _RUNNING:
         return Status(base.RUNNING, said)
     said += f' ExitCode={exit_code}'
