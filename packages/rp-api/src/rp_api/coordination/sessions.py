@@ -57,7 +57,7 @@ LEFT = (states.TMGR_STAGING_OUTPUT_PENDING, states.TMGR_STAGING_OUTPUT)
 NO_CALL = f"NOT (owner = '{OWNER}' OR (owner = '' AND uid LIKE '%.{KIND}.%'))"
 
 _OWN = re.compile(r'hub\..*|.+\.(prof|prof\.gz|calls|log|out|err)|(rp\.session|pmgr|tmgr)\..*json|gtod|prof|ctrl|'
-                  r'cache\.identities|owner|served|tmgr\.\d+\.\d+\.tasks')
+                  r'cache\.identities|(owner|served)(\.\d+)?|tmgr\.\d+\.\d+\.tasks')
 """Names of the files that sessions, their managers and agents write to the directory of a session."""
 
 

@@ -49,10 +49,15 @@ class OwnerRequests:
         self._listening = socket.socket(socket.AF_UNIX)
         self._listening.setblocking(False)
         try:
-            with _address(directory, name) as address:
+            # it gets its name when it listens: one that refuses connections is removed as that of a dead process
+            with _address(directory, f'{name}.{os.getpid()}') as address:
                 self._listening.bind(address)
-            self._listening.listen()
-            self._inode = self._path.stat().st_ino
+                try:
+                    self._listening.listen()
+                    self._inode = os.stat(address).st_ino
+                    os.link(address, self._path)
+                finally:
+                    os.unlink(address)
         except BaseException:
             self._listening.close()
             raise
