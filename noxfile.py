@@ -39,9 +39,10 @@ BUILD_TOOLS = ['setuptools', 'cython']
 QUICKLY = ['--quiet', '--no-compile']  # modules are compiled when they are imported, most of them never are
 ON_EXECUTORS = ['joblib', 'scikit-learn', 'dask']  # libraries that compute on executors such as `rp.Executor`
 MONGODB = ['pymongo', 'nx-27017', 'secantusdb']  # and two servers for it, with which it is tested
-ANALYSIS = ['numpy', 'pandas', 'polars', 'matplotlib']  # what reads traces, see rp-profiling
+ANALYSIS = ['numpy', 'pandas', 'polars', 'matplotlib']  # what reads traces, see rp-profiling, and makes tables
+TABLES = ['pyarrow']  # writes and reads tables as files
 SMALL_TOOLS = ['pytest', 'pytest-timeout', 'pytest-xdist', 'hypothesis', 'numpy']  # what tests in SMALL need
-TEST_TOOLS = [*SMALL_TOOLS, 'build', *ANALYSIS, *MONGODB, *ON_EXECUTORS, 'globus-sdk', 'radical.saga',
+TEST_TOOLS = [*SMALL_TOOLS, 'build', *ANALYSIS, *TABLES, *MONGODB, *ON_EXECUTORS, 'globus-sdk', 'radical.saga',
               'radical.analytics', 'uv', 'virtualenv', 'nbclient', 'ipykernel', 'textual', 'pyte']  # pyte: a terminal
 LINT_TOOLS = ['ruff', 'cython-lint']
 TYPE_TOOLS = ['mypy', 'nox']  # nox for the types of this file

@@ -161,24 +161,24 @@ def arrays(size: int, count: int) -> Iterator[Any]:
     import numpy
 
     some = [numpy.random.default_rng(seed).random(size // 8) for seed in range(64)]
-    for item in range(count):
+
+    def changed(item: int) -> Any:
         array = some[item % 64]
         array[0] = item
-        yield array
+        return array
+    return map(changed, range(count))
 
 
 def contents(size: int, count: int) -> Iterator[bytes]:
     """Bytes objects of so many bytes, each a new one."""
     some = [os.urandom(size - 8) for _ in range(64)]
-    for item in range(count):
-        yield some[item % 64] + item.to_bytes(8, 'little')
+    return (some[item % 64] + item.to_bytes(8, 'little') for item in range(count))
 
 
 def lists(count: int) -> Iterator[list[int]]:
     """Lists of 20,000 ints, each with other ones."""
     some = [list(range(start, start + 20_000)) for start in range(64)]
-    for item in range(count):
-        yield [item, *some[item % 64][1:]]
+    return ([item, *some[item % 64][1:]] for item in range(count))
 
 
 def beside_pool(work: str) -> Figures:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -174,6 +175,7 @@ def test_a_client_that_takes_over_is_given_nothing_before_it_asks(site: Site) ->
 
 
 def test_a_client_that_was_killed_has_not_told(site: Site) -> None:
+    before = time.time()
     victim = Process(CLIENT, **site.orders(tasks=['a', 'b']))
     try:
         agent = site.agent('p0', access=victim.answer())
@@ -185,7 +187,10 @@ def test_a_client_that_was_killed_has_not_told(site: Site) -> None:
     heir = site.client(recover=True)
     assert site.attached()
     heir.recovered()
-    assert heir.known_tasks['a'][-3:] == (DONE_SOON, {'exit_code': 3}, states.NEW)
+    found = heir.known_tasks['a']
+    assert (found.state, found.info, found.told) == (DONE_SOON, {'exit_code': 3}, states.NEW)
+    assert found.submitted is not None
+    assert before <= found.submitted <= time.time()
     agent.report(['b'], states.AGENT_EXECUTING)
     heir.until_states({'b': states.AGENT_EXECUTING})
 

@@ -33,7 +33,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
     ),
     'rp_api': (
         {'errors', 'constants', 'task_modes', 'logger', 'record', 'component', 'uid_set',
-         'balancing', 'backoff', 'units'},
+         'balancing', 'backoff', 'units', 'task_info'},
         {'system', 'distributions', 'extensions', 'pickles', 'by_value'},
         {'states', 'resources', 'functions', 'blobs', 'simulation', 'wire'},
         {'values', 'staging', 'version_1', 'failures'},
@@ -50,7 +50,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
     'rp_client': (
         {'component', 'ids', 'settings', 'old_names', 'common_description', 'engine', 'bootstrap'},
         {'completion', 'launcher', 'traces'},
-        {'core'},
+        {'core', 'inspect'},
         {'platform_check', 'report'},
         {'stager', 'scheduler'},
         {'cache'},
@@ -58,7 +58,7 @@ ORDER: dict[str, tuple[set[str], ...]] = {
         {'service'},
         {'handles'},
         {'progress', 'successor'},
-        {'executor', 'inspect'},
+        {'executor'},
         {'cli'},
     ),
     'rp_agent': (

@@ -101,6 +101,9 @@ def test_calls_run_on_all_nodes(managers: Managers, master: Any, transport: str)
     assert len(ranks) > 1
     assert len(ranks_of(managers)) == RANKS
     assert transport != 'mpi' or wait_until(lambda: carriers_of(managers))   # messages need not wait for them
+    carriers = carriers_of(managers)
+    time.sleep(1.5)
+    assert carriers <= carriers_of(managers)   # they are not started again
     managers.tmgr.cancel_tasks([worker.uid])
     worker.wait(timeout=40)
     assert worker.state == rp.CANCELED

@@ -13,7 +13,7 @@ from conftest import processes_with, wait_until
 from watching import close, kill, rp_command, start
 
 import radical.pilot as rp
-from rp_client.inspect.leftovers import RESOURCE
+from rp_client.cli.leftovers import RESOURCE
 
 PLAIN = '''
 import os

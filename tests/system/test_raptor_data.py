@@ -146,13 +146,14 @@ def test_a_call_of_several_ranks_has_large_arguments(run: Run) -> None:
             assert (result == 2).all()
 
 
-def test_ranks_map_no_files_of_an_executor_that_was_closed(master: Any) -> None:
+@pytest.mark.parametrize('size', [100_000, 2_000_000])
+def test_ranks_map_no_files_of_an_executor_that_was_closed(master: Any, size: int) -> None:
     """They map files that are used again, whose memory is free with the last map."""
     def rank(_: bytes) -> int:
         return os.getpid()
     ours = f'/radical.pilot.{os.geteuid()}.{os.getpid()}.'
     with rp.raptor.Executor(master) as executor:
-        ranks = {executor.submit(rank, os.urandom(100_000)).result(LONG) for _ in range(20)}
+        ranks = {executor.submit(rank, os.urandom(size)).result(LONG) for _ in range(20)}
         assert any(ours in Path(f'/proc/{pid}/maps').read_text() for pid in ranks)
     wait_until(lambda: not any(ours in Path(f'/proc/{pid}/maps').read_text() for pid in ranks), LONG)
 

@@ -37,6 +37,7 @@ FULL: dict[str, Any] = {
     'slots': [{'cores': [{'index': 3, 'occupation': 1.0}], 'gpus': []}], 'exit_code': 3, 'stdout': 'out',
     'stderr': 'err', 'return_value': [1], 'exception': 'E', 'exception_detail': 'why',
     'error': {'kind': 'exit'}, 'target_state': states.FAILED, 'state': states.AGENT_EXECUTING, 'output_files': ['a'],
+    'ran': [1.0, 2.0, 3.0, 0.5, 0.25, 7.0, {'memory': 100}],
     'extra': {'before': {'a', 'b'}, 'note': [1, {'x': 2}]}}
 
 

@@ -132,7 +132,8 @@ def test_ranks_on_other_nodes(tmp_path: Path, text: str) -> None:
     (tmp_path / 'script').write_text(text.replace('sleep 1000', 'env -i sleep 1000'))
     pids = tmp_path / 'pids'
     program = rank_program.installed(str(tmp_path))
-    with subprocess.Popen([*rank_program.of_script(program, str(tmp_path / 'script')), str(pids)]) as ran:
+    command = rank_program.of_script(program, str(tmp_path / 'script'), str(tmp_path / 'notes'))
+    with subprocess.Popen([*command, str(pids)]) as ran:
         if text == IGNORES:
             while len(numbers(pids)) < 3:
                 pass

@@ -13,7 +13,7 @@ import pytest
 from agent_support import real
 from pipeline_support import LAYOUTS, Agent
 
-from rp_agent.reporting.reporter import packed
+from rp_agent.reporting.updates import packed
 from rp_agent.task import DEFAULTS, AgentTask
 from rp_api import states
 from rp_api.constants import COPY

@@ -67,9 +67,10 @@ class Ranks:
 
     @property
     def notes(self) -> list[str]:
-        """What ranks have noted."""
+        """What ranks have noted, but for their usage."""
         path = self.sandbox / 'task.0.ranks'
-        return path.read_text().splitlines() if path.exists() else []
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [line for line in lines if not line.startswith('used ')]
 
 
 @pytest.fixture(params=['program', 'script'])

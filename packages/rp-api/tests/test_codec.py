@@ -203,3 +203,14 @@ def test_a_bulk_that_is_nested_deeply_is_unpacked_or_refused(depth: int) -> None
     else:
         assert depth < 5000
         assert items[0] == items[1]
+
+
+@given(st.dictionaries(st.text(max_size=40), values, max_size=3))
+def test_keys_of_a_packed_dict(item: dict[str, Any]) -> None:
+    assert set(codec.keys_of(codec.pack(item))) == set(item)
+
+
+@pytest.mark.parametrize('data', [b'', b'\x81', b'\x93\1\2\3', b'\xa1a', b'\x81\xd9'])
+def test_what_has_no_keys_is_refused(data: bytes) -> None:
+    with pytest.raises(CoordinationError):
+        codec.keys_of(data)

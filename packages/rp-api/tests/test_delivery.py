@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -198,8 +199,10 @@ def take(store: Store, news: News, client: Peer) -> dict[str, str]:
 
 def test_a_page_holds_a_bulk_and_says_how_to_go_on(store: Store) -> None:
     store.tasks.insert('p1', 'o', codec.pack({'a': 1}), [(f'u{number}', b'') for number in range(BULK)])
-    after, upto, rev, notes, pilots, shared, tasks = delivery.page(store, 0)
+    after, upto, rev, notes, pilots, shared, tasks, submitted = delivery.page(store, 0)
     assert (after, rev, notes, pilots, len(tasks), len(shared)) == (0, store.rev, {}, [], BULK, 2)
-    *_, rest = delivery.page(store, upto)
+    assert submitted.keys() == shared.keys()
+    assert all(when is not None and 0 < when <= time.time() for when in submitted.values())
+    *_, rest, _ = delivery.page(store, upto)
     assert [row[1] for row in tasks + rest] == [f't{n}' for n in range(10)] + [f'u{n}' for n in range(BULK)]
     assert delivery.page(store, upto)[1] == 0

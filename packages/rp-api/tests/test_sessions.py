@@ -5,21 +5,25 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Generator, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from hub_support import Client, MakeSite, Site, sites, uids
 from parties import TIMEOUT
 
-from rp_api.coordination import sessions
+from rp_api.coordination import session_files, sessions
+from rp_api.coordination.hub.store import Store
 from rp_api.coordination.presence import Where, note, own_note, read_note
 from rp_api.errors import CoordinationError
 from rp_api.system.host import host_id
 from rp_api.system.processes import start_time
+from rp_api.wire import codec
 
 
 @pytest.fixture
@@ -76,6 +80,7 @@ def test_what_it_holds(client: Client, directory: Path) -> None:
     assert pilot == {'uid': 'p0', 'state': 'PMGR_ACTIVE', 'record': {'cores': 4}}
     tasks = list(sessions.tasks(directory))
     assert [task['uid'] for task in tasks] == uids(5)
+    assert 0 < tasks[0].pop('submitted') <= time.time()
     assert tasks[0] == {
         'uid': 't.00000', 'tmgr': '', 'pilot': 'p0', 'attempts': 1, 'state': 'DONE', 'exit_code': 0,
         'description': {'executable': '/bin/t.00000', 'environment': {'A': 'b'}}}
@@ -135,7 +140,7 @@ def test_no_session(tmp_path: Path) -> None:
 
 def test_purge(site: Site, client: Client, directory: Path) -> None:
     with pytest.raises(CoordinationError, match='another session is active'):
-        sessions.purge(directory)
+        session_files.purge(directory)
     client.close()
     site.until_ended()
     (directory / 'session.prof').touch()
@@ -146,13 +151,13 @@ def test_purge(site: Site, client: Client, directory: Path) -> None:
     ours = [directory / 'notes.txt', directory / 'p0' / '1' / 'notes.txt']
     for path in ours:
         path.touch()
-    assert sessions.purge(directory) == [str(path) for path in (ours[0], *reversed(ours[1].parents[:2]), ours[1])]
+    assert session_files.purge(directory) == [str(path) for path in (ours[0], *reversed(ours[1].parents[:2]), ours[1])]
 
 
 def test_purge_of_everything(site: Site, client: Client, directory: Path) -> None:
     client.close()
     site.until_ended()
-    assert sessions.purge(directory) == []
+    assert session_files.purge(directory) == []
     assert not directory.exists()
 
 
@@ -190,3 +195,22 @@ def test_processes_of_other_hosts() -> None:
     assert before is not None
     assert [(each.local, each.gone, each.runs) for each in (elsewhere, before)] == [
         (False, False, False), (False, True, False)]
+
+
+def test_a_session_of_a_version_that_did_not_note_submissions(directory: Path) -> None:
+    """It is read as before, and a hub of this version goes on with it."""
+    with closing(Store(directory / sessions.DATABASE)) as store:
+        store.tasks.insert('p0', '', codec.pack({'executable': 'a'}), [('t.0', codec.NOTHING)])
+    with closing(sqlite3.connect(directory / sessions.DATABASE)) as db:
+        db.execute('ALTER TABLE shared RENAME TO later')
+        db.execute('CREATE TABLE shared (id INTEGER PRIMARY KEY, description BLOB NOT NULL)')
+        db.execute('INSERT INTO shared SELECT id, description FROM later')
+        db.execute('DROP TABLE later')
+        db.commit()
+    assert [(task['uid'], task['submitted']) for task in sessions.tasks(directory)] == [('t.0', None)]
+    before = time.time()
+    with closing(Store(directory / sessions.DATABASE)) as store:
+        store.tasks.insert('p0', '', codec.pack({'executable': 'b'}), [('t.1', codec.NOTHING)])
+    first, second = sessions.tasks(directory)
+    assert (first['submitted'], second['description']) == (None, {'executable': 'b'})
+    assert before <= second['submitted'] <= time.time()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rp_api.coordination import wire
-from rp_api.coordination.contract import PackedInfo, packed_info
+from rp_api.coordination.contract import BULK, PackedInfo, packed_info
 from rp_api.errors import CoordinationError
 from rp_api.wire import codec
 
@@ -130,3 +130,14 @@ def test_what_is_known_can_stay_packed() -> None:
     assert packed_info(info) == codec.pack(packed) == packed.packed
     assert packed_info(None) is packed_info({}) is None
     assert 'cannot be read' in PackedInfo(b'\xc1')['exception']
+
+
+@pytest.mark.parametrize('sizes', [[], [1], [1] * BULK, [1] * (2 * BULK + 1), [wire.MESSAGE_BYTES // 2 + 1] * 5,
+                                   [1] * (BULK + 3) + [wire.MESSAGE_BYTES, 1, wire.MESSAGE_BYTES // 2]])
+def test_rows_go_in_parts_that_fit(sizes: list[int]) -> None:
+    rows = [(str(number), b'x' * size) for number, size in enumerate(sizes)]
+    parts = list(wire.parts(rows))
+    assert [row for part in parts for row in part] == rows
+    for part in parts:
+        assert 0 < len(part) <= BULK
+        assert sum(len(body) for _, body in part[:-1]) < wire.MESSAGE_BYTES

@@ -23,7 +23,7 @@ TASK = """
     exception_detail exit_code explain future history info launch_command launch_method losses metadata mode name
     open_stderr open_stdout origin output_files partition pilot pilot_sandbox read_stderr read_stdout reason
     register_callback resource_sandbox result return_value sandbox session session_sandbox slots state stderr stdout
-    task_sandbox tmgr uid wait wait_info waits_for"""
+    task_sandbox times tmgr uid usage wait wait_info waits_for"""
 PILOT = """
     add_partition agent_sandbox as_dict attach_tmgr cancel client_sandbox description endpoint_fs exception
     exception_detail explain log nodelist partitions pilot_sandbox pmgr prepare_env reason register_callback
@@ -40,11 +40,11 @@ PUBLIC: dict[type, tuple[Callable[[], Any], str]] = {
     PilotManager: (lambda: PilotManager, """
         as_dict cancel_pilots cfg check_uid close dump get_pilots kill_pilots list_pilots register_callback session
         submit_pilots unregister_callback wait_pilots"""),
-    Sweep: (lambda: Sweep, 'cancel failed in_state states uid unfinished wait'),
+    Sweep: (lambda: Sweep, 'cancel failed in_state states to_frame uid unfinished wait'),
     TaskManager: (lambda: TaskManager, """
         add_pilots as_completed as_dict cancel_tasks close dump forget_tasks get_pilots get_sweeps get_tasks list_pilots
         list_tasks pilot_rpc register_callback remove_pilots session submit_raptors submit_sweep submit_tasks
-        submit_workers unregister_callback wait_tasks"""),
+        submit_workers to_frame unregister_callback wait_tasks"""),
 }
 
 

@@ -37,9 +37,9 @@ VALUES: dict[str, Any] = {
     'mode': st.sampled_from([c.TASK_EXECUTABLE, c.TASK_FUNCTION, c.TASK_EVAL, 'no.mode']),
     'executable': st.sampled_from(['/bin/true', 'date', '', None]),
     'function': st.sampled_from(['f', FUNCTION, PythonTask(len, ('de',)), PythonTask(max, (1, 2)), len, max, '']),
-    'args': st.sampled_from([[], [1], (2,), None]),
+    'args': st.sampled_from([[], [1], [2, 'b'], [{3}], (2,), None]),
     'kwargs': st.sampled_from([{}, {'key': 1}]),
-    'code': st.sampled_from(['1 + 1', '']),
+    'code': st.sampled_from(['1 + 1', '2 + 2', '']),
     'arguments': st.sampled_from([[], ['a'], 'b', [1]]),
     'raptor_id': st.sampled_from(['', '*', 'raptor.0000']),
     'ranks': st.sampled_from([1, 2, '3', 0, 'many', 2.0, True]),
@@ -82,7 +82,8 @@ def test_like_descriptions_are_packed_once() -> None:
 
 @pytest.mark.parametrize('calls', [
     [{'function': PythonTask(len, ('abc' * number,))} for number in range(3)],
-    [{'function': len, 'args': ['abc' * number]} for number in range(3)]])
+    [{'function': len, 'args': ['abc' * number]} for number in range(3)],
+    [{'function': len, 'args': ['abc' * number], 'kwargs': {'key': 1}} for number in range(3)]])
 def test_calls_have_their_function_in_common(calls: list[dict[str, Any]]) -> None:
     packing = Packing('raptor.0000')
     made = [packing.pack(TaskDescription({'mode': c.TASK_FUNCTION, **call}), 'task') for call in calls]
@@ -90,7 +91,7 @@ def test_calls_have_their_function_in_common(calls: list[dict[str, Any]]) -> Non
     found = [TaskRecord('task', common, own).sparse() for common, own in made]
     assert [sparse['function'] for sparse in found] == [FUNCTION.function] * 3
     assert [pickle.loads(sparse['args']) for sparse in found] == [
-        {'args': ['abc' * number], 'kwargs': {}} for number in range(3)]
+        {'args': ['abc' * number], 'kwargs': calls[0].get('kwargs', {})} for number in range(3)]
     assert [codec.unpack(own).keys() for _, own in made[1:]] == [{'args'}] * 2
 
 

@@ -43,9 +43,9 @@ class Site:
         self.announced: list[Any] = []
         self.submissions = Submissions(cast(Loop, self.timers), self.connection,
                                        lambda: self.announced.append(self.submissions.mark))
-        registry = Registry({'TASK_STATE': told('task')})
-        registry.add(lambda *args: None, 'TASK_STATE')
-        self.tracker = Tracker(states.TASK, 'TASK_STATE', registry, cast(Dispatcher, self.calls))
+        self.registry = Registry({'TASK_STATE': told('task')})
+        self.registry.add(lambda *args: None, 'TASK_STATE')
+        self.tracker = Tracker(states.TASK, 'TASK_STATE', self.registry, cast(Dispatcher, self.calls))
 
     def submit(self, *tasks: TaskRecord) -> Submission:
         submission = Submission(self.tracker, tasks)
@@ -100,6 +100,33 @@ def test_other_tasks_do_not_wait(site: Site) -> None:
         del site.calls.made[:]
         site.timers.pass_by()
         assert site.seen == [[task.handle, state] for state in [*FIRST, states.TMGR_STAGING_INPUT_PENDING]]
+
+
+def test_submissions_after_the_first_news_wait_as_well(site: Site) -> None:
+    first = site.submit(a_task('one'))
+    task = a_task('two')
+    second = site.submit(task)
+    first.returned = LONG_AGO
+    site.timers.pass_by()
+    site.tracker.advance([task], states.TMGR_STAGING_INPUT_PENDING)
+    assert {handle.uid for handle, _ in site.seen} == {'one'}
+    second.returned = LONG_AGO
+    del site.calls.made[:]
+    site.timers.pass_by()
+    assert site.seen == [[task.handle, state] for state in [*FIRST, states.TMGR_STAGING_INPUT_PENDING]]
+
+
+def test_a_callback_of_a_later_moment_waits_for_the_return(site: Site) -> None:
+    """No states were announced when the submission began."""
+    site.registry.remove(None, ['TASK_STATE'])
+    task = a_task('one')
+    submission = site.submit(task)
+    site.registry.add(lambda *args: None, 'TASK_STATE')
+    site.tracker.advance([task], states.TMGR_STAGING_INPUT_PENDING)
+    assert site.seen == []
+    submission.returned = LONG_AGO
+    site.timers.pass_by()
+    assert site.seen == [[task.handle, states.TMGR_STAGING_INPUT_PENDING]]
 
 
 def test_bulks_stay_bulks(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,8 +97,9 @@ class Parts:
 def job(path: Path, parts: int, launcher: Launcher, environ: Mapping[str, str]) -> None:
     """Write the file with the command of the carriers, as the agent does."""
     carrier = f'{launcher.flavour.rank_variable}'
-    number = f'{CARRIER}=$(printf "%s/worker.0000.carrier.%04d" {path} ${carrier}) exec "$@"'
     ends = str(path / 'ends')
+    number = (f'test ${carrier} != 0 || echo "0 started" >> {ends}; '
+              f'{CARRIER}=$(printf "%s/worker.0000.carrier.%04d" {path} ${carrier}) exec "$@"')
     argv = launcher.command(parts, ['/bin/sh', '-c', number, 'carrier', sys.executable, '-c', PROGRAM], ends)
     told = launcher.environment(environ)
     Path(carriers_file(str(path), 'worker.0000')).write_text(json.dumps(

@@ -79,6 +79,10 @@ class StandinMaster:
         """Say to the application of the held calls that the master ends."""
         self.do(lambda: self._send(self.held[0][0], ['ended', reason]))
 
+    def tell_ranks(self, ranks: int) -> None:
+        """Say to the application of the held calls how many ranks there are."""
+        self.do(lambda: self._send(self.held[0][0], ['ranks', ranks]))
+
     def send_raw(self, data: bytes) -> None:
         """Send the application of the held calls something."""
         self.do(lambda: self._listener.socket.send_multipart([self.held[0][0], data]))
@@ -124,8 +128,7 @@ class StandinMaster:
 
     def _on_open(self, peer: bytes, name: str, info: dict[str, Any]) -> None:
         self._send(peer, ['welcome', {'uid': self.uid}])
-        if 'share' in info:
-            self._send(peer, ['ranks', self._ranks])
+        self._send(peer, ['ranks', self._ranks])
         self._send(peer, ['room', self._room])
 
     def _on_define(self, peer: bytes, fid: bytes, blob: bytes) -> None:

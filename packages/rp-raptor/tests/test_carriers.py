@@ -77,6 +77,8 @@ def test_a_launcher_that_does_not_notice_dead_carriers_is_ended(tmp_path: Path) 
             os.kill(before[1], signal.SIGKILL)
             master.wait(lambda: len(worker.carriers()) == 3 and not {*worker.carriers().values()} & {*before.values()},   # noqa: B023
                         'others')
+        time.sleep(1.5)
+        assert worker.errors(0).count('started again') == 2
         master.give(2, {1: ['who']})
         master.wait_results(1)
         assert worker.stop() == [0, 0, 0]

@@ -19,7 +19,7 @@ from rp_api.system import shared_directory
 from rp_raptor.wire import result_files
 from rp_raptor.wire import store as stores
 from rp_raptor.wire.batch import Payloads
-from rp_raptor.wire.large_calls import lease_of, opened_call, sent_to_others, size_of_call
+from rp_raptor.wire.large_calls import lease_of, opened_call, sent_to_others, size_of_call, stored_again
 from rp_raptor.wire.payload import (
     call_encoder,
     chunk_of,
@@ -258,3 +258,32 @@ def test_threads_make_and_drop_calls(store: ValueStore) -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_contents_that_have_come_are_stored_again(store: ValueStore, tmp_path: Path) -> None:
+    """As a master does for workers on its host; small calls and those with files stay as they are."""
+    values = [np.arange(SIZES[2]), os.urandom(100_000), 'x' * 50_000]
+    arguments: tuple[tuple[list[Any]], dict[str, Any]] = ((values,), {})
+    filed, small = encode_call(FID, *arguments, store), encode_call(FID, (1,), {}, store)
+    ((_, _, (sent,), _),) = sent_to_others(['calls', array('Q', [1]), Payloads([bytes(filed)]), None])
+    other = ValueStore(str(tmp_path / 'other'))
+    message = ['calls', array('Q', [5, 6, 7]), Payloads([sent, bytes(small), bytes(filed)]), {5: {'timeout': 1}}]
+    (_, ids, calls, attributes), leases = stored_again(message, other)
+    assert [*ids] == [5, 6, 7]
+    assert attributes == {5: {'timeout': 1}}
+    assert [*calls[1:]] == [small, filed]
+    assert len(calls[0]) < STORED_BYTES
+    assert [*leases] == [5]
+    assert len(files_of(other)) == 3
+    start, body, buffers = opened_call(calls[0])
+    assert start == opened_call(bytes(filed))[0]
+    found = pickle.loads(body, buffers=buffers)[0][0]
+    assert found[0].flags.writeable
+    assert (found[0] == arguments[0][0][0]).all()
+    assert found[1:] == arguments[0][0][1:]
+    first = files_of(other)
+    leases.clear()
+    _, leases = stored_again(message, other)
+    assert files_of(other) == first
+    other.close()
+    assert stored_again(message, other)[0] == message

@@ -43,8 +43,8 @@ def functions(tmp_path_factory: pytest.TempPathFactory) -> Functions:
 
 def travelled(functions: Functions, items: list[Any]) -> list[Any]:
     """The items as arguments of a stream, and as its results."""
-    calls = UnderWay(enumerate(items), call_encoder(FID), list, 1 << 30, call_start(FID))
-    numbers, payloads, failed = calls.take(len(items), 1 << 30, 60.0)
+    calls = UnderWay(enumerate(items), call_encoder(FID), list, call_start(FID))
+    numbers, payloads, failed = calls.take(len(items), 1 << 30, 1 << 30, 60.0)
     assert (list(numbers), failed) == (list(range(len(items))), [])
     for payload, item in zip(payloads, items, strict=True):   # `pickle` reads what was written
         assert repr(arguments(payload)) == repr(((item,), None))
@@ -73,8 +73,8 @@ def test_what_pickle_writes_is_read_as_well(functions: Functions) -> None:
     for item in LIMITS:
         for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
             result = functions.run(call_start(FID) + pickle.dumps(((item,), None), protocol))
-            calls = UnderWay(iter([(0, item)]), call_encoder(FID), list, 1 << 30, call_start(FID))
-            calls.take(1, 1 << 20, 60.0)
+            calls = UnderWay(iter([(0, item)]), call_encoder(FID), list, call_start(FID))
+            calls.take(1, 1 << 20, 1 << 30, 60.0)
             (call,) = calls.finished(array('Q', [0]), Payloads([b'R' + pickle.dumps(item, protocol)]))
             assert repr(call.result()) == repr(decode_result(result)) == repr(item)   # type: ignore[arg-type]
 
@@ -83,8 +83,8 @@ def test_what_pickle_writes_is_read_as_well(functions: Functions) -> None:
                                   b'\x80\x05\x8c\x01\xff.', b'\x80\x05', b'\x80\x05.', b''])
 def test_broken_scalars_are_errors_of_their_call(functions: Functions, body: bytes) -> None:
     """Nothing is read beyond the end."""
-    calls = UnderWay(iter([(0, 1)]), call_encoder(FID), list, 1 << 30, call_start(FID))
-    calls.take(1, 1 << 20, 60.0)
+    calls = UnderWay(iter([(0, 1)]), call_encoder(FID), list, call_start(FID))
+    calls.take(1, 1 << 20, 1 << 30, 60.0)
     (call,) = calls.finished(array('Q', [0]), Payloads([b'R' + body]))
     assert isinstance(call.exception, DeserializationError)
     with pytest.raises((DeserializationError, UnicodeDecodeError)):

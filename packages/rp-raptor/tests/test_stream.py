@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import count, islice
+from itertools import count, islice, repeat
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from rp_raptor.client.stream import checked_attributes, stream
 from rp_raptor.client.streamed import Call
 from rp_raptor.errors import CallLost
 from rp_raptor.objects.reference import ObjectRef, ObjectStore, own
+from rp_raptor.wire.payload import call_encoder
 
 Make = Callable[..., StandinMaster]
 
@@ -99,6 +100,23 @@ def test_endless_items_and_the_window(make: Make) -> None:
     master.release()
     thread.join(20)
     assert master.largest == 20
+
+
+def test_ranks_have_enough_bytes_in_flight_and_few_have_less(make: Make) -> None:
+    master = make(hold=True)
+    item = bytes(30_000)
+    few, many = (-(-limit // len(call_encoder(bytes(16))((item,)))) for limit in (16 << 20, 64 << 20))
+    thread, taken = in_thread(stream(master, len, repeat(item, 3000)))
+    held(master, few)
+    master.do(lambda: None)
+    assert master.largest == few
+    master.tell_ranks(1000)
+    held(master, many)
+    master.do(lambda: None)
+    assert master.largest == many
+    master.release()
+    thread.join(60)
+    assert [call.result() for call in taken] == [len(item)] * 3000
 
 
 def test_the_room_of_the_master_is_kept(make: Make) -> None:

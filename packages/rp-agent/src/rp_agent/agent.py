@@ -83,7 +83,7 @@ class Agent(Owner, LinkHandler):
         self._pipeline = Pipeline(config, loop, self._allocation, self._helpers.run, self)
         self._progress = Progress(loop, self._tasks, self._pipeline, len(whole.names), self._progress_changed)
         self._link = CoordinatorLink(config, loop, lambda: not self._progress.stuck and self._arrivals.unfinished(),
-                                     self.finish, self._tracer)
+                                     self.finish, self._tracer, self._tasks)
         self._connection = self._link.connection
         self._reporter = self._link.reporter
         self._calls = Calls()

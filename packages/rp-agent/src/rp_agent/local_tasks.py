@@ -19,6 +19,7 @@ from rp_api.errors import DescriptionError
 from rp_api.raptor_defaults import complete
 from rp_api.staging.directive import expand
 from rp_api.staging.location import acts_on_client
+from rp_api.task_info.usage import expanded
 
 _RAPTOR = (c.RAPTOR_MASTER, c.RAPTOR_WORKER)
 _SERVICES = (c.TASK_SERVICE, c.AGENT_SERVICE)
@@ -121,7 +122,7 @@ class LocalTasks:
         return {'uid': uid, 'state': task.state if task else states.AGENT_SCHEDULING} if result is None else result
 
     def _ended(self, task: AgentTask) -> None:
-        self._results[task.uid] = {'uid': task.uid, 'state': task.target_state, **task.result()}
+        self._results[task.uid] = {'uid': task.uid, 'state': task.target_state, **expanded(task.result())}
         for _, _, running in self._waits.values():
             running.discard(task.uid)
         self._answer(list(self._waits))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from traceback import format_exception
 from typing import Any
 
@@ -13,6 +14,7 @@ from rp_api.description.task import TaskDescription
 from rp_api.errors import sentence
 from rp_api.failures.kinds import INTERNAL
 from rp_api.logger import logger
+from rp_api.task_info.usage import RECORD, USAGE, packed_run
 from rp_api.task_modes import MASTER_RPC
 from rp_api.wire import codec
 
@@ -74,8 +76,8 @@ class AgentTask:
     """A task in the agent. Components fill it in and pass it on."""
 
     __slots__ = ('_slots', 'beside', 'cancelled', 'description', 'error', 'exception', 'exception_detail', 'exit_code',
-                 'extra', 'output_files', 'own', 'packed', 'pilot', 'placement', 'request', 'return_value', 'sandbox',
-                 'state', 'stderr', 'stdout', 'step', 'target_state', 'ticket', 'uid')
+                 'extra', 'output_files', 'own', 'packed', 'pilot', 'placement', 'ran', 'request', 'return_value',
+                 'sandbox', 'state', 'stderr', 'stdout', 'step', 'target_state', 'ticket', 'uid')
 
     def __init__(self, uid: str, description: Mapping[str, Any], pilot: str, sandbox: str,
                  own: bytes = codec.NOTHING) -> None:
@@ -91,6 +93,13 @@ class AgentTask:
         """The step of the pipeline that the task has entered last, see `rp_agent.components.isolation`."""
         self.placement: Any = None
         """The resources of the task on the nodes; None before placement and outside the scheduler's process."""
+        self.ran: Sequence[Any] = ()
+        """What is known of times and usage of the present attempt.
+
+        That is the time of the placement (or None), and, once the executor has noted them, start, end (seconds since
+        the epoch), CPU time of user and system (seconds), context switches, and a dict with the rest of the usage. NaN
+        and {} stand for what is not known.
+        """
         self.request: Any = None
         """The request that the scheduling policy derives from the description; equal for equal requirements."""
         self.ticket = -1
@@ -208,6 +217,7 @@ class AgentTask:
         self.return_value = self.packed = None
         self.stdout = self.stderr = ''
         self.output_files = []
+        self.ran = ()
         for key in (LAUNCH_INFO, 'launches', 'outputs_known', EXITED, UNSTARTED, KILLED):
             self.extra.pop(key, None)
 
@@ -220,6 +230,8 @@ class AgentTask:
             value = getattr(self, name)
             if value:
                 result[name] = value
+        if self.ran:
+            result |= self.run_info()
         if LAUNCH_INFO in self.extra:
             result |= self.extra[LAUNCH_INFO]
         if HISTORY in self.extra:
@@ -231,6 +243,22 @@ class AgentTask:
         if self.return_value is not None:
             result['return_value'] = self.return_value
         return result
+
+    def note_run(self, started: float, ended: float = math.nan, user: float = math.nan, system: float = math.nan,
+                 switches: float = math.nan, more: dict[str, Any] | None = None) -> None:
+        """Note times and usage of the run of the present attempt, see `ran`."""
+        self.ran = (self.ran[0] if self.ran else None, started, ended, user, system, switches, more or {})
+
+    def has_not_run(self) -> None:
+        """Forget the start of a run that has not come about."""
+        self.ran = self.ran[:1]
+
+    def run_info(self) -> dict[str, Any]:
+        """Return times and usage of the present attempt as the application gets them, see `rp_api.task_info.usage`."""
+        if not self.ran:
+            return {}
+        packed, more = packed_run(*self.ran[:6]), self.ran[6:]
+        return {RECORD: packed, USAGE: more[0]} if more and more[0] else {RECORD: packed}
 
 
 def differing(tasks: Iterable[AgentTask]) -> Iterator[AgentTask]:

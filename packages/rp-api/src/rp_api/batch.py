@@ -6,7 +6,7 @@ takes the tasks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from rp_api.wire import codec
@@ -37,6 +37,7 @@ class Chunk(NamedTuple):
         size: Number of rows.
         varying: The attributes with placeholders, see `Fields.split`.
         columns: A list of values for each column.
+        names: The names of the columns; empty in sessions of versions that do not keep them.
     """
 
     sweep: str
@@ -44,6 +45,7 @@ class Chunk(NamedTuple):
     size: int
     varying: dict[str, Any]
     columns: list[list[Any]]
+    names: Sequence[str] = ()
 
     @property
     def uid(self) -> str:
@@ -70,6 +72,10 @@ class Chunk(NamedTuple):
 
         return renderer(self.varying)([*(column[row] for column in self.columns), self.first + row])
 
+    def parameters_of(self, row: int) -> dict[str, Any]:
+        """Return the parameters of one row by name."""
+        return {name: column[row] for name, column in zip(self.names, self.columns, strict=False)}
+
     def packed(self) -> bytes:
         """Return the chunk as the description of a task, packed."""
         return codec.pack({ROWS: list(self)})
@@ -80,28 +86,40 @@ def unpacked(description: Mapping[str, Any]) -> Chunk:
     return Chunk(*description[ROWS])
 
 
-class RowDescription(dict[str, Any]):
-    """The description of a task of a batch.
+class RowDescription(Mapping[str, Any]):
+    """The description of a task of a batch, which is unpacked when a value of it is read.
 
     Attributes:
         common: The common description.
-        own: The attributes that override it.
-        packed: These, packed.
+        packed: The attributes that override it, packed.
+        names: The names of these.
     """
 
-    __slots__ = ('common', 'own', 'packed')
+    __slots__ = ('_whole', 'common', 'names', 'packed')
 
-    common: dict[str, Any]
-    own: dict[str, Any]
-    packed: bytes
+    def __init__(self, common: dict[str, Any], packed: bytes) -> None:
+        self.common = common
+        self.packed = packed
+        self.names = codec.keys_of(packed)
+        self._whole: dict[str, Any] | None = None
 
-    @classmethod
-    def of(cls, common: dict[str, Any], packed: bytes) -> RowDescription:
-        """Return the description of the task with these attributes of its own."""
-        own = codec.unpack_dict(packed)
-        made = cls({**common, **own})
-        made.common, made.own, made.packed = common, own, packed
-        return made
+    def as_dict(self) -> dict[str, Any]:
+        """Return all attributes; raise CoordinationError if the packed ones are malformed."""
+        if self._whole is None:
+            self._whole = {**self.common, **codec.unpack_dict(self.packed)}
+        return self._whole
+
+    def __getitem__(self, name: str) -> Any:
+        return self.as_dict()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.as_dict())
+
+    def __len__(self) -> int:
+        return len(self.as_dict())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.common or name in self.names
 
 
 class Batch(NamedTuple):

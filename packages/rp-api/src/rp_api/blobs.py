@@ -5,9 +5,7 @@ aligned to 64 bytes. A reader copies a small file to its memory and maps a large
 private, writable memory, which is released with the last of them. A buffer that was of a `bytes` is read from a small
 file into a new one. Only processes of one user on one (shared) file system use such files.
 
-New memory for a file costs more than writing to it. So a small file, which is copied by its readers, can be written
-again: each content has a version, which is 0 in between, and a reader that expects another one fails. A process keeps
-the files mapped that it writes or reads again and again, so that this is a copy of memory and no system call.
+A content may have a version, by which readers notice that it was replaced: it is 0 in between.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from collections.abc import Sequence
 
 from rp_api.errors import DeserializationError
 from rp_api.system import private
-from rp_api.system.shared_directory import shared_memory
 
 LIMIT = 1 << 20
 """Size in bytes above which a value is written to a file, if it could also be part of a message."""
@@ -35,13 +32,8 @@ _ALIGNMENT = 64
 _PIECES = 1000   # of one writev, which are limited to 1024
 _FIRST_BYTES = 1024   # of a file, read at once: all but the contents, in most cases
 _OF_BYTES = 1 << 63   # in the size of a buffer that was of a `bytes`
-_MAX_MAPS = 64
-_MAX_MAPPED_BYTES = 256 << 10   # of a file that stays mapped
 
 Bytes = bytes | memoryview
-
-_maps: dict[str, memoryview] = {}
-"""Files that were read or written last, the latest at the end, with their maps: empty until the second time."""
 
 
 def write(path: str, kind: bytes, body: Bytes, buffers: Sequence[pickle.PickleBuffer] = (), version: int = 0) -> int:
@@ -56,54 +48,6 @@ def write(path: str, kind: bytes, body: Bytes, buffers: Sequence[pickle.PickleBu
     finally:
         os.close(file)
     return size
-
-
-def write_again(path: str, kind: bytes, body: Bytes, buffers: Sequence[pickle.PickleBuffer], version: int) -> int:
-    """Replace the content of a file that readers copy, and return its size. Raise OSError on failure."""
-    pieces, size = _pieces(kind, body, buffers, 0)
-    mapped = _mapped(path, size)
-    if mapped is not None:
-        end = 0
-        for piece in pieces:   # the first one has version 0
-            start, end = end, end + len(piece)
-            mapped[start:end] = piece
-        mapped[:_VERSION.size] = _VERSION.pack(version)
-        return size
-    file = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        os.pwrite(file, _VERSION.pack(0), 0)
-        _write(file, pieces)
-        os.pwrite(file, _VERSION.pack(version), 0)
-    finally:
-        os.close(file)
-    return size
-
-
-def release(path: str, version: int) -> None:
-    """Give the content of a file the version 0 if it has this one, which says that it was read."""
-    mapped = _maps.get(path)
-    if mapped:
-        if mapped[:_VERSION.size] == _VERSION.pack(version):
-            mapped[:_VERSION.size] = _VERSION.pack(0)
-        return
-    file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        if os.pread(file, _VERSION.size, 0) == _VERSION.pack(version):
-            os.pwrite(file, _VERSION.pack(0), 0)
-    finally:
-        os.close(file)
-
-
-def version_of(path: str) -> int:
-    """Return the version of the content of a file. Raise OSError on failure."""
-    found: Bytes | None = _maps.get(path)
-    if not found:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            found = os.pread(file, _VERSION.size, 0)
-        finally:
-            os.close(file)
-    return int.from_bytes(found[:_VERSION.size], 'little')
 
 
 def size_of(body: Bytes, buffers: Sequence[pickle.PickleBuffer] = ()) -> int:
@@ -122,9 +66,6 @@ def read(path: str, size: int = 0, version: int = 0, *, shared: bool = False) ->
     missing, truncated, not ours, or has another version.
     """
     try:
-        kept = _mapped(path, size) if version and size and not shared else None
-        if kept is not None:
-            return _read_map(kept, size, version)
         file = private.open_file(path)
         try:
             size = size or os.fstat(file).st_size
@@ -150,61 +91,10 @@ def read(path: str, size: int = 0, version: int = 0, *, shared: bool = False) ->
 
 def discard(path: str) -> None:
     """Remove a file if it exists."""
-    _maps.pop(path, None)
     try:
         os.unlink(path)
     except FileNotFoundError:
         return
-
-
-def unmap() -> None:
-    """Keep no file mapped: the memory of a file that was removed is free with its last map."""
-    _maps.clear()
-
-
-def _mapped(path: str, size: int) -> memoryview | None:
-    """Return the map of a file of at least `size` bytes; None at the first use, and if it cannot be mapped.
-
-    For any thread, and without a lock, which a fork would inherit.
-    """
-    found = _maps.pop(path, None)
-    if found is None:
-        if len(_maps) >= _MAX_MAPS:
-            _maps.pop(next(iter(tuple(_maps))), None)
-        found = memoryview(b'')
-    elif len(found) < size <= _MAX_MAPPED_BYTES:
-        found = _new_map(path)
-    _maps[path] = found
-    return found if len(found) >= size else None
-
-
-def _new_map(path: str) -> memoryview:
-    """Return a map of a file in shared memory, empty if it is too large. Its pages exist, so that writing succeeds."""
-    if not path.startswith(shared_memory()):
-        return memoryview(b'')
-    file = private.open_file(path, os.O_RDWR)
-    try:
-        fits = 0 < os.fstat(file).st_size <= _MAX_MAPPED_BYTES
-        return memoryview(mmap.mmap(file, 0, mmap.MAP_SHARED | mmap.MAP_POPULATE) if fits else b'')
-    finally:
-        os.close(file)
-
-
-def _read_map(mapped: memoryview, size: int, version: int) -> tuple[bytes, Bytes, list[Bytes]]:
-    """Return what `read` does, copied from a map."""
-    found, magic, kind, length, count = _HEAD.unpack_from(mapped)
-    start = _HEAD.size + 8 * count
-    if magic != _MAGIC or found != version or start > size:
-        raise ValueError('its content was replaced')
-    sizes = struct.unpack_from(f'<{count}Q', mapped, _HEAD.size)
-    ranges = _ranges(start, (length, *sizes))
-    if ranges[-1][1] > size:
-        raise ValueError('the file is truncated')
-    parts: list[Bytes] = [bytes(mapped[start:end]) if each & _OF_BYTES else memoryview(bytearray(mapped[start:end]))
-                          for (start, end), each in zip(ranges, (_OF_BYTES, *sizes), strict=True)]
-    if _VERSION.unpack_from(mapped)[0] != version:
-        raise ValueError('its content was replaced')
-    return kind, parts[0], parts[1:]
 
 
 def _pieces(kind: bytes, body: Bytes, buffers: Sequence[pickle.PickleBuffer], version: int) -> tuple[list[Bytes], int]:

@@ -98,6 +98,22 @@ def megabytes(value: Any) -> int:
     return -(-byte_count(value, MB) // MB)
 
 
+def shown_time(value: float | None) -> str:
+    """Return a time in seconds as text for users, such as `0.25 s`; empty for None."""
+    return '' if value is None else f'{value:.3g} s' if value < 1000 else f'{value:.0f} s'
+
+
+def shown_size(value: float | None) -> str:
+    """Return a number of bytes as text for users, such as `200 MB`; empty for None."""
+    if value is None:
+        return ''
+    for unit in ('B', 'KB', 'MB', 'GB', 'TB'):
+        if value < 1000 or unit == 'TB':
+            break
+        value /= 1024
+    return f'{value:.3g} {unit}'
+
+
 def option(cast: Callable[[str], Any]) -> Callable[[str], Any]:
     """Return the `type` of an argument of `argparse`: it is cast so, and at least 0."""
     def convert(text: str) -> Any:

@@ -52,7 +52,7 @@ def dump(value: Any, buffers: list[pickle.PickleBuffer] | None = None, smallest:
                 _spare.append(pickler)
     except Exception:   # lambdas, local classes, ...: the type of exception depends on the object
         data = b'__main__'
-    if b'__main__' not in data:
+    if data.rfind(b'__main__') < 0:   # which takes a fifth of the time of `in`
         return data
     # objects of the main script are pickled by value, because the receiver has another main script
     from rp_api.by_value.pickler import dumps

@@ -24,13 +24,15 @@ class CommonDescription:
     """A shared description, of which a task may replace attributes that are not in `LOOKED_AT`.
 
     `packed` is the description; `stages_input` and `stages_output` are True if the client transfers files, and
-    `restartable` is True if tasks may run again.
+    `restartable` is True if tasks may run again. `submitted` is the time of the submission, in seconds since the epoch.
     """
 
-    __slots__ = ('cache', 'mode', 'packed', 'pilot', 'raptor_id', 'restartable', 'stages_input', 'stages_output')
+    __slots__ = ('cache', 'mode', 'packed', 'pilot', 'raptor_id', 'restartable', 'stages_input', 'stages_output',
+                 'submitted')
 
-    def __init__(self, sparse: Mapping[str, Any], packed: bytes) -> None:
+    def __init__(self, sparse: Mapping[str, Any], packed: bytes, submitted: float | None = None) -> None:
         self.packed = packed
+        self.submitted = submitted
         self.mode: str = sparse.get(names.MODE, c.TASK_EXECUTABLE)
         self.pilot: str = sparse.get(names.PILOT, '')
         self.raptor_id: str = sparse.get(names.RAPTOR_ID, '')

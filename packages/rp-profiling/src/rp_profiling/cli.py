@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
+    from rp_profiling.analyse.usage import Usage
     from rp_profiling.analyse.utilisation import Analysis
     from rp_profiling.read.trace import Trace
 
@@ -19,16 +19,21 @@ EXTRA = "rp trace: reading traces needs more packages than writing them: pip ins
 
 ACTIONS = ('stats', 'check', 'report', 'plot', 'export')
 
+TasksOf = Callable[[Path], Iterable[Mapping[str, Any]]]
+"""Returns the tasks of the session in a directory as rows, see `rp_profiling.analyse.usage`; none if it has none."""
 
-def trace(arguments: list[str], choose: Callable[[str | None], str] | None = None) -> int:
+
+def trace(arguments: list[str], tasks_of: TasksOf = lambda directory: (),
+          choose: Callable[[str | None], str] | None = None) -> int:
     """Analyse and check the traces of a session, draw and export them.
 
     Args:
-        arguments: The arguments of the command.
+        arguments: Those of the command.
+        tasks_of: Returns what the traces do not have; default: it is not known.
         choose: Returns the directory of the session of a uid, or of the latest one for None; raises an error if there
             is none.
     """
-    options = make_parser().parse_args(_action_first(arguments))
+    options = make_parser().parse_args(_action_first(arguments), argparse.Namespace(tasks_of=tasks_of))
     options.session = _directory(options.session or options.chosen, choose)
     try:
         code: int = options.run(options)
@@ -107,6 +112,7 @@ def _target(options: argparse.Namespace, ending: str) -> Path:
 
 
 def _stats(options: argparse.Namespace) -> int:
+    from rp_profiling.analyse.usage import usage_of
     from rp_profiling.draw.report import duration_rows, summary
     from rp_profiling.write.slots import CORE, GPU
 
@@ -122,7 +128,20 @@ def _stats(options: argparse.Namespace) -> int:
     print(f'\n{"time of tasks, by stage":30}{"tasks":>9}{"mean":>12}{"median":>12}{"99 %":>12}{"longest":>12}')
     for name, count, *values in duration_rows(analysis):
         print(f'  {name:28}{count:9}' + ''.join(f'{value:12.6f}' for value in values))
+    _print_usage(usage_of(options.tasks_of(options.session)))
     return 0
+
+
+def _print_usage(usage: Usage) -> None:
+    from rp_profiling.draw.report import KINDS_SHOWN, USED, usage_row
+
+    if usage.kinds:
+        print('\nrequested and used, by kind of task')
+    for kind in usage.kinds[:KINDS_SHOWN]:
+        figures = (f'{head} {value}' for head, value in zip(USED, usage_row(kind), strict=True) if value)
+        print(f'  {kind}: {", ".join(figures)}', *kind.suggestions(), sep='\n    ')
+    if usage.failures:
+        print('\nfailed tasks', *usage.failures[:KINDS_SHOWN], sep='\n  ')
 
 
 def _check(options: argparse.Namespace) -> int:
@@ -137,12 +156,14 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
+    from rp_profiling.analyse.usage import usage_of
     from rp_profiling.check import check_trace
     from rp_profiling.draw.report import write_report
 
     analysis = _analysis(options)
     path = _target(options, '.html')
-    write_report(analysis, check_trace(analysis.trace), path, options.session.resolve().name)
+    usage = usage_of(options.tasks_of(options.session))
+    write_report(analysis, check_trace(analysis.trace), path, options.session.resolve().name, usage)
     print(path)
     return 0
 

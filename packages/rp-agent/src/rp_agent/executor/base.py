@@ -10,6 +10,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -169,6 +170,9 @@ class BaseExecutor(Component, ABC):
                 self._end_unstarted(task)
             else:
                 ready.append(task)
+        now = time.time()
+        for task in ready:
+            task.note_run(now)
         self.advance(ready, states.AGENT_EXECUTING)
         self._begin(ready)
 
@@ -285,6 +289,7 @@ class BaseExecutor(Component, ABC):
         """
         if not isinstance(error, LaunchRefused):
             task.broke(error, 'starting')
+        task.has_not_run()
         task.fail(outcome.named(error.__cause__ or error), str(error), LAUNCH, sentence=str(error))
         self._record(task.uid, 'task_run_stop')
         self._hand_on(task)
@@ -292,6 +297,7 @@ class BaseExecutor(Component, ABC):
     def _end_unstarted(self, task: AgentTask) -> None:
         (self._stopping or Ending()).apply(task)
         task.extra[UNSTARTED] = True
+        task.has_not_run()
         self._hand_on(task)
 
     def _hand_on(self, task: AgentTask) -> None:

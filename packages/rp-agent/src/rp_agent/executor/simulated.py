@@ -138,7 +138,7 @@ _UNITS = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400}
 class _Run(TimedRun):
     """A simulated task; the timer is that of its next event."""
 
-    __slots__ = ('executes', 'exit_code', 'ranks', 'run_time')
+    __slots__ = ('executes', 'exit_code', 'ranks', 'run_time', 'started')
 
     def __init__(self, task: AgentTask) -> None:
         super().__init__(task)
@@ -147,6 +147,7 @@ class _Run(TimedRun):
         self.exit_code = _exit_code(description)
         self.ranks = range(description['ranks'])
         self.executes = False
+        self.started = 0.0
 
 
 class SimulatedExecutor(BaseExecutor):
@@ -197,6 +198,7 @@ class SimulatedExecutor(BaseExecutor):
     def _execute(self, run: _Run) -> None:
         """Start the run of a task, with its next timer."""
         run.executes = True
+        run.started = time.time()
         for _ in run.ranks:
             self._record(run.task.uid, 'exec_start', 'exec_pre', 'rank_start')
         if 0 < run.limit < run.run_time:
@@ -210,6 +212,8 @@ class SimulatedExecutor(BaseExecutor):
         del self._runs[uid]
         for _ in run.ranks if run.executes else ():
             self._record(uid, 'rank_stop', 'exec_post', 'exec_stop')
+        if run.executes:
+            run.task.note_run(run.started, time.time())
         self._record(uid, 'launch_collect', 'launch_post', 'launch_stop')
         self._leave(run.task, dict.fromkeys(run.ranks, run.exit_code), ending, shell=False)
 

@@ -16,12 +16,14 @@ were sent, so that a cancel finds its task.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from rp_agent.components.build import ComponentPorts
 from rp_agent.components.names import ANYWHERE
 from rp_agent.task import AgentTask
+from rp_api import states
 
 Item = dict[str, Any]
 Send = Callable[[list[Item]], object]
@@ -30,7 +32,7 @@ BULK = 512
 """Most tasks in one item."""
 
 _FILLED_IN = ('state', 'target_state', 'exit_code', 'stdout', 'stderr', 'return_value', 'exception',
-              'exception_detail', 'error', 'output_files')
+              'exception_detail', 'error', 'output_files', 'ran')
 
 _FRESH = AgentTask('', {}, '', '')
 _AS_FRESH = tuple((name, getattr(_FRESH, name)) for name in _FILLED_IN)
@@ -129,6 +131,10 @@ class Remote:
         tasks = [self.tasks[uid] for uid in uids if uid in self.tasks]
         for task in tasks:
             task.state = state
+        if state == states.AGENT_EXECUTING:
+            now = time.time()
+            for task in tasks:
+                task.note_run(now)
         self._ports.advanced(tasks, state)
 
     def _return(self, tasks: list[AgentTask], op: str) -> None:

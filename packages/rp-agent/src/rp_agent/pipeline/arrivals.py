@@ -135,7 +135,8 @@ class Arrivals:
         """By uid, the callbacks for the ends of tasks that the coordinator does not know."""
         self.histories = {} if runs is None else dict(runs.histories)
         """Failed attempts of tasks that have not come yet."""
-        self._description: tuple[dict[str, Any], dict[str, Any]] = {}, {}   # the last one as it came, and for its tasks
+        # the last one as it came, and for its tasks
+        self._description: tuple[Mapping[str, Any], Mapping[str, Any]] = {}, {}
         self._unknown: list[str] = []   # its attributes that this version does not have
         self._gate: DependencyGate | None = None   # made for the first task with dependencies
         self._over = False
@@ -315,11 +316,18 @@ class Arrivals:
     def _make(self, new: list[NewTask]) -> Tasks:
         """Return the records of new tasks; RAPTOR's calls share descriptions that differ only in what workers read."""
         tasks: list[AgentTask] = []
+        common: dict[str, Any] | None = None
+        shared = False
         for uid, description in new:
             own = codec.NOTHING
-            if type(description) is RowDescription and description.own.keys() <= _FOR_WORKERS and _may_share(
-                    description.common):
-                own, description = description.packed, description.common
+            if type(description) is RowDescription:
+                if description.common is not common:   # most have that of the one before
+                    common = description.common
+                    shared = _may_share(common)
+                if shared and _FOR_WORKERS.issuperset(description.names):
+                    own, description = description.packed, description.common
+                else:
+                    description = description.as_dict()
             if description is not self._description[0]:
                 self._description = description, (
                     Description(description) if 'raptor_id' in description and is_call(description) else description)
@@ -331,7 +339,7 @@ class Arrivals:
                                'the agent (pip install --upgrade rp-agent)', DESCRIPTION)
         return tasks
 
-    def _record(self, uid: str, description: dict[str, Any], own: bytes) -> AgentTask:
+    def _record(self, uid: str, description: Mapping[str, Any], own: bytes) -> AgentTask:
         try:
             chosen = 'sandbox' in description   # most have none
             where = sandbox.of_task(self._config, uid, description) if chosen else f'{self._sandbox}/{uid}'

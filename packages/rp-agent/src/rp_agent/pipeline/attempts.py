@@ -103,7 +103,7 @@ class Attempts(Stage):
             task.extra[_EXECUTED] = True
             task.extra[STARTED] = time.time()
             if HISTORY in task.extra:
-                self._owner.report_attempt(task, {WAITS_FOR: '', 'history': task.extra[HISTORY]})
+                self._owner.report_attempt(task, {WAITS_FOR: '', 'history': task.extra[HISTORY], **task.run_info()})
         if state == states.AGENT_STAGING_OUTPUT_PENDING:   # it may run again
             return False
         return not again or states.TASK.value(state) > _EXECUTING
@@ -229,7 +229,8 @@ class Attempts(Stage):
         self._tracer.record('task_retry', task.uid, msg=f'{number} {entry["kind"]}')
         which = 'another attempt' if lost else f'attempt {failed + 1} of {rules.most}'
         text = f'{which}, after {seconds:.3g} s: {entry["reason"]}'
-        self._owner.report_attempt(task, {WAITS_FOR: wait(ATTEMPT, text), 'history': task.extra[HISTORY]})
+        self._owner.report_attempt(task, {WAITS_FOR: wait(ATTEMPT, text), 'history': task.extra[HISTORY],
+                                          **task.run_info()})
         pause = self._pauses[task.uid] = _Pause(task)
         pause.since = time.monotonic()
         again = partial(self._again, pause)

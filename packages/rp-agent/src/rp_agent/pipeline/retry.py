@@ -11,6 +11,7 @@ from rp_agent.task import HISTORY, AgentTask, concerns_raptor
 from rp_api.failures.kinds import NODE, PILOT
 from rp_api.failures.losses import DEATH, LOST, is_suspect, losses, suspicion
 from rp_api.failures.retry_rules import RetryRules
+from rp_api.task_info.usage import USAGE, expanded
 
 STARTED = 'scheduler.started'
 """Key in a task's `extra`: when its present attempt has begun to execute."""
@@ -63,11 +64,14 @@ def may_run_again(task: AgentTask, started: bool) -> bool:
 
 def attempt_record(task: AgentTask, where: str = '', lost: str = '') -> dict[str, Any]:
     """Return the record of a failed or lost attempt for the application; `where` is the directory of its files."""
-    record = task.error or {}
+    record, ran = task.error or {}, expanded(task.run_info())
+    placed, started, ended = ran.get('times', (None,) * 3)
+    begun = task.extra.pop(STARTED, None)
     found = {'attempt': len(history_of(task)) + 1, 'kind': record.get('kind', ''),
              'reason': record.get('sentence') or task.exception or '', 'exit_code': task.exit_code,
              'signal': record.get('signal'), 'pilot': task.pilot, 'nodes': place_of(task),
-             'started': task.extra.pop(STARTED, None), 'ended': time.time(), 'sandbox': where, LOST: lost or None}
+             'placed': placed, 'started': started or begun, 'ended': ended or time.time(),
+             'usage': ran.get(USAGE), 'sandbox': where, LOST: lost or None}
     return {name: value for name, value in found.items() if value is not None}
 
 

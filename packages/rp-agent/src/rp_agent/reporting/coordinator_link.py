@@ -6,11 +6,13 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from rp_agent import sandbox
 from rp_agent.reporting.reporter import Reporter
 from rp_agent.reporting.result_spool import ResultSpool
+from rp_agent.task import AgentTask
 from rp_api import states
 from rp_api.coordination.connect import agent_connection
 from rp_api.coordination.contract import AgentConnection, AgentHandler, Update
@@ -36,11 +38,12 @@ class CoordinatorLink:
     """The link of the agent or supervisor of a pilot to the coordinator.
 
     `finish(state, reason)` is called to end the pilot when the coordinator refuses it or does not return. `unfinished`
-    is that of `CoordinatorLoss`, `tracer` that of `Reporter`.
+    is that of `CoordinatorLoss`, `tracer` and `tasks` are those of `Reporter`.
     """
 
     def __init__(self, config: Mapping[str, Any], loop: Loop, unfinished: Callable[[], bool],
-                 finish: Callable[[str, str], object], tracer: Tracer | None = None) -> None:
+                 finish: Callable[[str, str], object], tracer: Tracer | None = None,
+                 tasks: Mapping[str, AgentTask] = MappingProxyType({})) -> None:
         self._pilot: str = config['pilot']
         self._loop = loop
         self._finish = finish
@@ -50,7 +53,7 @@ class CoordinatorLink:
         """The reason of the coordinator if it refuses the pilot."""
         spool = ResultSpool(sandbox.updates(config))
         self.connection = agent_connection(loop, config['coordination'], self._pilot, config['agent_uid'])
-        self.reporter = Reporter(loop, self.connection, spool, tracer)
+        self.reporter = Reporter(loop, self.connection, spool, tracer, tasks)
         self.loss = CoordinatorLoss(loop, config['orphan_timeout'], unfinished, self._give_up)
 
     @property

@@ -10,21 +10,19 @@ acts before the coordinator has them, and all results while the coordinator does
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import repeat
+from types import MappingProxyType
 from typing import Any
 
-from rp_agent.logs import LOG
 from rp_agent.reporting.result_spool import ResultSpool
+from rp_agent.reporting.updates import last_updates, running
 from rp_agent.task import AgentTask
 from rp_api import states
-from rp_api.coordination.contract import BULK, AgentConnection, PackedInfo, Update
-from rp_api.errors import sentence
-from rp_api.logger import logger
+from rp_api.coordination.contract import BULK, AgentConnection, Update
 from rp_api.loop.event_loop import Loop
-from rp_api.staging.location import acts_on_client
-from rp_api.wire import codec
+from rp_api.task_info.usage import RECORD
 from rp_profiling.write.tracer import Tracer
 
 DELAY_PER_TASK = 1e-4
@@ -53,7 +51,6 @@ _PER_TASK, _PER_RANK, _PER_FILE, _PER_PACKED = 512, 640, 128, 256
 
 _WAITING = frozenset(state for state in states.TASK.names
                      if states.TASK.value(state) < states.TASK.value(states.AGENT_EXECUTING_PENDING))
-_new = tuple.__new__   # makes a named tuple in half the time of a call of its class, which counts for many tasks
 _LEFT = states.TASK.value(states.TMGR_STAGING_OUTPUT_PENDING)
 
 
@@ -126,13 +123,15 @@ class StateCoalescer:
 class Reporter:
     """The unsent state changes and results of tasks; of several states of one task, only the last one is sent.
 
-    `tracer` records each message, and with the detail `full` each update in it and its request.
+    `tracer` records each message, and with the detail `full` each update in it and its request. `tasks` are those in
+    the agent, of which it is reported since when and where they run.
     """
 
     def __init__(self, loop: Loop, connection: AgentConnection, spool: ResultSpool,
-                 tracer: Tracer | None = None) -> None:
+                 tracer: Tracer | None = None, tasks: Mapping[str, AgentTask] = MappingProxyType({})) -> None:
         self._loop = loop
         self._connection = connection
+        self._tasks = tasks
         self._spool = spool
         self.states = StateCoalescer()
         self._infos: dict[str, dict[str, Any]] = {}
@@ -181,7 +180,7 @@ class Reporter:
         self.states.drop(tasks)
         for task in tasks if self._infos else ():
             self._infos.pop(task.uid, None)
-        updates = _last_updates(tasks)
+        updates = last_updates(tasks)
         self._trace_each('update_request', updates)
         self._finished += updates
         if acted_upon and not self._silent:
@@ -311,8 +310,8 @@ class Reporter:
 
     def _in_flight(self) -> list[Update]:
         """Return the sent updates without acknowledgement that must not get lost: results and attempts."""
-        return [update for update in self._connection.unsettled()
-                if update.info or states.TASK.value(update.state) >= _LEFT]
+        return [update for update in self._connection.unsettled() if states.TASK.value(update.state) >= _LEFT
+                or (update.info and RECORD not in update.info)]
 
     def _trace_each(self, event: str, updates: Sequence[Update]) -> None:
         for update in updates if self._tracer.full_detail else ():
@@ -330,7 +329,8 @@ class Reporter:
                 self._rounds = self._rounds if wait else 0
                 ripe |= self.states.lasting(_WAITING if wait else ())
         self._all_ripe = self._round_over = False
-        return [Update(uid, state, self._infos.pop(uid, None)) for uid, state in ripe.items()]
+        return [Update(uid, state, self._infos.pop(uid, None) or (
+            running(self._tasks.get(uid)) if state == states.AGENT_EXECUTING else None)) for uid, state in ripe.items()]
 
     def _write_spool(self) -> None:
         """Move the results in memory to disk."""
@@ -347,54 +347,3 @@ def _size(task: AgentTask) -> int:
         return _PER_PACKED + len(task.packed)
     return (_PER_TASK + len(task.stdout) + len(task.stderr) + len(task.packed or b'')
             + _PER_RANK * len(task.slots or ()) + _PER_FILE * len(task.output_files))
-
-
-def _last_updates(tasks: Sequence[AgentTask]) -> list[Update]:
-    """Return the last update of each task in its wire form."""
-    updates = []
-    before, client_has_work, info = None, False, PackedInfo(b'')
-    for task in tasks:
-        if task.packed is None:
-            updates.append(packed(task))
-            continue
-        if task.description is not before:   # RAPTOR's calls share theirs
-            before, client_has_work = task.description, _client_has_work(task)
-        if (client_has_work or task.output_files or task.target_state != states.DONE
-                or task.state != states.TMGR_STAGING_OUTPUT_PENDING):
-            updates.append(packed(task))   # its packed result is not all that there is to report
-            continue
-        if task.packed != info.packed:   # most are like the one before
-            info = PackedInfo(task.packed)
-        updates.append(_new(Update, (task.uid, states.DONE, info)))
-    return updates
-
-
-def packed(task: AgentTask) -> Update:
-    """Return the last update of a task in its wire form; FAILED with the reason if its result cannot be packed."""
-    update = _end(task)
-    if update.info is None or type(update.info) is PackedInfo:
-        return update
-    try:
-        return update._replace(info=PackedInfo(codec.pack(update.info)))
-    except Exception as error:
-        logger(LOG).error('the result of %s cannot be sent', task.uid, exc_info=error)
-        state = states.FAILED if update.state == states.DONE else update.state
-        return Update(task.uid, state, {
-            'exception': sentence(error), 'exception_detail': 'the result of the task cannot be sent',
-            'target_state': states.FAILED, 'reached': task.state})
-
-
-def _end(task: AgentTask) -> Update:
-    """Return the last state that the agent reports, with the results."""
-    assert task.target_state is not None, f'{task.uid} has left without a final state'
-    if task.state != states.TMGR_STAGING_OUTPUT_PENDING:
-        return Update(task.uid, task.target_state, {**task.result(), 'reached': task.state})
-    if task.target_state == states.DONE and not _client_has_work(task):
-        return Update(task.uid, states.DONE, task.result())
-    return Update(task.uid, task.state, {**task.result(), 'target_state': task.target_state})
-
-
-def _client_has_work(task: AgentTask) -> bool:
-    """Return whether the client has to stage output of the task; if not, the agent reports the final state."""
-    directives = dict.get(task.description, 'output_staging')   # most have none
-    return any(acts_on_client(directive['action']) for directive in directives) if directives else False

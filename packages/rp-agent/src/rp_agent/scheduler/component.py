@@ -127,6 +127,9 @@ class Scheduler(Component):
 
     def _leave_placed(self, tasks: list[AgentTask]) -> None:
         """Pass placed tasks on."""
+        ran = (time.time(),)
+        for task in tasks:
+            task.ran = ran
         if self.tracer.enabled:
             self.tracer.record_each('schedule_ok', [
                 (task.uid, task.placement.trace() if task.placement is not None else '') for task in tasks])

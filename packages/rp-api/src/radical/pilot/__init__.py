@@ -37,6 +37,7 @@ _SOURCES = {
     ('rp-api', 'rp_api.failures.task_error'): """
         TaskError TaskCanceledError TaskTimeoutError TaskLostError TaskMemoryError""",
     ('rp-api', 'rp_api.errors'): 'NoPilot',
+    ('rp-api', 'rp_api.task_info.usage'): 'TaskTimes TaskUsage',
     ('rp-api', 'rp_api.endpoint.visitor'): 'PilotEndpoint',
     ('rp-api', 'rp_api.app_comm.channel'): 'AppQueue AppPublisher AppSubscriber',
     ('rp-api', 'rp_api.description.python_task'): 'PythonTask pythontask',

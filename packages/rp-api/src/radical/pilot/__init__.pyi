@@ -68,6 +68,8 @@ from rp_api.states import TMGR_STAGING_INPUT as TMGR_STAGING_INPUT
 from rp_api.states import TMGR_STAGING_INPUT_PENDING as TMGR_STAGING_INPUT_PENDING
 from rp_api.states import TMGR_STAGING_OUTPUT as TMGR_STAGING_OUTPUT
 from rp_api.states import TMGR_STAGING_OUTPUT_PENDING as TMGR_STAGING_OUTPUT_PENDING
+from rp_api.task_info.usage import TaskTimes as TaskTimes
+from rp_api.task_info.usage import TaskUsage as TaskUsage
 from rp_client.completion.result import TaskResult as TaskResult
 from rp_client.completion.waits import as_completed as as_completed
 from rp_client.completion.waits import wait as wait

@@ -129,7 +129,8 @@ class KnownTask(NamedTuple):
     """A task as stored in the session: its owner, its pilot, and the last update.
 
     `attempts` counts how often it was bound to a pilot. `told` is the last state of which an application was notified
-    (NEW: none); a task that was bound again may be in an earlier one.
+    (NEW: none); a task that was bound again may be in an earlier one. `submitted` is in seconds since the epoch, None
+    if it is not known.
     """
 
     uid: str
@@ -140,6 +141,7 @@ class KnownTask(NamedTuple):
     state: str
     info: dict[str, Any] | None
     told: str
+    submitted: float | None = None
 
 
 class Page(NamedTuple):
@@ -151,7 +153,7 @@ class Page(NamedTuple):
     last: bool
 
 
-NewTask = tuple[str, dict[str, Any]]
+NewTask = tuple[str, Mapping[str, Any]]
 """The uid of a task for an agent, and its description, which tasks may share: it must not be changed."""
 
 

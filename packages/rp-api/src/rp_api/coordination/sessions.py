@@ -6,12 +6,10 @@ and after all its processes died.
 
 from __future__ import annotations
 
-import os
-import re
 import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import closing, suppress
+from contextlib import closing
 from heapq import merge
 from itertools import groupby, islice
 from operator import itemgetter
@@ -20,10 +18,10 @@ from typing import Any, NamedTuple
 
 from rp_api import states
 from rp_api.coordination.contract import PackedInfo
+from rp_api.coordination.hub.database import notes_submissions
 from rp_api.coordination.presence import CLIENT, HUB, Where, read_note
 from rp_api.description.partitions import WHOLE
-from rp_api.errors import CoordinationError, OwnershipError
-from rp_api.system import private
+from rp_api.task_info.usage import expanded
 from rp_api.task_modes import KIND, OWNER
 from rp_api.wire import codec
 
@@ -55,11 +53,6 @@ LEFT = (states.TMGR_STAGING_OUTPUT_PENDING, states.TMGR_STAGING_OUTPUT)
 """The states of tasks that have left their agent, and whose final state is in their info."""
 
 NO_CALL = f"NOT (owner = '{OWNER}' OR (owner = '' AND uid LIKE '%.{KIND}.%'))"
-
-_OWN = re.compile(r'hub\..*|.+\.(prof|prof\.gz|calls|log|out|err)|(rp\.session|pmgr|tmgr)\..*json|gtod|prof|ctrl|'
-                  r'cache\.identities|(owner|served)(\.\d+)?|tmgr\.\d+\.\d+\.tasks')
-"""Names of the files that sessions, their managers and agents write to the directory of a session."""
-
 
 class Summary(NamedTuple):
     """The summary of a session; `tasks` and `pilots` count states, `size` is in bytes.
@@ -170,7 +163,10 @@ def launches(directory: str | Path) -> dict[str, dict[str, Any]]:
 
 
 def tasks(directory: str | Path) -> Iterator[dict[str, Any]]:
-    """Yield the tasks of a session in the order of submission, with description, state and information."""
+    """Yield the tasks of a session in the order of submission, with description, state and information.
+
+    `submitted` and `times` (placed, started, ended) are in seconds since the epoch; `usage` has what is known of it.
+    """
     with closing(database(directory)) as db:
         yield from all_tasks(db)
 
@@ -229,14 +225,15 @@ def count_tasks(db: sqlite3.Connection) -> int:
 
 def _rows_of_tasks(db: sqlite3.Connection, condition: str, values: Iterable[Any]) -> Iterator[
         tuple[int, dict[str, Any]]]:
-    rows = db.execute('SELECT t.shared, s.description, t.id, t.uid, t.owner, t.pilot, t.attempts, t.state, t.info, '
-                      f't.description FROM tasks t JOIN shared s ON s.id = t.shared WHERE {condition}', tuple(values))
+    rows = db.execute(f'SELECT t.shared, s.description, {_submitted(db)}, t.id, t.uid, t.owner, t.pilot, t.attempts, '
+                      't.state, t.info, t.description FROM tasks t JOIN shared s ON s.id = t.shared '
+                      f'WHERE {condition}', tuple(values))
     for _, group in groupby(rows, itemgetter(0)):
         alike = list(islice(group, _PAGE))
         descriptions = codec.unpack_bulk(alike[0][1], [row[-1] for row in alike])
         for row, description in zip(alike, descriptions, strict=True):
-            number, uid, owner, pilot, attempts, state, info = row[2:-1]
-            yield number, _task(uid, owner, pilot, attempts, state, info, description)
+            submitted, number, uid, owner, pilot, attempts, state, info = row[2:-1]
+            yield number, _task(uid, owner, pilot, attempts, submitted, state, info, description)
 
 
 def _in_chunks(db: sqlite3.Connection, after: int, where: str, values: Iterable[Any], limit: int) -> Iterator[
@@ -244,23 +241,24 @@ def _in_chunks(db: sqlite3.Connection, after: int, where: str, values: Iterable[
     """Yield the tasks of sweeps that are in chunks still, because no agent has taken them, with their numbers."""
     from rp_api.batch import task_uid, unpacked
 
-    for own, owner, pilot, attempts, state, info, packed, shared in db.execute(
-            'SELECT t.id, owner, pilot, attempts, state, info, t.description, s.description FROM chunks t '
-            f'JOIN shared s ON s.id = t.shared WHERE NOT opened AND t.id + count > ? {where} ORDER BY t.id LIMIT ?',
+    for submitted, own, owner, pilot, attempts, state, info, packed, shared in db.execute(
+            f'SELECT {_submitted(db)}, t.id, owner, pilot, attempts, state, info, t.description, s.description '
+            'FROM chunks t JOIN shared s ON s.id = t.shared WHERE NOT opened AND t.id + count > ? '
+            f'{where} ORDER BY t.id LIMIT ?',
             (after, *values, limit)):
         chunk = unpacked(codec.unpack(packed))
         start = max(0, after - own)
         rows = range(start, min(chunk.size, start + limit))
         for row, description in zip(rows, codec.unpack_bulk(shared, map(codec.pack, map(chunk.own_of, rows))),
                                     strict=True):
-            yield own + 1 + row, _task(task_uid(chunk.sweep, chunk.first + row), owner, pilot, attempts, state, info,
-                                       description)
+            yield own + 1 + row, _task(task_uid(chunk.sweep, chunk.first + row), owner, pilot, attempts, submitted,
+                                       state, info, description)
 
 
-def _task(uid: str, owner: str, pilot: str, attempts: int, state: str, info: bytes | None,
-          description: dict[str, Any]) -> dict[str, Any]:
+def _task(uid: str, owner: str, pilot: str, attempts: int, submitted: float | None, state: str,
+          info: bytes | None, description: dict[str, Any]) -> dict[str, Any]:
     return {'uid': uid, 'tmgr': owner, 'pilot': pilot, 'attempts': attempts, 'description': description,
-            'state': state, **known(state, info)}
+            'submitted': submitted, 'state': state, **known(state, info)}
 
 
 def _condition(wanted: Collection[str], pilot: str | None) -> tuple[str, list[Any]]:
@@ -272,6 +270,11 @@ def _condition(wanted: Collection[str], pilot: str | None) -> tuple[str, list[An
     if pilot is not None:
         where, values = f'{where} AND t.pilot = ?', [*values, pilot]
     return where, values
+
+
+def _submitted(db: sqlite3.Connection) -> str:
+    """Return the column with the time of the submission, which earlier versions do not note."""
+    return 's.submitted' if notes_submissions(db.execute) else 'NULL'
 
 
 def _has_chunks(db: sqlite3.Connection) -> bool:
@@ -293,31 +296,6 @@ def export(directory: str | Path) -> Iterator[dict[str, Any]]:
         yield {'type': 'task', **task}
 
 
-def purge(directory: str | Path) -> list[str]:
-    """Remove the session's files, and its directory if nothing else is in it; return the remaining paths.
-
-    Raise `CoordinationError` if the session is in use.
-    """
-    from rp_api.coordination.hub.store import claim, release
-
-    path = Path(directory)
-    pilots = _pilot_names(path)
-    claimed = claim(str(path))
-    try:
-        state = summary(path).state
-        if state in (OPEN, ORPHANED, ELSEWHERE):
-            raise CoordinationError(f'{path.name} is {state}')
-        _remove_runtime_directory(path)
-        for own in (*_fetched(path, pilots), path):
-            for found in _own_files(own):
-                found.unlink()
-            with suppress(OSError):   # it has files of other origin
-                own.rmdir()
-    finally:
-        release(claimed)
-    return sorted(map(str, path.rglob('*')))
-
-
 def known(state: str, info: bytes | None) -> dict[str, Any]:
     """Return the information about a pilot or task from packed `info`, see `facts`."""
     return facts(state, PackedInfo(info).as_dict() if info else {})
@@ -329,6 +307,7 @@ def facts(state: str, info: dict[str, Any]) -> dict[str, Any]:
     A pilot or task that has left its agent, and that the application has not received, has its future `state`.
     """
     target = info.get('target_state')
+    info = expanded(info)
     # `raptor` is the address of a RAPTOR master, with a key
     found = {key: value for key, value in info.items() if key not in ('target_state', 'reached', 'raptor')}
     if isinstance(found.get('return_value'), dict | list):
@@ -364,42 +343,6 @@ def _state(closed: bool, hub: Where | None, client: Where | None) -> str:
 
 def _place(where: Where | None) -> dict[str, Any] | None:
     return {'pid': where.pid, 'host': where.host_name} if where is not None else None
-
-
-def _pilot_names(directory: Path) -> list[str]:
-    """Return the pilots with a directory of fetched traces and logs."""
-    with closing(database(directory)) as db:
-        return [uid for uid, in db.execute('SELECT uid FROM pilots') if (directory / uid).is_dir() and '/' not in uid]
-
-
-def _fetched(directory: Path, pilots: Iterable[str]) -> Iterator[Path]:
-    """Yield the directories of fetched files: for each pilot those of its tasks and partitions, then its own."""
-    for pilot in pilots:
-        yield from (path for path in (directory / pilot).iterdir() if path.is_dir() and not path.is_symlink())
-        yield directory / pilot
-
-
-def is_left(directory: Path) -> bool:
-    """Return whether a directory without a database has nothing but files of a session, such as one in a MongoDB."""
-    names = {path.name for path in _own_files(directory)}
-    return f'{directory.name}.prof' in names and names == set(os.listdir(directory))
-
-
-def _remove_runtime_directory(directory: Path) -> None:
-    """Remove the directory for the socket of a hub that was killed."""
-    import shutil
-
-    with suppress(OSError, OwnershipError):
-        path = private.read_file(directory / 'hub.dir').decode()
-        private.check(path)
-        shutil.rmtree(path)
-
-
-def _own_files(directory: Path) -> list[Path]:
-    """Return the files that sessions and their managers write."""
-    dumps = re.compile(rf'{re.escape(directory.name)}(\..*)?\.json')   # of a session whose uid the user has chosen
-    return [path for path in directory.iterdir() if (path.is_file() or path.is_socket())
-            and (_OWN.fullmatch(path.name) or dumps.fullmatch(path.name))]
 
 
 def _size(directory: Path) -> int:

@@ -95,18 +95,19 @@ _HELLO: dict[str, Check] = {
 
 def parts(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
     """Yield rows, whose last column has variable size, in parts for messages of limited size."""
-    if len(rows) <= BULK and sum([len(row[-1] or b'') for row in rows]) < MESSAGE_BYTES:   # most are
-        if rows:
-            yield rows
-        return
-    first = size = 0
-    for end, row in enumerate(rows, 1):
-        size += len(row[-1] or b'')
-        if end - first == BULK or size >= MESSAGE_BYTES:
-            yield rows[first:end]
-            first, size = end, 0
-    if first < len(rows):
-        yield rows[first:]
+    for start in range(0, len(rows), BULK):
+        bulk = rows[start:start + BULK] if len(rows) > BULK else rows
+        if sum([len(row[-1] or b'') for row in bulk]) < MESSAGE_BYTES:   # most are
+            yield bulk
+            continue
+        first = size = 0
+        for end, row in enumerate(bulk, 1):
+            size += len(row[-1] or b'')
+            if size >= MESSAGE_BYTES:
+                yield bulk[first:end]
+                first, size = end, 0
+        if first < len(bulk):
+            yield bulk[first:]
 
 
 def packed(updates: Sequence[Update]) -> list[tuple[str, str, bytes | None]]:
@@ -142,12 +143,17 @@ def with_reached(state: str, info: dict[str, Any] | None, passed: str) -> dict[s
     return {**(info or {}), 'reached': passed} if state in (states.FAILED, states.CANCELED) else info
 
 
-def known_tasks(shared: Mapping[int, bytes], rows: Sequence[Any]) -> list[KnownTask]:
-    """Return the tasks from a page's rows: id of the shared part, uid, owner, pilot, attempts, description, ..."""
+def known_tasks(shared: Mapping[int, bytes], rows: Sequence[Any],
+                submitted: Mapping[int, float | None]) -> list[KnownTask]:
+    """Return the tasks from a page's rows: id of the shared part, uid, owner, pilot, attempts, description, ...
+
+    `submitted` has the time of the submission by the id of the shared part.
+    """
     tasks = []
     for shared_id, group in groupby(rows, itemgetter(0)):
         bulk = list(group)
         descriptions = codec.unpack_bulk(shared[shared_id], [row[5] for row in bulk])
         for (_, uid, owner, pilot, attempts, _, state, info, told), description in zip(bulk, descriptions, strict=True):
-            tasks.append(KnownTask(uid, owner, pilot, attempts, description, state, unpack_info(info), told))
+            tasks.append(KnownTask(uid, owner, pilot, attempts, description, state, unpack_info(info), told,
+                                   submitted.get(shared_id)))
     return tasks

@@ -54,9 +54,10 @@ class PythonTask(str):
     def pythontask(func: Callable[..., Any]) -> Callable[..., PythonTask]:
         """Return a function that encodes a call of `func` with its own arguments."""
         _require_callable(func)
+        latest = versions.follow(func)
 
         def encode(*args: Any, **kwargs: Any) -> PythonTask:
-            return unpacked_call(versions.pickled(func), pack_arguments(args, kwargs))
+            return unpacked_call(latest(), pack_arguments(args, kwargs))
         return update_wrapper(encode, func)
 
     @staticmethod
@@ -108,6 +109,12 @@ def pack_call(description: dict[str, Any], function: bytes = b'') -> tuple[bytes
     if isinstance(func, PythonTask):
         return func.function, func.arguments
     return (function or versions.pickled(func), pack_arguments(args or (), kwargs)) if callable(func) else None
+
+
+def pack_task(function: bytes, task: PythonTask) -> dict[str, Any]:
+    """Return the attributes of a packed call, without its function if it is this one, which others have, too."""
+    own: dict[str, Any] = {_ARGS: task.arguments}
+    return own if task.function == function else {**own, _FUNCTION: task.function}
 
 
 def shown_call(attributes: dict[str, Any]) -> dict[str, Any]:

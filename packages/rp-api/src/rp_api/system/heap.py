@@ -1,8 +1,10 @@
-"""The heap of this process: how much free memory the C library keeps."""
+"""The heap of this process: how much free memory the C library keeps, and the passes of the cyclic collector."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 
 def trim() -> None:
@@ -19,3 +21,16 @@ def keep(size: int) -> None:
     glibc uses its heap for blocks as large as the largest one that was freed, and keeps twice as much at its end.
     """
     bytes(size)
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Create very many objects that stay, without the collector's passes over all objects that this would cause."""
+    if not gc.isenabled():   # by the application, or by another thread that is here
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

@@ -8,7 +8,8 @@ file system that is not valid UTF-8 is restored unchanged. Unpacking never execu
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgpack
@@ -26,6 +27,7 @@ NOTHING = b'\x80'
 
 _SMALL = 64 << 10   # maximum size in bytes of a message whose packer, which keeps its buffer, is reused
 _TEXT = 'surrogateescape'
+_ONE_ENTRY, _SHORT_TEXT = b'\x81', 0xa0   # the starts of a dict, and of a text of less than 32 bytes (and its size)
 _EXACT = frozenset({str, int, bool, bytes, type(None)})  # equal values of one of these types have equal bytes
 _MISSING = object()
 _SIZE = {'buf_size': 1024} if msgpack.version >= (1, 1) else {}  # allocating the default size takes longer than packing
@@ -73,6 +75,21 @@ def unpack_dict(data: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise CoordinationError(f'malformed message: an item is a mapping, not {type(value).__name__}')
     return value
+
+
+def keys_of(data: bytes) -> Collection[str]:
+    """Return the keys of a packed dict; those of one with a single short key, as most bodies are, without unpacking it.
+
+    Raises CoordinationError for other data.
+    """
+    if data[:1] == _ONE_ENTRY and len(data) > 1 and _SHORT_TEXT <= data[1] < _SHORT_TEXT + 32:
+        return _single_key(data[2:2 + data[1] - _SHORT_TEXT])
+    return unpack_dict(data).keys()
+
+
+@lru_cache(maxsize=256)
+def _single_key(key: bytes) -> Collection[str]:
+    return frozenset({key.decode(errors=_TEXT)})
 
 
 def pack_bulk(items: Sequence[Mapping[str, Any]]) -> tuple[bytes, list[bytes]]:

@@ -19,7 +19,7 @@ from rp_client.cli.stores import DBURL
 from rp_client.cli.tables import print_table, shown_size, shown_span
 
 if TYPE_CHECKING:
-    from rp_client.inspect.leftovers import Leftover
+    from rp_client.cli.leftovers import Leftover
 
 DAY = 86400.0
 
@@ -82,7 +82,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _in_directories(options: argparse.Namespace) -> Iterator[Leftover]:
     from rp_api.coordination import session_index
-    from rp_client.inspect.leftovers import RESOURCE, Search, journals
+    from rp_client.cli.leftovers import RESOURCE, Search, journals
 
     if options.base is not None and not options.base.is_dir():
         raise PilotError(f'{options.base} is not a directory')
@@ -97,7 +97,7 @@ def _in_directories(options: argparse.Namespace) -> Iterator[Leftover]:
 
 def _of_database(options: argparse.Namespace) -> Iterator[Leftover]:
     from rp_client.cli import stores
-    from rp_client.inspect.leftovers import SESSION, Leftover
+    from rp_client.cli.leftovers import SESSION, Leftover
 
     database = stores.Database(options.dburl or os.environ[DBURL])
     for each in database.sessions():

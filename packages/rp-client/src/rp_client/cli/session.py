@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +59,9 @@ def make_parser() -> argparse.ArgumentParser:
     command = add('show', 'Show one session, with its pilots and their partitions.')
     command.add_argument('--tasks', action='store_true', help='list the tasks, too')
     command.add_argument('--json', action='store_true', help='as JSON')
-    command = add('export', 'Write all records of a session as lines of JSON.')
+    command = add('export', 'Write all records of a session as lines of JSON, or its tasks as a table.')
+    command.add_argument('--format', default='json', choices=('json', 'csv', 'parquet'),
+                         help='json: all records (default); csv and parquet: a table of the tasks')
     command.add_argument('-o', '--output', type=Path, metavar='FILE', help='output file (default: standard output)')
     command = add('purge', 'Remove the data of sessions that have ended; the same as rp clean --only session --yes.',
                   one=False)
@@ -136,13 +139,28 @@ def _plain_records(store: Store, found: Description) -> Iterable[dict[str, Any]]
 
 
 def _export(options: argparse.Namespace) -> int:
+    if options.format == 'parquet' and options.output is None:
+        raise WrongUsage('Parquet is not text: name a file with --output')
     store, found = stores.find(options.base, options.dburl, options.uid)
-    if options.output is None:
-        _write(store.export(found), sys.stdout)
+    write = _write if options.format == 'json' else partial(_write_table, options, store, found)
+    if options.output is None or options.format == 'parquet':
+        write(store.export(found), sys.stdout)
         return 0
-    with open(options.output, 'x', encoding='utf-8') as file:
-        _write(store.export(found), file)
+    with open(options.output, 'x', encoding='utf-8', newline='') as file:
+        write(store.export(found), file)
     return 0
+
+
+def _write_table(options: argparse.Namespace, store: Store, found: Description, records: Iterable[dict[str, Any]],
+                 file: Any) -> None:
+    from rp_client.inspect import table_files  # few commands need it
+    from rp_client.inspect.stored import stored_table
+
+    table = stored_table(records, found['where'] if isinstance(store, stores.Directories) else None)
+    if options.format == 'csv':
+        table_files.write_csv(table, file)
+    else:
+        table_files.write_parquet(table, options.output)
 
 
 def _write(records: Iterable[dict[str, Any]], file: Any) -> None:

@@ -1,21 +1,34 @@
-"""The command `rp trace`: that of rp-profiling, for sessions in any directory."""
+"""The command `rp trace` of rp-profiling, for sessions in any directory, with the tasks in their databases."""
 
 from __future__ import annotations
 
 import argparse
-from importlib import import_module
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from rp_client.cli import stores
+from rp_profiling import cli
 
 
 def trace(arguments: list[str]) -> int:
     """Analyse and check the traces of a session, draw and export them."""
-    code: int = import_module('rp_profiling.cli').trace(
-        arguments, choose=lambda wanted: stores.choose(None, None, wanted).where)
-    return code
+    return cli.trace(arguments, _tasks, lambda wanted: stores.choose(None, None, wanted).where)
 
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the arguments."""
-    found: argparse.ArgumentParser = import_module('rp_profiling.cli').make_parser()
-    return found
+    return cli.make_parser()
+
+
+def _tasks(directory: Path) -> Iterator[dict[str, Any]]:
+    """Yield the tasks of a session as rows; without those that cannot be read."""
+    import sqlite3  # few actions read tasks
+
+    from rp_client.inspect.stored import stored_rows
+
+    try:
+        yield from stored_rows(directory)
+    except sqlite3.Error as error:
+        print(f'rp trace: the tasks in the database of {directory} cannot be read: {error}', file=sys.stderr)

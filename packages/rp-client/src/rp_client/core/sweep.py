@@ -122,6 +122,10 @@ class SweepRecord:
 
     def own_of(self, chunk: ChunkRecord, row: int) -> bytes:
         """Return the packed attributes of a row that differ from the common description."""
+        return codec.pack(self.rows_of(chunk).own_of(row))
+
+    def rows_of(self, chunk: ChunkRecord) -> Chunk:
+        """Return the rows of a chunk."""
         if self._last is None or self._last[0] is not chunk:   # consecutive accesses are mostly to one chunk
             self._last = chunk, chunk.unpacked()
-        return codec.pack(self._last[1].own_of(row))
+        return self._last[1]

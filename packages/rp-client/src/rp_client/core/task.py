@@ -11,6 +11,7 @@ from rp_api.constants import TASK_EXECUTABLE
 from rp_api.coordination.contract import KnownTask, PackedInfo, packed_info
 from rp_api.failures.kinds import PILOT
 from rp_api.failures.losses import LOST
+from rp_api.task_info.usage import TaskTimes, TaskUsage, times_of, usage_of
 from rp_api.wire import codec
 from rp_client.common_description import NOTHING, CommonDescription
 
@@ -105,6 +106,16 @@ class TaskRecord:
         return {stream: os.path.join(sandbox, description.get(stream) or name) for stream, name in names.items()
                 if description.get(stream) or not of_call}
 
+    @property
+    def times(self) -> TaskTimes:
+        """When the task was submitted, and its last attempt was placed, started and ended."""
+        return times_of(self.info or {}, self.common.submitted)
+
+    @property
+    def usage(self) -> TaskUsage:
+        """The resources that the last attempt has used."""
+        return usage_of(self.info or {})
+
     def get(self, name: str) -> Any:
         """Return an item of the info; None without it."""
         return PackedInfo(self.known).as_dict().get(name) if self.known else None
@@ -112,7 +123,8 @@ class TaskRecord:
     def learn(self, info: Mapping[str, Any]) -> None:
         """Apply the info of an update."""
         if self.known:
-            info = {**PackedInfo(self.known), **info}
+            news = info.as_dict() if type(info) is PackedInfo else info   # unpacked once, not for each item
+            info = {**PackedInfo(self.known).as_dict(), **news}
         self.known = info.packed if type(info) is PackedInfo else packed_info(info)
 
     def restore(self, known: KnownTask, pilot: PilotRecord | None) -> None:

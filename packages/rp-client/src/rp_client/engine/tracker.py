@@ -69,7 +69,8 @@ class Tracker:
         self.finals = dict.fromkeys(states.FINAL, 0)   # the numbers of entities in these states
         self.is_internal: Callable[[Any], bool] | None = None
         """Tells which entities are not announced to the application, if there are such."""
-        self._held: dict[str, Submission] = {}   # by the uids of entities: submissions that have not returned yet
+        self._held: dict[Submission, None] = {}   # submissions that have not returned yet,
+        self._held_uids: dict[str, Submission] = {}   # and their entities, once there is something to announce
         self.on_final: Callable[[Sequence[Any]], object] = lambda entities: None
         """Called with entities that have reached a final state."""
 
@@ -101,12 +102,15 @@ class Tracker:
 
     def hold(self, submission: Submission) -> None:
         """Keep the announcements of the submission's entities until `announce_held`."""
-        self._held.update(dict.fromkeys([entity.uid for entity in submission.entities], submission))
+        self._held[submission] = None
+        if self._held_uids:
+            self._held_uids.update(dict.fromkeys([entity.uid for entity in submission.entities], submission))
 
     def announce_held(self, submission: Submission) -> None:
         """Announce what was kept, in order."""
-        for entity in submission.entities:
-            self._held.pop(entity.uid, None)
+        self._held.pop(submission, None)
+        for entity in submission.entities if self._held_uids else ():
+            self._held_uids.pop(entity.uid, None)
         for row in submission.announced:
             self._announce([row])
 
@@ -270,6 +274,8 @@ class Tracker:
     def _keep_held(self, announced: Announced) -> Announced:
         """Keep the announcements of held entities, and return the others."""
         others: Announced = []
+        self._held_uids = self._held_uids or {
+            entity.uid: submission for submission in self._held for entity in submission.entities}
         for entities, passed in announced:
             for submission, row in groupby(entities, self._holder):
                 (others if submission is None else submission.announced).append((list(row), passed))
@@ -277,7 +283,7 @@ class Tracker:
 
     def _holder(self, entity: Any) -> Submission | None:
         """Return the submission that an entity is held for, itself or with the chunk that it is a part of."""
-        return self._held.get(getattr(entity, 'chunk', entity).uid)
+        return self._held_uids.get(getattr(entity, 'chunk', entity).uid)
 
     def _tell(self, callback: Registered, data: Any, uid: str | None, announced: Announced) -> None:
         if uid is not None:

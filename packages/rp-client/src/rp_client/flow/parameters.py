@@ -45,6 +45,11 @@ class Parameters:
         self._begin_rows(first[0])
         self._bulks = _in_bulks(first, rows)
 
+    @property
+    def labels(self) -> list[str]:
+        """The names of the columns, or their numbers from 1 if they have none."""
+        return self.names if isinstance(self.names, list) else [str(number) for number in range(1, self.names + 1)]
+
     def chunks(self) -> Iterator[tuple[int, Columns]]:
         """Yield `BULK` rows at a time: their number and columns.
 

@@ -5,7 +5,9 @@ Most descriptions of a submission are equal to the one before except for a few a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from rp_api import constants as c
@@ -53,8 +55,9 @@ class Packing:
         self._common: CommonDescription
         self._has_arguments = False   # whether it has function arguments
         self._function = b''   # that of its packed call
-        self._free = ''   # the attribute that needs no verification if it alone differs, and has this type
+        self._free = ''   # the attribute that needs no verification if it alone differs, has this type and is not empty
         self._free_type: type = object
+        self._free_own: Callable[[Any], dict[str, Any]]   # returns the differences that it makes
 
     def pack(self, description: TaskDescription, uid: str) -> Packed:
         """Return the verified and packed description; raise DescriptionError if it is not valid."""
@@ -65,9 +68,8 @@ class Packing:
                 own.pop(names.RAPTOR_ID, None)
             if not own:
                 return self._common, NOTHING
-            if len(own) == 1 and type(own.get(self._free)) is self._free_type:
-                self._pack_call(own, description)
-                return self._common, pack_plain(own, uid, len(self._common.packed))
+            if len(own) == 1 and type(value := own.get(self._free)) is self._free_type and value:
+                return self._common, pack_plain(self._free_own(value), uid, len(self._common.packed))
             if description.verify_alone(own) and self._differ_little(own):
                 if names.FUNCTION in own or not self._has_arguments:   # else the call was verified before
                     description.verify_call()
@@ -111,7 +113,7 @@ class Packing:
             from rp_client.cache.identity import check  # few tasks need it
 
             check(sparse, uid)
-        self._common = CommonDescription(sparse, pack_plain(sparse, uid))
+        self._common = CommonDescription(sparse, pack_plain(sparse, uid), time.time())
         self._like = None
         # staging directives differ between tasks in their uids
         staged = sparse.get(names.INPUT_STAGING) or sparse.get(names.OUTPUT_STAGING)
@@ -120,14 +122,29 @@ class Packing:
             self._has_arguments = bool(self._like.get(names.ARGS) or self._like.get(names.KWARGS))
             function = sparse.get(names.FUNCTION)
             self._function = function if isinstance(function, bytes) else b''
-            self._free = ''
-            if self._function:
-                func = self._like[names.FUNCTION]
-                if callable(func):
-                    self._free, self._free_type = names.ARGS, list
-                elif names.ARGS not in self._like and names.KWARGS not in self._like:   # a `PythonTask` has them
-                    self._free, self._free_type = names.FUNCTION, type(func)
+            self._find_free()
         return self._common, NOTHING
+
+    def _find_free(self) -> None:
+        """Find the attribute in which most calls differ from the one before, and how it is packed."""
+        like = self._like
+        assert like is not None
+        self._free = ''
+        func = like.get(names.FUNCTION)
+        if self._function:
+            from rp_api.description.python_task import pack_arguments, pack_task  # few tasks are functions
+
+            if callable(func):
+                self._free, self._free_type = names.ARGS, list
+                kwargs = like.get(names.KWARGS)
+                self._free_own = lambda args: {names.ARGS: pack_arguments(args, kwargs)}
+            elif names.ARGS not in like and names.KWARGS not in like:   # a `PythonTask` has them
+                self._free, self._free_type = names.FUNCTION, type(func)
+                self._free_own = partial(pack_task, self._function)
+        elif func and self._has_arguments:
+            self._free, self._free_type, self._free_own = names.ARGS, list, lambda args: {names.ARGS: args}
+        elif like.get(names.CODE):
+            self._free, self._free_type, self._free_own = names.CODE, str, lambda code: {names.CODE: code}
 
 
 def _for_master(description: TaskDescription, master: str) -> TaskDescription:
@@ -173,13 +190,13 @@ def pack_sweep(description: TaskDescription, parameters: Parameters, uid: str) -
     for count, columns in parameters.chunks():
         for position, form, attribute in fields.formats:
             _check_format(columns[position] if position < len(columns) else [done], form, attribute)
-        chunks.append(Chunk(uid, done, count, varying, columns))
+        chunks.append(Chunk(uid, done, count, varying, columns, parameters.labels))
         done += count
     if done > 1 and isinstance(common.get(names.CACHE), str):
         raise DescriptionError(f'TaskDescription.cache of a sweep is {common[names.CACHE]!r}, but each row has a '
                                'result of its own: give it True, or a key with placeholders')
     first = plain(verified(TaskDescription.from_sparse({**common, **chunks[0].own_of(0)}), uid))
-    return CommonDescription(first, pack_plain(common, uid)), chunks
+    return CommonDescription(first, pack_plain(common, uid), time.time()), chunks
 
 
 def _check_format(column: list[Any], form: str, attribute: str) -> None:

@@ -636,7 +636,8 @@ class TaskFlow:
                     self._cache.ended(reached[state], state)
                 if self._draining.awaited:
                     self._draining.left(reached[state])
-                self._cancelled.difference_update(uids)
+                if self._cancelled:
+                    self._cancelled.difference_update(uids)
 
 
 def _left_agent(task: TaskRecord, info: Mapping[str, Any] | None) -> Change:

@@ -368,7 +368,7 @@ class TaskStore(Mapping[str, TaskRecord]):
         commons = {common: number for number, common in enumerate({task.common: None for task in tasks})}
         for pilot in {task.pilot for task in tasks}:
             self._pilots.setdefault(pilot, len(self._pilots))
-        return codec.pack([[common.packed for common in commons], [
+        return codec.pack([[(common.packed, common.submitted) for common in commons], [
             uids, [commons[task.common] for task in tasks], [task.own for task in tasks],
             [task.state for task in tasks], [task.known for task in tasks],
             [self._pilots[task.pilot] for task in tasks], [task.attempts for task in tasks]]])
@@ -420,7 +420,8 @@ class TaskStore(Mapping[str, TaskRecord]):
     def _read(self, uid: str, place: _Written) -> TaskRecord:
         if self._block.offset != place.offset:
             commons, columns = codec.unpack(self._file.read(place.offset, place.size))
-            self._block = _Block(place.offset, [CommonDescription(codec.unpack(packed), packed) for packed in commons],
+            self._block = _Block(place.offset, [CommonDescription(codec.unpack(packed), packed, submitted)
+                                                for packed, submitted in commons],
                                  {row[0]: row for row in zip(*columns, strict=True)})
         _, common, own, state, known, pilot, attempts = self._block.rows[uid]
         found = self._locate(uid) if self.sweeps else None

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, overload
 from rp_api import states, units
 from rp_api.batch import task_uid
 from rp_api.description.html_table import html_table
-from rp_client.core.sweep import FINAL, SweepRecord
+from rp_client.core.sweep import FINAL, ChunkRecord, SweepRecord
+from rp_client.handles.tabular import Tabular
 from rp_client.handles.task import Task
 
 if TYPE_CHECKING:
     from rp_client.service.task_requests import TaskRequests
 
 
-class Sweep:
+class Sweep(Tabular):
     """The tasks of one `TaskManager.submit_sweep`: a sequence of `Task` objects, made when they are asked for.
 
     A task is NEW until its agent has taken it, and then has all other states in order. Tasks that were forgotten count
@@ -123,6 +124,12 @@ class Sweep:
         """Yield the uids of all tasks that were not forgotten."""
         uids = (task_uid(self._record.uid, number) for number in range(self._record.size))
         return filter(self._owner.tasks.__contains__, uids)
+
+    def _table_uids(self) -> Iterator[str]:
+        return self._task_uids()
+
+    def _table_chunks(self) -> list[ChunkRecord]:
+        return list(self._record.chunks)
 
     def _task(self, number: int) -> Task:
         return self._owner.get(task_uid(self._record.uid, number))   # type: ignore[no-any-return]

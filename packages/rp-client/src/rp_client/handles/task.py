@@ -12,6 +12,7 @@ from rp_api.constants import AGENT_SERVICE, TASK_SERVICE, TASK_STATE
 from rp_api.description.html_table import html_table
 from rp_api.description.renamed import warn_renamed
 from rp_api.reasons.kinds import STEP, WAITING
+from rp_api.task_info.slots import SLOTS, whole_slots
 from rp_client.completion.result import OUTPUT_CHARS, RETURNING, TaskResult
 from rp_client.completion.task_future import TaskFuture
 from rp_client.handles.task_attributes import TaskAttributes
@@ -38,7 +39,9 @@ class Task(TaskAttributes):
         """Return a table of the main attributes, for notebooks."""
         return html_table(f'Task {self._record.uid}', {
             'name': self.name, 'state': self._record.state, 'pilot': self.pilot, 'exit code': self.exit_code,
-            'exception': self.exception, 'sandbox': self.sandbox, 'reason': str(self.reason or '')})
+            'duration': units.shown_time(self.times.duration), 'CPU time': units.shown_time(self.usage.cpu),
+            'memory': units.shown_size(self.usage.memory), 'exception': self.exception, 'sandbox': self.sandbox,
+            'reason': str(self.reason or '')})
 
     def __str__(self) -> str:
         return str([self._record.uid, self.pilot, self._record.state])
@@ -150,9 +153,10 @@ class Task(TaskAttributes):
                  'output_files', 'launch_method', 'launch_command')
         reason = self.reason
         found: dict[str, Any] = {name: getattr(self, name) for name in names}
-        slots = self._record.get('slots')
-        return found | {'type': 'task', 'tmgr': self._owner.uid, 'slots': slots,
-                        'reason': reason.as_dict() if reason else None, 'description': self.description.as_dict()}
+        slots = whole_slots(self._record.get(SLOTS))
+        return found | {'type': 'task', 'tmgr': self._owner.uid, 'slots': slots, 'times': self.times.as_dict(),
+                        'usage': self.usage.as_dict(), 'reason': reason.as_dict() if reason else None,
+                        'description': self.description.as_dict()}
 
     def done(self) -> bool:
         """Return whether the state is final; False while output is staged."""

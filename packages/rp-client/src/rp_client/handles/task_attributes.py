@@ -9,6 +9,8 @@ from rp_api.coordination.contract import PackedInfo
 from rp_api.description.task import FUNCTION, TaskDescription
 from rp_api.errors import DeserializationError
 from rp_api.failures.losses import LOST, losses
+from rp_api.task_info.slots import SLOTS, whole_slots
+from rp_api.task_info.usage import TaskTimes, TaskUsage
 from rp_api.values import from_plain, is_pickled
 from rp_client.core.task import TaskRecord
 from rp_client.handles.base import Handle
@@ -17,8 +19,8 @@ from rp_client.ids import Form, marked, of_task
 if TYPE_CHECKING:
     from rp_api.failures.task_error import TaskError
 
-_OF_ATTEMPT = ('attempt', 'kind', 'reason', 'pilot', 'exit_code', 'signal', 'nodes', 'started', 'ended', 'sandbox',
-               LOST)
+_OF_ATTEMPT = ('attempt', 'kind', 'reason', 'pilot', 'exit_code', 'signal', 'nodes', 'placed', 'started', 'ended',
+               'usage', 'sandbox', LOST)
 """The keys of an attempt in the history."""
 
 
@@ -103,6 +105,22 @@ class TaskAttributes(Handle):
         return task_error(self._record.uid, self._record.state, info, self._record.outputs())
 
     @property
+    def times(self) -> TaskTimes:
+        """When the task was submitted, and its last attempt was placed, started and ended, in seconds since the epoch.
+
+        `times.duration` and `times.waiting` are in seconds. What is not known, or has not happened, is None.
+        """
+        return self._record.times
+
+    @property
+    def usage(self) -> TaskUsage:
+        """What the last attempt has used: CPU time, memory, bytes read and written, context switches, and GPUs.
+
+        It is known when the attempt has ended. What is not known is None, such as the memory of short tasks.
+        """
+        return self._record.usage
+
+    @property
     def return_value(self) -> Any:
         """The value that a function task returned.
 
@@ -123,7 +141,7 @@ class TaskAttributes(Handle):
         """The cores and GPUs of the task, one `Slot` per rank; None before the task is placed."""
         from rp_api.resources import Slot
 
-        found = self._record.get('slots')
+        found = whole_slots(self._record.get(SLOTS))
         return None if found is None else [Slot(slot) for slot in found]
 
     @property
@@ -178,9 +196,10 @@ class TaskAttributes(Handle):
         """The failed and lost attempts that were followed by another one, in order.
 
         Each is a dict of `attempt` (its number), `kind` and `reason` of the failure as in `error`, `pilot`,
-        `exit_code`, `signal`, `nodes` (names), `started` and `ended` (seconds since the epoch), `sandbox`, the
-        directory with the files of the attempt, and `lost`: 'end' if its job has ended, 'death' if its node or agent
-        has died. What is not known is None, such as the nodes if the pilot was lost.
+        `exit_code`, `signal`, `nodes` (names), `placed`, `started` and `ended` (seconds since the epoch), `usage` (a
+        dict of what is known), `sandbox`, the directory with the files of the attempt, and `lost`: 'end' if its job has
+        ended, 'death' if its node or agent has died. What is not known is None, such as the nodes if the pilot was
+        lost.
         """
         return [{**dict.fromkeys(_OF_ATTEMPT), **entry} for entry in self._record.failures]
 

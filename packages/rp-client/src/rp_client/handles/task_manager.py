@@ -18,6 +18,7 @@ from rp_client.handles.base import ManagerHandle, record_of
 from rp_client.handles.pilot import Pilot
 from rp_client.handles.raptor import Descriptions, RaptorMaster, RaptorWorker, make_task, of_mode
 from rp_client.handles.sweep import Sweep
+from rp_client.handles.tabular import Tabular
 from rp_client.handles.task import Task
 from rp_client.ids import Named, Uids, is_one, uid_of, uids_of
 from rp_client.old_names import OldMethods
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 _FINAL = states.TASK.value(states.DONE)
 
 
-class TaskManager(ManagerHandle, OldMethods):
+class TaskManager(ManagerHandle, Tabular, OldMethods):
     """Runs tasks on pilots.
 
     Args:

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 
 from rp_api import states, units
 from rp_api.description.task import TaskDescription
+from rp_api.system import heap
 from rp_client import ids
 from rp_client.common_description import CommonDescription, listed
 from rp_client.completion.task_future import TaskFuture
@@ -102,12 +103,16 @@ class TaskRequests(TaskOwner):
         packing = Packing(master)
         dependencies = Dependencies(uids, wanted, descriptions)
         tasks = []
-        for position, (uid, given) in enumerate(zip(wanted, descriptions, strict=True)):
-            description = dependencies.with_sources(uid, given if isinstance(given, dict) else TaskDescription(given))
-            common, own = packing.pack(description, uid)
-            dependencies.add(position, description)
-            tasks.append(TaskRecord(uid, common, own))
-        return self._accept(tasks, dependencies)
+        with heap.uncollected():
+            for position, (uid, given) in enumerate(zip(wanted, descriptions, strict=True)):
+                description = dependencies.with_sources(
+                    uid, given if isinstance(given, dict) else TaskDescription(given))
+                common, own = packing.pack(description, uid)
+                dependencies.add(position, description)
+                tasks.append(TaskRecord(uid, common, own))
+            handles = self._add(tasks, dependencies)
+        self._start(tasks, dependencies)
+        return handles
 
     def submit_workers(self, descriptions: Sequence[TaskDescription]) -> list[Any]:
         """Submit RAPTOR workers; see `TaskManager.submit_workers`."""
@@ -118,9 +123,11 @@ class TaskRequests(TaskOwner):
         dependencies = Dependencies(uids, wanted, copies)
         for position, (uid, copy) in enumerate(zip(wanted, copies, strict=True)):
             sparse = plain(dependencies.with_sources(uid, copy))
-            tasks.append(TaskRecord(uid, CommonDescription(sparse, pack_plain(sparse, uid))))
+            tasks.append(TaskRecord(uid, CommonDescription(sparse, pack_plain(sparse, uid), time.time())))
             dependencies.add(position, sparse)
-        return self._accept(tasks, dependencies)
+        handles = self._add(tasks, dependencies)
+        self._start(tasks, dependencies)
+        return handles
 
     def submit_sweep(self, description: TaskDescription, parameters: Any) -> SweepRecord:
         """Submit a sweep; see `TaskManager.submit_sweep`."""
@@ -140,7 +147,8 @@ class TaskRequests(TaskOwner):
         self._send(sweep.size, tasks, self.flow.submit_chunks)
         return sweep
 
-    def _accept(self, tasks: list[TaskRecord], dependencies: Dependencies) -> list[Any]:
+    def _add(self, tasks: list[TaskRecord], dependencies: Dependencies) -> list[Any]:
+        """Add new tasks, and return their handles."""
         dependencies.check()
         uids = [task.uid for task in tasks]
         self.session.uids.claim_tasks(uids, lambda: self.tasks.add(uids, tasks))
@@ -148,12 +156,14 @@ class TaskRequests(TaskOwner):
         handles = list(map(self.make, tasks))   # held: some may be final before the call returns
         for task, handle in zip(tasks, handles, strict=True):
             task.handle = handle
+        return handles
+
+    def _start(self, tasks: list[TaskRecord], dependencies: Dependencies) -> None:
         if tasks:
             leads = self._leads(dependencies) if len(self.pilots) > 1 else {}
             if leads:
                 self.engine.call(self.flow.lead, leads)
             self._send(len(tasks), tasks, self.flow.submit)
-        return handles
 
     def _leads(self, dependencies: Dependencies) -> dict[str, str]:
         """Return the tasks to whose pilots tasks may be bound; those in files are final."""

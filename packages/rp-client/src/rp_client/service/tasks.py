@@ -167,7 +167,8 @@ class TaskOwner:
             return self._restore_chunk(known, pilot)
         task = self.tasks.find(known.uid)   # of a sweep, it was made with its chunk
         if task is None:
-            task = TaskRecord(known.uid, CommonDescription(known.description, codec.pack(known.description)))
+            task = TaskRecord(known.uid, CommonDescription(known.description, codec.pack(known.description),
+                                                           known.submitted))
             self.tasks.add([task.uid], [task])
         task.restore(known, pilot)
         self.flow.restore(task, known)
@@ -183,7 +184,8 @@ class TaskOwner:
         chunk = unpacked(known.description)
         common = {name: value for name, value in known.description.items() if name != ROWS}
         sweep = self.tasks.sweeps.get(chunk.sweep) or SweepRecord(chunk.sweep)
-        task = ChunkRecord(CommonDescription({**common, **chunk.own_of(0)}, codec.pack(common)), chunk, sweep)
+        task = ChunkRecord(CommonDescription({**common, **chunk.own_of(0)}, codec.pack(common), known.submitted), chunk,
+                           sweep)
         task.restore(known, pilot)
         task.whole = True
         self.tracker.is_internal = is_chunk

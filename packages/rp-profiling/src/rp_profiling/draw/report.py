@@ -18,6 +18,7 @@ import numpy as np
 
 from rp_profiling.analyse.calls import figures
 from rp_profiling.analyse.durations import TASK, durations, final_states
+from rp_profiling.analyse.usage import TaskKind, Usage, shown_bytes
 from rp_profiling.analyse.utilisation import ACTIVITIES, Analysis
 from rp_profiling.check import Findings
 from rp_profiling.draw.pictures import TIME, Layer, Picture, all_pictures
@@ -26,6 +27,12 @@ from rp_profiling.write.slots import CORE, GPU
 
 _VIOLATIONS_SHOWN = 200
 """Violations listed in a report."""
+
+KINDS_SHOWN = 20
+"""Kinds of tasks, and of failures, in a report."""
+
+USED = 'tasks', 'failed', 'cores', 'used', 'memory', 'peak', 'time limit [s]', 'longest [s]', 'GPUs', 'GPU use'
+"""The heads of `usage_row`."""
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -47,11 +54,12 @@ _PAGE = """<!DOCTYPE html>
 """
 
 
-def write_report(analysis: Analysis, findings: Findings, path: str | Path, title: str) -> None:
-    """Write the report of a session."""
+def write_report(analysis: Analysis, findings: Findings, path: str | Path, title: str,
+                 usage: Usage | None = None) -> None:
+    """Write the report of a session, with the usage of its tasks if that is known."""
     pictures = [picture for picture in all_pictures(analysis) if picture.x_label == TIME]   # they share the axis
-    body = '\n'.join([_summary(analysis), _findings(findings), *_figures(pictures), _utilisation(analysis),
-                      _durations(analysis)])
+    body = '\n'.join([_summary(analysis), _findings(findings), *_usage(usage), *_figures(pictures),
+                      _utilisation(analysis), _durations(analysis)])
     room = resources.files(__package__) / 'page'
     Path(path).write_text(_PAGE.format(
         title=escape(title), style=(room / 'report.css').read_text(), body=body, pictures=_json(pictures),
@@ -94,6 +102,24 @@ def duration_rows(analysis: Analysis) -> list[tuple[str, int, float, float, floa
             middle, high = np.percentile(seconds, [50, 99])
             rows.append((name, len(seconds), float(seconds.mean()), float(middle), float(high), float(seconds.max())))
     return rows
+
+
+def usage_row(kind: TaskKind) -> list[str]:
+    """Return the figures of a kind of tasks as text, under the heads `USED`; empty for what is not known."""
+    cores, gpus = kind.mean('cpu'), kind.mean('gpu')
+    return [str(kind.tasks), str(kind.causes.total() or ''), str(kind.cores), '' if cores is None else f'{cores:.2f}',
+            shown_bytes(kind.memory) if kind.memory else '', shown_bytes(kind.peak) if kind.peak else '',
+            f'{kind.timeout:g}' if kind.timeout else '', f'{kind.longest:.3g}' if kind.longest else '',
+            f'{kind.gpus:g}' if kind.gpus else '', '' if gpus is None else f'{100 * gpus:.0f} %']
+
+
+def _usage(usage: Usage | None) -> Iterable[str]:
+    if usage and usage.kinds:
+        rows = [(str(kind), *usage_row(kind), '; '.join(kind.suggestions())) for kind in usage.kinds[:KINDS_SHOWN]]
+        yield '<h2>Requested and used, by kind of task</h2>' + _table(['', *USED, 'suggestion'], rows)
+    if usage and usage.failures:
+        yield '<h2>Failed tasks</h2>' + _table(['tasks', 'cause', 'program', 'example', 'its reason'],
+                                               usage.failures[:KINDS_SHOWN])
 
 
 def _summary(analysis: Analysis) -> str:

@@ -89,9 +89,11 @@ class Carrier:
         self._mpi = mpi
         self._world = mpi.COMM_WORLD
         self._status = mpi.Status()
+        self._sockets = select.epoll()   # of MPI, if it uses any
+        self._known: set[str] = set()    # descriptors that need not be looked at again
         iprobe = ctypes.cast(ctypes.CDLL(mpi.__file__).MPI_Iprobe, ctypes.c_void_p).value
         self._probe = Probe(iprobe or 0, mpi._handleof(self._world), mpi._sizeof(mpi.Status), mpi.ANY_SOURCE,
-                            mpi.ANY_TAG)
+                            mpi.ANY_TAG, self._sockets.fileno())
         self._epoll = select.epoll()
         self._stopped = False
         rank = self._world.rank
@@ -104,15 +106,17 @@ class Carrier:
         for fd in self._by_fd:
             self._epoll.register(fd, select.EPOLLIN)
         self._active: set[_Pump] = set()   # with messages under way
+        self._heard: set[int] = set()      # carriers of which there was a message
 
     def run(self) -> None:
         """Pass on what comes until the first manager has no connection any more."""
         if not self._by_fd:
             self._end()
         while not self._stopped:
-            while self._probe.wait(self._epoll.fileno(), bool(self._active - {self._objects}),
-                                   self._objects in self._active) and self._receive():
-                pass
+            if self._probe.wait(self._epoll.fileno(), bool(self._active - {self._objects}),
+                                self._objects in self._active):
+                while self._receive():
+                    pass
             for fd, events in self._epoll.poll(0):
                 pump = self._by_fd[fd]
                 if events & select.EPOLLOUT:
@@ -180,8 +184,12 @@ class Carrier:
         if message is None:
             return False
         tag, size = self._status.Get_tag(), self._status.Get_count(self._mpi.BYTE)
+        source = self._status.Get_source()
+        if source not in self._heard:
+            self._heard.add(source)
+            self._find_sockets()
         if tag >= FIRST_TAG:
-            self._passing.receive(self._status.Get_source(), tag, size, message)
+            self._passing.receive(source, tag, size, message)
             self._active.add(self._objects)
             self._progress(self._objects)
             return True
@@ -192,10 +200,19 @@ class Carrier:
                 buffer = memoryview(mmap.mmap(file.fd, size))
         elif tag == _STOP:
             self._stopped = True
-        pump = self._by_peer[self._status.Get_source()]
+        pump = self._by_peer[source]
         pump.incoming.append(_Incoming(buffer, file, message.Irecv([buffer, self._mpi.BYTE])))
         self._active.add(pump)
         return not self._stopped
+
+    def _find_sockets(self) -> None:
+        """Watch the sockets that MPI has opened since the last time, so that messages end a sleep; see `Probe`."""
+        found = set(os.listdir('/proc/self/fd'))
+        for name in found - self._known:
+            with suppress(OSError):   # it is closed, or cannot be waited for
+                if int(name) not in self._by_fd and os.readlink(f'/proc/self/fd/{name}').startswith('socket:'):
+                    self._sockets.register(int(name), select.EPOLLIN | select.EPOLLET)
+        self._known = found
 
     def _progress(self, pump: _Pump) -> None:
         """Drop what was sent, and give the manager what was received, in order."""

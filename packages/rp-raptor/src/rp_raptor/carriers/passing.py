@@ -1,12 +1,12 @@
-"""Objects on their way along a tree of carriers, in pieces from and into mapped files.
+"""Objects on their way along a tree of carriers, in pieces from mapped files and into files.
 
 The carrier of the first node is told the other nodes of an object. A head with these goes in front of the pieces, from
-which each carrier derives the nodes that it passes the pieces on to, as soon as it has them.
+which each carrier derives the nodes that it passes the pieces on to, as soon as it has them. It receives to buffers and
+writes these to the file, which costs less than a fault for each new page of a map.
 """
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 import struct
@@ -32,8 +32,6 @@ AHEAD = 4
 
 _HEAD = struct.Struct(f'=HQ{ID_BYTES}s')   # tag of the pieces, size, and identifier; the numbers of the nodes follow
 _TAGS = range(FIRST_TAG + 1, FIRST_TAG + 1001)   # of pieces: more than there are objects under way
-
-_POPULATE_WRITE = 23   # of madvise, since Linux 5.14: faster than a fault for each page
 
 Ended = Callable[[bytes, list[OpenFile]], object]
 
@@ -64,30 +62,26 @@ class _Object:
         self.pieces = [content[start:start + PIECE_BYTES] for start in range(0, size, PIECE_BYTES)]
         self.ready = self.count if file is not None else 0
         self.begun = 0
-        self.receiving: deque[Any] = deque()
+        self.receiving: deque[tuple[Any, bytearray]] = deque()
+        self._free: list[bytearray] = []   # buffers of pieces
         self.told = False
 
-    def room(self) -> memoryview:
-        """Return the memory for the next piece, which is not that of the file if there is no room for that."""
-        number, self.begun = self.begun, self.begun + 1
-        if self.file is not None:
-            try:
-                _get_memory(self._map, self.file, number * PIECE_BYTES, len(self.pieces[number]))
-            except OSError:
-                self.file = None
-        if self.file is None:
-            self.pieces[number] = memoryview(bytearray(len(self.pieces[number])))
-        return self.pieces[number]
+    def buffer(self) -> bytearray:
+        """Return a buffer for the next piece."""
+        size, self.begun = len(self.pieces[self.begun]), self.begun + 1
+        return self._free.pop() if self._free and size == PIECE_BYTES else bytearray(size)
 
-
-def _get_memory(mapped: mmap.mmap, file: OpenFile, start: int, size: int) -> None:
-    """Get memory for a part of a file, as a process is killed that writes where there is none; OSError without room."""
-    try:
-        mapped.madvise(_POPULATE_WRITE, start, size)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-        os.posix_fallocate(file.fd, start, size)
+    def take(self, buffer: bytearray) -> None:
+        """Write a piece to the file; it stays in the buffer if there is no room for that."""
+        number, self.ready = self.ready, self.ready + 1
+        try:
+            if self.file is not None and os.pwrite(self.file.fd, buffer, number * PIECE_BYTES) == len(buffer):
+                self._free.append(buffer)
+                return
+        except OSError:
+            pass
+        self.file = None
+        self.pieces[number] = memoryview(buffer)
 
 
 class Passing:
@@ -122,9 +116,8 @@ class Passing:
         """Pass on what has come; return whether something is still under way."""
         self._take([*self._heads])
         for tag, each in [*self._objects.items()]:
-            while each.receiving and each.receiving[0].Test():
-                each.receiving.popleft()
-                each.ready += 1
+            while each.receiving and each.receiving[0][0].Test():
+                each.take(each.receiving.popleft()[1])
             for child in each.children:
                 self._send(child, each, tag)
             here = each.ready == each.count
@@ -152,7 +145,8 @@ class Passing:
                     self._expect(head)
                 else:
                     found = self._objects[tag]
-                    found.receiving.append(message.Irecv([found.room(), self._byte]))
+                    buffer = found.buffer()
+                    found.receiving.append((message.Irecv([buffer, self._byte]), buffer))
                 held.popleft()
 
     def _expect(self, head: bytearray) -> None:

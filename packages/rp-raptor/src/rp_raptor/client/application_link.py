@@ -69,7 +69,7 @@ class ApplicationLink:
     def __init__(self, loop: Loop, master: MasterSide, name: str, owner: Owner, width: int | None) -> None:
         self.uid = master.uid
         self.free = 0            # the number of calls that the master accepts now
-        self.ranks = 0           # the number of calls that its workers can run at a time, if it reports that
+        self.ranks = 0           # the number of calls that its workers can run at a time
         self.asked = 0           # the number of calls that it was asked to give back
         self.exhausted = False   # it had none to give back, and has got no call and sent no result since
         self.calls: dict[int, Held] = {}
@@ -200,6 +200,7 @@ class ApplicationLink:
 
     def _set_ranks(self, number: int) -> None:
         self.ranks = number
+        self._owner.ranks_changed()
 
     def _take_results(self, numbers: array[int], payloads: Payloads) -> None:
         self.exhausted = False
@@ -251,6 +252,9 @@ class Owner(Protocol):
 
     def deal(self) -> object:
         """Send waiting calls, as there may be more room."""
+
+    def ranks_changed(self) -> object:
+        """Note that the number of ranks of a master has changed."""
 
     def object_ready(self, id: bytes, fault: str) -> object:
         """Note that the master has an object, or why it has not."""

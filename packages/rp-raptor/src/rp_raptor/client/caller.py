@@ -70,6 +70,11 @@ class Intake(ABC):
         self._over = ''                     # the reason why no further call can have a result
         self._lock = threading.Lock()
 
+    @property
+    def ranks(self) -> int | None:
+        """The number of calls that the workers can run at a time, if changes of it are reported as empty results."""
+        return None
+
     def define(self, fid: bytes, blob: bytes) -> None:
         """Define a function that later calls refer to."""
         self.process.check()
@@ -174,6 +179,11 @@ class Caller(Intake):
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
+    @property
+    def ranks(self) -> int | None:
+        """The number of calls that the workers can run at a time, as far as it is known."""
+        return sum(link.ranks for link in self._links)
+
     def close(self) -> None:
         """Disconnect from the masters; calls without a result are dropped without a report."""
         if not self.process.here:
@@ -214,6 +224,10 @@ class Caller(Intake):
         """Queue calls again, before the others."""
         self._waiting.prepend(array('Q', calls), list(calls.values()))
         self._loop.call_soon(self.deal)
+
+    def ranks_changed(self) -> None:
+        """Have streams send more calls if more are needed now."""
+        self.results(array('Q'), [])
 
     def object_ready(self, id: bytes, fault: str) -> None:
         """Do nothing: calls need not wait for their objects."""

@@ -282,6 +282,8 @@ class Executor(futures.Executor):
             self._leave_if_done()
 
     def _take_results(self, numbers: Sequence[int], payloads: Sequence[bytes]) -> None:
+        if not numbers:   # the number of ranks has changed
+            return
         self.finished += len(numbers)
         for number, payload in zip(numbers, payloads, strict=True):
             future = self._take_out(number)

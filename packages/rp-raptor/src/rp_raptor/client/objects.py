@@ -86,6 +86,9 @@ class _Connection:
     def deal(self) -> None:
         """Send no calls."""
 
+    def ranks_changed(self) -> None:
+        """Do nothing: there are no calls."""
+
     def object_ready(self, id: bytes, fault: str) -> None:
         """Wake the thread that waits for the object."""
         event, faults = self._expected.get(id, (None, []))

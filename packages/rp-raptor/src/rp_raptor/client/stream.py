@@ -20,8 +20,13 @@ from rp_raptor.objects.reference import Owned, taken
 from rp_raptor.wire.payload import call_encoder, call_start, define, encode_chunk, outcomes_of, pickled_function
 from rp_raptor.wire.protocol import ATTRIBUTES
 
-_BYTES = 64 << 20
-"""Bytes of arguments in flight at which a stream makes no further call, whatever the window."""
+_MAX_BYTES, _MIN_BYTES = 64 << 20, 16 << 20
+"""Bytes of arguments in flight at which a stream makes no further call, whatever the window.
+
+It is as little as ranks need, because memory that was used shortly before is in the caches of CPUs.
+"""
+
+_CALLS_PER_RANK = 8   # in flight, for which there are so many bytes
 
 _MANY_BYTES = 1 << 20   # bytes of arguments in one message
 _BULK = 512
@@ -130,7 +135,7 @@ class _Stream:
                 if not calls.count:
                     break
                 yield from self._finished(calls, *self._arrived.get())
-                yield from self._more(calls)
+                yield from self._more(calls, caller)
         finally:
             caller.close()
         calls.end()
@@ -140,20 +145,20 @@ class _Stream:
         fid, definition = define(self._func, caller.store.results)
         caller.define(fid, definition)
         if self._chunksize == 1:
-            return UnderWay(enumerate(self._items), call_encoder(fid, caller.store), caller.show, _BYTES,
-                            call_start(fid))
+            return UnderWay(enumerate(self._items), call_encoder(fid, caller.store), caller.show, call_start(fid))
 
         def encode(arguments: Sequence[list[Call]]) -> bytes:
             return encode_chunk(fid, [((call.item,), None) for call in arguments[0]], caller.store)
-        return UnderWay(_chunks(self._items, self._chunksize), encode, caller.show, _BYTES)
+        return UnderWay(_chunks(self._items, self._chunksize), encode, caller.show)
 
     def _finished(self, calls: UnderWay, numbers: array[int], results: Outcomes) -> Iterator[Call]:
         """Return an iterator of the calls with these results."""
         return (calls.finished if self._chunksize == 1 else partial(_finish_chunks, calls))(numbers, results)
 
-    def _more(self, calls: UnderWay) -> Iterator[Call]:
+    def _more(self, calls: UnderWay, caller: Intake) -> Iterator[Call]:
         """Finish calls until there is room for a worthwhile message, or nothing arrives for `_BATCH_DELAY`."""
-        while not calls.exhausted and self._window - calls.count < self._window // 8:
+        limit = _limit(calls, caller)
+        while not calls.exhausted and (self._window - calls.count < self._window // 8 or calls.size > limit * 3 // 4):
             try:
                 arrived = self._arrived.get(timeout=_BATCH_DELAY)
             except Empty:
@@ -175,14 +180,22 @@ class _Stream:
             if calls.count:
                 return
             raise CallLost(self._lost)
-        while not calls.exhausted and calls.count < self._window and not calls.full:
-            numbers, payloads, failed = calls.take(min(_BULK, self._window - calls.count), _MANY_BYTES, _BATCH_DELAY)
+        while not calls.exhausted and calls.count < self._window and calls.size < (limit := _limit(calls, caller)):
+            numbers, payloads, failed = calls.take(min(_BULK, self._window - calls.count), _MANY_BYTES, limit,
+                                                   _BATCH_DELAY)
             for number, error in failed:
                 self._arrived.put((array('Q', [number]), [error]))
             if numbers:
                 caller.call(numbers, payloads)
                 if not self._arrived.empty():
                     return
+
+
+def _limit(calls: UnderWay, caller: Intake) -> int:
+    """Return the bytes of arguments at which no further call is made."""
+    ranks = caller.ranks
+    needed = _MAX_BYTES if ranks is None else _CALLS_PER_RANK * ranks * (calls.size // (calls.count or 1))
+    return max(_MIN_BYTES, min(_MAX_BYTES, needed))
 
 
 def _chunks(items: Iterable[Any], size: int) -> Iterator[tuple[int, list[Call]]]:

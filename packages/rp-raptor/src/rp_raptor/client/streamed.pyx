@@ -83,9 +83,9 @@ cdef class Call:
 cdef class UnderWay:
     """The calls of a stream in flight.
 
-    `items` yields (index, item); `encode` makes the payload of a call from its arguments, which have `limit` bytes at
-    most, unless a single call has more. If `start` is given, a payload is that and a pickle of the arguments, which is
-    made here if the item is a scalar. `show` is called with the objects that a call refers to.
+    `items` yields (index, item); `encode` makes the payload of a call from its arguments. If `start` is given, a
+    payload is that and a pickle of the arguments, which is made here if the item is a scalar. `show` is called with the
+    objects that a call refers to.
     """
 
     cdef dict _calls
@@ -94,26 +94,20 @@ cdef class UnderWay:
     cdef Builder _payloads
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t size    # bytes of the arguments of these calls
-    cdef Py_ssize_t _limit
     cdef readonly bint exhausted     # there are no further items
     cdef object _error               # the exception with which the items have ended, if any
 
-    def __init__(self, items, encode, show, Py_ssize_t limit, bytes start=None):
+    def __init__(self, items, encode, show, bytes start=None):
         self._calls = {}
         self._start, self._payloads = start, Builder()
         self._items = items
         self._encode, self._show = encode, show
-        self._limit = limit
 
-    @property
-    def full(self):
-        """True if these calls have as many bytes of arguments as may be in flight."""
-        return self.size >= self._limit
+    def take(self, Py_ssize_t most, Py_ssize_t most_bytes, Py_ssize_t limit, double seconds):
+        """Make calls of the next items until `most` calls, `most_bytes` bytes or `seconds` are reached.
 
-    def take(self, Py_ssize_t most, Py_ssize_t most_bytes, double seconds):
-        """Make calls of the next items until `most` calls, `most_bytes` bytes, `seconds` or the limit are reached.
-
-        Return their numbers, their payloads, and (number, error) for each that cannot be sent.
+        Make none after the one with which the arguments of all calls in flight have `limit` bytes. Return their
+        numbers, their payloads, and (number, error) for each that cannot be sent.
         """
         cdef Py_ssize_t made = 0, size = 0, added
         cdef double until = _now() + seconds
@@ -145,7 +139,7 @@ cdef class UnderWay:
                 if _pending:
                     call._objects = _taken()
                     self._show(call._objects)
-            if made >= most or size >= most_bytes or self.size >= self._limit or _now() > until:
+            if made >= most or size >= most_bytes or self.size >= limit or _now() > until:
                 break
         return numbers, self._payloads.finish(), failed
 

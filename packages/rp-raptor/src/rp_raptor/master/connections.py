@@ -28,9 +28,9 @@ from rp_raptor.master.worker_pool import PooledWorker
 from rp_raptor.master.workers import Workers
 from rp_raptor.wire import protocol
 from rp_raptor.wire.batch import Payloads, pack_message
-from rp_raptor.wire.large_calls import sent_to_others
 from rp_raptor.wire.parts import Part
 from rp_raptor.wire.protocol import APPLICATION, CALLS, PING, PROTOCOL, SILENCE, WINDOW, WORKER, Handlers, Message
+from rp_raptor.wire.store import ValueStore
 
 _log = logging.getLogger('radical.pilot.raptor')
 
@@ -50,9 +50,10 @@ class Peers:
         self._applications: dict[bytes, ApplicationPeer] = {}   # those of the peers
         self._sharing: dict[bytes, SharingPeer] = {}   # those of the applications
         self._workers: dict[str, dict[int, WorkerPeer]] = {}   # the parts of workers among them, by uid and number
-        self._ranks_changed = False   # since the applications that share calls were told of them
+        self._ranks_changed = False   # since the applications were told of them
         self._malformed = Tally('malformed message dropped')
         self._roles: dict[str, str] = {}
+        self._store = ValueStore()
         self._stopped: set[str] = set()   # workers of which parts may still connect
         self._point = AccessPoint(loop, domain='raptor')
         self.context = self._point.context
@@ -81,12 +82,8 @@ class Peers:
             _log.debug('%s cannot be sent to %r: %s', message[0], address, error)
 
     def _send_to_worker(self, address: bytes, message: Message) -> None:
-        """Send a message to a worker, with the content of files that it does not see."""
         peer = self._peers.get(address)
-        if message[0] != 'calls' or not isinstance(peer, WorkerPeer) or peer.beside:
-            self.send(address, message)
-            return
-        for each in sent_to_others(message):
+        for each in peer.messages(message) if isinstance(peer, WorkerPeer) else [message]:
             self.send(address, each)
 
     def stop_workers(self, uids: Sequence[str] | None = None) -> None:
@@ -122,6 +119,7 @@ class Peers:
         self._peers.clear()
         self._workers.clear()
         self.objects.close()
+        self._store.close()
         self._listener.close(linger)
         self._point.close()
 
@@ -137,7 +135,7 @@ class Peers:
         if self._ranks_changed:
             self._ranks_changed = False
             self._audience.has_ranks(self.router.pool.ranks_for(1))
-            for peer in self._sharing.values():
+            for peer in self._applications.values():
                 peer.tell_ranks(self.router.pool.ranks_for(peer.width))
         if self._report is None and (self._shortage or self.router.waiting):
             self._report = self._loop.call_later(protocol.REPORT_DELAY, self._report_shortage)
@@ -218,7 +216,7 @@ class Peers:
             raise CoordinationError('a worker without ranks')
         process, part = PeerProcess.told(host, pid, info.get('started')), Part.told(info, ranks)
         worker = PooledWorker(address, uid, ranks, info.get('mpi') is True, part.widest)
-        peer = WorkerPeer(address, uid, process, worker, part, info.get('place') == place())
+        peer = WorkerPeer(address, uid, process, worker, part, self._store if info.get('place') == place() else None)
         if self._greet(peer, info.get('protocol')):
             self.router.attach(peer.worker)
             self._ranks_changed = True
@@ -252,13 +250,13 @@ class Peers:
         self._audience.capacity_changed()
 
     def _on_results(self, peer: WorkerPeer, ids: array[int], payloads: Payloads) -> None:
-        self.router.results(peer.worker, ids, payloads)
+        self.router.results(peer.worker, peer.released(ids), payloads)
 
     def _on_returned(self, peer: WorkerPeer, ids: array[int]) -> None:
-        self.router.returned(peer.worker, ids)
+        self.router.returned(peer.worker, peer.released(ids))
 
     def _on_died(self, peer: WorkerPeer, ids: array[int], reason: str) -> None:
-        self.router.died(peer.worker, ids, reason)
+        self.router.died(peer.worker, peer.released(ids), reason)
 
     def _on_rank_states(self, peer: WorkerPeer, states: dict[int, str]) -> None:
         self._registry.ranks_changed(peer.uid, states)
@@ -278,7 +276,7 @@ class Peers:
         process = PeerProcess.told(info.get('host'), info.get('pid'), info.get('started'))
         width = info.get('share')
         if width is None:
-            peer = ApplicationPeer(address, stream, process, self.send, self.router)
+            peer = ApplicationPeer(address, stream, process, self.send, self.router, 1)
         elif type(width) is int and width > 0:
             peer = SharingPeer(address, stream, process, self.send, self.router, width)
         else:
@@ -289,9 +287,9 @@ class Peers:
         self._applications[address] = peer
         if isinstance(peer, SharingPeer):
             self._sharing[address] = peer
-            peer.tell_ranks(self.router.pool.ranks_for(peer.width))
         else:
             self.send(address, ['room', WINDOW])
+        peer.tell_ranks(self.router.pool.ranks_for(peer.width))
 
     def _on_define(self, peer: ApplicationPeer, fid: bytes, blob: bytes) -> None:
         self.router.define(peer.source, fid, blob)

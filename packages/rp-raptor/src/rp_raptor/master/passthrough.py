@@ -137,8 +137,8 @@ def _requirements(common: Mapping[str, Any], rests: Sequence[bytes]) -> Iterable
     if alike == {} and rests.count(codec.NOTHING) == len(rests):
         return
     for rest in rests:
-        own = {} if rest == codec.NOTHING else codec.unpack_dict(rest)
-        yield alike if DECISIVE.isdisjoint(own) else _call({**common, **own})
+        usual = rest == codec.NOTHING or DECISIVE.isdisjoint(codec.keys_of(rest))
+        yield alike if usual else _call({**common, **codec.unpack_dict(rest)})
 
 
 def _call(description: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from rp_api.errors import CoordinationError
@@ -12,8 +12,10 @@ from rp_raptor.master.router import CallRouter
 from rp_raptor.master.worker_pool import PooledWorker
 from rp_raptor.wire.batch import Payloads
 from rp_raptor.wire.call_buffer import ResultGatherer
+from rp_raptor.wire.large_calls import sent_to_others, stored_again
 from rp_raptor.wire.parts import Part
 from rp_raptor.wire.protocol import APPLICATION, WINDOW, WORKER, Message
+from rp_raptor.wire.store import Lease, ValueStore
 
 Send = Callable[[bytes, Message], object]
 
@@ -55,14 +57,15 @@ class Peer:
 class WorkerPeer(Peer):
     """A connected worker, or a part of one that spans nodes."""
 
-    __slots__ = ('beside', 'part', 'worker')
+    __slots__ = ('_beside', '_leases', '_store', 'part', 'worker')
 
     def __init__(self, address: bytes, uid: str, process: PeerProcess, worker: PooledWorker, part: Part,
-                 beside: bool) -> None:
+                 store: ValueStore | None) -> None:
         super().__init__(WORKER, address, uid, process)
         self.worker = worker
         self.part = part
-        self.beside = beside   # it sees the files of callers here
+        self._store = store   # of this master, if the worker sees files of this place
+        self._leases: dict[int, Lease] = {}   # by calls that it has
 
     @property
     def key(self) -> str:
@@ -74,6 +77,23 @@ class WorkerPeer(Peer):
         """The uid, with the number of the part."""
         return self.uid if self.part.count == 1 else f'{self.uid} (part {self.part.number} of {self.part.count})'
 
+    def messages(self, message: Message) -> Iterable[Message]:
+        """Return a message for the worker as messages with large contents of calls in files, or without files."""
+        if message[0] != 'calls':
+            return [message]
+        if self._store is None:
+            return sent_to_others(message)
+        stored, leases = stored_again(message, self._store)
+        self._leases |= leases
+        return [stored]
+
+    def released(self, ids: array[int]) -> array[int]:
+        """Return the numbers of calls that the worker has no more; their files may be written again."""
+        if self._leases:
+            for number in ids:
+                self._leases.pop(number, None)
+        return ids
+
     @property
     def stem(self) -> str:
         """The stem of the uids of tasks that ranks submit, whose numbers each manager counts."""
@@ -81,13 +101,16 @@ class WorkerPeer(Peer):
 
 
 class ApplicationPeer(Peer):
-    """A connected application: a source of calls."""
+    """A connected application: a source of calls. `width` is the number of ranks of each of its calls."""
 
-    __slots__ = ('_results', '_send', 'owed', 'source')
+    __slots__ = ('_results', '_send', 'owed', 'ranks', 'source', 'width')
 
-    def __init__(self, address: bytes, uid: str, process: PeerProcess, send: Send, router: CallRouter) -> None:
+    def __init__(self, address: bytes, uid: str, process: PeerProcess, send: Send, router: CallRouter,
+                 width: int) -> None:
         super().__init__(APPLICATION, address, uid, process)
         self._send = send
+        self.width = width
+        self.ranks = -1   # that it was told of
         self.source = router.open(self)
         self.owed = 0   # room that was not granted to it yet
         self._results = ResultGatherer(self._send_results)   # workers send those of long calls one by one
@@ -98,6 +121,12 @@ class ApplicationPeer(Peer):
     def results(self, ids: array[int], payloads: Sequence[bytes]) -> None:
         """Take results, which `flush` sends."""
         self._results.add(ids, payloads)
+
+    def tell_ranks(self, ranks: int) -> None:
+        """Report how many of its calls can run at a time, if that has changed."""
+        if ranks != self.ranks:
+            self.ranks = ranks
+            self._send(self.address, ['ranks', ranks])
 
     def flush(self) -> None:
         """Send results, and grant room for as many calls."""
@@ -115,28 +144,17 @@ class ApplicationPeer(Peer):
 
 
 class SharingPeer(ApplicationPeer):
-    """An application whose calls other masters share: its room follows what the workers can take soon.
+    """An application whose calls other masters share: its room follows what the workers can take soon."""
 
-    `width` is the number of ranks of each of its calls.
-    """
-
-    __slots__ = ('granted', 'ranks', 'width')
+    __slots__ = ('granted',)
 
     def __init__(self, address: bytes, uid: str, process: PeerProcess, send: Send, router: CallRouter,
                  width: int) -> None:
-        super().__init__(address, uid, process, send, router)
-        self.width = width
+        super().__init__(address, uid, process, send, router, width)
         self.granted = 0   # room that it has not used yet
-        self.ranks = -1    # that it was told of
 
     def _make_room(self, count: int) -> None:
         """Leave it to `grant`."""
-
-    def tell_ranks(self, ranks: int) -> None:
-        """Report how many of its calls can run at a time, if that has changed."""
-        if ranks != self.ranks:
-            self.ranks = ranks
-            self._send(self.address, ['ranks', ranks])
 
     def grant(self, capacity: int) -> None:
         """Grant room for as many calls as the workers have or have credit for; much room while there is no worker."""

@@ -9,13 +9,13 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from rp_api import blobs, pickles
+from rp_api import pickles
 from rp_api.by_value.classes import restored
 from rp_api.errors import DeserializationError
 from rp_api.functions import deserialize_obj
 from rp_raptor.wire import payload
 from rp_raptor.wire.result_files import ResultFiles
-from rp_raptor.wire import store
+from rp_raptor.wire import reused_files, store
 from rp_profiling.write import calls as records
 from rp_raptor.rank.capture import goes_on
 from rp_raptor.rank.capture import encode_error
@@ -100,7 +100,7 @@ cdef class Functions:
         """Drop a function that is not called any more."""
         self._blobs.pop(fid, None)
         if self._functions.pop(fid, None):
-            blobs.unmap()   # files of the caller, which may have left
+            reused_files.unmap()   # files of the caller, which may have left
         self._changes.pop(fid, None)
         self._recent = None
 

@@ -4,7 +4,8 @@ Such a call is B and a packed list `[start, body, buffers]`: the first bytes of 
 (its kind and the identifier of the function), the pickle of the arguments, and its out-of-band buffers. The body and
 each buffer are either bytes, or `[path, size, version]` of a file in the caller's store, which is valid for processes
 that see the same files (`rp_api.system.shared_directory.place`). On the way to others, `sent_to_others` replaces files
-by their content: bytes, or `[content]` if the rank needs memory that can be changed.
+by their content: bytes, or `[content]` if the rank needs memory that can be changed. A master that has got calls so
+writes the content to files of its own for those of its workers that see them, by `stored_again`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from rp_api.errors import DeserializationError, SerializationError
 from rp_api.values import dump
 from rp_api.wire import codec
 from rp_api.wire.codec import MAX_BYTES
+from rp_raptor.wire import reused_files
 from rp_raptor.wire.batch import Payloads
 from rp_raptor.wire.protocol import Message
 from rp_raptor.wire.store import STORED_BYTES, Lease, ValueStore
@@ -88,6 +90,35 @@ def sent_to_others(message: Message) -> Iterator[Message]:
             first, size, contents = index + 1, 0, []
 
 
+def stored_again(message: Message, store: ValueStore) -> tuple[Message, dict[int, Lease]]:
+    """Return a message with calls, whose large contents are in files of this store, and the leases of these by number.
+
+    Contents stay where they are if they cannot be stored.
+    """
+    operation, numbers, calls, attributes = message
+    if not store.path or not calls.has(LARGE_CALL[0]):
+        return message, {}
+    stored = [_with_files(call, store) for call in calls]
+    leases = {number: lease for number, call in zip(numbers, stored, strict=True) if (lease := lease_of(call))}
+    return [operation, numbers, Payloads(map(bytes, stored)), attributes] if leases else message, leases
+
+
+def _with_files(call: bytes, store: ValueStore) -> bytes:
+    if call[:1] != LARGE_CALL or len(call) <= STORED_BYTES:
+        return call
+    start, body, buffers = codec.unpack(call[1:])
+    if any(map(_is_filed, (body, *buffers))):
+        return call
+    try:
+        return stored_call(start, body, [*map(_buffer, buffers)], store)
+    except SerializationError:   # there is no room
+        return call
+
+
+def _buffer(part: bytes | Sequence[bytes]) -> pickle.PickleBuffer:
+    return pickle.PickleBuffer(part if isinstance(part, bytes) else memoryview(part[0]))   # as `_sent` has found it
+
+
 def with_contents(call: bytes) -> bytes:
     """Return a call without files; the call as it is, with which the rank will fail, if that is impossible."""
     if call[:1] != LARGE_CALL:
@@ -117,5 +148,5 @@ def _content(part: bytes | Sequence[Any]) -> blobs.Bytes:
         return part
     if not _is_filed(part):
         return memoryview(bytearray(part[0]))
-    _, _, (content,) = blobs.read(*part)
+    _, _, (content,) = reused_files.read(*part)
     return content

@@ -27,6 +27,7 @@ from rp_api.functions import serialize_obj
 from rp_api.values import dump, size_of
 from rp_api.wire import codec
 from rp_raptor.errors import CallLost, RemoteError, RemoteTraceback
+from rp_raptor.wire import reused_files
 from rp_raptor.wire.described import read_alike, write_success
 from rp_raptor.wire.large_calls import encode_large, stored_call
 from rp_raptor.wire.result_files import ResultFiles, release
@@ -326,7 +327,7 @@ def _opened(payload: bytes) -> tuple[bytes, blobs.Bytes, Sequence[blobs.Bytes]]:
     if kind != _FILE:
         return kind, memoryview(payload)[1:], ()
     path, size, version = codec.unpack(payload[1:])
-    content = blobs.read(path, size, version)
+    content = reused_files.read(path, size, version)
     release(path, version)
     return content
 

@@ -11,6 +11,7 @@ from pickle import PickleBuffer
 from rp_api import blobs
 from rp_api.system import heap, private
 from rp_api.system.shared_directory import Room, place
+from rp_raptor.wire import reused_files
 
 _LARGEST_SENT = 64 << 20
 """Bytes of a result at most that is sent in a message to a caller on another host."""
@@ -62,9 +63,9 @@ class ResultFiles:
         self._version += 1
         if path:
             try:
-                written = blobs.write_again(path, kind, body, buffers, self._version)
+                written = reused_files.write_again(path, kind, body, buffers, self._version)
             except BaseException:   # no room, or the call is interrupted
-                blobs.discard(path)
+                reused_files.discard(path)
                 raise
         else:
             path = f'{self._shared}/{os.urandom(12).hex()}'
@@ -82,7 +83,7 @@ class ResultFiles:
             return ''
         path, size = self._kept[0]
         try:
-            if blobs.version_of(path):
+            if reused_files.version_of(path):
                 return ''
         except FileNotFoundError:   # it was removed
             path = ''
@@ -95,6 +96,6 @@ def release(path: str, version: int) -> None:
     """Give back a file that was read, to be written again, or remove it."""
     if version:
         with suppress(FileNotFoundError):   # the caller is about to leave
-            blobs.release(path, version)
+            reused_files.release(path, version)
     else:
-        blobs.discard(path)
+        reused_files.discard(path)

@@ -19,6 +19,7 @@ from pickle import PickleBuffer
 from rp_api import blobs
 from rp_api.system import heap
 from rp_api.system.shared_directory import SharedDirectory, place
+from rp_raptor.wire import reused_files
 from rp_raptor.wire.memory import address, equal
 
 STORED_BYTES = 32 << 10
@@ -44,7 +45,7 @@ class StoredFile:
 
     @property
     def place(self) -> tuple[str, int, int]:
-        """Path, size and version for readers, see `rp_api.blobs.read`."""
+        """Path, size and version for readers, see `reused_files.read`."""
         return self.path, self.size, self.version
 
     def has(self, buffer: memoryview, sample: bytes) -> bool:
@@ -122,7 +123,7 @@ class ValueStore:
         """Remove all files."""
         if self._directory is not None:
             self._directory.close()
-            blobs.unmap()
+            reused_files.unmap()
 
     def _tidy(self) -> None:
         """Free released files, unless another thread, or this one further up, is about to do it."""
@@ -160,7 +161,7 @@ class ValueStore:
         self._version += 1
         file = self._reusable(size) if size <= blobs.COPIED else None
         if file is not None:
-            blobs.write_again(file.path, _KIND, b'', content, self._version)
+            reused_files.write_again(file.path, _KIND, b'', content, self._version)
         else:
             assert self._directory is not None
             file = StoredFile(self._directory.path_for(size), _capacity(size))
@@ -171,19 +172,22 @@ class ValueStore:
     def _reusable(self, size: int) -> StoredFile | None:
         """Return the file that is free for the longest among the smallest ones that suffice."""
         wanted = _capacity(size)
-        fitting = [capacity for capacity, files in self._free.items() if files and capacity >= wanted]
-        if not fitting or min(fitting) > blobs.COPIED:
-            return None
-        file = next(iter(self._free[min(fitting)]))
+        files = self._free.get(wanted)
+        if not files:
+            fitting = [capacity for capacity, files in self._free.items() if files and capacity > wanted]
+            if not fitting or min(fitting) > blobs.COPIED:
+                return None
+            files = self._free[min(fitting)]
+        file = next(iter(files))
         self._remove_free(file)
         self._forget(file)
         return file
 
     def _keep(self, file: StoredFile) -> None:
-        """Keep a free file, and remove others if these have become too many."""
-        if file.size > _MAX_FREE_BYTES:
+        """Keep a free file in memory, and remove others if these have become too many."""
+        if file.size > _MAX_FREE_BYTES or not file.path.startswith(f'{self.path}/'):
             self._forget(file)
-            blobs.discard(file.path)
+            reused_files.discard(file.path)
             return
         self._free.setdefault(file.capacity, {})[file] = None
         self._kept += file.size
@@ -192,7 +196,7 @@ class ValueStore:
             oldest = next(iter(others[0] if others else self._free[file.capacity]))
             self._remove_free(oldest)
             self._forget(oldest)
-            blobs.discard(oldest.path)
+            reused_files.discard(oldest.path)
 
     def _remove_free(self, file: StoredFile) -> None:
         del self._free[file.capacity][file]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 from rp_api.errors import CoordinationError
@@ -73,7 +72,7 @@ class CarrierJob:
 
     def _look(self) -> None:
         """End the job of a dead carrier if its launcher does not."""
-        if self._process is not None and os.path.exists(self._notes):
+        if self._process is not None and noted_ends(self._notes, self._nodes):
             self._process.end()
         else:
             self._looking = self._loop.call_later(_LOOK_INTERVAL_S, self._look)

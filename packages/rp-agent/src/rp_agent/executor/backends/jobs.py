@@ -12,8 +12,10 @@ Rules of this file:
 
 from __future__ import annotations
 
+import math
 import os
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
@@ -29,7 +31,7 @@ from rp_agent.executor.launching.containers import contained
 from rp_agent.executor.launching.environment import PilotContext, TaskEnvironment, uses_gpus
 from rp_agent.executor.launching.launched import WITHOUT_GPUS, process_places, share_of
 from rp_agent.executor.launching.launchers import without_inputs
-from rp_agent.executor.launching.outcome import not_killed
+from rp_agent.executor.launching.outcome import not_killed, usage_by_notes
 from rp_agent.executor.launching.plan import check, script_variables, stdio, variables_of
 from rp_agent.executor.launching.rank_script import RankShare
 from rp_agent.executor.starter import make_sandbox, write_script
@@ -51,7 +53,7 @@ CANCEL_TIMEOUT = 30.0
 class _Run(TimedRun):
     """The record of a task: its request, its instance, and its end."""
 
-    __slots__ = ('index', 'lost', 'ranks', 'request', 'started')
+    __slots__ = ('index', 'lost', 'ranks', 'request', 'started', 'started_at')
 
     def __init__(self, task: AgentTask, request: dict[str, Any]) -> None:
         super().__init__(task)
@@ -61,6 +63,7 @@ class _Run(TimedRun):
         self.lost = ''
         """Reason for the loss of the runner that was to report its end."""
         self.started = False
+        self.started_at = math.nan
 
 
 class JobExecutor(BaseExecutor):
@@ -180,7 +183,7 @@ class JobExecutor(BaseExecutor):
                                   detail=self._context.in_scripts)
         path = f'{sandbox}/{uid}.exec.sh'
         write_script(path, text.encode(errors='surrogateescape'))
-        argv = rank_program.of_script(self._rank_program, path)
+        argv = rank_program.of_script(self._rank_program, path, f'{sandbox}/{uid}{rank_script.NOTES}')
         return {'run': uid, **self._kind.request(task, argv, {**self._environment.base, **own}, stdio(task))}
 
     # decisions of the supervisor
@@ -261,7 +264,7 @@ class JobExecutor(BaseExecutor):
         if run is None or run.index != index:
             return
         if 'started' in message:
-            run.started = True
+            run.started, run.started_at = True, time.time()
             self._limits.runs(run)
         elif 'ended' in message:
             self._ended(run, os.waitstatus_to_exitcode(message['status']), message.get('why', ''))
@@ -346,6 +349,8 @@ class JobExecutor(BaseExecutor):
         del self._runs[uid]
         run.stop_timer()
         self._record(uid, 'launch_collect', 'launch_post', 'launch_stop')
+        if run.started:
+            run.task.note_run(run.started_at, time.time(), *usage_by_notes(run.task, len(run.ranks)))
         if run.ending is not None:
             self._sweep(uid)
         self._leave(run.task, codes, run.ending)

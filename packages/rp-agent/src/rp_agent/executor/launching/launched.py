@@ -154,7 +154,8 @@ def compose(task: AgentTask, environment: TaskEnvironment, own: dict[str, str], 
             shell=environment.context.shell, base=base.script if base else '', memory=memory,
             sync=bool(task.description['pre_exec_sync']) and ranks > 1, ends=ends)
         rank_text = script.exec_script(task, told, context, detail=detail)
-        program = rank_program.of_script(launchers.rank_program, f'{task.sandbox}/{execute}')
+        program = rank_program.of_script(launchers.rank_program, f'{task.sandbox}/{execute}',
+                                         f'{task.sandbox}/{task.uid}{rank_script.NOTES}')
     command = method.command(job, program)
     line = shlex.join(command.argv)
     stdout, stderr = map(literal, stdio)

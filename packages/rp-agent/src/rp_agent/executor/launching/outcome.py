@@ -7,6 +7,7 @@ of the first rank that failed by itself.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Mapping
@@ -170,6 +171,20 @@ def conclude(task: AgentTask, plan: LaunchPlan) -> None:
         fail(task, reason, {**record, **script}, more=f'; launched by `{launch.line}`', output=_output(plan))
     else:
         task.target_state = DONE
+
+
+def usage_by_notes(task: AgentTask, ranks: int) -> tuple[float, float, float, dict[str, Any]]:
+    """Return CPU time, switches and the rest of the usage of ranks, as in `AgentTask.ran`.
+
+    They are NaN and {} if not all ranks have noted theirs.
+    """
+    from rp_agent.executor.launching.rank_script import read_usage  # most tasks have no launcher
+
+    found = read_usage(task.sandbox, task.uid)
+    if len(found) != ranks:
+        return math.nan, math.nan, math.nan, {}
+    user, system, switches, *more = map(sum, zip(*found, strict=True))
+    return user, system, switches, dict(zip(('memory', 'read', 'written'), map(int, more), strict=True))
 
 
 def _judge(task: AgentTask, plan: LaunchPlan, code: int) -> tuple[int | None, str, dict[str, Any]]:

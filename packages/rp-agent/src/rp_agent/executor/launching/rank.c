@@ -1,5 +1,5 @@
 /* rp-rank PLAN: run a rank of a task that needs no shell.
- * rp-rank run PROGRAM [ARGUMENT]...: run the exec script of a rank that needs one.
+ * rp-rank run NOTES PROGRAM [ARGUMENT]...: run the exec script of a rank that needs one, and note its usage.
  *
  * With a plan, it does the work of an exec script (see rank_script.py) without a shell, `date` and `taskset` for each
  * rank: it finds the number of its rank, applies the share of this rank, notes start and end, and runs the program in
@@ -37,6 +37,7 @@ static const char *launcher = "the launcher", *rank = "?";
 static volatile sig_atomic_t program;   /* its pid, 0 if it does not run */
 static volatile sig_atomic_t told;      /* a signal to end has been passed on */
 static volatile sig_atomic_t late;      /* the grace period after it is over */
+static long long own_taken, own_given;  /* bytes that this process itself has read and written before it */
 
 __attribute__((noreturn, format(printf, 2, 3)))
 static void fail(int code, const char *format, ...)
@@ -229,6 +230,32 @@ static void stopped(const char *path, const char *uid, int all, const char *pids
         append(path, ROW, time, "rank_stop", uid, pids);
 }
 
+/* Find the bytes that this process, and the children that it has waited for, have read and written by system calls. */
+static void find_bytes(long long *taken, long long *given)
+{
+    FILE *file = fopen("/proc/self/io", "re");
+
+    if (file == NULL || fscanf(file, "rchar: %lld wchar: %lld", taken, given) != 2)
+        *taken = *given = 0;
+    if (file != NULL)
+        fclose(file);
+}
+
+/* Return the usage of the program that has ended, as a line of the notes (see rank_script.py). */
+static const char *used(void)
+{
+    static char line[200];
+    struct rusage of;
+    long long taken, given;
+
+    getrusage(RUSAGE_CHILDREN, &of);
+    find_bytes(&taken, &given);
+    snprintf(line, sizeof line, "used %lld.%06ld %lld.%06ld %ld %lld %lld %lld\n", (long long)of.ru_utime.tv_sec,
+             (long)of.ru_utime.tv_usec, (long long)of.ru_stime.tv_sec, (long)of.ru_stime.tv_usec,
+             of.ru_nvcsw + of.ru_nivcsw, 1024LL * of.ru_maxrss, taken - own_taken, given - own_given);
+    return line;
+}
+
 /* Pass a signal on to the program, once: a sender that also signals the process group, or the launcher, repeats it. */
 static void pass_on(int signal)
 {
@@ -263,6 +290,7 @@ static void start(char **argv)
     sigaddset(&ends, SIGTERM);
     sigprocmask(SIG_BLOCK, &ends, &before);
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    find_bytes(&own_taken, &own_given);
     child = fork();
     if (child < 0)
         fail(1, "no process for %s: %s", argv[0], strerror(errno));
@@ -393,13 +421,14 @@ static void end_rest(double delay)
 }
 
 /* Run an exec script, which does everything else itself. */
-static int run_script(char **argv)
+static int run_script(const char *notes, char **argv)
 {
     int status;
 
     launcher = "its launcher";
     start(argv);
     status = ended();
+    append(notes, "%s", used());
     end_rest(WIFSIGNALED(status) ? GUARD : 0);
     return code_of(status);
 }
@@ -427,10 +456,10 @@ int main(int argc, char **argv)
         sigaction(each, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    if (argc > 2 && strcmp(argv[1], "run") == 0)
-        return run_script(argv + 2);
+    if (argc > 3 && strcmp(argv[1], "run") == 0)
+        return run_script(argv[2], argv + 3);
     if (argc != 2) {
-        fprintf(stderr, "usage: rp-rank PLAN, or rp-rank run PROGRAM [ARGUMENT]...\n");
+        fprintf(stderr, "usage: rp-rank PLAN, or rp-rank run NOTES PROGRAM [ARGUMENT]...\n");
         return 2;
     }
     plan = read_strings(argv[1]);
@@ -472,7 +501,9 @@ int main(int argc, char **argv)
     status = ended();
     code = code_of(status);
     if (code != 0 || ends)
-        append(notes, "%s %d\n", rank, code);
+        append(notes, "%s %d\n%s", rank, code, used());
+    else
+        append(notes, "%s", used());
     stopped(profile, uid, all, pids);
     end_rest(0);
     return code;

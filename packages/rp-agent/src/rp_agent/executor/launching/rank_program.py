@@ -60,9 +60,9 @@ def installed(sandbox: str) -> str:
     return path if done.returncode == _USAGE else ''
 
 
-def of_script(program: str, script: str) -> tuple[str, ...]:
-    """Return the command of a rank that needs a shell, run by `program` unless it is empty."""
-    return (program, 'run', '/bin/sh', script) if program else ('/bin/sh', script)
+def of_script(program: str, script: str, notes: str) -> tuple[str, ...]:
+    """Return the command of a rank that needs a shell, run by `program`, which notes usage, unless it is empty."""
+    return (program, 'run', notes, '/bin/sh', script) if program else ('/bin/sh', script)
 
 
 def is_enough(description: Mapping[str, Any], sandbox: str) -> bool:

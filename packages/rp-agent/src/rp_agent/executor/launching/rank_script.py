@@ -5,7 +5,8 @@ which it binds itself, and the GPUs that it sees.
 
 Launchers report failed ranks in different ways, and some always end with 0. Ranks therefore leave notes in the sandbox,
 in `<uid>.ranks`: `0 started` means that rank 0 runs its script (`0 started HOST` where no scheduler of ours has chosen
-its host), `3 7` that rank 3 ended with exit code 7.
+its host), `3 7` that rank 3 ended with exit code 7. `used` and numbers are the usage of a rank, which `rp-rank` notes:
+CPU time of user and system in seconds, context switches, and bytes of memory of its largest process, read and written.
 
 With `pre_exec_sync`, ranks synchronise by the file system, the only thing that they share. Each rank creates a file
 named by its number in the directory `<uid>.sync` when it is ready, or when it ends before that; a guard does so for a
@@ -29,9 +30,11 @@ NOTES, SYNC = '.ranks', '.sync'
 """Suffixes of the file of notes and of the directory for synchronisation."""
 
 _STARTED = '0 started'
+_USED = 'used'
+_USAGE = re.compile(r'used (\d{1,9}\.\d{6}) (\d{1,9}\.\d{6}) (\d{1,15}) (\d{1,18}) (\d{1,18}) (\d{1,18})', re.ASCII)
 _ENDED = re.compile(r'\s*(\d{1,9})\s+(\d{1,9})\s*', re.ASCII)
 
-_NOTES_MAX_BYTES = 64 << 20
+_NOTES_MAX_BYTES = 128 << 20
 """Maximum number of bytes of notes that are read; the notes of a million ranks are shorter."""
 
 # A signal to the script is meant for its program, which may be about to start; the script passes it on and waits for
@@ -124,7 +127,13 @@ def read_notes(sandbox: str, uid: str) -> tuple[bool, dict[int, int]]:
 
 def have_ended(sandbox: str, uid: str) -> int:
     """Return the number of ranks that have noted their end, if all do (`ends` of `started_by_launcher`)."""
-    return sum(not line.startswith(_STARTED) for line in _noted(sandbox, uid) or ())
+    return sum(not line.startswith((_STARTED, _USED)) for line in _noted(sandbox, uid) or ())
+
+
+def read_usage(sandbox: str, uid: str) -> list[list[float]]:
+    """Return the usage of each rank that has noted it, in the order of the notes."""
+    return [list(map(float, match.groups())) for line in _noted(sandbox, uid) or ()
+            if (match := _USAGE.fullmatch(line)) is not None]
 
 
 def host_of(sandbox: str, uid: str) -> str:

@@ -71,7 +71,8 @@ class Executor(BaseExecutor):
         self._ports = context.ports
         self._deadlines = Deadlines(loop, tracer, self._end)
         self._queued: OrderedDict[str, AgentTask] = OrderedDict()
-        self._reaper = Reaper(loop, tracer, context.belongs, grace, self._finished, self._make_loop(context))
+        self._reaper = Reaper(loop, tracer, context.belongs, grace, self._finished, self._make_loop(context),
+                              self._environment)
         self._deferred = Deferred(loop, tracer, context, self._reaper, self, uses_dvms=self.uses_dvms)
         self._starter = Starter(self._reaper.launched, self._environment.programs)
         self._plain = PlainTasks(self._reaper.launched, self._environment.shared, DEFAULTS, self._environment.programs,
@@ -285,6 +286,7 @@ class Executor(BaseExecutor):
             self._not_executed(run, *run.failure)
             return
         self.tracer.record_many(uid, ('task_run_stop',) if run.plan.kind == LAUNCH else _STOPPED)
+        run.note_end()
         task.exit_code = outcome.exit_code_of_task(run.codes) if any(run.codes.values()) else 0
         if run.ending is not None or self._reaper.has_daemons(uid):
             self._to_sweep.add(uid)

@@ -13,6 +13,7 @@ Rules of this file:
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -20,9 +21,11 @@ from contextlib import suppress
 from functools import partial
 
 from rp_agent.executor.base import Ending
+from rp_agent.executor.launching.environment import TaskEnvironment
 from rp_agent.executor.launching.plan import DIRECT
 from rp_agent.executor.processes.launchloop import LaunchLoop, Process
 from rp_agent.executor.run import Run
+from rp_agent.executor.usage import UsageSampler
 from rp_agent.logs import LOG
 from rp_api import states
 from rp_api.failures.kinds import CANCELED
@@ -54,8 +57,9 @@ class Reaper:
     """
 
     def __init__(self, loop: Loop, tracer: Tracer, belongs: dict[str, str], grace: float,
-                 finished: Callable[[Run], object], launched: LaunchLoop) -> None:
+                 finished: Callable[[Run], object], launched: LaunchLoop, environment: TaskEnvironment) -> None:
         self.running: dict[str, Run] = {}
+        self._sampler = UsageSampler(loop, self.running, environment)
         self._loop = loop
         self._tracer = tracer
         self._belongs = belongs
@@ -66,6 +70,7 @@ class Reaper:
 
     def close(self) -> None:
         """Stop watching, and close the launch loop."""
+        self._sampler.close()
         if self.launched.fd >= 0:
             self._loop.remove_fd(self.launched.fd)
             self.launched.close()
@@ -73,6 +78,7 @@ class Reaper:
     def watch(self, run: Run) -> None:
         """Start watching a run."""
         self.running[run.task.uid] = run
+        self._sampler.watch()
 
     def end(self, runs: Iterable[Run], ending: Ending) -> None:
         """End the runs: SIGTERM now, SIGKILL after the grace period. Runs that are already being ended are skipped."""
@@ -152,8 +158,7 @@ class Reaper:
 
     def _leader_ended(self, process: Process) -> None:
         run: Run = process.run
-        del run.leaders[process.rank]
-        run.codes[process.rank] = process.code
+        run.rank_ended(process)
         if run.ending is not None:
             # it has just been reaped: a group with its number is still its own
             if signal_group(process.pid, 0):
@@ -211,6 +216,8 @@ class Reaper:
 
     def _let_go(self, run: Run, ending: Ending) -> None:
         run.codes.update((rank, -signal.SIGKILL) for rank in run.leaders)
+        if run.leaders:
+            run.user = run.system = run.switches = math.nan
         for process in run.leaders.values():
             self.launched.forget(process)
         for descriptor in run.survivors:

@@ -15,6 +15,14 @@ class Process:
     code: int
     run: Any
     failure: OSError | None
+    user: float
+    system: float
+    switches: float
+    peak: int
+    memory: int
+    read: int
+    written: int
+    sampled: bool
     leftovers: bool
     spared: bool
 

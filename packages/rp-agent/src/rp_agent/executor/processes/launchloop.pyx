@@ -11,11 +11,13 @@ import resource
 cimport cython
 from libc.errno cimport EINTR, errno
 from libc.limits cimport INT_MAX
+from libc.math cimport NAN
 from libc.stdint cimport uint64_t
 from posix.signal cimport siginfo_t
 from posix.unistd cimport close, getsid, pread
 
 from rp_agent.executor.processes.launch cimport SYS_pidfd_open, Launch, rp_spawn_open
+from rp_agent.executor.processes.usage cimport SYS_waitid, bytes_of, getrusage, RUSAGE_SELF, rusage
 
 
 cdef extern from "<sys/epoll.h>" nogil:
@@ -85,7 +87,16 @@ cdef class Process:
     `code` is its exit code once it has ended, or the negative number of the signal that ended it. `failure` is the
     OSError because of which the program was not executed, or None. With `spared`, the rest of its group is not killed
     when it ends; `leftovers` is true if other members of the group were left.
+
+    When it has ended, `user` and `system` are its CPU time in seconds, `switches` its context switches, all with those
+    of the descendants that were waited for; NaN for processes of other parents. `peak` is a lower limit of the largest
+    resident memory of one of these processes in bytes, 0 if there is none. If `sampled`, as for processes that run for
+    some time, `read` and `written` are the bytes that they have read and written by system calls; else they are -1.
     """
+
+    def __cinit__(self):
+        self.user = self.system = self.switches = NAN
+        self.read = self.written = -1
 
 
 # the open loops of this process; a loop must not reap the processes of another one
@@ -298,6 +309,7 @@ cdef class LaunchLoop:
 
     cdef bint _reap(self, Process process) except -1:
         cdef siginfo_t info
+        cdef rusage used
         if not process.spared:
             # it has ended, but its pid, which is also the id of its group, cannot be reused until it is reaped
             kill(-process.pid, SIGKILL)
@@ -305,13 +317,17 @@ cdef class LaunchLoop:
             del self.watched[process.pid]
             self._close(process)
             return True
+        if process.sampled:
+            bytes_of(process.pid, &process.read, &process.written)
         info.si_pid = 0
-        if waitid(P_PIDFD_, process.pidfd, &info, WEXITED | WNOHANG) != 0:
+        # the system call tells the usage, which the function of the C library leaves out
+        if syscall(SYS_waitid, P_PIDFD_, process.pidfd, &info, WEXITED | WNOHANG, &used) != 0:
             # it was adopted, and other code has reaped it
             self.forget(process)
             return False
         if info.si_pid == 0:
             return False
+        self._note_usage(process, &used)
         process.code = info.si_status if info.si_code == CLD_EXITED else -info.si_status
         process.leftovers = kill(-process.pid, 0) == 0
         if process.launch is not None:
@@ -320,6 +336,18 @@ cdef class LaunchLoop:
         del self.watched[process.pid]
         self._close(process)
         return True
+
+    cdef int _note_usage(self, Process process, rusage *used) except -1:
+        cdef rusage own
+        process.user = used.ru_utime.tv_sec + used.ru_utime.tv_usec / 1e6
+        process.system = used.ru_stime.tv_sec + used.ru_stime.tv_usec / 1e6
+        process.switches = used.ru_nvcsw + used.ru_nivcsw
+        # a process that shared the memory of this one before it executed its program has at least the peak of this one
+        if used.ru_maxrss > self._own_peak and getrusage(RUSAGE_SELF, &own) == 0:
+            self._own_peak = own.ru_maxrss
+        if used.ru_maxrss > self._own_peak:
+            process.peak = 1024 * <long long>used.ru_maxrss
+        return 0
 
     cdef int _close(self, Process process) except -1:
         """Close the descriptor of a process."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, cast
 
 from rp_api.batch import Batch, Chunk, RowDescription
@@ -117,8 +118,12 @@ class HubClientConnection(HubConnection, ClientConnection):
         self._post([0, 'recover', self._known_upto])
 
     def _on_page(self, after: int, upto: int, rev: int, notes: dict[str, bytes], pilots: list[Any],
-                 shared: dict[int, bytes], tasks: list[Any]) -> None:
-        """Handle a page of the session's data; `upto` is 0 in the last one."""
+                 shared: dict[int, bytes], tasks: list[Any],
+                 submitted: Mapping[int, float | None] = MappingProxyType({})) -> None:
+        """Handle a page of the session's data; `upto` is 0 in the last one.
+
+        Hubs of earlier versions do not tell when tasks were submitted.
+        """
         if self._on_known is None or after != self._known_upto:   # a duplicate after reconnecting
             return
         if not after:   # later changes arrive as updates
@@ -131,7 +136,8 @@ class HubClientConnection(HubConnection, ClientConnection):
             self._on_known = None
             self._hello['recover'] = False
         on_page(Page({key: codec.unpack(value) for key, value in notes.items()},
-                     [wire.known_pilot(row) for row in pilots], wire.known_tasks(shared, tasks), not upto))
+                     [wire.known_pilot(row) for row in pilots], wire.known_tasks(shared, tasks, submitted),
+                     not upto))
 
     def _on_feed(self, since: int, others_since: int, upto: int, others_upto: int, tasks: list[Any],
                  others: list[Any]) -> None:
@@ -195,7 +201,7 @@ class HubAgentConnection(HubConnection, AgentConnection):
             if shared != self._shared[0]:
                 self._shared = shared, codec.unpack_dict(shared)
             common = self._shared[1]
-            self._handler.on_tasks([(uid, common if body == codec.NOTHING else RowDescription.of(common, body))
+            self._handler.on_tasks([(uid, common if body == codec.NOTHING else RowDescription(common, body))
                            for uid, body in bulk])
         for packed in others:
             command = cast(dict[str, Any], codec.unpack(packed))

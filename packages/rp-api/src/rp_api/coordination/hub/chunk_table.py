@@ -15,7 +15,7 @@ from typing import Any
 from rp_api import states
 from rp_api.batch import Chunk, unpacked
 from rp_api.coordination.contract import BOUND_STATE, BULK, UNBOUND, UNBOUND_STATE
-from rp_api.coordination.hub.database import Database, Row
+from rp_api.coordination.hub.database import Database, Row, add_shared
 from rp_api.errors import CoordinationError
 from rp_api.wire import codec
 
@@ -67,7 +67,7 @@ class ChunkTable:
         if self._db.query('SELECT 1 FROM chunks WHERE uid = ?', (uid,)).fetchone():
             return
         own, *revisions = self._db.take(count + 1)
-        shared_id = self._db.write('INSERT INTO shared (description) VALUES (?)', (shared,)).lastrowid
+        shared_id = add_shared(self._db, shared)
         bound = pilot != UNBOUND
         state = BOUND_STATE if bound else UNBOUND_STATE
         self._db.write('INSERT INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?, ?, ?, ?, ?, 0)', (

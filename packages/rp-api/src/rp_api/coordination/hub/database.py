@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from rp_api import states
@@ -46,6 +47,10 @@ ACKNOWLEDGED = """
 CREATE TABLE IF NOT EXISTS acknowledged (
     owner TEXT PRIMARY KEY, reported INTEGER NOT NULL, own INTEGER NOT NULL) WITHOUT ROWID;
 """
+
+
+# What the tasks of a batch share: their common description, and the time of their submission.
+SHARED = 'CREATE TABLE IF NOT EXISTS shared (id INTEGER PRIMARY KEY, description BLOB NOT NULL, submitted REAL);'
 
 
 class Increment(NamedTuple):
@@ -138,6 +143,17 @@ class Database:
                 self.commit()
             finally:
                 self._db.close()
+
+
+def notes_submissions(query: Callable[[str], Iterable[Row]]) -> bool:
+    """Return whether the session is of a version that notes when tasks were submitted."""
+    return any(column[1] == 'submitted' for column in query('PRAGMA table_info(shared)'))
+
+
+def add_shared(database: Database, description: bytes) -> int | None:
+    """Add the common description of tasks that are submitted now, and return its id."""
+    return database.write('INSERT INTO shared (description, submitted) VALUES (?, ?)',
+                          (description, time.time())).lastrowid
 
 
 def is_passing(error: sqlite3.Error) -> bool:

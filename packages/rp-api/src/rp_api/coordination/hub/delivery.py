@@ -144,7 +144,8 @@ def page(store: Store, after: int) -> list[Any]:
     tasks, upto = store.known_tasks(after, BULK)
     shared = {row[0]: store.tasks.shared(row[0]) for row in tasks}
     first = {'notes': store.notes(), 'pilots': store.known_pilots()} if not after else {'notes': {}, 'pilots': []}
-    return [after, upto, store.rev, first['notes'], first['pilots'], shared, tasks]
+    submitted = {shared_id: store.tasks.submitted(shared_id) for shared_id in shared}
+    return [after, upto, store.rev, first['notes'], first['pilots'], shared, tasks, submitted]
 
 
 def _for_client(store: Store, peer: Peer) -> Delivery | None:

@@ -18,7 +18,16 @@ from typing import Any
 
 from rp_api import states
 from rp_api.coordination.hub import chunk_table, task_table
-from rp_api.coordination.hub.database import ACKNOWLEDGED, Database, Increment, Row, Told, increment, keep_told
+from rp_api.coordination.hub.database import (
+    ACKNOWLEDGED,
+    Database,
+    Increment,
+    Row,
+    Told,
+    increment,
+    keep_told,
+    notes_submissions,
+)
 from rp_api.coordination.hub.task_table import TaskTable
 from rp_api.errors import CoordinationError
 from rp_api.system import private
@@ -108,6 +117,8 @@ class Store(Database):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         super().__init__(path, _SCHEMA)
+        if not notes_submissions(self.query):
+            self.query('ALTER TABLE shared ADD COLUMN submitted REAL')
         self.chunks = chunk_table.ChunkTable(self)
         self.tasks = task_table.TaskTable(self, self.chunks)
         self.claims = Claims(self, self.tasks)

@@ -20,12 +20,21 @@ from typing import Any, NamedTuple
 from rp_api import states
 from rp_api.coordination.contract import BOUND_STATE, BULK, LEFT_AGENT, UNBOUND, UNBOUND_STATE
 from rp_api.coordination.hub.chunk_table import ChunkTable
-from rp_api.coordination.hub.database import INCREMENT_BYTES, Database, Increment, Row, increment, keep_told
+from rp_api.coordination.hub.database import (
+    INCREMENT_BYTES,
+    SHARED,
+    Database,
+    Increment,
+    Row,
+    add_shared,
+    increment,
+    keep_told,
+)
 from rp_api.task_modes import SERVICE_MODES
 from rp_api.wire import codec
 
-SCHEMA = """
-CREATE TABLE IF NOT EXISTS shared (id INTEGER PRIMARY KEY, description BLOB NOT NULL);
+SCHEMA = f"""
+{SHARED}
 CREATE TABLE IF NOT EXISTS tasks (
     id INTEGER PRIMARY KEY, uid TEXT UNIQUE NOT NULL, owner TEXT NOT NULL, pilot TEXT NOT NULL,
     attempts INTEGER NOT NULL, rev INTEGER NOT NULL, state TEXT NOT NULL, value INTEGER NOT NULL,
@@ -121,7 +130,7 @@ class TaskTable:
     def insert(self, pilot: str, owner: str, shared: bytes, tasks: Sequence[tuple[str, bytes]]) -> None:
         """Add tasks (uid, description) for a pilot or none; existing ones are unchanged."""
         revisions = self._db.take(len(tasks))
-        shared_id = self._db.write('INSERT INTO shared (description) VALUES (?)', (shared,)).lastrowid
+        shared_id = add_shared(self._db, shared)
         inserted = self._insert(revisions, pilot, owner, shared_id, tasks)
         if not inserted:
             self._db.write('DELETE FROM shared WHERE id = ?', (shared_id,))
@@ -274,6 +283,11 @@ class TaskTable:
     def shared(self, shared_id: int) -> bytes:
         """Return the shared part of a bulk of descriptions."""
         found: bytes = self._db.query('SELECT description FROM shared WHERE id = ?', (shared_id,)).fetchone()[0]
+        return found
+
+    def submitted(self, shared_id: int) -> float | None:
+        """Return the time at which the tasks with this shared part were submitted; None if it is not known."""
+        found: float | None = self._db.query('SELECT submitted FROM shared WHERE id = ?', (shared_id,)).fetchone()[0]
         return found
 
     def since(self, since: int, limit: int) -> Increment:

@@ -166,7 +166,8 @@ def known_pilot(document: Document, told: str) -> KnownPilot:
 def known_task(document: Document, told: str) -> KnownTask:
     """Return the task of a document, with the last state of which an application was notified."""
     return KnownTask(document['_id'], document['owner'], document['pilot'], document['attempts'],
-                     codec.unpack(document['description']), document['state'], known_info(document), told)
+                     codec.unpack(document['description']), document['state'], known_info(document), told,
+                     document['number'] / 1e6)
 
 
 def new_task(document: Document) -> NewTask:

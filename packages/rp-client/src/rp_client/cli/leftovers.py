@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rp_api import states
-from rp_api.coordination import session_index, sessions
+from rp_api.coordination import session_files, session_index, sessions
 from rp_api.description.partitions import WHOLE
 from rp_api.errors import OwnershipError
 from rp_api.system import agent_process, private
@@ -77,7 +77,7 @@ class Search:
         with_database = [*filter(sessions.is_session, found), *others]
         self._sessions = list(dict.fromkeys(path.resolve() for path in with_database))
         self._without = [path for path in found if not sessions.is_session(path) and _is_ours(path)
-                         and sessions.is_left(path)]
+                         and session_files.is_left(path)]
         self._resources = [*(base / RESOURCE for base in self._bases), *resources]
 
     def all(self) -> Iterator[Leftover]:
@@ -237,7 +237,7 @@ def _changed(*paths: Path) -> float:
 
 
 def _purge(path: Path) -> list[str]:
-    left = sessions.purge(path)
+    left = session_files.purge(path)
     if path.parent.name.startswith('rp-run.'):   # the directory of a run that was killed
         with suppress(OSError):
             path.parent.rmdir()
