@@ -43,7 +43,7 @@ ANALYSIS = ['numpy', 'pandas', 'polars', 'matplotlib']  # what reads traces, see
 TABLES = ['pyarrow']  # writes and reads tables as files
 SMALL_TOOLS = ['pytest', 'pytest-timeout', 'pytest-xdist', 'hypothesis', 'numpy']  # what tests in SMALL need
 TEST_TOOLS = [*SMALL_TOOLS, 'build', *ANALYSIS, *TABLES, *MONGODB, *ON_EXECUTORS, 'globus-sdk', 'radical.saga',
-              'radical.analytics', 'uv', 'virtualenv', 'nbclient', 'ipykernel']
+              'radical.analytics', 'uv', 'virtualenv', 'nbclient', 'ipykernel', 'textual', 'pyte']  # pyte: a terminal
 LINT_TOOLS = ['ruff', 'cython-lint']
 TYPE_TOOLS = ['mypy', 'nox']  # nox for the types of this file
 # four files at a time on two cores: many tests wait for something most of the time; as they come, see `testpaths`
@@ -74,7 +74,7 @@ SSH = {'openssh-server': 'sshd', 'iproute2': 'ip'}
 SLURM = {'slurm-wlm': 'slurmctld', 'munge': 'munged'}
 SGE = {'gridengine-master': 'sge_qmaster', 'gridengine-exec': 'sge_execd', 'gridengine-client': 'qconf'}
 QUOTAS = {'btrfs-progs': 'mkfs.btrfs'}
-SHELLS = {'ksh': 'ksh', 'busybox': 'busybox'}  # that are /bin/sh somewhere
+SHELLS = {'ksh': 'ksh', 'busybox': 'busybox', 'zsh': 'zsh'}  # that are /bin/sh somewhere, and one with completion
 TRACE = {'strace': 'strace'}  # tells which files a session makes
 DATABASE = {'postgresql': 'pg_config'}
 ROUTER = {'haproxy': 'haproxy'}  # sends requests to instances of services

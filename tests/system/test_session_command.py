@@ -118,7 +118,7 @@ def test_a_closed_session_is_not_attached_but_removed(closed: rp.Session, comman
 
 def test_an_open_session(session: rp.Session, command: Command) -> None:
     assert f'open (pid {os.getpid()} on ' in command('list')
-    assert f'{session.uid} is in use: open' in command('purge', session.uid, code=1)
+    assert f'{session.uid} is in use: open' in command('purge', session.uid, code=3)
     assert str(os.getpid()) in command('attach', session.uid, code=1)
     assert not session.closed
 
@@ -126,7 +126,7 @@ def test_an_open_session(session: rp.Session, command: Command) -> None:
 def test_a_session_that_was_left(base: Path, command: Command) -> None:
     leave('left')
     assert listed(command)['session']['state'] == 'orphaned'
-    assert 'session is in use: orphaned' in command('purge', 'session', code=1)
+    assert 'session is in use: orphaned' in command('purge', 'session', code=3)
     (base / 'go').touch()
     text = command('attach', 'session', '--wait')
     assert f'tasks: {COUNT} DONE' in text

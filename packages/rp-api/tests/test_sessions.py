@@ -17,7 +17,7 @@ import pytest
 from hub_support import Client, MakeSite, Site, sites, uids
 from parties import TIMEOUT
 
-from rp_api.coordination import sessions
+from rp_api.coordination import session_files, sessions
 from rp_api.coordination.hub.store import Store
 from rp_api.coordination.presence import Where, note, own_note, read_note
 from rp_api.errors import CoordinationError
@@ -140,7 +140,7 @@ def test_no_session(tmp_path: Path) -> None:
 
 def test_purge(site: Site, client: Client, directory: Path) -> None:
     with pytest.raises(CoordinationError, match='another session is active'):
-        sessions.purge(directory)
+        session_files.purge(directory)
     client.close()
     site.until_ended()
     (directory / 'session.prof').touch()
@@ -151,13 +151,13 @@ def test_purge(site: Site, client: Client, directory: Path) -> None:
     ours = [directory / 'notes.txt', directory / 'p0' / '1' / 'notes.txt']
     for path in ours:
         path.touch()
-    assert sessions.purge(directory) == [str(path) for path in (ours[0], *reversed(ours[1].parents[:2]), ours[1])]
+    assert session_files.purge(directory) == [str(path) for path in (ours[0], *reversed(ours[1].parents[:2]), ours[1])]
 
 
 def test_purge_of_everything(site: Site, client: Client, directory: Path) -> None:
     client.close()
     site.until_ended()
-    assert sessions.purge(directory) == []
+    assert session_files.purge(directory) == []
     assert not directory.exists()
 
 

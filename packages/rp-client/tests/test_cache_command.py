@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -80,3 +81,14 @@ def test_what_a_task_depends_on_is_explained(base: Path, capsys: pytest.CaptureF
     assert '  module helpers' in explain('bb03')
     with pytest.raises(PilotError, match='no task'):
         explain('task.3')
+
+
+def test_json(base: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cache(['list', '--base', str(base), '--json']) == 0
+    assert {row['result'] for row in json.loads(capsys.readouterr().out)} == {'aa01', 'aa02', 'bb03'}
+    assert cache(['show', '--base', str(base), '--json']) == 0
+    assert json.loads(capsys.readouterr().out)['results'] == 3
+    assert cache(['explain', 'aa01', '--base', str(base), '--json']) == 0
+    assert json.loads(capsys.readouterr().out)[0]['parts'] == ['module helpers']
+    assert remove(base, 'aa01', 'aa02', '--json') == 0
+    assert json.loads(capsys.readouterr().out) == {'removed': 2}

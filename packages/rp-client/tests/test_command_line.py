@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rp_api.coordination.hub.store import Store
 from rp_api.errors import PilotError
 from rp_client.cli import commands, program, stores
 from rp_client.cli.session import _counts, _state
@@ -53,11 +54,25 @@ def test_help_lists_all_commands(tmp_path: Path, plugins: str) -> None:
     done = rp('--help', cwd=tmp_path, PYTHONPATH=plugins)
     lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.startswith('  ')}
     assert (done.returncode, done.stderr) == (0, '')
-    assert list(lines) == ['broken', 'bundle', 'cache', 'greet', 'hub', 'platforms', 'run', 'session', 'simulate',
-                           'thing', 'trace', '--version']
+    assert list(lines) == ['broken', 'bundle', 'cache', 'calls', 'clean', 'completion', 'greet', 'hub', 'pilot',
+                           'platforms', 'run', 'session', 'simulate', 'task', 'thing', 'top', 'trace', 'why',
+                           '--version']
     assert lines['greet'].endswith('Say hello.')
     assert "the command 'broken' of greeting (broken:run) is broken: RuntimeError: it is broken" in lines['broken']
     assert 'List, show' in lines['session']   # what this distribution brings cannot be replaced
+
+
+def test_a_bare_rp_lists_the_commands(tmp_path: Path) -> None:
+    done = rp(cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, '')
+    assert done.stdout == rp('--help', cwd=tmp_path).stdout == rp('help', cwd=tmp_path).stdout
+    assert rp('help', 'why', cwd=tmp_path).stdout == rp('why', '--help', cwd=tmp_path).stdout
+
+
+def test_lines_of_the_help_are_those_of_the_commands() -> None:
+    for command in commands.all_commands():
+        if command.origin == commands.OWN:
+            assert (command.load().__doc__ or '').split('\n\n')[0].split() == command.summary().split()
 
 
 def test_commands_of_others(tmp_path: Path, plugins: str) -> None:
@@ -71,7 +86,7 @@ def test_commands_of_others(tmp_path: Path, plugins: str) -> None:
 
 
 def test_wrong_usage(tmp_path: Path) -> None:
-    for arguments, says in (((), 'usage: rp COMMAND'), (('nope',), "there is no command 'nope'; there are: "),
+    for arguments, says in ((('nope',), "there is no command 'nope'; there are: "),
                             (('session',), 'usage: rp session'), (('hub', 'start', '--ports', '9-1'), 'FROM-TO'),
                             (('hub', 'start', '--listen', 'ipc://x'), 'tcp://HOST'),
                             (('hub', 'start', '--listen', 'tcp://no.such.host.invalid'), 'neither an interface'),
@@ -145,14 +160,24 @@ def test_states() -> None:
     assert _state({'state': 'closed', 'application': None}) == 'closed'
 
 
-def test_of_several_sessions_of_one_uid_the_last_one_counts() -> None:
-    class Fixed(stores.Directories):
-        def sessions(self) -> list[stores.Description]:
-            return [{'uid': 's', 'where': str(number), 'created': number} for number in (1, 3, 2)]
-
-    place = Fixed([])
-    assert stores.find([place], 's')[1]['where'] == '3'
-    assert stores.find([place], '1')[1]['where'] == '1'
+def test_of_several_sessions_the_one_that_was_created_last_counts(tmp_path: Path) -> None:
+    """Also if another one has changed later."""
+    for changed, (name, created) in enumerate((('new', 3.0), ('old', 1.0))):
+        (tmp_path / name).mkdir(mode=0o700)
+        store = Store(tmp_path / name / 'hub.db')
+        store.set_meta([('created', created), ('session', name)])
+        store.close()
+        for path in (tmp_path / name / 'hub.db', tmp_path / name):
+            os.utime(path, (10 + changed, 10 + changed))
+    assert stores.choose(tmp_path, None, None).uid == 'new'
+    assert stores.choose(tmp_path, None, 'ol').uid == 'old'
+    assert stores.choose(tmp_path / 'old', None, str(tmp_path / 'old')).where == str(tmp_path / 'old')
+    with pytest.raises(PilotError, match='no session nope'):
+        stores.choose(tmp_path, None, 'nope')
+    (tmp_path / 'newer').mkdir()
+    (tmp_path / 'newer' / 'hub.db').touch()
+    with pytest.raises(PilotError, match='a part of the uids of 2 sessions: new, newer'):
+        stores.choose(tmp_path, None, 'ne')
 
 
 def test_what_a_database_says(monkeypatch: pytest.MonkeyPatch) -> None:

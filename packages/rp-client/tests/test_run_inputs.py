@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rp_client.cli.joblog import Joblog, default_path
 from rp_client.cli.run import run
-from rp_client.cli.run_inputs import Job, UsageError, jobs, rows, split, varying
+from rp_client.cli.runs.joblog import Joblog, default_path
+from rp_client.cli.runs.run_inputs import Job, UsageError, jobs, rows, split, varying
 
 
 def lines(line: str, *, shell: bool = False, files: tuple[str, ...] = ()) -> list[list[str]]:

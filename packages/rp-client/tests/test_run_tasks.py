@@ -18,10 +18,10 @@ from client_support import Engine
 from rp_api import states
 from rp_api.description.task import TaskDescription
 from rp_api.errors import OwnershipError, PilotError
-from rp_client.cli.joblog import Joblog
-from rp_client.cli.run_file import RunFile, RunningElsewhere
-from rp_client.cli.run_inputs import Job
-from rp_client.cli.run_tasks import _pass, _Run
+from rp_client.cli.runs.joblog import Joblog
+from rp_client.cli.runs.run_file import RunFile, RunningElsewhere
+from rp_client.cli.runs.run_inputs import Job
+from rp_client.cli.runs.run_tasks import _pass, _Run
 from rp_client.handles.pilot import Pilot
 from rp_client.handles.task_manager import TaskManager
 
@@ -129,7 +129,7 @@ def lock(path: Path) -> subprocess.Popen[bytes]:
     program = f"""
 import signal, sys
 from pathlib import Path
-from rp_client.cli.run_file import RunFile
+from rp_client.cli.runs.run_file import RunFile
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
 file = RunFile(Path({str(path)!r}), force=False)
 file.write('/its/base', 'uid')

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rp_api.description.template import renderer
 from rp_api.wire import codec
+
+# Imports in functions: what reads a session without sweeps need not wait for the classes of descriptions.
 
 ROWS = ' rows'
 """The key in the description of a chunk that holds its rows; no attribute of a description is called that."""
@@ -58,6 +59,8 @@ class Chunk(NamedTuple):
 
     def own(self) -> list[bytes]:
         """Return the attributes of each task that differ from the common description, packed."""
+        from rp_api.description.template import renderer
+
         if not self.varying:
             return [codec.NOTHING] * self.size
         return codec.pack_all(map(renderer(self.varying), zip(
@@ -65,6 +68,8 @@ class Chunk(NamedTuple):
 
     def own_of(self, row: int) -> dict[str, Any]:
         """Return the attributes of the task of one row that differ from the common description."""
+        from rp_api.description.template import renderer
+
         return renderer(self.varying)([*(column[row] for column in self.columns), self.first + row])
 
     def parameters_of(self, row: int) -> dict[str, Any]:

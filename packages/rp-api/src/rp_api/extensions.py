@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from rp_api.errors import PlatformError
@@ -38,6 +41,30 @@ def installed(group: str) -> dict[str, EntryPoint]:
                           f'be read any more: declare it in {group}', DeprecationWarning, stacklevel=2)
             found[point.name] = point
     return found
+
+
+def mentioned(group: str) -> bool:
+    """Return whether a distribution may have entry points in a group: a faster answer than that of `installed`.
+
+    It may be True although there are none.
+    """
+    names = [name.encode() for name in (group, _OLD_GROUPS.get(group)) if name]
+    for place in sys.path:
+        if os.path.isfile(place):   # an archive
+            return True
+        with suppress(OSError), os.scandir(place or '.') as entries:
+            for entry in entries:
+                if entry.name.endswith(('.dist-info', '.egg-info', '.egg')) and _has(entry.path, names):
+                    return True
+    return False
+
+
+def _has(metadata: str, names: Sequence[bytes]) -> bool:
+    for path in (os.path.join(metadata, 'entry_points.txt'), os.path.join(metadata, 'EGG-INFO', 'entry_points.txt')):
+        with suppress(OSError), open(path, 'rb') as file:
+            content = file.read()
+            return any(name in content for name in names)
+    return False
 
 
 def find(group: str, name: str, own: Mapping[str, str], described: str) -> Any:

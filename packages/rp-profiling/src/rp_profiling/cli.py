@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,18 +17,24 @@ if TYPE_CHECKING:
 EXTRA = "rp trace: reading traces needs more packages than writing them: pip install 'rp-profiling[analysis]'"
 
 
+ACTIONS = ('stats', 'check', 'report', 'plot', 'export')
+
 TasksOf = Callable[[Path], Iterable[Mapping[str, Any]]]
 """Returns the tasks of the session in a directory as rows, see `rp_profiling.analyse.usage`; none if it has none."""
 
 
-def trace(arguments: list[str], tasks_of: TasksOf = lambda directory: ()) -> int:
+def trace(arguments: list[str], tasks_of: TasksOf = lambda directory: (),
+          choose: Callable[[str | None], str] | None = None) -> int:
     """Analyse and check the traces of a session, draw and export them.
 
     Args:
         arguments: Those of the command.
         tasks_of: Returns what the traces do not have; default: it is not known.
+        choose: Returns the directory of the session of a uid, or of the latest one for None; raises an error if there
+            is none.
     """
-    options = _parser().parse_args(arguments, argparse.Namespace(tasks_of=tasks_of))
+    options = make_parser().parse_args(_action_first(arguments), argparse.Namespace(tasks_of=tasks_of))
+    options.session = _directory(options.session or options.chosen, choose)
     try:
         code: int = options.run(options)
         return code
@@ -39,19 +45,21 @@ def trace(arguments: list[str], tasks_of: TasksOf = lambda directory: ()) -> int
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog='rp trace', description=trace.__doc__)
-    parser.add_argument('session', metavar='SESSION', help='the directory of a session, or its uid if it is in the '
-                        'working directory or in $RADICAL_PILOT_BASE')
-    parser.add_argument('--sandbox', action='append', default=[], metavar='DIR',
-                        help='the sandbox of a pilot, if it is not found automatically; can be given several times')
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
+    where = argparse.ArgumentParser(add_help=False)
+    where.add_argument('session', nargs='?', metavar='SESSION', help='the uid of a session, or its directory (default: '
+                       'the latest one)')
+    where.add_argument('--session', dest='chosen', metavar='SESSION', help='the same')
+    where.add_argument('--sandbox', action='append', default=[], metavar='DIR',
+                       help='the sandbox of a pilot, if it is not found automatically; can be given several times')
+    parser = argparse.ArgumentParser(prog='rp trace', description=(trace.__doc__ or '').partition('\n')[0])
     actions = parser.add_subparsers(dest='action', metavar='ACTION', required=True)
-    stats = actions.add_parser('stats', help='figures: states, TTX, OVH, utilisation, durations of the stages of tasks')
-    check = actions.add_parser('check', help='check the session against the event catalogue; exit code 1 for '
-                                             'violations')
-    report = actions.add_parser('report', help='write an HTML file with everything, which needs no network')
-    plot = actions.add_parser('plot', help='draw all pictures into files')
-    export = actions.add_parser('export', help='write the trace for other programs')
+    stats, check, report, plot, export = (actions.add_parser(name, help=text, parents=[where]) for name, text in (
+        ('stats', 'figures: states, TTX, OVH, utilisation, durations of the stages of tasks'),
+        ('check', 'check the session against the event catalogue; exit code 1 for violations'),
+        ('report', 'write an HTML file with everything, which needs no network'),
+        ('plot', 'draw all pictures into files'), ('export', 'write the trace for other programs')))
     plot.add_argument('--format', default='png', choices=('png', 'svg', 'pdf'), help='of the files (default: png)')
     export.add_argument('--form', default='chrome', choices=('chrome', 'csv'),
                         help='chrome: for ui.perfetto.dev and chrome://tracing; csv: all events, in order of time')
@@ -63,18 +71,29 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _directory(session: str) -> Path:
-    for base in ('', os.environ.get('RADICAL_PILOT_BASE', '')):
-        path = Path(base) / session
+def _action_first(words: Sequence[str]) -> list[str]:
+    """Return the words with the action first: in version 2.0 it was behind the session."""
+    for place, word in enumerate(words):
+        if word in ACTIONS and words[max(0, place - 1)] not in ('--sandbox', '--session'):
+            return [word, *words[:place], *words[place + 1:]]
+    return list(words)
+
+
+def _directory(session: str | None, choose: Callable[[str | None], str] | None) -> Path:
+    for base in ('', os.environ.get('RADICAL_PILOT_BASE', '')) if session else ():
+        path = Path(base) / str(session)
         if path.is_dir():
             return path
-    raise NotADirectoryError(f'there is no session {session!r} here, or in $RADICAL_PILOT_BASE')
+    if choose is not None:
+        return Path(choose(session))
+    raise NotADirectoryError(f'there is no session {session!r} here, or in $RADICAL_PILOT_BASE' if session else
+                             'name a session')
 
 
 def _read(options: argparse.Namespace) -> Trace:
     from rp_profiling.read.session import read_trace
 
-    found = read_trace(_directory(options.session), options.sandbox)
+    found = read_trace(options.session, options.sandbox)
     if not any(found.places):
         print('rp trace: there are no profiles of pilots: fetch them with session.close(download=True), or name their '
               'sandboxes with --sandbox', file=sys.stderr)
@@ -85,11 +104,11 @@ def _analysis(options: argparse.Namespace) -> Analysis:
     from rp_profiling.analyse.utilisation import Analysis
     from rp_profiling.read.description import read_description
 
-    return Analysis(_read(options), read_description(_directory(options.session)))
+    return Analysis(_read(options), read_description(options.session))
 
 
 def _target(options: argparse.Namespace, ending: str) -> Path:
-    return Path(options.output or f'{_directory(options.session).resolve().name}{ending}')
+    return Path(options.output or f'{options.session.resolve().name}{ending}')
 
 
 def _stats(options: argparse.Namespace) -> int:
@@ -109,7 +128,7 @@ def _stats(options: argparse.Namespace) -> int:
     print(f'\n{"time of tasks, by stage":30}{"tasks":>9}{"mean":>12}{"median":>12}{"99 %":>12}{"longest":>12}')
     for name, count, *values in duration_rows(analysis):
         print(f'  {name:28}{count:9}' + ''.join(f'{value:12.6f}' for value in values))
-    _print_usage(usage_of(options.tasks_of(_directory(options.session))))
+    _print_usage(usage_of(options.tasks_of(options.session)))
     return 0
 
 
@@ -143,9 +162,8 @@ def _report(options: argparse.Namespace) -> int:
 
     analysis = _analysis(options)
     path = _target(options, '.html')
-    directory = _directory(options.session)
-    usage = usage_of(options.tasks_of(directory))
-    write_report(analysis, check_trace(analysis.trace), path, directory.resolve().name, usage)
+    usage = usage_of(options.tasks_of(options.session))
+    write_report(analysis, check_trace(analysis.trace), path, options.session.resolve().name, usage)
     print(path)
     return 0
 

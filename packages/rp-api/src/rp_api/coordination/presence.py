@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rp_api.system.host import host_id
 from rp_api.system.processes import lives, start_time
@@ -16,8 +16,7 @@ HUB = 'hub'
 CLIENT = 'client'
 
 
-@dataclass(frozen=True)
-class Where:
+class Where(NamedTuple):
     """A process: its id, the id and name of its host (`host_id`), and its start time there.
 
     The start time is None in sessions of version 2.0.0.

@@ -28,9 +28,7 @@ def read_results(directory: str | Path) -> Iterator[dict[str, Any]]:
 
 def _read(database: sqlite3.Connection) -> Iterator[dict[str, Any]]:
     with closing(database):
-        for uid, pilot, state, info in database.execute('SELECT uid, pilot, state, info FROM tasks ORDER BY id'):
-            yield {'uid': uid, 'pilot': pilot, 'state': state, **sessions.known(state, info)}
-        for task in sessions.in_chunks(database):
+        for task in sessions.all_tasks(database):
             yield {name: value for name, value in task.items() if name not in ('tmgr', 'attempts', 'description')}
 
 

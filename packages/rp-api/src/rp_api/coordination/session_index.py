@@ -7,7 +7,6 @@ directories of the sessions.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
@@ -35,6 +34,8 @@ def note(directory: str) -> None:
     """Add a session whose hub keeps its data in this directory."""
     if not os.path.exists(os.path.join(directory, _DATABASE)):
         return
+    import hashlib  # commands only read the index, and are to answer at once
+
     with suppress(OSError, RuntimeError, OwnershipError):
         place = state_directory() / 'sessions'
         private.make_directory(place)

@@ -6,28 +6,26 @@ and after all its processes died.
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import closing, suppress
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import closing
+from heapq import merge
+from itertools import groupby, islice
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rp_api import states
-from rp_api.batch import Batch, unpacked
-from rp_api.coordination import wire
+from rp_api.coordination.contract import PackedInfo
 from rp_api.coordination.hub.database import notes_submissions
-from rp_api.coordination.hub.store import claim, release
 from rp_api.coordination.presence import CLIENT, HUB, Where, read_note
 from rp_api.description.partitions import WHOLE
-from rp_api.errors import CoordinationError
 from rp_api.task_info.usage import expanded
 from rp_api.task_modes import KIND, OWNER
-from rp_api.values import readable
 from rp_api.wire import codec
-from rp_profiling.read.files import paths_below
+
+# Imports in functions: commands that show a task or why it waits answer in as little time as they take.
 
 DATABASE = 'hub.db'
 
@@ -51,15 +49,12 @@ ELSEWHERE = 'elsewhere'
 
 _PAGE = 4096
 
-_LEAVING = ('TMGR_STAGING_OUTPUT%',)
+LEFT = (states.TMGR_STAGING_OUTPUT_PENDING, states.TMGR_STAGING_OUTPUT)
+"""The states of tasks that have left their agent, and whose final state is in their info."""
 
-_NO_CALL = f"NOT (owner = '{OWNER}' OR (owner = '' AND uid LIKE '%.{KIND}.%'))"
+NO_CALL = f"NOT (owner = '{OWNER}' OR (owner = '' AND uid LIKE '%.{KIND}.%'))"
 
-_OWN = re.compile(r'hub\..*|.+\.(prof|log|out|err)|(rp\.session|pmgr|tmgr)\..*json|gtod|prof|ctrl')
-
-
-@dataclass(frozen=True)
-class Summary:
+class Summary(NamedTuple):
     """The summary of a session; `tasks` and `pilots` count states, `size` is in bytes.
 
     `created` and `closed` are in seconds since 1970; `closed` is 0 if the session was not closed.
@@ -109,7 +104,7 @@ def summary(directory: str | Path) -> Summary:
         meta = dict(db.execute('SELECT key, value FROM meta'))
         pilots = Counter(state for state, record in db.execute('SELECT state, description FROM pilots')
                          if WHOLE not in codec.unpack(record))
-        tasks = _count_tasks(db)
+        tasks = count_states(db)
     hub, client = read_note(meta.get(HUB)), read_note(meta.get(CLIENT))
     path = Path(directory)
     created = float(meta.get('created') or (path / DATABASE).stat().st_mtime)
@@ -118,13 +113,23 @@ def summary(directory: str | Path) -> Summary:
                    client, dict(pilots), dict(tasks), _size(path))
 
 
+def properties(directory: str | Path) -> dict[str, Any]:
+    """Return the properties of a session, such as `created` and `closed`, from its database."""
+    with closing(database(directory)) as db:
+        return dict(db.execute("SELECT key, value FROM meta WHERE key != 'probe'"))
+
+
 def state_of(directory: str | Path) -> str:
     """Return the state of a session alone; empty if the directory has no session that can be read."""
     try:
-        with closing(database(directory)) as db:
-            meta = dict(db.execute('SELECT key, value FROM meta'))
+        meta = properties(directory)
     except (OSError, sqlite3.Error):   # a hub may be starting, or the session is in a MongoDB
         return ''
+    return state_from(meta)
+
+
+def state_from(meta: Mapping[str, Any]) -> str:
+    """Return the state of a session, given the properties in its database."""
     return _state(bool(float(meta.get('closed') or 0)), read_note(meta.get(HUB)), read_note(meta.get(CLIENT)))
 
 
@@ -139,9 +144,13 @@ def partitions(directory: str | Path) -> Iterator[dict[str, Any]]:
 
 
 def _pilots(directory: str | Path) -> Iterator[dict[str, Any]]:
-    """Yield pilots and partitions, which are pilots to the hub."""
     with closing(database(directory)) as db:
-        rows = db.execute('SELECT uid, state, info, description FROM pilots ORDER BY rev').fetchall()
+        yield from all_pilots(db)
+
+
+def all_pilots(db: sqlite3.Connection) -> Iterator[dict[str, Any]]:
+    """Yield pilots and partitions, which are pilots to the hub."""
+    rows = db.execute('SELECT uid, state, info, description FROM pilots ORDER BY rev').fetchall()
     for uid, state, info, record in rows:
         yield {'uid': uid, 'state': state, 'record': codec.unpack(record), **known(state, info)}
 
@@ -159,30 +168,108 @@ def tasks(directory: str | Path) -> Iterator[dict[str, Any]]:
     `submitted` and `times` (placed, started, ended) are in seconds since the epoch; `usage` has what is known of it.
     """
     with closing(database(directory)) as db:
-        after, submitted = 0, _submitted(db)
-        while page := db.execute(
-                f'SELECT {submitted}, t.id, t.uid, t.owner, t.pilot, t.attempts, t.state, t.info, t.description, '
-                f's.description '
-                f'FROM tasks t JOIN shared s ON s.id = t.shared WHERE t.id > ? AND {_NO_CALL} ORDER BY t.id LIMIT ?',
-                (after, _PAGE)).fetchall():
-            after = page[-1][1]
-            for when, _, uid, owner, pilot, attempts, state, info, own, shared in page:
-                (_, description), = Batch(shared, [(uid, own)]).tasks()
-                yield {'uid': uid, 'tmgr': owner, 'pilot': pilot, 'attempts': attempts, 'description': description,
-                       'submitted': when, 'state': state, **known(state, info)}
-        yield from in_chunks(db)
+        yield from all_tasks(db)
 
 
-def in_chunks(db: sqlite3.Connection) -> Iterator[dict[str, Any]]:
-    """Yield the tasks of sweeps that are in chunks still, because no agent has taken them."""
-    if not _has_chunks(db):
-        return
-    for when, owner, pilot, attempts, state, info, packed, shared in db.execute(
-            f'SELECT {_submitted(db)}, owner, pilot, attempts, state, info, c.description, s.description FROM chunks c '
-            'JOIN shared s ON s.id = c.shared WHERE NOT opened ORDER BY c.id'):
-        for uid, description in Batch(shared, unpacked(codec.unpack(packed))).tasks():
-            yield {'uid': uid, 'tmgr': owner, 'pilot': pilot, 'attempts': attempts, 'description': description,
-                   'submitted': when, 'state': state, **known(state, info)}
+def all_tasks(db: sqlite3.Connection) -> Iterator[dict[str, Any]]:
+    """Yield the tasks in a session's database, as `tasks`."""
+    after = 0
+    while page := task_page(db, after):
+        after = page[-1][0]
+        yield from (task for _, task in page)
+
+
+def task_page(db: sqlite3.Connection, after: int = 0, limit: int = _PAGE, *, wanted: Collection[str] = (),
+              pilot: str | None = None) -> list[tuple[int, dict[str, Any]]]:
+    """Return the next tasks after the one of a number in the order of submission, each with its number.
+
+    Args:
+        db: The session's database.
+        after: The number of the last task that is known; 0 for the first page.
+        limit: Number of tasks.
+        wanted: Only tasks in one of these states, as `facts` has them; empty for all.
+        pilot: Only tasks that are bound to this pilot, or to none if it is empty; None for all.
+    """
+    where, values = _condition(wanted, pilot)
+    found: Iterable[tuple[int, dict[str, Any]]] = _rows_of_tasks(
+        db, f't.id > ? AND {NO_CALL} {where} ORDER BY t.id LIMIT ?', (after, *values, limit))
+    if _has_chunks(db):
+        found = merge(found, _in_chunks(db, after, where, values, limit), key=itemgetter(0))
+    return list(islice(found, limit))
+
+
+def tasks_before(db: sqlite3.Connection, number: int, limit: int) -> list[tuple[int, dict[str, Any]]]:
+    """Return the last tasks before the one of that number, without those in chunks, in the order of submission."""
+    return list(_rows_of_tasks(db, f't.id < ? AND {NO_CALL} ORDER BY t.id DESC LIMIT ?', (number, limit)))[::-1]
+
+
+def find_task(db: sqlite3.Connection, uid: str) -> tuple[int, dict[str, Any]] | None:
+    """Return the task of that uid with its number in the order of submission; None if it is unknown."""
+    found = next(_rows_of_tasks(db, 't.uid = ?', (uid,)), None)
+    sweep, _, number = uid.rpartition('.')
+    if found is None and number.isdecimal() and _has_chunks(db):
+        row = db.execute('SELECT id, first FROM chunks WHERE sweep = ? AND first <= ? AND NOT opened '
+                         'ORDER BY first DESC LIMIT 1', (sweep, int(number))).fetchone()
+        before = row[0] + int(number) - row[1] if row else 0   # the number of the task before it
+        found = next(_in_chunks(db, before, '', (), 1), None) if row else None
+    return found if found is not None and found[1]['uid'] == uid else None
+
+
+def count_tasks(db: sqlite3.Connection) -> int:
+    """Return the number of tasks by a look at the index of uids."""
+    count: int = db.execute(f"SELECT count(*) FROM tasks WHERE uid NOT LIKE '%.{KIND}.%'").fetchone()[0]
+    if _has_chunks(db):
+        count += db.execute('SELECT coalesce(sum(count), 0) FROM chunks WHERE NOT opened').fetchone()[0]
+    return count
+
+
+def _rows_of_tasks(db: sqlite3.Connection, condition: str, values: Iterable[Any]) -> Iterator[
+        tuple[int, dict[str, Any]]]:
+    rows = db.execute(f'SELECT t.shared, s.description, {_submitted(db)}, t.id, t.uid, t.owner, t.pilot, t.attempts, '
+                      't.state, t.info, t.description FROM tasks t JOIN shared s ON s.id = t.shared '
+                      f'WHERE {condition}', tuple(values))
+    for _, group in groupby(rows, itemgetter(0)):
+        alike = list(islice(group, _PAGE))
+        descriptions = codec.unpack_bulk(alike[0][1], [row[-1] for row in alike])
+        for row, description in zip(alike, descriptions, strict=True):
+            submitted, number, uid, owner, pilot, attempts, state, info = row[2:-1]
+            yield number, _task(uid, owner, pilot, attempts, submitted, state, info, description)
+
+
+def _in_chunks(db: sqlite3.Connection, after: int, where: str, values: Iterable[Any], limit: int) -> Iterator[
+        tuple[int, dict[str, Any]]]:
+    """Yield the tasks of sweeps that are in chunks still, because no agent has taken them, with their numbers."""
+    from rp_api.batch import task_uid, unpacked
+
+    for submitted, own, owner, pilot, attempts, state, info, packed, shared in db.execute(
+            f'SELECT {_submitted(db)}, t.id, owner, pilot, attempts, state, info, t.description, s.description '
+            'FROM chunks t JOIN shared s ON s.id = t.shared WHERE NOT opened AND t.id + count > ? '
+            f'{where} ORDER BY t.id LIMIT ?',
+            (after, *values, limit)):
+        chunk = unpacked(codec.unpack(packed))
+        start = max(0, after - own)
+        rows = range(start, min(chunk.size, start + limit))
+        for row, description in zip(rows, codec.unpack_bulk(shared, map(codec.pack, map(chunk.own_of, rows))),
+                                    strict=True):
+            yield own + 1 + row, _task(task_uid(chunk.sweep, chunk.first + row), owner, pilot, attempts, submitted,
+                                       state, info, description)
+
+
+def _task(uid: str, owner: str, pilot: str, attempts: int, submitted: float | None, state: str,
+          info: bytes | None, description: dict[str, Any]) -> dict[str, Any]:
+    return {'uid': uid, 'tmgr': owner, 'pilot': pilot, 'attempts': attempts, 'description': description,
+            'submitted': submitted, 'state': state, **known(state, info)}
+
+
+def _condition(wanted: Collection[str], pilot: str | None) -> tuple[str, list[Any]]:
+    """Return the SQL, and its values, for tasks in these states on this pilot."""
+    where, values = '', []
+    if wanted:   # the final state of tasks that have left their agent is in their info
+        all_states = {*wanted, *(LEFT if set(wanted).intersection(states.FINAL) else ())}
+        where, values = f' AND t.state IN ({", ".join("?" * len(all_states))})', sorted(all_states)
+    if pilot is not None:
+        where, values = f'{where} AND t.pilot = ?', [*values, pilot]
+    return where, values
 
 
 def _submitted(db: sqlite3.Connection) -> str:
@@ -209,31 +296,9 @@ def export(directory: str | Path) -> Iterator[dict[str, Any]]:
         yield {'type': 'task', **task}
 
 
-def purge(directory: str | Path) -> list[str]:
-    """Remove the session's files, and its directory if nothing else is in it; return the remaining paths.
-
-    Raise `CoordinationError` if the session is in use.
-    """
-    path = Path(directory)
-    pilots = _pilot_names(path)
-    claimed = claim(str(path))
-    try:
-        state = summary(path).state
-        if state in (OPEN, ORPHANED, ELSEWHERE):
-            raise CoordinationError(f'{path.name} is {state}')
-        for own in (*_fetched(path, pilots), path):
-            for found in _own_files(own):
-                found.unlink()
-            with suppress(OSError):   # it has files of other origin
-                own.rmdir()
-    finally:
-        release(claimed)
-    return sorted(str(left) for left in paths_below(path))
-
-
 def known(state: str, info: bytes | None) -> dict[str, Any]:
     """Return the information about a pilot or task from packed `info`, see `facts`."""
-    return facts(state, wire.unpack_info(info) or {})
+    return facts(state, PackedInfo(info).as_dict() if info else {})
 
 
 def facts(state: str, info: dict[str, Any]) -> dict[str, Any]:
@@ -245,16 +310,19 @@ def facts(state: str, info: dict[str, Any]) -> dict[str, Any]:
     info = expanded(info)
     # `raptor` is the address of a RAPTOR master, with a key
     found = {key: value for key, value in info.items() if key not in ('target_state', 'reached', 'raptor')}
-    if 'return_value' in found:
+    if isinstance(found.get('return_value'), dict | list):
+        from rp_api.values import readable
+
         found['return_value'] = readable(found['return_value'])
     return {**found, **({'state': target} if target and state not in states.FINAL else {})}
 
 
-def _count_tasks(db: sqlite3.Connection) -> Counter[str]:
+def count_states(db: sqlite3.Connection) -> Counter[str]:
+    """Return the number of tasks in each state."""
     counts = Counter(dict(db.execute(
-        f'SELECT state, count(*) FROM tasks WHERE state NOT LIKE ? AND {_NO_CALL} GROUP BY state', _LEAVING)))
+        f'SELECT state, count(*) FROM tasks WHERE state NOT IN (?, ?) AND {NO_CALL} GROUP BY state', LEFT)))
     # tasks that have left their agent and wait for the application: their final state is known
-    for state, info in db.execute(f'SELECT state, info FROM tasks WHERE state LIKE ? AND {_NO_CALL}', _LEAVING):
+    for state, info in db.execute(f'SELECT state, info FROM tasks WHERE state IN (?, ?) AND {NO_CALL}', LEFT):
         counts[known(state, info).get('state', state)] += 1
     if _has_chunks(db):
         counts.update(dict(db.execute('SELECT state, sum(count) FROM chunks WHERE NOT opened GROUP BY state')))
@@ -277,23 +345,5 @@ def _place(where: Where | None) -> dict[str, Any] | None:
     return {'pid': where.pid, 'host': where.host_name} if where is not None else None
 
 
-def _pilot_names(directory: Path) -> list[str]:
-    """Return the pilots with a directory of fetched traces and logs."""
-    with closing(database(directory)) as db:
-        return [uid for uid, in db.execute('SELECT uid FROM pilots') if (directory / uid).is_dir() and '/' not in uid]
-
-
-def _fetched(directory: Path, pilots: Iterable[str]) -> Iterator[Path]:
-    """Yield the directories of fetched files: for each pilot those of its tasks and partitions, then its own."""
-    for pilot in pilots:
-        yield from (path for path in (directory / pilot).iterdir() if path.is_dir() and not path.is_symlink())
-        yield directory / pilot
-
-
-def _own_files(directory: Path) -> list[Path]:
-    """Return the files that sessions and their managers write."""
-    return [path for path in directory.iterdir() if path.is_file() and _OWN.fullmatch(path.name)]
-
-
 def _size(directory: Path) -> int:
-    return sum(path.lstat().st_size for path in paths_below(directory) if path.is_file())
+    return sum(path.lstat().st_size for path in directory.rglob('*') if path.is_file())

@@ -11,7 +11,7 @@ def bundle(arguments: list[str]) -> int:
     """Pack the wheels of agent and RAPTOR for machines that cannot reach a package index."""
     from rp_client.bootstrap.prepare import bundle_directory, make_bundle
 
-    options = _parser().parse_args(arguments)
+    options = make_parser().parse_args(arguments)
     target = options.output or bundle_directory() / f'{options.platform}.tar'
     wheels = make_bundle(target.absolute(), options.requirements, options.python or '', options.pip)
     print('\n'.join(f'  {name}' for name in wheels))
@@ -19,7 +19,8 @@ def bundle(arguments: list[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     parser = argparse.ArgumentParser(
         prog='rp bundle', description=bundle.__doc__,
         epilog="Pilots on a platform whose rp_version is 'local' install from the bundle, which is copied with them.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -13,19 +12,17 @@ from typing import TYPE_CHECKING
 
 from rp_api.errors import PilotError
 from rp_api.wire import codec
-from rp_client.cli.session import DAY
+from rp_client.cli import options as shared
+from rp_client.cli.clean import DAY
+from rp_client.cli.commands import WrongUsage
 from rp_client.cli.tables import print_table, shown_size, shown_time
 
 if TYPE_CHECKING:
     from rp_client.cache.store import CachedResult, ResultStore
 
-_UNITS = {'': 1, 'K': 10 ** 3, 'M': 10 ** 6, 'G': 10 ** 9, 'T': 10 ** 12}
-_SIZE = re.compile(r'(\d+(?:\.\d+)?)\s*([KMGT]?)B?', re.IGNORECASE)
-
-
 def cache(arguments: list[str]) -> int:
     """Show, explain, limit and remove cached results."""
-    options = _parser().parse_args(arguments)
+    options = make_parser().parse_args(arguments)
     run = {'show': _show, 'list': _list, 'explain': _explain, 'limit': _limit, 'prune': _prune,
            'remove': _remove}[options.command]
     with _opened(options.base) as store:
@@ -33,15 +30,17 @@ def cache(arguments: list[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     where = argparse.ArgumentParser(add_help=False)
     where.add_argument('--base', type=Path, metavar='DIR', help='a directory with directories of sessions (default: '
                        '$RADICAL_PILOT_BASE or the working directory)')
+    as_json = shared.as_json()
     parser = argparse.ArgumentParser(prog='rp cache', description=cache.__doc__)
-    commands = parser.add_subparsers(dest='command', required=True, metavar='COMMAND')
+    commands = parser.add_subparsers(dest='command', required=True, metavar='ACTION')
 
     def add(name: str, text: str) -> argparse.ArgumentParser:
-        return commands.add_parser(name, help=text, description=text, parents=[where])
+        return commands.add_parser(name, help=text, description=text, parents=[where, as_json])
 
     add('show', 'Show the number of results, their size and its limit.')
     add('list', 'List the results, those used last first.')
@@ -50,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument('task', metavar='TASK', help='the uid of a task, or the first characters of a result in the '
                          'list')
     command = add('limit', 'Set the size that all results may have together; those used least recently are removed.')
-    command.add_argument('size', type=_bytes, metavar='SIZE', help='such as 500MB or 50GB')
+    command.add_argument('size', type=shared.size, metavar='SIZE', help='such as 500MB or 50GB')
     command = add('prune', 'Remove files that crashes have left, and results that are not used any more.')
     command.add_argument('--unused-for', type=float, metavar='DAYS', default=float('inf'),
                          help='results that were not used for so long')
@@ -58,13 +57,6 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument('result', nargs='*', metavar='RESULT', help='the first characters of results in the list')
     command.add_argument('--all', action='store_true', help='all results')
     return parser
-
-
-def _bytes(text: str) -> int:
-    found = _SIZE.fullmatch(text.strip())
-    if not found:
-        raise argparse.ArgumentTypeError(f'{text!r} is no size: give a number and a unit, such as 500MB or 50GB')
-    return round(float(found[1]) * _UNITS[found[2].upper()])
 
 
 @contextmanager
@@ -81,12 +73,20 @@ def _opened(base: Path | None) -> Iterator[ResultStore]:
         store.close()
 
 
-def _show(store: ResultStore, _: argparse.Namespace) -> None:
+def _show(store: ResultStore, options: argparse.Namespace) -> None:
     number, size, limit = store.summary()
+    if options.json:
+        shared.print_json({'directory': str(store.directory.resolve()), 'results': number, 'size': size,
+                           'limit': limit})
+        return
     print(f'{number} results in {store.directory.resolve()}: {shown_size(size)} of at most {shown_size(limit)}')
 
 
-def _list(store: ResultStore, _: argparse.Namespace) -> None:
+def _list(store: ResultStore, options: argparse.Namespace) -> None:
+    if options.json:
+        shared.print_json_rows({'result': _name(result), 'size': result.size, 'made': result.made, 'used': result.used,
+                                'files': list(result.files), 'of': result.label} for result in store.results())
+        return
     print_table(('RESULT', 'SIZE', 'MADE', 'USED', 'FILES', 'OF'), (
         (_name(result)[:12], shown_size(result.size), shown_time(result.made), shown_time(result.used),
          str(len(result.files)), ascii(result.label)[1:-1]) for result in store.results()))
@@ -109,6 +109,9 @@ def _explain(store: ResultStore, options: argparse.Namespace) -> None:
                            for result in store.results() if _name(result).startswith(options.task)]
     if not found:
         raise PilotError(f'no task {options.task!r} with cache set is known here, and no such result (rp cache list)')
+    if options.json:
+        shared.print_json([{'of': title, 'parts': list(parts)} for title, parts in found])
+        return
     for title, parts in found:
         print('\n  '.join([f'The result of {title} depends on its description or arguments, and on', *parts]))
     print('\n  '.join(['No identity covers', *OUTSIDE]))
@@ -123,13 +126,12 @@ def _limit(store: ResultStore, options: argparse.Namespace) -> None:
 
 
 def _prune(store: ResultStore, options: argparse.Namespace) -> None:
-    number = store.prune(options.unused_for * DAY)
-    print(f'{number} results removed', file=sys.stderr)
+    _tell_removed(options, store.prune(options.unused_for * DAY))
 
 
 def _remove(store: ResultStore, options: argparse.Namespace) -> None:
     if bool(options.result) == options.all:
-        raise PilotError('name results, or say --all')
+        raise WrongUsage('name results, or say --all')
     known = store.results()
     wanted = [result.identity for result in known] if options.all else []
     for start in options.result:
@@ -140,7 +142,14 @@ def _remove(store: ResultStore, options: argparse.Namespace) -> None:
             raise PilotError(f'{start!r} is the beginning of {len(found)} results: give more characters')
         wanted += found
     store.remove(wanted)
-    print(f'{len(wanted)} results removed', file=sys.stderr)
+    _tell_removed(options, len(wanted))
+
+
+def _tell_removed(options: argparse.Namespace, number: int) -> None:
+    if options.json:
+        shared.print_json({'removed': number})
+    else:
+        print(f'{number} results removed', file=sys.stderr)
 
 
 def _name(result: CachedResult) -> str:

@@ -2,7 +2,8 @@
 
 A command is a function `command(arguments: list[str]) -> int`. It gets the arguments that follow its name, and returns
 the exit code; a `PilotError` or `OSError` that it raises is printed, and the exit code is 1. `rp --help` shows the
-first line of its docstring, and imports the modules of all commands for that: they should defer expensive imports.
+first line of its docstring, and imports the modules of commands of other distributions for that: they should defer
+expensive imports.
 """
 
 from __future__ import annotations
@@ -11,16 +12,43 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from rp_api.errors import PilotError
-from rp_api.extensions import installed, load
+from rp_api.extensions import installed, load, mentioned
 
 GROUP = 'radical_pilot.commands'
 
+OWN = 'rp-client'
+
 Run = Callable[[list[str]], int]
 
-_OWN = {'bundle': 'rp_client.cli.bundle:bundle', 'cache': 'rp_client.cli.cache:cache', 'hub': 'rp_client.cli.hub:hub',
-        'platforms': 'rp_client.cli.platforms:platforms',
-        'run': 'rp_client.cli.run:run', 'session': 'rp_client.cli.session:session',
-        'simulate': 'rp_client.cli.simulate:simulate', 'trace': 'rp_client.cli.trace:trace'}
+_OWN = {
+    'bundle': 'Pack the wheels of agent and RAPTOR for machines that cannot reach a package index.',
+    'cache': 'Show, explain, limit and remove cached results.',
+    'calls': 'Show the function calls of RAPTOR: counts, rates and failures by function.',
+    'clean': 'Remove what sessions have left: those that have ended, sandboxes, environments and caches.',
+    'completion': 'Print the script by which bash or zsh completes commands, options and uids.',
+    'hub': 'Start, inspect and stop a stand-alone hub that serves several sessions.',
+    'pilot': 'List, show and stop the pilots of a session.',
+    'platforms': 'List, show and check the platforms that pilots can run on.',
+    'run': 'Run a program with many inputs, such as files or parameters, on a pilot.',
+    'session': 'List, show, export and purge sessions, and attach to or serve those that run without their '
+               'application.',
+    'simulate': 'Estimate how a workload uses a number of nodes, by a simulation.',
+    'task': 'List and show the tasks of a session and their outputs, cancel them, or run them again.',
+    'top': 'Watch a session in the terminal: pilots, utilisation, states, rates, waiting and failed tasks.',
+    'trace': 'Analyse and check the traces of a session, draw and export them.',
+    'why': 'Tell why a task or pilot waits, has failed or is slow, and what to do about it.'}
+"""The first lines of the docstrings of our commands: their modules are imported for nothing else then."""
+
+
+_OF_CAMPAIGN = ('calls', 'pilot', 'task', 'top', 'why')
+
+
+class NotPossible(PilotError):
+    """What was asked for is not possible now, such as the cancellation of a task that has ended; the exit code is 3."""
+
+
+class WrongUsage(PilotError):
+    """The arguments of a command are wrong; the exit code is 2."""
 
 
 class Command(NamedTuple):
@@ -53,6 +81,8 @@ class Command(NamedTuple):
 
     def summary(self) -> str:
         """Return the first line of the function's docstring, or why the function cannot be imported."""
+        if self.origin == OWN:
+            return _OWN[self.name]
         try:
             lines = (self.load().__doc__ or '').strip().splitlines()
         except PilotError as error:
@@ -80,9 +110,12 @@ def all_commands() -> list[Command]:
 
 
 def _own(name: str) -> Command:
-    return Command(name, _OWN[name], 'rp-client')
+    package = 'rp_client.cli.campaign' if name in _OF_CAMPAIGN else 'rp_client.cli'
+    return Command(name, f'{package}.{name}:{name}', OWN)
 
 
 def _foreign() -> Iterator[Command]:
+    if not mentioned(GROUP):   # the search for entry points takes longer than everything else
+        return
     for point in installed(GROUP).values():
         yield Command(point.name, point.value, point.dist.name if point.dist is not None else 'an unknown distribution')

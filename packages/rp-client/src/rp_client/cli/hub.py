@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rp_api.errors import CoordinationError
 from rp_api.system.network import interfaces, resolved
+from rp_client.cli import options as shared
 
 if TYPE_CHECKING:
     from rp_api.coordination.service.access import HubAccess
@@ -20,15 +21,17 @@ STATUS_TIMEOUT = 5.0
 
 def hub(arguments: list[str]) -> int:
     """Start, inspect and stop a stand-alone hub that serves several sessions."""
-    options = _parser().parse_args(arguments)
+    options = make_parser().parse_args(arguments)
     run = {'start': _start, 'status': _status, 'stop': _stop, 'list': _list}[options.command]
     return run(options)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     parser = argparse.ArgumentParser(prog='rp hub', description=hub.__doc__)
-    commands = parser.add_subparsers(dest='command', required=True, metavar='COMMAND')
-    start = commands.add_parser('start', help='start a hub in the background')
+    commands = parser.add_subparsers(dest='command', required=True, metavar='ACTION')
+    as_json = [shared.as_json()]
+    start = commands.add_parser('start', help='start a hub in the background', parents=as_json)
     start.add_argument('--listen', metavar='tcp://HOST[:PORT]', type=_address,
                        help='a network interface, an address or the name of this host (default: the address of the '
                             'last start, else tcp://127.0.0.1 with any free port)')
@@ -37,12 +40,12 @@ def _parser() -> argparse.ArgumentParser:
                        help='directory of its sessions (default: ~/.radical/pilot/hubs/<name of this host>)')
     start.add_argument('--foreground', action='store_true', help='stay in the foreground until Ctrl-C')
     for name, text in (('status', 'show the status of a hub, and its sessions'), ('stop', 'end a hub')):
-        command = commands.add_parser(name, help=text)
+        command = commands.add_parser(name, help=text, parents=as_json)
         command.add_argument('hub', nargs='?', metavar='tcp://HOST:PORT', help='URL of the hub (default: the only one)')
         if name == 'stop':
             command.add_argument('--force', action='store_true',
                                  help='even if sessions are open; a hub started again in its directory resumes them')
-    commands.add_parser('list', help='list the hubs with an access file on this host')
+    commands.add_parser('list', help='list the hubs with an access file on this host', parents=as_json)
     return parser
 
 
@@ -73,10 +76,12 @@ def _start(options: argparse.Namespace) -> int:
 
     directory = options.directory or hub_access.access_directory() / hub_access.short_name()
     config = {'directory': str(directory.absolute()), 'listen': options.listen or '', 'ports': options.ports}
+    told = shared.print_json if options.json else _told
     if options.foreground:
-        return main.run(config, _told)
-    _told(main.start(config))
-    return 0
+        return main.run(config, told)
+    answer = main.start(config)
+    told(answer)
+    return 0 if answer['ok'] else 1
 
 
 def _told(answer: dict[str, Any]) -> None:
@@ -106,6 +111,9 @@ def _status(options: argparse.Namespace) -> int:
 
     access, url = _chosen(options.hub)
     status = ask(access, url, 'status', timeout=STATUS_TIMEOUT)
+    if options.json:
+        shared.print_json({'url': access.url, **status})
+        return 0
     print(f'{access.url} on {status["host"]} (process {status["pid"]})\n'
           f'directory    {status["directory"]}\n'
           f'access file  {hub_access.path_of(access.host, hub_access.split_url(access.url)[1])}\n'
@@ -121,19 +129,27 @@ def _stop(options: argparse.Namespace) -> int:
 
     access, url = _chosen(options.hub)
     left = ask(access, url, 'stop', {'force': options.force})
+    if options.json:
+        shared.print_json({'url': access.url, 'sessions': left})
+        return 0
     print(f'{access.url} has ended' + (f', and serves these sessions no more: {", ".join(left)}' if left else ''))
     return 0
 
 
-def _list(_: argparse.Namespace) -> int:
+def _list(options: argparse.Namespace) -> int:
     from rp_api.coordination.service import access as hub_access
     from rp_api.coordination.service.request import ask
 
+    found = []
     for access in hub_access.all_known():
         try:
             sessions = len(ask(access, access.url, 'status', timeout=STATUS_TIMEOUT)['sessions'])
             how = f'{sessions} session{"" if sessions == 1 else "s"}'
         except CoordinationError as error:
             how = str(error)
-        print(f'{access.url}  {access.host}  {how}')
+        found.append({'url': access.url, 'host': access.host, 'status': how})
+    if options.json:
+        shared.print_json(found)
+    else:
+        print(*('  '.join(each.values()) for each in found), sep='\n', end='\n' if found else '')
     return 0

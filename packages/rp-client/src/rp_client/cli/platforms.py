@@ -18,12 +18,13 @@ _WIDTH = 32
 
 def platforms(arguments: list[str]) -> int:
     """List, show and check the platforms that pilots can run on."""
-    options = _parser().parse_args(arguments)
+    options = make_parser().parse_args(arguments)
     run = {'list': _list, 'show': _show, 'check': _check}[options.command]
     return run(options)
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     parser = argparse.ArgumentParser(prog='rp platforms', description=platforms.__doc__)
     commands = parser.add_subparsers(dest='command', required=True, metavar='COMMAND')
     listing = commands.add_parser('list', help='list the platforms')

@@ -1,4 +1,7 @@
-"""The program `rp`, which runs sub-commands. Exit codes: 0 success, 1 failure, 2 wrong usage."""
+"""The program `rp`, which runs sub-commands.
+
+Exit codes: 0 success, 1 failure or not found, 2 wrong usage, 3 not possible in the present state, 130 Ctrl-C.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from rp_api.errors import PilotError
 from rp_api.system import signals
 from rp_client.cli import commands
 
-USAGE = 'usage: rp COMMAND [ARGUMENT ...]   (rp --help: the commands, rp COMMAND --help: how to use one)'
+USAGE = 'usage: rp COMMAND [ACTION] [ARGUMENT ...] [OPTION ...]   (rp COMMAND --help: how to use one)'
 PARTS = ('rp-api', 'rp-client', 'rp-agent', 'rp-raptor', 'rp-profiling')
-INTERRUPTED = 130
+INTERRUPTED, REFUSED = 130, 3
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,7 +47,9 @@ def guarded(name: str, action: Callable[[], int]) -> int:
         return INTERRUPTED
     except (PilotError, OSError) as error:
         print(f'{name}: {error}', file=sys.stderr)
-        return 1
+        if isinstance(error, commands.NotPossible):
+            return REFUSED
+        return 2 if isinstance(error, commands.WrongUsage) else 1
     return code
 
 
@@ -54,10 +59,9 @@ def run(words: list[str]) -> int:
     Args:
         words: The command and its arguments.
     """
-    if not words:
-        print(USAGE, file=sys.stderr)
-        return 2
-    name, *rest = words
+    name, *rest = words or ['--help']
+    if name == 'help' and rest:
+        name, rest = rest[0], ['--help']
     if name in ('-h', '--help', 'help'):
         return _help()
     if name == '--version':

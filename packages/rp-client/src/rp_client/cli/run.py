@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from rp_api.errors import PilotError
 from rp_api.units import option, seconds
-from rp_client.cli.run_inputs import Job, UsageError, jobs, rows, split, varying
+from rp_client.cli.runs.run_inputs import Job, UsageError, jobs, rows, split, varying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import FrameType
 
-    from rp_client.cli.joblog import Joblog
-    from rp_client.cli.run_file import RunFile
+    from rp_client.cli.runs.joblog import Joblog
+    from rp_client.cli.runs.run_file import RunFile
 
 _MAX_COUNTED = 100
 """Failed tasks that the exit code counts; it is one more if there are more."""
@@ -42,7 +42,7 @@ the inputs as its last arguments. Inputs are passed literally, unless --shell is
 def run(arguments: list[str]) -> int:
     """Run a program with many inputs, such as files or parameters, on a pilot."""
     _pass_all_bytes()
-    parser = _parser()
+    parser = make_parser()
     options = parser.parse_args(arguments)
     if sys.stdout is None or sys.stderr is None:
         raise PilotError('outputs cannot be shown: standard output or standard error is closed; redirect what is not '
@@ -77,8 +77,8 @@ def _pass_all_bytes() -> None:
 
 def _run(options: argparse.Namespace, arguments: list[str], found: Iterator[Job], positions: list[int]) -> int:
     """Run the tasks, and return the exit code."""
-    from rp_client.cli.joblog import default_path
-    from rp_client.cli.run_tasks import run_tasks
+    from rp_client.cli.runs.joblog import default_path
+    from rp_client.cli.runs.run_tasks import run_tasks
     from rp_client.executor.allocation import describe
 
     try:
@@ -106,9 +106,9 @@ def _run(options: argparse.Namespace, arguments: list[str], found: Iterator[Job]
 def _run_for(path: Path, options: argparse.Namespace, wanted: list[str],
              run: Callable[[Joblog, RunFile], int]) -> int:
     """Run the tasks with this journal; raise `PilotError` if it has a run that is not over and is not asked for."""
-    from rp_client.cli.joblog import Joblog
-    from rp_client.cli.run_file import RunFile, RunningElsewhere
-    from rp_client.cli.run_tasks import end_earlier, goes_on
+    from rp_client.cli.runs.joblog import Joblog
+    from rp_client.cli.runs.run_file import RunFile, RunningElsewhere
+    from rp_client.cli.runs.run_tasks import end_earlier, goes_on
 
     ways = (f'to go on with it: {shlex.join(["rp", "run", "--resume", *wanted])}\n'
             f'to end it and begin anew: {shlex.join(["rp", "run", "--force", *wanted])}')
@@ -139,7 +139,8 @@ def _attributes(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in wanted.items() if value is not None}
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     parser = argparse.ArgumentParser(
         prog='rp run', allow_abbrev=False, description=run.__doc__, epilog=f'examples:{_EXAMPLES}',
         formatter_class=argparse.RawDescriptionHelpFormatter,

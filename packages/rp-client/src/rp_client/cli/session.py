@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
@@ -20,7 +19,10 @@ from rp_api import states
 from rp_api.description.partitions import WHOLE
 from rp_api.errors import PilotError
 from rp_api.values import as_json
+from rp_client.cli import options as shared
 from rp_client.cli import stores
+from rp_client.cli.clean import age
+from rp_client.cli.commands import WrongUsage
 from rp_client.cli.stores import Description, Store
 from rp_client.cli.tables import print_table, shown_size, shown_time
 from rp_client.service.handover import NAME as SERVED
@@ -28,53 +30,50 @@ from rp_client.service.handover import NAME as SERVED
 if TYPE_CHECKING:
     from rp_client.handles.session import Session
 
-DAY = 86400.0
-
 _FINAL = ('DONE', 'FAILED', 'CANCELED')
-_IN_USE = ('open', 'orphaned', 'detached', 'elsewhere')
 
 
 def session(arguments: list[str]) -> int:
     """List, show, export and purge sessions, and attach to or serve those that run without their application."""
-    options = _parser().parse_args(arguments)
+    options = make_parser().parse_args(arguments)
+    if options.command not in ('list', 'purge'):
+        options.uid = options.uid or options.session
     run = {'list': _list, 'show': _show, 'export': _export, 'purge': _purge, 'attach': _attach,
            'serve': _serve}[options.command]
     return run(options)
 
 
-def _parser() -> argparse.ArgumentParser:
-    where = argparse.ArgumentParser(add_help=False)
-    where.add_argument('--base', type=Path, metavar='DIR', help='a directory with directories of sessions (default: '
-                       'the working directory, $RADICAL_PILOT_BASE, and where else sessions of yours are)')
-    where.add_argument('--dburl', metavar='URL', help=f'a MongoDB with sessions (default: ${stores.DBURL})')
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     parser = argparse.ArgumentParser(prog='rp session', description=session.__doc__)
-    commands = parser.add_subparsers(dest='command', required=True, metavar='COMMAND')
+    commands = parser.add_subparsers(dest='command', required=True, metavar='ACTION')
 
-    def add(name: str, text: str) -> argparse.ArgumentParser:
-        return commands.add_parser(name, help=text, description=text, parents=[where])
+    def add(name: str, text: str, *, one: bool = True) -> argparse.ArgumentParser:
+        command = commands.add_parser(name, help=text, description=text, parents=[shared.where(session=one)])
+        if one:
+            command.add_argument('uid', nargs='?', metavar='UID', help='the same as --session UID')
+        return command
 
-    command = add('list', 'List sessions.')
+    command = add('list', 'List sessions.', one=False)
     command.add_argument('--json', action='store_true', help='as JSON')
     command = add('show', 'Show one session, with its pilots and their partitions.')
-    command.add_argument('uid', metavar='UID')
     command.add_argument('--tasks', action='store_true', help='list the tasks, too')
     command.add_argument('--json', action='store_true', help='as JSON')
     command = add('export', 'Write all records of a session as lines of JSON, or its tasks as a table.')
-    command.add_argument('uid', metavar='UID')
     command.add_argument('--format', default='json', choices=('json', 'csv', 'parquet'),
                          help='json: all records (default); csv and parquet: a table of the tasks')
     command.add_argument('-o', '--output', type=Path, metavar='FILE', help='output file (default: standard output)')
-    command = add('purge', 'Remove the data of sessions that have ended.')
+    command = add('purge', 'Remove the data of sessions that have ended; the same as rp clean --only session --yes.',
+                  one=False)
     command.add_argument('uid', nargs='*', metavar='UID')
     command.add_argument('--all-closed', action='store_true', help='all closed sessions of the directory')
-    command.add_argument('--older-than', type=float, metavar='DAYS', help='only those closed that long ago')
+    command.add_argument('--older-than', type=age, default=0.0, metavar='AGE', help='only those closed that long ago, '
+                         'such as 7d')
     command = add('serve', 'Run the client of a session in place of its application, until one attaches or all tasks '
                            'and pilots have ended. Ctrl-C leaves it running.')
-    command.add_argument('uid', metavar='UID')
     command.add_argument('--hub', metavar='tcp://HOST:PORT', help='the stand-alone hub that serves it')
     command = add('attach', 'Follow a session that runs without its application, until its tasks have ended. '
                             'Ctrl-C leaves it running.')
-    command.add_argument('uid', metavar='UID')
     command.add_argument('--hub', metavar='tcp://HOST:PORT', help='the stand-alone hub that serves it')
     command.add_argument('--cancel', action='store_true', help='end its pilots and close it, without waiting')
     command.add_argument('--wait', action='store_true', help='exit code 1 if tasks failed or were cancelled')
@@ -103,7 +102,7 @@ def _row(found: Description) -> tuple[str, ...]:
 
 
 def _show(options: argparse.Namespace) -> int:
-    store, found = stores.find(stores.stores(options.base, options.dburl), options.uid)
+    store, found = stores.find(options.base, options.dburl, options.uid)
     records = list(_plain_records(store, found))
     pilots = [record for record in records if record['type'] == 'pilot']
     partitions = [record for record in records if record['type'] == 'partition']
@@ -141,9 +140,8 @@ def _plain_records(store: Store, found: Description) -> Iterable[dict[str, Any]]
 
 def _export(options: argparse.Namespace) -> int:
     if options.format == 'parquet' and options.output is None:
-        print('rp session export: Parquet is not text: name a file with --output', file=sys.stderr)
-        return 2
-    store, found = stores.find(stores.stores(options.base, options.dburl), options.uid)
+        raise WrongUsage('Parquet is not text: name a file with --output')
+    store, found = stores.find(options.base, options.dburl, options.uid)
     write = _write if options.format == 'json' else partial(_write_table, options, store, found)
     if options.output is None or options.format == 'parquet':
         write(store.export(found), sys.stdout)
@@ -171,27 +169,19 @@ def _write(records: Iterable[dict[str, Any]], file: Any) -> None:
 
 
 def _purge(options: argparse.Namespace) -> int:
-    if bool(options.uid) == options.all_closed or (options.older_than is not None and not options.all_closed):
-        print('rp session purge: name sessions, or use --all-closed, with or without --older-than', file=sys.stderr)
-        return 2
-    places = stores.stores(options.base, options.dburl, indexed=not options.all_closed)
-    wanted = [stores.find(places, uid) for uid in options.uid]
-    if options.all_closed:
-        limit = time.time() - (options.older_than or 0.0) * DAY
-        wanted = [(store, each) for store in places for each in store.sessions()
-                  if each['state'] == 'closed' and each['closed'] <= limit]
-    for _, found in wanted:
-        if found['state'] in _IN_USE:
-            raise PilotError(f'{found["uid"]} is in use: {_state(found)}. End it first, in its application or with '
-                             f'rp session attach {found["uid"]} --cancel')
-    for store, found in wanted:
-        left = store.purge(found)
-        print(f'{found["uid"]} is removed' + (f', except foreign files: {", ".join(left)}' if left else ''))
-    return 0
+    """Remove the data of sessions, as `rp clean --only session --yes` does."""
+    from rp_client.cli.clean import run
+
+    if bool(options.uid) == options.all_closed or (options.older_than and not options.all_closed):
+        raise WrongUsage('name sessions, or use --all-closed, with or without --older-than')
+    return run(argparse.Namespace(
+        **vars(options) | {'yes': True, 'everywhere': False, 'only': ['session'], 'larger_than': 0, 'json': False,
+                           'closed': options.all_closed}))
 
 
 def _attach(options: argparse.Namespace) -> int:
-    return follow(options.uid, _place(options), cancel=options.cancel, wait=options.wait)
+    where = _place(options)
+    return follow(options.uid, where, cancel=options.cancel, wait=options.wait)
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -207,11 +197,14 @@ def _serve(options: argparse.Namespace) -> int:
 
 
 def _place(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the arguments with which `Session` attaches to the session."""
+    """Return the arguments with which `Session` attaches to the session, whose uid is in the options then."""
     if options.hub:
+        if not options.uid:
+            raise WrongUsage('name the session: --hub knows no latest one')
         _check_served(options.hub, options.uid)
         return {'proxy_url': options.hub, 'cfg': {'base': str(options.base or Path.cwd())}}
-    store, found = stores.find(stores.stores(options.base, options.dburl), options.uid)
+    store, found = stores.find(options.base, options.dburl, options.uid)
+    options.uid = found['uid']
     if found['state'] == 'closed':
         raise PilotError(f'{options.uid} is closed: rp session show {options.uid} shows its results')
     if found['state'] == 'open' and not Path(found['where'], SERVED).exists():

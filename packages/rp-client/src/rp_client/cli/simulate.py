@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def simulate(arguments: list[str]) -> int:
     """Estimate how a workload uses a number of nodes, by a simulation."""
-    parser = _parser()
+    parser = make_parser()
     options = parser.parse_args(arguments)
     if not options.platform and options.cores is None:
         parser.error('set the platform: --platform LABEL, or --cores NUMBER of each node')
@@ -30,7 +30,8 @@ def simulate(arguments: list[str]) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the arguments."""
     parser = argparse.ArgumentParser(prog='rp simulate', description=simulate.__doc__)
     parser.add_argument('workload', metavar='WORKLOAD', help='a file with a description of tasks in each line (JSON), '
                         'or with function calls, or the directory of a session that was recorded')

@@ -9,11 +9,15 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rp_api.coordination import session_index
 from rp_api.errors import PilotError
+
+if TYPE_CHECKING:
+    from rp_client.inspect.records import Records
 
 DBURL = 'RADICAL_PILOT_DBURL'
 
@@ -32,12 +36,40 @@ class Store(ABC):
         """Return all records of a session, each with a `type`: session, pilot, task, and others."""
 
     @abstractmethod
-    def purge(self, session: Description) -> list[str]:
-        """Remove a session, and return the files that do not belong to it and are left."""
+    def places(self) -> Iterator[SessionPlace]:
+        """Yield where sessions are, without a look into them; the one that has changed last comes first."""
+
+    @abstractmethod
+    def describe(self, place: SessionPlace) -> Description:
+        """Return a session; raise `PilotError` if it cannot be read."""
+
+    @abstractmethod
+    def created(self, place: SessionPlace) -> float:
+        """Return when a session was created; 0 if it cannot be read."""
+
+    @abstractmethod
+    def records(self, where: str) -> Records:
+        """Return the records of a session, for reading."""
 
     @abstractmethod
     def options(self, session: Description) -> dict[str, Any]:
         """Return the arguments with which `Session` attaches to a session."""
+
+
+class SessionPlace(NamedTuple):
+    """Where a session is.
+
+    Attributes:
+        store: The store that has it.
+        uid: Uid of the session, or the name of its directory.
+        where: Its directory, or collection.
+        changed: When it has changed last; in seconds since 1970.
+    """
+
+    store: Store
+    uid: str
+    where: str
+    changed: float
 
 
 class Directories(Store):
@@ -59,10 +91,35 @@ class Directories(Store):
 
         return sessions.export(session['where'])
 
-    def purge(self, session: Description) -> list[str]:
+    def places(self) -> Iterator[SessionPlace]:
+        paths = {os.path.realpath(path) for base in self._bases for path in _below(base)}
+        found = []
+        for path in paths.union(map(os.path.realpath, self._others)):
+            with suppress(OSError):
+                changed = max(os.stat(os.path.join(path, name)).st_mtime for name in ('hub.db', ''))
+                found.append(SessionPlace(self, os.path.basename(path), path, changed))
+        return iter(sorted(found, key=lambda place: place.changed, reverse=True))
+
+    def describe(self, place: SessionPlace) -> Description:
+        found = _described(Path(place.where))
+        if found is None:
+            raise PilotError(f'{place.where} cannot be read, or is being removed')
+        return found
+
+    def created(self, place: SessionPlace) -> float:
+        from sqlite3 import Error
+
         from rp_api.coordination import sessions
 
-        return sessions.purge(session['where'])
+        try:
+            return float(sessions.properties(place.where).get('created') or place.changed)
+        except (OSError, Error):   # it is being made, or removed
+            return 0.0
+
+    def records(self, where: str) -> Records:
+        from rp_client.inspect.records import SessionRecords
+
+        return SessionRecords(where)
 
     def options(self, session: Description) -> dict[str, Any]:
         return {'cfg': {'base': str(Path(session['where']).parent)}}
@@ -85,10 +142,27 @@ class Database(Store):
         return map(_record, mongodb.export(self._url, session['where']))
 
     def purge(self, session: Description) -> list[str]:
+        """Remove a session; nothing of it is left."""
         from rp_api.coordination import mongodb
 
         mongodb.purge(self._url, session['where'])
         return []
+
+    def places(self) -> Iterator[SessionPlace]:
+        from rp_api.coordination import mongodb
+
+        return (SessionPlace(self, *found) for found in mongodb.places(self._url))
+
+    def describe(self, place: SessionPlace) -> Description:
+        return next(each for each in self.sessions() if each['where'] == place.where)
+
+    def created(self, place: SessionPlace) -> float:
+        return place.changed
+
+    def records(self, where: str) -> Records:
+        from rp_client.inspect.database import DatabaseRecords
+
+        return DatabaseRecords(self._url, where)
 
     def options(self, session: Description) -> dict[str, Any]:
         return {'dburl': self._url}
@@ -109,13 +183,71 @@ def stores(base: Path | None, dburl: str | None, *, indexed: bool = True) -> lis
     return [Directories(list(bases), others), *([Database(url)] if url else [])]
 
 
-def find(places: list[Store], uid: str) -> tuple[Store, Description]:
-    """Return the newest session of that uid, and its store; raise `PilotError` if it is unknown."""
-    found = [(place, session) for place in places for session in place.sessions()
-             if uid in (session['uid'], session['where'])]
+def find(base: Path | None, dburl: str | None, wanted: str | None) -> tuple[Store, Description]:
+    """Return a session, and its store, see `choose`; raise `PilotError` if it is unknown."""
+    place = choose(base, dburl, wanted)
+    return place.store, place.store.describe(place)
+
+
+def choose(base: Path | None, dburl: str | None, wanted: str | None) -> SessionPlace:
+    """Return where the wanted session is, or the one that was created last.
+
+    Args:
+        base: A directory with sessions, see `stores`.
+        dburl: The URL of a MongoDB with sessions.
+        wanted: Uid of the session, a part of it that no other one has, or its directory; None for the last one.
+
+    Raises:
+        PilotError: There is none, or several that have that part.
+    """
+    if wanted and os.path.isfile(os.path.join(wanted, 'hub.db')):
+        path = os.path.realpath(wanted)
+        return SessionPlace(Directories([]), os.path.basename(path), path, 0.0)
+    places = [place for store in stores(base, dburl) for place in store.places()]
+    if wanted is None:
+        return _newest(places)
+    found = [place for place in places if wanted in (place.uid, place.where)]
+    found = found or [place for place in places if wanted in place.uid]
     if not found:
-        raise PilotError(f'there is no session {uid} (rp session list); name its place by --base or --dburl')
-    return max(found, key=lambda each: each[1]['created'])
+        raise PilotError(f'there is no session {wanted} (rp session list); name its place by --base or --dburl')
+    uids = {place.uid for place in found}
+    if len(uids) > 1:
+        raise PilotError(f'{wanted} is a part of the uids of {len(uids)} sessions: {", ".join(sorted(uids)[:5])}'
+                         + (', ...' if len(uids) > 5 else ''))
+    return _newest(found)
+
+
+@contextmanager
+def opened(base: Path | None, dburl: str | None, wanted: str | None) -> Iterator[Records]:
+    """Open the records of a session for reading, see `choose`; errors of its database are a `PilotError`."""
+    place = choose(base, dburl, wanted)
+    from sqlite3 import Error  # commands that print their help do not need it
+
+    try:
+        with place.store.records(place.where) as records:
+            yield records
+    except Error as error:
+        raise PilotError(f'{place.uid} cannot be read: {error}') from error
+
+
+def _newest(places: list[SessionPlace]) -> SessionPlace:
+    newest, when = None, 0.0
+    for place in sorted(places, key=lambda place: place.changed, reverse=True):
+        if newest is not None and place.changed < when:   # it was created before it has changed
+            break
+        created = place.store.created(place)
+        if newest is None or created > when:
+            newest, when = place, created
+    if newest is None:
+        raise PilotError('there is no session here, or in the index (rp session list); name its place by --base or '
+                         '--dburl')
+    return newest
+
+
+def _below(base: Path) -> Iterator[str]:
+    """Yield the directories of sessions below a directory."""
+    with suppress(OSError), os.scandir(base) as entries:
+        yield from (entry.path for entry in entries if os.path.exists(os.path.join(entry.path, 'hub.db')))
 
 
 def _described(directory: Path) -> Description | None:

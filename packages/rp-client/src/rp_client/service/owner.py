@@ -8,7 +8,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from rp_client.flow.uids import Uids
 from rp_client.ids import session_directory
 from rp_client.launcher.tunnels import Tunnels
 from rp_client.report import Report
+from rp_client.service.handover import APPLICATION, OwnerRequests, Reply, clear_socket
 from rp_client.settings import checked_cfg, session_settings
 from rp_client.traces import Traces
 from rp_profiling.write.detail import chosen, switches
@@ -38,6 +40,9 @@ if TYPE_CHECKING:
     from rp_client.cache.store import ResultStore
 
 _log = logging.getLogger('radical.pilot.session')
+
+OWNER = 'owner'
+"""The key of the note that tells commands where the owner takes requests."""
 
 
 class _Handler(ClientHandler):
@@ -114,6 +119,8 @@ class Owner:
         self.calls = PilotCalls(self.engine, self.uids)
         self._results: ResultStore | None = None
         self._claimed: Claims | None = None
+        self._ends = ExitStack()
+        self._hub = settings.hub_url
         self.tunnels = Tunnels()
         self.traces = Traces(self.uid, self.path, self.engine)
         self.tracer = self.traces.own
@@ -128,6 +135,19 @@ class Owner:
         session_index.note(self.path)
         self.tracer.record('session_ok', uid=self.uid)
         self.traces.start()
+
+    def answer(self, requests: OwnerRequests | None, act: Callable[[Mapping[str, Any], Reply], object]) -> None:
+        """Answer the requests of commands, see `OwnerRequests.start`; default: those to an application."""
+        try:
+            if requests is None:
+                clear_socket(self.path, APPLICATION)
+                requests = OwnerRequests(self.path, APPLICATION)
+                self._ends.callback(requests.close)
+            self.engine.call(requests.start, self.engine.loop, act)
+        except OSError as error:   # such as a file system without sockets
+            _log.info('commands cannot act on %s: %s', self.uid, sentence(error))
+        note = {'directory': self.path, 'hub': self._hub, 'host': os.uname().nodename}
+        self.engine.call(self.engine.connection.note, OWNER, note)
 
     def register(self, kind: str, known: dict[str, Any], manager: Any, uid: str) -> str:
         """Register the owner of a manager, under its former uid if it is restored, and return its uid."""
@@ -190,6 +210,7 @@ class Owner:
                     manager.close()
         finally:
             self.engine.close(leave=leave)
+            self._ends.close()
             if self._claimed is not None:
                 self._claimed.close(leave=leave)
             if self._results is not None:

@@ -7,11 +7,11 @@ from typing import Any
 
 from rp_api import states
 from rp_api.errors import CoordinationError, PilotError
-from rp_client.service.handover import HandoverRequests, take_over
+from rp_client.service.handover import NAME, OwnerRequests, take_over
 from rp_client.service.owner import Owner
 from rp_client.service.pilots import PilotOwner
 from rp_client.service.restore import open_session
-from rp_client.service.tasks import TaskOwner
+from rp_client.service.task_requests import TaskRequests
 
 _POLL_S = 1.0
 
@@ -27,9 +27,9 @@ def serve(uid: str, where: dict[str, Any]) -> str:
     """
     owner = Owner(uid, **where)
     take_over(owner.path)
-    requests = HandoverRequests(owner.path)   # from now on, who attaches waits for this process
+    requests = OwnerRequests(owner.path, NAME)   # from now on, who attaches waits for this process
     try:
-        open_session(owner, partial(PilotOwner, owner), partial(TaskOwner, owner))
+        open_session(owner, partial(PilotOwner, owner), partial(TaskRequests, owner), requests=requests)
         if not owner.attached:
             raise PilotError(f'there was no open session {uid} to serve')
         while _is_busy(owner):

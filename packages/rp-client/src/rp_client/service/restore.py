@@ -16,7 +16,9 @@ from rp_api.coordination.contract import KnownPilot, KnownTask, Page
 from rp_api.errors import CoordinationError
 from rp_api.task_modes import OWNER, is_call
 from rp_client.core.pilot import PilotRecord
+from rp_client.service.handover import OwnerRequests
 from rp_client.service.owner import Owner
+from rp_client.service.requests import Requested
 from rp_client.service.tasks import NO_PILOT_TIMEOUT
 
 PAGE_TIMEOUT = 30.0
@@ -24,8 +26,10 @@ PAGE_TIMEOUT = 30.0
 
 
 def open_session(session: Owner, make_pmgr: Callable[..., object], make_tmgr: Callable[..., object], *,
-                 fresh: bool = False) -> None:
+                 fresh: bool = False, requests: OwnerRequests | None = None) -> None:
     """Open a session, and restore it if it exists already; `make_pmgr` and `make_tmgr` make its managers again.
+
+    The owner answers `requests` from then on; default: those to an application.
 
     Raises `CoordinationError`. The caller closes the session, also after an error.
     """
@@ -34,6 +38,7 @@ def open_session(session: Owner, make_pmgr: Callable[..., object], make_tmgr: Ca
         if session.attached:
             _restore(session, Restoration(session, make_pmgr, make_tmgr))
         session.opened()
+        session.answer(requests, Requested(session).carry_out)
     except BaseException:   # also an interruption, when everything may be there
         session.traces.discard()   # another application may have the session and write its profiles
         raise

@@ -22,7 +22,7 @@ from rp_api.wire import codec
 PACKED = ('record', 'description', 'content', 'command', 'info')
 """Fields that hold packed data."""
 
-_TASK: Document = {'type': 'task', '$nor': [{'owner': OWNER}, {'owner': '', '_id': {'$regex': rf'\.{KIND}\.'}}]}
+TASK: Document = {'type': 'task', '$nor': [{'owner': OWNER}, {'owner': '', '_id': {'$regex': rf'\.{KIND}\.'}}]}
 """All tasks but calls."""
 
 _LEAVING = [states.TMGR_STAGING_OUTPUT_PENDING, states.TMGR_STAGING_OUTPUT]
@@ -38,6 +38,12 @@ def sessions(url: str) -> list[dict[str, Any]]:
         return [_summary(collection, session) for collection, session in find_all(database)]
 
 
+def places(url: str) -> list[tuple[str, str, float]]:
+    """Return uid, collection and time of creation of each session of a database, without a look at its tasks."""
+    with _database(url) as database:
+        return [(session['_id'], collection.name, session['created']) for collection, session in find_all(database)]
+
+
 def export(url: str, session: str) -> Iterator[dict[str, Any]]:
     """Yield the documents of a session, with packed data unpacked; tasks in the order of submission, after pilots.
 
@@ -47,7 +53,7 @@ def export(url: str, session: str) -> Iterator[dict[str, Any]]:
         collection, found = _find(database, session)[-1]
         yield _plain(found)
         for kind in ('note', 'pilot', 'agent', 'command', 'parcel', 'claim', 'task', 'news'):
-            for document in collection.find(_TASK if kind == 'task' else {'type': kind}).sort('number', 1):
+            for document in collection.find(TASK if kind == 'task' else {'type': kind}).sort('number', 1):
                 yield _plain(document)
 
 
@@ -81,7 +87,7 @@ def _summary(collection: Collection, session: Document) -> dict[str, Any]:
     client = session['client']
     return {'uid': session['_id'], 'collection': collection.name, 'state': state, 'created': session['created'],
             'host': client['name'], 'pid': client['pid'],
-            'pilots': _count_pilots(collection), 'tasks': _count_tasks(collection)}
+            'pilots': _count_pilots(collection), 'tasks': count_tasks(collection)}
 
 
 def _count(collection: Collection, which: Document) -> Counter[str]:
@@ -95,10 +101,10 @@ def _count_pilots(collection: Collection) -> dict[str, int]:
     return dict(Counter(pilot['state'] for pilot in found if WHOLE not in codec.unpack(pilot['record'])))
 
 
-def _count_tasks(collection: Collection) -> dict[str, int]:
+def count_tasks(collection: Collection) -> dict[str, int]:
     """Return the number of tasks in each state; those that only wait for the application have their final state."""
-    counts = _count(collection, {**_TASK, 'state': {'$nin': _LEAVING}})
-    for task in collection.find({**_TASK, 'state': {'$in': _LEAVING}}, {'state': 1, 'info': 1}):
+    counts = _count(collection, {**TASK, 'state': {'$nin': _LEAVING}})
+    for task in collection.find({**TASK, 'state': {'$in': _LEAVING}}, {'state': 1, 'info': 1}):
         counts[str(known(task['state'], task['info']).get('state', task['state']))] += 1
     return dict(counts)
 

@@ -27,7 +27,7 @@ from rp_api.coordination.sessions import CLOSED, RESTING, state_of
 from rp_api.description.task import TaskDescription
 from rp_api.errors import PilotError
 from rp_api.failures.kinds import CANCELED, EXIT, PILOT
-from rp_client.cli.run_inputs import Job
+from rp_client.cli.runs.run_inputs import Job
 from rp_client.handles.pilot import Pilot
 from rp_client.handles.pilot_manager import PilotManager
 from rp_client.handles.session import Session
@@ -39,8 +39,8 @@ from rp_client.service.tasks import states_of
 
 if TYPE_CHECKING:
     from rp_api.description.pilot import PilotDescription
-    from rp_client.cli.joblog import Joblog
-    from rp_client.cli.run_file import RunFile
+    from rp_client.cli.runs.joblog import Joblog
+    from rp_client.cli.runs.run_file import RunFile
     from rp_client.engine.waiting import Show
     from rp_client.handles.task import Task
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from rp_api.coordination.session_index import state_directory
-from rp_client.cli.run_inputs import Job, UsageError
+from rp_client.cli.runs.run_inputs import Job, UsageError
 
 HEADER = 'Seq\tEnded\tExitval\tSignal\tCommand\n'
 

@@ -1,0 +1,1 @@
+"""The tasks of `rp run`: inputs and placeholders, the pilot that runs them, journals of what is done."""
