@@ -46,7 +46,7 @@ def test_any_value_of_any_attribute(tmp_path: Path, spawner: str, layout: str) -
         application.submit(['ordinary'])
         application.until_state(['ordinary'], states.DONE)
         assert agent.process.poll() is None
-        assert [update.state for update in application.pilots] == [states.PMGR_ACTIVE]
+        assert {update.state for update in application.pilots} == {states.PMGR_ACTIVE}
     for uid in odd:
         _, state, info = application.tasks[uid]
         if states.FAILED in (state, (info or {}).get('target_state')):

@@ -18,6 +18,7 @@ from rp_agent.resource_manager.systems.find import allocation_of, as_plain
 from rp_api import states
 from rp_api.errors import PlatformError
 from rp_api.loop.event_loop import Loop
+from rp_api.task_info.slots import whole_slots
 
 SSH = '#!/bin/sh\nfor last; do :; done\nexec sh -c "$last"\n'
 JOB: dict[str, Any] = {
@@ -100,7 +101,7 @@ def test_a_signal_to_the_process_that_has_launched_it(job: Callable[..., None], 
     with real(tmp_path, agent={key: value for key, value in JOB.items() if key != 'environment'}) as (app, agent):
         app.submit(uids(2))
         app.until_left(uids(2))
-        assert {(app.tasks[uid].info or {})['slots'][0]['node_name'] for uid in uids(2)} == {'h9'}
+        assert {whole_slots((app.tasks[uid].info or {})['slots'])[0]['node_name'] for uid in uids(2)} == {'h9'}
         app.submit(['long'], executable='/bin/sleep', arguments=['100'])
         app.until_state(['long'], states.AGENT_EXECUTING)
         agent.signal(number)

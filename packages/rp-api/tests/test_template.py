@@ -59,7 +59,7 @@ def test_formats_are_known() -> None:
 
 
 def test_chunk() -> None:
-    chunk = Chunk('sweep.0003', 1024, 2, {'name': '{0}.{1}'}, [['x', 2]])
+    chunk = Chunk('sweep.0003', 1024, 2, {'name': '{0}.{1}'}, [['x', 2]], ['mass'])
     assert unpacked(codec.unpack(chunk.packed())) == chunk
     assert ROWS in codec.unpack(chunk.packed())
     assert (chunk.uid, chunk.uids) == ('sweep.0003/1024', ['sweep.0003.001024', 'sweep.0003.001025'])

@@ -32,9 +32,15 @@ class Manager:
     def __init__(self, base: Path | str = '/client') -> None:
         self.uid = 'manager.0000'
         self.session = self
+        self.away = None   # the coordinator answers
+        self.tmgrs: dict[str, Any] = {}
+        self.pmgrs: dict[str, Any] = {}
         self.manager = self
         self.client_sandbox = str(base)
         self.calls: list[tuple[Any, ...]] = []
+
+    def pilots(self) -> list[Any]:
+        return []
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith('__'):
