@@ -41,6 +41,10 @@ def test_tasks_are_listed_while_the_application_runs(application: subprocess.Pop
     assert bad['kind'].startswith('failed.')
     assert '3' in bad['reason']
     assert rows[0]['node'] == 'localhost'
+    assert rows[0]['submitted'] <= rows[0]['start'] <= rows[0]['end']
+    assert rows[0]['cpu'] > 0
+    assert rows[4]['state'] == 'AGENT_EXECUTING'
+    assert rows[4]['elapsed'] is None or rows[4]['elapsed'] > 0   # the start is told with a later report
     assert rows[10]['kind'] == 'waiting.place'
     (pilot,) = as_json('pilot', 'list')
     assert (pilot['uid'], pilot['state'], pilot['cores'], pilot['tasks']) == ('pilot.0000', 'PMGR_ACTIVE', 2, 66)
