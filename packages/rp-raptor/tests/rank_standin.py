@@ -157,6 +157,10 @@ class Rank:
         if operation == 'ignore':   # no signal helps
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
             threading.Event().wait()
+        if operation == 'stay':   # a while after SIGTERM
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            Path(arguments[0]).touch()
+            time.sleep(arguments[1])
         if operation == 'fetch':   # an object, and give a digest of it
             self.fetching[arguments[0]] = [id]
             self.send('fetch', arguments[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import shutil
 import signal
@@ -12,10 +13,12 @@ from typing import Any
 
 import pytest
 from parts_support import Parts, a_worker_of_parts
-from worker_support import decoded
+from worker_support import DEADLINE, decoded
 
+from rp_api.system.processes import kill_tree
 from rp_api.system.shared_directory import shared_memory
 from rp_raptor.objects.transfer import PIECE_BYTES
+from rp_raptor.worker.carrier_job import CARRIERS_START_TIMEOUT
 from rp_raptor.worker.mpi_launch import Launcher, launcher_of
 
 PROGRAMS = [program for name in ('mpiexec', 'mpiexec.openmpi') if (program := shutil.which(name))]
@@ -32,7 +35,7 @@ def launcher(request: pytest.FixtureRequest) -> Launcher:
 def test_calls_of_all_parts(tmp_path: Path, launcher: Launcher) -> None:
     with a_worker_of_parts(tmp_path, launcher=launcher) as worker:
         master = worker.master
-        assert sorted(worker.carriers()) == [0, 1, 2]
+        master.wait(lambda: sorted(worker.carriers()) == [0, 1, 2], 'carriers')
         for part in range(3):
             master.give(part, {100 * part + id: ['who'] for id in range(100)})
         found = [decoded(result)[0] for result in master.wait_results(*range(300))]
@@ -90,6 +93,7 @@ def test_messages_make_a_detour_while_carriers_start(tmp_path: Path) -> None:
     with a_worker_of_parts(tmp_path) as worker:
         master, notes, gate = worker.master, tmp_path / 'notes', tmp_path / 'gate'
         contents = {id: os.urandom(1 << 20) for id in range(40)}
+        master.wait(lambda: len(worker.carriers()) == 3, 'carriers')
         worker.delay_carriers(gate)
         for id, content in contents.items():
             master.give(1 + id % 2, {id: ['note', str(notes), 0.1, content]})
@@ -108,6 +112,19 @@ def test_messages_make_a_detour_while_carriers_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault
+def test_carriers_of_a_cancelled_worker_are_not_started_again(tmp_path: Path, launcher: Launcher) -> None:
+    """SIGTERM ends all processes of a node at the same time, and ranks may take a while."""
+    with a_worker_of_parts(tmp_path, launcher=launcher) as worker:
+        wait_for_carriers(worker, tmp_path)
+        for part in range(3):
+            worker.master.give(part, {part: ['stay', str(tmp_path / f'stays{part}'), 1000]})
+        worker.master.wait(lambda: all((tmp_path / f'stays{part}').exists() for part in range(3)), 'ranks stay')
+        kill_tree([process.pid for process in worker.processes], signal.SIGTERM)
+        assert [process.wait(DEADLINE) for process in worker.processes] == [0, 0, 0]
+        assert [worker.errors(part) for part in range(3)] == ['', '', '']
+
+
+@pytest.mark.fault
 def test_the_first_manager_dies(tmp_path: Path) -> None:
     """The others connect to the master themselves."""
     with a_worker_of_parts(tmp_path) as worker:
@@ -122,8 +139,9 @@ def test_the_first_manager_dies(tmp_path: Path) -> None:
 def test_another_manager_dies(tmp_path: Path) -> None:
     """The rest goes on over the same carriers."""
     with a_worker_of_parts(tmp_path) as worker:
-        worker.processes[1].kill()
         master = worker.master
+        wait_for_carriers(worker, tmp_path)
+        worker.processes[1].kill()
         master.give(2, {1: ['who']})
         assert decoded(master.wait_results(1)[0])[0] in (4, 5)
         assert sorted(worker.carriers()) == [0, 1, 2]
@@ -137,9 +155,9 @@ def test_another_manager_dies(tmp_path: Path) -> None:
 class Objects:
     """One object of the master, in a file, which the first manager maps and the others get from it."""
 
-    id = b'o' * 16
-
-    def __init__(self, worker: Parts, path: Path, size: int) -> None:
+    def __init__(self, worker: Parts, path: Path, size: int, number: int = 0) -> None:
+        self.id = number.to_bytes(16)
+        self.number = number
         content = os.urandom(size)
         path.write_bytes(content)
         path.chmod(0o600)
@@ -153,6 +171,8 @@ class Objects:
         self.master.listeners.append(self._heard)
 
     def _heard(self, part: int, operation: str, arguments: list[Any]) -> None:
+        if arguments[:1] != [self.id]:
+            return
         if operation == 'want_object':
             self.wanted.append((part, arguments[3]))
             if arguments[3]:
@@ -169,13 +189,30 @@ class Objects:
     def at(self, part: int, holder: str, path: str, access: dict[str, Any]) -> None:
         self.master.tell(part, 'object_at', self.id, self.size, holder, path, access)
 
-    def fetch(self, *parts: int) -> None:
-        for part in parts:
-            self.master.give(part, {part: ['fetch', self.id]})
+    def fetch(self, *parts: int) -> list[int]:
+        """Let ranks ask for it, and return the numbers of these calls."""
+        calls = {part: 1000 * self.number + part for part in parts}
+        for part, call in calls.items():
+            self.master.give(part, {call: ['fetch', self.id]})
+        return [*calls.values()]
 
     def release(self, parts: int) -> None:
         for part in range(parts):
             self.master.tell(part, 'forget_object', self.id)
+
+
+def wait_for_carriers(worker: Parts, path: Path) -> None:
+    """Wait until carriers bring objects to all parts: ranks may be ready earlier, and objects come other ways then."""
+    parts = len(worker.processes)
+    deadline = time.monotonic() + CARRIERS_START_TIMEOUT
+    for number in itertools.count(1):
+        probe = Objects(worker, path / f'probe{number}', 1, number)
+        worker.master.wait_results(*probe.fetch(*range(1, parts)))
+        probe.release(parts)
+        if len(probe.held) == parts - 1:
+            return
+        assert time.monotonic() < deadline, probe.held
+        time.sleep(0.1)
 
 
 def unnamed_files() -> list[str]:
@@ -194,6 +231,7 @@ def unnamed_files() -> list[str]:
 @pytest.mark.parametrize('size', [100, 5 * PIECE_BYTES, 20 * PIECE_BYTES + 7])
 def test_an_object_reaches_all_parts(tmp_path: Path, launcher: Launcher, size: int) -> None:
     with a_worker_of_parts(tmp_path, parts=5, launcher=launcher) as worker:
+        wait_for_carriers(worker, tmp_path)
         master, there = worker.master, Objects(worker, tmp_path / 'object', size)
         there.fetch(*range(1, 5))
         for part, result in enumerate(master.wait_results(*range(1, 5)), 1):
@@ -214,6 +252,7 @@ def test_an_object_reaches_all_parts(tmp_path: Path, launcher: Launcher, size: i
 def test_a_carrier_dies_with_an_object_under_way(tmp_path: Path, launcher: Launcher) -> None:
     """Parts get the object from a holder then."""
     with a_worker_of_parts(tmp_path, parts=4, launcher=launcher) as worker:
+        wait_for_carriers(worker, tmp_path)
         master, there = worker.master, Objects(worker, tmp_path / 'object', 64 * PIECE_BYTES)
         there.waits = True
         there.fetch(1, 2, 3)
@@ -239,6 +278,7 @@ def test_a_carrier_dies_with_an_object_under_way(tmp_path: Path, launcher: Launc
 
 def test_an_object_that_the_first_manager_cannot_have(tmp_path: Path) -> None:
     with a_worker_of_parts(tmp_path) as worker:
+        wait_for_carriers(worker, tmp_path)
         master, there = worker.master, Objects(worker, tmp_path / 'object', PIECE_BYTES)
         there.answer = lambda part: (   # type: ignore[method-assign]
             there.at(part, 'raptor.0000', there.path, {}) if part else

@@ -14,6 +14,7 @@ import pytest
 from leftovers import open_descriptors
 
 from rp_api.loop.event_loop import Loop
+from rp_api.wire.codec import unpack
 from rp_raptor.carriers.channel import FIRST_KIND, Channel, OpenFile, PipeEnd, content_of, file_with
 from rp_raptor.wire.batch import Payloads, pack_message
 from rp_raptor.wire.large_calls import opened_call
@@ -141,13 +142,14 @@ def test_files_of_calls_travel_beside_them(tmp_path: Path) -> None:
     for id, argument in enumerate(arguments):
         call = arrived[id]
         assert argument in (bytes(b''.join(opened_call(call)[2])) if id % 2 else call)
+    paths = {id: unpack(arrived[id][1:])[2][0][0] for id in (1, 3)}
     there.done([1])
+    assert not os.path.exists(paths[1])
     with pytest.raises(Exception, match='cannot read'):
         opened_call(arrived[1])
-    opened_call(arrived[3])
+    assert os.path.exists(paths[3])
     there.clear()
-    with pytest.raises(Exception, match='cannot read'):
-        opened_call(arrived[3])
+    assert not os.path.exists(paths[3])
     there.close()
     del files, data
     assert open_descriptors() <= before

@@ -300,6 +300,8 @@ class Manager:
 
     def _on_sigterm(self, *_: Any) -> None:
         self._terminated = True
+        if self._relay is not None:
+            self._relay.let_end()
         self._loop.stop()
 
     def _terminate_ranks(self) -> None:

@@ -99,6 +99,10 @@ class Relay:
         self._finished: Callable[[], object] | None = None
         self._job = CarrierJob(loop, job_path, len(files), self._tell, self._fail)
 
+    def let_end(self) -> None:
+        """Do not start the carriers again: what ends the worker ends them at the same time."""
+        self._job.finish()
+
     def finish(self, finished: Callable[[], object]) -> None:
         """Call `finished` when no part that can be reached has a connection to the master."""
         self._finished = finished
