@@ -81,8 +81,9 @@ class Rank:
         while True:
             if not self.socket.poll(0):
                 self.flush()
-            if not self.socket.poll(5000) and os.getppid() == 1:
-                return
+            while not self.socket.poll(5000):
+                if os.getppid() == 1:
+                    return
             kind, arguments = parse(self.socket.recv(), TO_RANK)
             if kind == 'stop':
                 self.flush()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import os
 import shutil
 import signal
@@ -15,13 +16,15 @@ import pytest
 from parts_support import Parts, a_worker_of_parts
 from worker_support import DEADLINE, decoded
 
+from rp_api.loop.event_loop import Loop
 from rp_api.system.processes import kill_tree
-from rp_api.system.shared_directory import shared_memory
+from rp_api.system.shared_directory import shared_memory, sweep
 from rp_raptor.objects.transfer import PIECE_BYTES
 from rp_raptor.wire.payload import decode_result
 from rp_raptor.wire.store import ValueStore
-from rp_raptor.worker.carrier_job import CARRIERS_START_TIMEOUT
+from rp_raptor.worker.carrier_job import CARRIERS_START_TIMEOUT, CarrierJob
 from rp_raptor.worker.mpi_launch import Launcher, launcher_of
+from rp_raptor.worker.rank_processes import STARTS
 
 PROGRAMS = [program for name in ('mpiexec', 'mpiexec.openmpi') if (program := shutil.which(name))]
 
@@ -79,6 +82,39 @@ def test_a_carrier_dies_with_large_messages_in_flight(tmp_path: Path, launcher: 
 
 
 @pytest.mark.fault
+@pytest.mark.parametrize('victim', ['rank', 'manager', 'first manager'])
+def test_no_file_is_left_of_large_results_in_flight(tmp_path: Path, victim: str) -> None:
+    """Each call ends once, and the files of results go with the last process of the worker."""
+    with a_worker_of_parts(tmp_path) as worker:
+        master, notes = worker.master, tmp_path / 'notes'
+        wait_for = master.wait_results
+        for part in (1, 2):
+            master.give(part, {part: ['who']})
+        killed = {'rank': decoded(wait_for(1)[0])[1], 'manager': worker.processes[1].pid,
+                  'first manager': worker.processes[0].pid}[victim]
+        contents = {id: os.urandom(1 << 20) for id in range(10, 70)}
+        for id, content in contents.items():
+            master.give(1 + id % 2, {id: ['note', str(notes), 0.02, content, 'elsewhere\n/']})
+        master.wait(lambda: notes.exists() and len(noted(notes)) > 20, 'calls run')
+        os.kill(killed, signal.SIGKILL)
+        if victim == 'first manager':   # the others drop what they have not started
+            master.wait(lambda: master.hellos[1] == master.hellos[2] == 2, 'new connections')
+            again = {100 + id: content for id, content in contents.items()}
+            for id, content in again.items():
+                master.give(1 + id % 2, {id: ['note', str(notes), 0.02, content, 'elsewhere\n/']})
+            assert [decode_result(result) for result in wait_for(*again)] == [*again.values()]
+        else:
+            mine = [id for id in contents if victim == 'rank' or id % 2]   # the others were of the manager
+            master.wait(lambda: {*mine} <= master.results.keys() | master.died.keys(), 'all calls end')
+            assert len(master.died.keys() & {*mine}) <= 1
+        for id in master.results.keys() & contents.keys():
+            assert decode_result(master.results[id]) == contents[id]
+        pids = [process.pid for process in worker.processes]
+    sweep()
+    assert [name for name in os.listdir(shared_memory()) for pid in pids if f'.{pid}.' in name] == []
+
+
+@pytest.mark.fault
 def test_a_launcher_that_does_not_notice_dead_carriers_is_ended(tmp_path: Path) -> None:
     """As one of Open MPI sometimes does not."""
     with a_worker_of_parts(tmp_path) as worker:
@@ -95,6 +131,26 @@ def test_a_launcher_that_does_not_notice_dead_carriers_is_ended(tmp_path: Path) 
         master.give(2, {1: ['who']})
         master.wait_results(1)
         assert worker.stop() == [0, 0, 0]
+
+
+def test_carriers_start_again_though_a_connection_is_lost_late(tmp_path: Path) -> None:
+    """Those of the ended carriers are lost one after the other."""
+    (tmp_path / 'job').write_text(json.dumps({'argv': ['/bin/sh', '-c', f'echo >> {tmp_path}/starts'], 'set': {},
+                                              'unset': [], 'notes': str(tmp_path / 'ends'), 'signals': [15]}))
+    loop, failures = Loop(), list[str]()
+
+    def failed(reason: str) -> None:
+        failures.append(reason)
+        loop.stop()
+
+    job = CarrierJob(loop, str(tmp_path / 'job'), 2, lambda _: job.works(), failed)
+    deadline = loop.call_later(DEADLINE, loop.stop)
+    loop.run()
+    deadline.cancel()
+    job.close(orderly=False)
+    loop.close()
+    assert len((tmp_path / 'starts').read_text()) == STARTS
+    assert len(failures) == 1
 
 
 @pytest.mark.fault
@@ -167,7 +223,7 @@ class Objects:
     """One object of the master, in a file, which the first manager maps and the others get from it."""
 
     def __init__(self, worker: Parts, path: Path, size: int, number: int = 0) -> None:
-        self.id = number.to_bytes(16)
+        self.id = number.to_bytes(16, 'big')
         self.number = number
         content = os.urandom(size)
         path.write_bytes(content)

@@ -169,7 +169,9 @@ def test_files_of_results_travel_beside_them(tmp_path: Path, caller: bool, maste
     payloads = [encode_value(value, files) for value in values]
     assert encode_value(values[1], files.nested)[:1] == b'R'
     results = stores['caller'].results if caller else 'elsewhere\n/'
-    payloads = [carried_result(*unpack(each[1:])[:2], results) if each[:1] == b'K' else each for each in payloads]
+    for id in range(1, 300, 2):
+        path, size, _ = unpack(payloads[id][1:])
+        payloads[id] = carried_result(path, size, results)
     arrived: dict[int, bytes] = {}
     data = pack_message(['results', array('Q', range(300)), Payloads(payloads)])
     for message, beside in with_files(data):
