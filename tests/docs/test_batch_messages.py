@@ -51,7 +51,7 @@ def rows() -> Iterator[str]:
     for name in NAMES:
         system = batch_system(f'{name}://localhost/')
         for sample in SAMPLES[name]:
-            if name == FIRST[0] or sample.event not in ALIKE and (name in FIRST or sample.event != WAITS):
+            if name == FIRST[0] or (sample.event not in ALIKE and (name in FIRST or sample.event != WAITS)):
                 yield f'| {system.name} | {sample.event} | {told(name, system, sample)} |'
 
 

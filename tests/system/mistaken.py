@@ -14,7 +14,7 @@ import radical.pilot as rp
 
 
 def energy(number: int) -> float:
-    import openmmm   # type: ignore[import-not-found]   # it is openmm
+    import openmmm  # type: ignore[import-not-found]   # it is openmm
 
     return float(openmmm.energy(number))
 
