@@ -129,7 +129,7 @@ def _failures(records: Records, view: CachedView, counts: Mapping[str, int]) -> 
     found: dict[str, list[Row]] = {}
     for state in filter(counts.get, (states.FAILED, states.CANCELED)):
         for _, task in records.page(0, MAX_FAILED, [state]):
-            if has_failed(task):
+            if task['state'] == state and has_failed(task):   # pages have final tasks that wait for the client, too
                 row = row_of(task, view)
                 found.setdefault(row['kind'] or 'failed', []).append(row)
     failures = [Failures(kind, len(rows), rows[0]['uid'], rows[0]['reason'] or '') for kind, rows in found.items()]
