@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rp_api import states
+from rp_api.coordination.records import Records
 from rp_api.description.partitions import WHOLE
-from rp_api.reasons.explain import reason_of_pilot
+from rp_api.reasons.explain import reason_of, reason_of_pilot
 from rp_client.inspect.cached import CachedView
-from rp_client.inspect.records import Records
 from rp_client.inspect.rows import Row, row_of
 from rp_client.inspect.select import GROUPS
 
@@ -36,9 +37,9 @@ class PilotUse(NamedTuple):
 
 
 class Failures(NamedTuple):
-    """Failed tasks of one kind: their number, and an example with its reason."""
+    """Failed tasks of one cause: their number, and an example with its reason."""
 
-    kind: str
+    cause: str
     tasks: int
     example: str
     reason: str
@@ -54,7 +55,7 @@ class Overview(NamedTuple):
         rate: Tasks per second that have ended since the overview before; None in the first one.
         pilots: Its pilots.
         waiting: The rows of the tasks that have waited longest.
-        failures: The failed tasks by kind, the most frequent first.
+        failures: The failed tasks by cause, the most frequent first.
     """
 
     session: str
@@ -101,33 +102,33 @@ def look(records: Records, before: Overview | None = None, *, waiting: int = 5) 
 
 def _pilots(records: Records, view: CachedView) -> list[PilotUse]:
     wholes = {pilot['uid']: pilot['record'].get(WHOLE, pilot['uid']) for pilot in view.pilots()}
-    busy: dict[str, list[float]] = {uid: [0, 0, 0] for uid in wholes}
+    cores, gpus, tasks = Counter[str](), Counter[str](), Counter[str]()
     for _, task in records.page(0, MAX_RUNNING, [states.AGENT_EXECUTING, states.AGENT_EXECUTING_PENDING]):
-        description, held = task['description'], busy.get(wholes.get(task['pilot'], ''))
-        if held is not None:
-            ranks = description.get('ranks', 1)
-            held[0] += ranks * description.get('cores_per_rank', 1)
-            held[1] += ranks * description.get('gpus_per_rank', 0)
-            held[2] += 1
+        description, uid = task['description'], wholes.get(task['pilot'], '')
+        ranks = description.get('ranks', 1)
+        cores[uid] += ranks * description.get('cores_per_rank', 1)
+        gpus[uid] += ranks * description.get('gpus_per_rank', 0)
+        tasks[uid] += 1
     pilots = []
     for pilot in view.pilots():
-        if WHOLE in pilot['record']:
+        if (uid := pilot['uid']) != wholes[uid]:
             continue
         description, details = pilot['record'].get('description', {}), pilot.get('resource_details') or {}
-        cores = int(details.get('cores') or description.get('cores') or 0)
-        gpus = float(details.get('gpus') or description.get('gpus') or 0)
-        cores_held, gpus_held, tasks = busy[pilot['uid']]
+        all_cores = int(details.get('cores') or description.get('cores') or 0)
+        all_gpus = float(details.get('gpus') or description.get('gpus') or 0)
         reason = reason_of_pilot(pilot, view)
-        pilots.append(PilotUse(pilot['uid'], str(description.get('resource', '')), pilot['state'], cores,
-                               min(cores, int(cores_held)), gpus, min(gpus, gpus_held), int(tasks),
+        pilots.append(PilotUse(uid, str(description.get('resource', '')), pilot['state'], all_cores,
+                               min(all_cores, int(cores[uid])), all_gpus, min(all_gpus, gpus[uid]), tasks[uid],
                                reason.sentence if reason else ''))
     return pilots
 
 
 def _failures(records: Records, view: CachedView) -> list[Failures]:
-    found: dict[str, list[Row]] = {}
+    counts: Counter[str] = Counter()
+    first: dict[str, tuple[str, str]] = {}
     for _, task in records.page(0, MAX_FAILED, [states.FAILED]):
-        row = row_of(task, view)
-        found.setdefault(row['kind'] or 'failed', []).append(row)
-    failures = [Failures(kind, len(rows), rows[0]['uid'], rows[0]['reason'] or '') for kind, rows in found.items()]
-    return sorted(failures, key=lambda each: -each.tasks)
+        reason = reason_of(task, view)
+        cause, sentence = (reason.kind, reason.sentence) if reason else ('failed', '')
+        counts[cause] += 1
+        first.setdefault(cause, (task['uid'], sentence))
+    return [Failures(cause, count, *first[cause]) for cause, count in counts.most_common()]

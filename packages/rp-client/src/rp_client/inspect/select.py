@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from rp_api import states
+from rp_api.coordination.records import Records, Task
 from rp_api.reasons.slow import slowness
+from rp_api.task_info.slots import nodes_of
 from rp_client.inspect.cached import CachedView
 from rp_client.inspect.condition import Condition
-from rp_client.inspect.records import Records, Task
-from rp_client.inspect.rows import FIELDS, Row, nodes_of, row_of
+from rp_client.inspect.rows import COLUMNS, Row, row_of
 
 _RUNS = states.TASK.value(states.AGENT_EXECUTING)
 
@@ -33,8 +34,8 @@ class Selection:
         named = [*(state for each in wanted for state in each.split(',')), *(['failed'] if failed else [])]
         self._states = {state for each in named for state in _of_group(each)}
         self._slow, self._name, self._node, self._pilot = slow, name, node, pilot
-        self._where = Condition(where, FIELDS) if where else None
-        self._reasons = where is not None and ('reason' in where or 'kind' in where)
+        self._where = Condition(where, COLUMNS) if where else None
+        self._reasons = where is not None and ('reason' in where or 'cause' in where)
 
     def rows(self, records: Records, after: int = 0, *, reasons: bool = True) -> Iterator[Row]:
         """Yield the rows of the tasks after the one of that number; ValueError if the condition cannot be evaluated.

@@ -82,7 +82,7 @@ class TaskKind:
         return f'{asks} limit its threads (OMP_NUM_THREADS)' if each > 1.25 * requested else ''
 
     def _on_memory(self) -> str:
-        if short := self.causes['memory']:
+        if short := self.causes['failed.memory']:
             return f'{short} needed more memory than they may have: request more (mem_per_rank)'
         if not self.memory or not self.peak or self.memory / 2 < self.peak <= self.memory:
             return ''
@@ -91,7 +91,7 @@ class TaskKind:
                 f'{shown_bytes(1.25 * used)}')
 
     def _on_time(self) -> str:
-        if late := self.causes['timeout']:
+        if late := self.causes['failed.timeout']:
             return f'{late} reached the time limit of {self.timeout:g} s: set a longer one'
         if not self.timeout or self.longest <= 0.9 * self.timeout:
             return ''

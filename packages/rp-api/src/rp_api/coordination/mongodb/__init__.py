@@ -5,7 +5,8 @@
 - `worker`: threads for the blocking calls of pymongo
 - `client`, `agent`, `connection`: the two connections of the contract, and their common part, with the notification of
   threads about changes; `presence`: processes of a session, and detection of lost ones
-- `coordinator`: start, end and collections of a session; `admin`: operations on the sessions of a database
+- `coordinator`: start, end and collections of a session; `admin`: operations on the sessions of a database, `records`:
+  access to one for commands
 """
 
 from rp_api.errors import CoordinationError

@@ -9,11 +9,10 @@ from typing import Any
 
 from pymongo.database import Database
 
-from rp_api import states
 from rp_api.coordination.mongodb import documents, presence, server
 from rp_api.coordination.mongodb.coordinator import find_all
 from rp_api.coordination.mongodb.server import Collection, Document
-from rp_api.coordination.sessions import known
+from rp_api.coordination.records import LEFT, known
 from rp_api.description.partitions import WHOLE
 from rp_api.errors import CoordinationError
 from rp_api.task_modes import KIND, OWNER
@@ -24,8 +23,6 @@ PACKED = ('record', 'description', 'content', 'command', 'info')
 
 TASK: Document = {'type': 'task', '$nor': [{'owner': OWNER}, {'owner': '', '_id': {'$regex': rf'\.{KIND}\.'}}]}
 """All tasks but calls."""
-
-_LEAVING = [states.TMGR_STAGING_OUTPUT_PENDING, states.TMGR_STAGING_OUTPUT]
 
 
 def sessions(url: str) -> list[dict[str, Any]]:
@@ -103,8 +100,8 @@ def _count_pilots(collection: Collection) -> dict[str, int]:
 
 def count_tasks(collection: Collection) -> dict[str, int]:
     """Return the number of tasks in each state; those that only wait for the application have their final state."""
-    counts = _count(collection, {**TASK, 'state': {'$nin': _LEAVING}})
-    for task in collection.find({**TASK, 'state': {'$in': _LEAVING}}, {'state': 1, 'info': 1}):
+    counts = _count(collection, {**TASK, 'state': {'$nin': LEFT}})
+    for task in collection.find({**TASK, 'state': {'$in': LEFT}}, {'state': 1, 'info': 1}):
         counts[str(known(task['state'], task['info']).get('state', task['state']))] += 1
     return dict(counts)
 

@@ -12,7 +12,7 @@ from rp_client.cli.commands import WrongUsage
 from rp_client.cli.tables import print_table, shown
 
 if TYPE_CHECKING:
-    from rp_client.inspect.records import Records
+    from rp_api.coordination.records import Records
 
 _HEAD = ('UID', 'RESOURCE', 'STATE', 'NODES', 'CORES', 'GPUS', 'TASKS', 'REASON')
 
@@ -45,7 +45,7 @@ def row_of(pilot: Mapping[str, Any], records: Records, tasks: int | None = None)
     description, details = pilot['record'].get('description', {}), pilot.get('resource_details') or {}
     reason = reason_of_pilot(pilot, records)
     return {'uid': pilot['uid'], 'resource': description.get('resource'), 'state': pilot['state'],
-            'kind': reason.kind if reason else None, 'reason': reason.sentence if reason else None,
+            'cause': reason.kind if reason else None, 'reason': reason.sentence if reason else None,
             'nodes': len(details.get('node_list') or ()) or description.get('nodes') or None,
             'cores': details.get('cores') or description.get('cores') or None,
             'gpus': details.get('gpus', description.get('gpus')), 'tasks': tasks,

@@ -86,7 +86,7 @@ def _waiting(found: Overview) -> RenderableType:
 
 def _failures(found: Overview) -> RenderableType:
     rows: list[list[Text | str]] = [
-        [Text(each.kind.removeprefix('failed.'), 'red'), str(each.tasks), each.example, each.reason]
+        [Text(each.cause.removeprefix('failed.'), 'red'), str(each.tasks), each.example, each.reason]
         for each in found.failures[:5]]
     return _table(('FAILED', 'TASKS', 'EXAMPLE', 'REASON'), rows) if rows else Text('no task has failed', 'dim')
 
