@@ -140,7 +140,10 @@ def test_export_of_a_dead_session(base: Path, form: str) -> None:
     assert list(found['uid']) == [f'task.{number:06d}' for number in range(6)]
     assert set(found['program']) == {'sh'}
     assert 'AGENT_EXECUTING' in set(found['state'])
-    assert found['cause'].isna().all()
+    runs, waits = (found[found['state'] == state] for state in ('AGENT_EXECUTING', 'AGENT_SCHEDULING'))
+    assert set(runs['node']) == {'localhost'}
+    assert runs['cause'].isna().all()
+    assert set(waits['cause']) == {'waiting.place'}
     assert Path(found['sandbox'][0]).name == 'task.000000'
     (base / 'go').touch()
     command('session', 'attach', 'session')

@@ -55,8 +55,8 @@ class Session:
 
     def pilots(self) -> list[dict[str, Any]]:
         pilot = {'uid': 'pilot.0000', 'state': states.PMGR_ACTIVE}
-        return [{**pilot, 'record': {'sandboxes': {'pilot': '/box/pilot.0000'}}}, {**pilot, 'uid': 'pilot.0000.0001', 'record': {
-            WHOLE: 'pilot.0000'}}]
+        return [{**pilot, 'record': {'sandboxes': {'pilot': '/box/pilot.0000'}}},
+                {**pilot, 'uid': 'pilot.0000.0001', 'record': {WHOLE: 'pilot.0000'}}]
 
     def peers(self, task: Mapping[str, Any]) -> list[dict[str, Any]]:
         return [record(number, times=[START, START, START + 5]) for number in range(50, 60)]

@@ -97,8 +97,8 @@ class Records(ABC):
         """Return the number of tasks in each state; it takes a look at all of them."""
 
     @abstractmethod
-    def pilots(self) -> list[dict[str, Any]]:
-        """Return all pilots, and all partitions, whose `record` has the uid of their pilot."""
+    def inserted_pilots(self) -> list[dict[str, Any]]:
+        """Return all pilots and partitions with the records that they were inserted with."""
 
     @abstractmethod
     def note(self, key: str) -> Any:
@@ -107,6 +107,18 @@ class Records(ABC):
     @abstractmethod
     def close(self) -> None:
         """Close the connection."""
+
+    def pilots(self) -> list[dict[str, Any]]:
+        """Return all pilots, and all partitions, whose `record` has the uid of their pilot.
+
+        The `sandboxes` in the record of a pilot are those that its launcher has noted: the platform may have others.
+        """
+        found = self.inserted_pilots()
+        for pilot in found:
+            launch = None if WHOLE in pilot['record'] else self.note(f'job.{pilot["uid"]}')
+            if launch and 'sandboxes' in launch:
+                pilot['record']['sandboxes'] = launch['sandboxes']
+        return found
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the chunks of sweeps; none if the coordinator does not keep them, as a MongoDB."""
@@ -206,7 +218,7 @@ class SessionRecords(Records):
                                                 'GROUP BY state')))
         return dict(counts)
 
-    def pilots(self) -> list[dict[str, Any]]:
+    def inserted_pilots(self) -> list[dict[str, Any]]:
         rows = self._db.execute('SELECT uid, state, info, description FROM pilots ORDER BY rev').fetchall()
         return [{'uid': uid, 'state': state, 'record': codec.unpack(record), **known(state, info)}
                 for uid, state, info, record in rows]

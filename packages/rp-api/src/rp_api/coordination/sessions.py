@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 from rp_api.coordination.presence import CLIENT, HUB, Where, read_note
 from rp_api.coordination.records import SessionRecords, Task
 from rp_api.description.partitions import WHOLE
-from rp_api.wire import codec
 
 DATABASE = 'hub.db'
 
@@ -150,13 +149,6 @@ def partitions(directory: str | Path) -> Iterator[dict[str, Any]]:
 def _pilots(directory: str | Path) -> Iterator[dict[str, Any]]:
     with records(directory) as found:
         yield from found.pilots()
-
-
-def launches(directory: str | Path) -> dict[str, dict[str, Any]]:
-    """Return what the launcher has noted about each pilot, by uid, such as the `sandboxes` as the platform has them."""
-    with closing(database(directory)) as db:
-        rows = db.execute("SELECT key, value FROM notes WHERE key LIKE 'job.%'").fetchall()
-    return {key.removeprefix('job.'): codec.unpack(value) or {} for key, value in rows}
 
 
 def tasks(directory: str | Path) -> Iterator[Task]:

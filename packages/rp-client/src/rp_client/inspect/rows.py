@@ -75,10 +75,8 @@ def program_of(description: Mapping[str, Any]) -> str | None:
 
 def sandbox_of(task: Mapping[str, Any], view: View) -> str | None:
     """Return the working directory of a task on the platform; None before it is bound to a pilot."""
-    pilot = task.get('pilot')
-    whole = _record_of(pilot, view).get(WHOLE) or pilot   # a partition uses the directory of its pilot
-    job = view.note(f'job.{whole}') if whole else None
-    sandboxes = (job or {}).get('sandboxes') or _record_of(whole, view).get('sandboxes')
+    record = _record_of(task.get('pilot'), view)
+    sandboxes = _record_of(record.get(WHOLE), view).get('sandboxes') or record.get('sandboxes')
     own = task['description'].get('sandbox') or task['uid']
     return os.path.normpath(os.path.join(sandboxes['pilot'], own)) if sandboxes else None
 

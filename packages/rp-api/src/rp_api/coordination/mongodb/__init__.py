@@ -17,10 +17,10 @@ except ImportError as error:
     raise CoordinationError('sessions with a MongoDB need pymongo, which is not installed here: '
                             "pip install 'rp-api[mongodb]'") from error
 
-from rp_api.coordination.mongodb.admin import export, places, purge, sessions
+from rp_api.coordination.mongodb.admin import places, purge, sessions
 from rp_api.coordination.mongodb.agent import MongoAgentConnection
 from rp_api.coordination.mongodb.client import MongoClientConnection
 from rp_api.coordination.mongodb.coordinator import MongoCoordinator
 
-__all__ = ['MongoAgentConnection', 'MongoClientConnection', 'MongoCoordinator', 'export', 'places', 'purge',
+__all__ = ['MongoAgentConnection', 'MongoClientConnection', 'MongoCoordinator', 'places', 'purge',
            'sessions']

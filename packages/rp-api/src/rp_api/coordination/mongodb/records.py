@@ -59,7 +59,7 @@ class DatabaseRecords(Records):
     def counts(self) -> dict[str, int]:
         return count_tasks(self._found)
 
-    def pilots(self) -> list[dict[str, Any]]:
+    def inserted_pilots(self) -> list[dict[str, Any]]:
         return [{'uid': found['_id'], 'state': found['state'], 'record': codec.unpack(found['record']),
                  **known(found['state'], found.get('info'))}
                 for found in self._found.find({'type': 'pilot'}).sort('number', 1)]
