@@ -7,8 +7,6 @@ writes its records in blocks, and when it ends, so that the figures of a worker 
 
 from __future__ import annotations
 
-import json
-import struct
 from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -82,7 +80,7 @@ def _of_worker(uid: str, sandbox: str | None) -> Function:
     """Return the calls without description that the ranks of a worker have recorded."""
     function = Function(STREAMED, uid)
     for path in sorted(Path(sandbox).glob(f'{uid}.*{written.ENDING}')) if sandbox else ():
-        with suppress(OSError, ValueError, struct.error):   # it is being written
+        with suppress(OSError, ValueError):   # it is being written
             for started, ended, what in _records(path):
                 function.add(_OUTCOMES.get(what & written.OUTCOMES), started, ended)
     return function
@@ -90,14 +88,8 @@ def _of_worker(uid: str, sandbox: str | None) -> Function:
 
 def _records(path: Path) -> Iterator[tuple[float, float, int]]:
     """Yield start, end and flags of the calls without description in a file, each call once."""
-    data = path.read_bytes()
-    magic, version, size = written.HEAD.unpack_from(data)
-    if magic != written.MAGIC or version != written.VERSION:
-        raise ValueError(f'{path} is no file of calls')
-    begin = written.HEAD.size + size
-    offset = json.loads(data[written.HEAD.size:begin])['offset']
-    words = array('q')
-    words.frombytes(data[begin:len(data) - (len(data) - begin) % written.RECORD])
+    said, data = written.content(path)
+    words, offset = array('q', data[:len(data) - len(data) % written.RECORD]), said['offset']
     for start, rest in zip(words[::2], words[1::2], strict=True):
         what = rest & 255
         if what != written.END and not what & (written.TASK | written.PART):

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from rp_api import states
 from rp_api.coordination.records import Records
 from rp_api.description.partitions import WHOLE
-from rp_api.reasons.explain import reason_of, reason_of_pilot
+from rp_api.reasons.explain import reason_of
 from rp_client.inspect.cached import CachedView
-from rp_client.inspect.rows import Row, row_of
+from rp_client.inspect.rows import Row, pilot_row, row_of
 from rp_client.inspect.select import GROUPS
 
 MAX_FAILED = 1000
@@ -102,24 +102,18 @@ def look(records: Records, before: Overview | None = None, *, waiting: int = 5) 
 
 def _pilots(records: Records, view: CachedView) -> list[PilotUse]:
     wholes = {pilot['uid']: pilot['record'].get(WHOLE, pilot['uid']) for pilot in view.pilots()}
-    cores, gpus, tasks = Counter[str](), Counter[str](), Counter[str]()
+    busy_cores, busy_gpus, tasks = Counter[str](), Counter[str](), Counter[str]()
     for _, task in records.page(0, MAX_RUNNING, [states.AGENT_EXECUTING, states.AGENT_EXECUTING_PENDING]):
         description, uid = task['description'], wholes.get(task['pilot'], '')
         ranks = description.get('ranks', 1)
-        cores[uid] += ranks * description.get('cores_per_rank', 1)
-        gpus[uid] += ranks * description.get('gpus_per_rank', 0)
+        busy_cores[uid] += ranks * description.get('cores_per_rank', 1)
+        busy_gpus[uid] += ranks * description.get('gpus_per_rank', 0)
         tasks[uid] += 1
     pilots = []
-    for pilot in view.pilots():
-        if (uid := pilot['uid']) != wholes[uid]:
-            continue
-        description, details = pilot['record'].get('description', {}), pilot.get('resource_details') or {}
-        all_cores = int(details.get('cores') or description.get('cores') or 0)
-        all_gpus = float(details.get('gpus') or description.get('gpus') or 0)
-        reason = reason_of_pilot(pilot, view)
-        pilots.append(PilotUse(uid, str(description.get('resource', '')), pilot['state'], all_cores,
-                               min(all_cores, int(cores[uid])), all_gpus, min(all_gpus, gpus[uid]), tasks[uid],
-                               reason.sentence if reason else ''))
+    for row in (pilot_row(pilot, view) for pilot in view.pilots() if WHOLE not in pilot['record']):
+        uid, cores, gpus = row['uid'], int(row['cores'] or 0), float(row['gpus'] or 0)
+        pilots.append(PilotUse(uid, row['resource'] or '', row['state'], cores, min(cores, int(busy_cores[uid])), gpus,
+                               min(gpus, busy_gpus[uid]), tasks[uid], row['reason'] or ''))
     return pilots
 
 

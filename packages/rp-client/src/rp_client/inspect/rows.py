@@ -12,7 +12,7 @@ from typing import Any
 from rp_api import states
 from rp_api.by_value.function_name import function_name
 from rp_api.description.partitions import WHOLE
-from rp_api.reasons.explain import reason_of
+from rp_api.reasons.explain import reason_of, reason_of_pilot
 from rp_api.reasons.view import View
 from rp_api.task_info.slots import nodes_of
 from rp_api.task_info.usage import TaskTimes
@@ -62,6 +62,17 @@ def row_of(task: Mapping[str, Any], view: View, *, reasons: bool = True) -> Row:
         'attempts': len(task.get('history') or ()) + bool(task.get('attempts') and task.get('pilot')),
         'raptor': description.get('raptor_id') or None, 'tmgr': task.get('tmgr') or None,
         'sandbox': sandbox_of(task, view)}
+
+
+def pilot_row(pilot: Mapping[str, Any], view: View) -> Row:
+    """Return the row of a pilot or partition; `whole` is the pilot of a partition."""
+    description, details = pilot['record'].get('description', {}), pilot.get('resource_details') or {}
+    reason = reason_of_pilot(pilot, view)
+    return {'uid': pilot['uid'], 'resource': description.get('resource'), 'state': pilot['state'],
+            'cause': reason.kind if reason else None, 'reason': reason.sentence if reason else None,
+            'nodes': len(details.get('node_list') or ()) or description.get('nodes') or None,
+            'cores': details.get('cores') or description.get('cores') or None,
+            'gpus': details.get('gpus', description.get('gpus')), 'whole': pilot['record'].get(WHOLE)}
 
 
 def program_of(description: Mapping[str, Any]) -> str | None:
