@@ -22,29 +22,6 @@ MAX_RUNNING = 20_000
 """Running tasks whose cores are counted."""
 
 
-class PilotUse(NamedTuple):
-    """A pilot, with its cores and GPUs and how many of them tasks hold."""
-
-    uid: str
-    resource: str
-    state: str
-    cores: int
-    busy_cores: int
-    gpus: float
-    busy_gpus: float
-    tasks: int
-    reason: str
-
-
-class Failures(NamedTuple):
-    """Failed tasks of one cause: their number, and an example with its reason."""
-
-    cause: str
-    tasks: int
-    example: str
-    reason: str
-
-
 class Overview(NamedTuple):
     """A session at one time.
 
@@ -53,18 +30,20 @@ class Overview(NamedTuple):
         now: The time, in seconds since 1970.
         counts: Number of tasks in each state.
         rate: Tasks per second that have ended since the overview before; None in the first one.
-        pilots: Its pilots.
+        pilots: The rows of its pilots, with the cores and GPUs that tasks hold, `busy_cores` and `busy_gpus`, and the
+            number of these `tasks`.
         waiting: The rows of the tasks that have waited longest.
-        failures: The failed tasks by cause, the most frequent first.
+        failures: The failed tasks by `cause`, the most frequent first: their number (`tasks`), and an `example` with
+            its `reason`.
     """
 
     session: str
     now: float
     counts: Mapping[str, int]
     rate: float | None
-    pilots: list[PilotUse]
+    pilots: list[Row]
     waiting: list[Row]
-    failures: list[Failures]
+    failures: list[dict[str, Any]]
 
     @property
     def ended(self) -> int:
@@ -74,11 +53,6 @@ class Overview(NamedTuple):
     def group(self, name: str) -> int:
         """Return the number of tasks that are `waiting` or `running`."""
         return sum(self.counts.get(state, 0) for state in GROUPS[name])
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {**self._asdict(), 'pilots': [pilot._asdict() for pilot in self.pilots],
-                'failures': [each._asdict() for each in self.failures], 'counts': dict(self.counts)}
 
 
 def look(records: Records, before: Overview | None = None, *, waiting: int = 5) -> Overview:
@@ -100,7 +74,7 @@ def look(records: Records, before: Overview | None = None, *, waiting: int = 5) 
     return found._replace(rate=max(0, found.ended - before.ended) / (now - before.now))
 
 
-def _pilots(records: Records, view: CachedView) -> list[PilotUse]:
+def _pilots(records: Records, view: CachedView) -> list[Row]:
     wholes = {pilot['uid']: pilot['record'].get(WHOLE, pilot['uid']) for pilot in view.pilots()}
     busy_cores, busy_gpus, tasks = Counter[str](), Counter[str](), Counter[str]()
     for _, task in records.page(0, MAX_RUNNING, [states.AGENT_EXECUTING, states.AGENT_EXECUTING_PENDING]):
@@ -109,20 +83,17 @@ def _pilots(records: Records, view: CachedView) -> list[PilotUse]:
         busy_cores[uid] += ranks * description.get('cores_per_rank', 1)
         busy_gpus[uid] += ranks * description.get('gpus_per_rank', 0)
         tasks[uid] += 1
-    pilots = []
-    for row in (pilot_row(pilot, view) for pilot in view.pilots() if WHOLE not in pilot['record']):
-        uid, cores, gpus = row['uid'], int(row['cores'] or 0), float(row['gpus'] or 0)
-        pilots.append(PilotUse(uid, row['resource'] or '', row['state'], cores, min(cores, int(busy_cores[uid])), gpus,
-                               min(gpus, busy_gpus[uid]), tasks[uid], row['reason'] or ''))
-    return pilots
+    return [pilot_row(pilot, view) | {'busy_cores': int(busy_cores[uid]), 'busy_gpus': float(busy_gpus[uid]),
+                                      'tasks': tasks[uid]}
+            for pilot in view.pilots() if wholes[uid := pilot['uid']] == uid]
 
 
-def _failures(records: Records, view: CachedView) -> list[Failures]:
+def _failures(records: Records, view: CachedView) -> list[dict[str, Any]]:
     counts: Counter[str] = Counter()
-    first: dict[str, tuple[str, str]] = {}
+    first: dict[str, dict[str, Any]] = {}
     for _, task in records.page(0, MAX_FAILED, [states.FAILED]):
         reason = reason_of(task, view)
         cause, sentence = (reason.kind, reason.sentence) if reason else ('failed', '')
         counts[cause] += 1
-        first.setdefault(cause, (task['uid'], sentence))
-    return [Failures(cause, count, *first[cause]) for cause, count in counts.most_common()]
+        first.setdefault(cause, {'cause': cause, 'example': task['uid'], 'reason': sentence})
+    return [{**first[cause], 'tasks': count} for cause, count in counts.most_common()]

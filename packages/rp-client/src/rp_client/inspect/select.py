@@ -49,9 +49,9 @@ class Selection:
         for _, task in records.tasks(self._states, self._pilot, after):
             if not self._fits(task, view):
                 continue
-            row = row_of(task, view, reasons=(reasons and self._where is None) or self._reasons)
+            row = row_of(task, view, reasons=reasons or self._reasons)
             if self._where is None or self._where(row):
-                yield row_of(task, view) if reasons and row['reason'] is None else row
+                yield row
 
     def _fits(self, task: Task, view: CachedView) -> bool:
         if self._name is not None and not fnmatchcase(task['description'].get('name') or '', self._name):

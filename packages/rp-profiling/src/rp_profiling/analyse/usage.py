@@ -127,19 +127,18 @@ class Usage(NamedTuple):
 def usage_of(rows: Iterable[Mapping[str, Any]]) -> Usage:
     """Return what tasks have requested and used, and why some have failed."""
     kinds: dict[tuple[Any, ...], TaskKind] = {}
-    first: dict[tuple[str, str], tuple[str, str]] = {}
+    failures: dict[tuple[str, str], Failures] = {}
     for row in rows:
         shape = (row['program'] or '', row['ranks'], row['cores'], row['gpus'], row['requested_memory'] or 0)
         if shape not in kinds:
             kinds[shape] = TaskKind(*shape)
         kinds[shape].add(row)
         if row['state'] == 'FAILED':
-            first.setdefault((row['cause'] or '', shape[0]), (row['uid'], ' '.join((row['reason'] or '').split())))
-    counts: Counter[tuple[str, str]] = Counter()
-    for kind in kinds.values():
-        counts.update({(cause, kind.program): count for cause, count in kind.causes.items()})
+            which = row['cause'] or '', shape[0]
+            first = failures.get(which) or Failures(0, *which, row['uid'], ' '.join((row['reason'] or '').split()))
+            failures[which] = first._replace(tasks=first.tasks + 1)
     return Usage(sorted(kinds.values(), key=lambda kind: (-kind.cores * kind.seconds, -kind.tasks)),
-                 [Failures(count, *key, *first[key]) for key, count in counts.most_common() if count])
+                 sorted(failures.values(), key=lambda each: -each.tasks))
 
 
 def shown_bytes(size: float) -> str:
