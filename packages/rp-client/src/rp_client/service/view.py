@@ -50,8 +50,9 @@ class LiveView:
         """Return a task of that task manager as plain data."""
         info = facts(task.state, PackedInfo(task.known).as_dict()) if task.known else {}
         found = {**info, 'uid': task.uid, 'tmgr': owner, 'pilot': task.place, 'attempts': task.attempts,
-                 'description': task.sparse(), 'state': task.state, 'outputs': task.outputs(),
-                 'submitted': task.common.submitted or None}
+                 'description': task.sparse(), 'state': task.state, 'submitted': task.common.submitted or None}
+        if task.state in (states.FAILED, states.CANCELED):
+            found['outputs'] = task.outputs()
         if task.state == states.TMGR_STAGING_INPUT:
             found['progress'] = _input_left(task)
         return found
