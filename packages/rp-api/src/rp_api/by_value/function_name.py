@@ -18,13 +18,14 @@ def function_name(function: bytes | str | None) -> str | None:
     Args:
         function: The pickled function, the text of a `PythonTask`, or the name of a function.
     """
-    if not function or (isinstance(function, str) and len(function) <= _MAX_CHARS):
-        return function or None
+    if not function:
+        return None
+    text = function if isinstance(function, str) else ''
     try:
         pickled = _Pickled(function if isinstance(function, bytes) else base64.b64decode(function))
         found = pickled.load()
     except Exception:   # the type of exception depends on the data
-        return None
+        return text if len(text) <= _MAX_CHARS and text else None
     if isinstance(found, dict):   # a function and its arguments
         return function_name(found.get('func'))
     name = pickled.names[-1] if pickled.names else getattr(found, 'name', None)
