@@ -11,6 +11,7 @@ from rp_api import states
 from rp_api.coordination.records import Records
 from rp_api.description.partitions import WHOLE
 from rp_api.reasons.explain import reason_of
+from rp_api.reasons.failed import has_failed
 from rp_client.inspect.cached import CachedView
 from rp_client.inspect.rows import Row, pilot_row, row_of
 from rp_client.inspect.select import GROUPS
@@ -68,7 +69,7 @@ def look(records: Records, before: Overview | None = None, *, waiting: int = 5) 
     counts = records.counts()
     found = Overview(records.uid, now, counts, None, _pilots(records, view),
                      [row_of(task, view) for _, task in records.page(0, waiting, GROUPS['waiting'])],
-                     _failures(records, view) if counts.get(states.FAILED) else [])
+                     _failures(records, view, counts))
     if before is None or now <= before.now:
         return found
     return found._replace(rate=max(0, found.ended - before.ended) / (now - before.now))
@@ -88,12 +89,14 @@ def _pilots(records: Records, view: CachedView) -> list[Row]:
             for pilot in view.pilots() if wholes[uid := pilot['uid']] == uid]
 
 
-def _failures(records: Records, view: CachedView) -> list[dict[str, Any]]:
-    counts: Counter[str] = Counter()
+def _failures(records: Records, view: CachedView, counts: Mapping[str, int]) -> list[dict[str, Any]]:
+    found: Counter[str] = Counter()
     first: dict[str, dict[str, Any]] = {}
-    for _, task in records.page(0, MAX_FAILED, [states.FAILED]):
-        reason = reason_of(task, view)
-        cause, sentence = (reason.kind, reason.sentence) if reason else ('failed', '')
-        counts[cause] += 1
-        first.setdefault(cause, {'cause': cause, 'example': task['uid'], 'reason': sentence})
-    return [{**first[cause], 'tasks': count} for cause, count in counts.most_common()]
+    for state in filter(counts.get, (states.FAILED, states.CANCELED)):
+        for _, task in records.page(0, MAX_FAILED, [state]):
+            if task['state'] == state and has_failed(task):   # pages have final tasks that wait for the client, too
+                reason = reason_of(task, view)
+                cause, sentence = (reason.kind, reason.sentence) if reason else ('failed', '')
+                found[cause] += 1
+                first.setdefault(cause, {'cause': cause, 'example': task['uid'], 'reason': sentence})
+    return [{**first[cause], 'tasks': count} for cause, count in found.most_common()]

@@ -66,7 +66,8 @@ def _filters() -> argparse.ArgumentParser:
     group = parent.add_argument_group('which tasks')
     group.add_argument('--state', action='append', default=[], metavar='STATE', help='those in a state: waiting, '
                        'running, done, failed, canceled, or one of the states of tasks; can be given several times')
-    group.add_argument('--failed', action='store_true', help='those that have failed')
+    group.add_argument('--failed', action='store_true', help='those that have failed, or that a time limit or a failed '
+                       'dependency has ended')
     group.add_argument('--slow', action='store_true', help='those that take, or took, much longer than others of their '
                        'kind')
     group.add_argument('--name', metavar='PATTERN', help='those with this name, such as fit-*')
@@ -193,7 +194,7 @@ def _act(options: argparse.Namespace) -> int:
             raise WrongUsage(f'name tasks, or choose them by options such as --state; rp task {options.command} --all '
                              'means all')
         if not options.uid:
-            if options.command == 'retry' and not options.state:
+            if options.command == 'retry' and not (options.state or options.failed):
                 options.state = ['failed', 'canceled']
             elif options.command == 'cancel' and not options.state:
                 options.state = ['waiting', 'running']
