@@ -17,6 +17,7 @@ from conformance.conformance_support import Backend, Site, backend, one_site, ui
 from rp_api import states
 from rp_api.coordination import connect, mongodb
 from rp_api.coordination.coordinator import Settings
+from rp_api.coordination.mongodb.records import DatabaseRecords
 from rp_api.errors import CoordinationError
 
 
@@ -49,11 +50,15 @@ def test_sessions_are_listed_exported_and_removed_one_by_one(site: Site, tmp_pat
         assert mine['tasks'] == {states.DONE: 1, states.AGENT_STAGING_INPUT_PENDING: 2}
         with pytest.raises(CoordinationError, match='in use'):
             mongodb.purge(url, site.uid)
-        found = list(mongodb.export(url, site.uid))
-        tasks = {one['_id']: one for one in found if one['type'] == 'task'}
-        assert tasks[uids(1)[0]]['info'] == {'exit_code': 0}
-        assert tasks[uids(1)[0]]['description'] == {'executable': f'/bin/{uids(1)[0]}', 'environment': {'a.b': '$c'}}
-        assert found[0]['type'] == 'session'
+        with DatabaseRecords(url, mine['collection']) as records:
+            found = list(records.export())
+            first = records.task(uids(1)[0])
+        assert [one['type'] for one in found] == ['pilot', 'task', 'task', 'task']
+        assert first is not None
+        assert found[1] == {'type': 'task', **first}
+        assert (first['state'], first['exit_code']) == (states.DONE, 0)
+        assert first['description'] == {'executable': f'/bin/{first["uid"]}', 'environment': {'a.b': '$c'}}
+        assert abs(first['submitted'] - time.time()) < 100
         agent.close()
         site.end(client)
         mongodb.purge(url, site.uid)

@@ -16,7 +16,7 @@ from conftest import processes_with, wait_until
 from slurm_cluster import SlurmCluster
 
 import radical.pilot as rp
-from rp_api.coordination.sessions import launches
+from rp_api.coordination import sessions
 
 ROOT = Path(__file__).parents[2]
 
@@ -81,8 +81,8 @@ def test_why_a_pilot_waits_in_the_queue(managers: Managers, slurm: SlurmCluster)
     wait_until(lambda: str(task.reason).startswith(f'waits for {pilot.uid}: {pilot.uid} is in the queue: job {job}'))
     slurm.run('scontrol', 'update', f'jobid={job}', 'starttime=now+3600')
     wait_until(lambda: 'its start at' in str(pilot.reason))
-    notes = launches(managers.session.path)[pilot.uid]
-    assert notes['queue']['job'] == job
+    with sessions.records(managers.session.path) as records:
+        assert records.note(f'job.{pilot.uid}')['queue']['job'] == job
     slurm.run('scancel', other_job, job, str(other.evidence['job']))
     pilot.wait(timeout=60)
     assert pilot.reason is not None

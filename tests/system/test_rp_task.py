@@ -37,15 +37,16 @@ def test_tasks_are_listed_while_the_application_runs(application: subprocess.Pop
     rows = as_json('task', 'list', '--session', 'watched', '--limit', '0')
     assert [row['uid'] for row in rows] == [f'task.{number:06d}' for number in range(66)]
     bad = rows[2]
-    assert (bad['name'], bad['state'], bad['exit_code'], bad['executable']) == ('bad', 'FAILED', 3, '/bin/sh')
-    assert bad['kind'].startswith('failed.')
+    assert (bad['name'], bad['state'], bad['exit_code'], bad['program']) == ('bad', 'FAILED', 3, 'sh')
+    assert bad['cause'].startswith('failed.')
     assert '3' in bad['reason']
     assert rows[0]['node'] == 'localhost'
-    assert rows[0]['submitted'] <= rows[0]['start'] <= rows[0]['end']
+    assert rows[0]['submitted'] <= rows[0]['started'] <= rows[0]['ended']
     assert rows[0]['cpu'] > 0
     assert rows[4]['state'] == 'AGENT_EXECUTING'
-    assert rows[4]['elapsed'] is None or rows[4]['elapsed'] > 0   # the start is told with a later report
-    assert rows[10]['kind'] == 'waiting.place'
+    assert (rows[4]['node'], rows[4]['ended']) == ('localhost', None)   # they are told with the start
+    assert rows[4]['duration'] > 0
+    assert rows[10]['cause'] == 'waiting.place'
     (pilot,) = as_json('pilot', 'list')
     assert (pilot['uid'], pilot['state'], pilot['cores'], pilot['tasks']) == ('pilot.0000', 'PMGR_ACTIVE', 2, 66)
     assert as_json('task', 'list', '--count')['FAILED'] == 2
@@ -62,8 +63,9 @@ def test_tasks_are_chosen(application: subprocess.Popen[str]) -> None:
     assert chosen('--state', 'running') == ['task.000004', 'task.000005']
     assert chosen('--name', 'fit-*') == ['task.000000', 'task.000001']
     assert chosen('--name', 'fit-*', '--node', 'nowhere') == []
+    assert chosen('--state', 'running', '--node', 'local*') == ['task.000004', 'task.000005']
     assert chosen('--where', 'exit_code in (3, 4) and name == "bad"') == ['task.000002']
-    assert chosen('--where', 'kind == "waiting.place"', '--after', 'task.000063') == ['task.000064', 'task.000065']
+    assert chosen('--where', 'cause == "waiting.place"', '--after', 'task.000063') == ['task.000064', 'task.000065']
     assert chosen('--slow') == []
     for option in (('--where', '().__class__'), ('--where', 'nope > 1'), ('--where', 'name > 1'), ('--state', 'nope')):
         assert 'Traceback' not in rp_command('task', 'list', *option, code=2)

@@ -68,9 +68,12 @@ def test_from_the_first_look_to_the_last(server: Server, base: Path, monkeypatch
     assert (kinds['session'], kinds['pilot'], kinds['task']) == (1, 1, 3)
     rows = list(csv.DictReader(command('export', 'one', '--format', 'csv').splitlines()))
     assert [(row['program'], row['cause'], row['exit_code'], Path(row['sandbox']).name) for row in rows] == [
-        ('true', '', '0', 'task.000000'), ('false', 'exit', '1', 'task.000001'), ('false', 'exit', '1',
-                                                                                  'task.000001.retry1')]
-    assert all(float(row['duration']) > 0 for row in rows)
+        ('true', '', '0', 'task.000000'), ('false', 'failed.exit', '1', 'task.000001'),
+        ('false', 'failed.exit', '1', 'task.000001.retry1')]
+    assert all(float(row['duration']) > 0 and float(row['waiting']) > 0 for row in rows)
+    text = subprocess.run([sys.executable, '-m', 'rp_client.cli', 'trace', 'one', 'stats'], capture_output=True,
+                          text=True, timeout=50, check=True).stdout
+    assert '  false, 1 core: tasks 2, failed 2, ' in text
     assert command('purge', 'one') == 'one is removed\n' * 2   # with the directory of the application
     assert not (base / 'one').exists()
     assert json.loads(command('list', '--json')) == []

@@ -87,11 +87,11 @@ def pandas_frames(sweep: rp.Sweep, cut: rp.Sweep, kept: rp.Sweep) -> None:
     assert list(table)[:4] == ['seed', 'temp', 'state_', 'uid']
     assert table['temp'].mean() == pytest.approx(280 + 1499 / 4)
     bad = table[table['state'] == 'FAILED'].iloc[0]
-    assert (bad['seed'], bad['cause'], bad['exit_code'], bad['attempts']) == (7, 'exit', 3, 1)
+    assert (bad['seed'], bad['cause'], bad['exit_code'], bad['attempts']) == (7, 'failed.exit', 3, 1)
     assert bad['reason'] == getattr(sweep[7].error, 'sentence', '')
     assert bad['sandbox'] == sweep[7].sandbox
     assert bad['pilot'] == 'pilot.0000'
-    assert set(table['nodes']) == {'localhost'}
+    assert set(table['node']) == {'localhost'}
     assert (table['submitted'] < table['placed']).all()
     assert (table['placed'] <= table['started']).all()
     assert ((table['ended'] - table['started']).dt.total_seconds() - table['duration']).abs().max() < 1e-5   # rounded
@@ -126,7 +126,7 @@ def test_exported_tables_are_those_of_the_session(session: rp.Session, form: str
         assert f'  {Path(sys.executable).name}, 2 cores: tasks 1, cores 2, used ' in page
         assert '    asks for 2 cores, uses ' in page
         assert '    asks for 2.0 GB of memory, uses ' in page
-        assert f'1 x exit in sh, such as {live[live["state"] == "FAILED"]["uid"].iloc[0]}: ' in page
+        assert f'1 x failed.exit in sh, such as {live[live["state"] == "FAILED"]["uid"].iloc[0]}: ' in page
 
 
 @pytest.mark.parametrize('form', ['csv', 'parquet'])
@@ -140,7 +140,10 @@ def test_export_of_a_dead_session(base: Path, form: str) -> None:
     assert list(found['uid']) == [f'task.{number:06d}' for number in range(6)]
     assert set(found['program']) == {'sh'}
     assert 'AGENT_EXECUTING' in set(found['state'])
-    assert found['cause'].isna().all()
+    runs, waits = (found[found['state'] == state] for state in ('AGENT_EXECUTING', 'AGENT_SCHEDULING'))
+    assert set(runs['node']) == {'localhost'}
+    assert runs['cause'].isna().all()
+    assert set(waits['cause']) == {'waiting.place'}
     assert Path(found['sandbox'][0]).name == 'task.000000'
     (base / 'go').touch()
     command('session', 'attach', 'session')

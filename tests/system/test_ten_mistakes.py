@@ -98,11 +98,11 @@ def test_one_command_tells_the_cause_and_the_remedy(mistake: Mistake) -> None:
 
 def test_lists_show_all_of_them_at_a_glance() -> None:
     rows = {row['uid']: row for row in as_json('task', 'list', '--failed')}
-    assert {uid: row['kind'] for uid, row in rows.items()} == {each.task: each.kind for each in ENDED}
+    assert {uid: row['cause'] for uid, row in rows.items()} == {each.task: each.kind for each in ENDED}
     assert as_json('task', 'list', '--failed', '--count') == {'FAILED': 6, 'CANCELED': 2}
     assert {row['uid'] for row in as_json('task', 'list', '--state', 'canceled')} == {'sample', 'plot', 'raptor.0000'}
     assert len(as_json('task', 'list', '--failed', '--state', 'canceled')) == 9   # what either of them chooses
-    failures = {each['kind']: (each['tasks'], each['example']) for each in as_json('top')['failures']}
+    failures = {each['cause']: (each['tasks'], each['example']) for each in as_json('top')['failures']}
     assert failures == {each.kind: (1, each.task) for each in ENDED}
 
 

@@ -22,10 +22,10 @@ from conftest import processes_with, wait_until
 from watching import as_json, close, rp_command, start
 
 from rp_api import states
+from rp_api.coordination import sessions
 from rp_api.coordination.hub.store import Store
 from rp_api.wire import codec
 from rp_client.cli.campaign.top_screen import TopScreen
-from rp_client.inspect.records import SessionRecords
 
 PICTURE = Path(__file__).parents[2] / 'docs' / 'reference' / 'top.svg'
 ROWS, COLUMNS = 24, 80
@@ -149,7 +149,7 @@ def recorded(tmp_path: Path) -> Path:
 def test_the_picture_in_the_reference(recorded: Path) -> None:
     """With UPDATE_PICTURES set, it is made; else the one that is there has to show the same."""
     async def picture() -> str:
-        app = TopScreen(lambda: SessionRecords(recorded), 60.0)
+        app = TopScreen(lambda: sessions.records(recorded), 60.0)
         async with app.run_test(size=(COLUMNS, ROWS)) as pilot:
             while not {'tasks:', 'Quit'} <= set(words(app.export_screenshot())):
                 await pilot.pause(0.05)

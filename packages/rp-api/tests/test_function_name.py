@@ -14,6 +14,7 @@ import pytest
 
 from rp_api.by_value import versions
 from rp_api.by_value.function_name import function_name
+from rp_api.description.python_task import PythonTask
 
 
 def helper(value: int) -> int:
@@ -42,6 +43,7 @@ def decorated(function: Callable[[int], int]) -> Callable[[int], int]:
     (math.sin, 'sin'), (os.path.join, 'join'), (lambda: 1, '<lambda>')])
 def test_names(function: Callable[..., Any], name: str) -> None:
     assert function_name(versions.pickled(function)) == name
+    assert function_name(str(PythonTask(function, (3,)))) == name   # as text, with its arguments
 
 
 @pytest.mark.parametrize(('described', 'name'), [

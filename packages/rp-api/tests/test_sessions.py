@@ -85,12 +85,12 @@ def test_what_it_holds(client: Client, directory: Path) -> None:
         'uid': 't.00000', 'tmgr': '', 'pilot': 'p0', 'attempts': 1, 'state': 'DONE', 'exit_code': 0,
         'description': {'executable': '/bin/t.00000', 'environment': {'A': 'b'}}}
     assert (tasks[2]['state'], tasks[2]['exception']) == ('FAILED', 'it broke')
-    kinds = [record['type'] for record in sessions.export(directory)]
-    assert kinds == ['session', 'pilot', *['task'] * 5]
+    kinds = [record['type'] for record in sessions.records(directory).export()]
+    assert kinds == ['pilot', *['task'] * 5]
 
 
 def test_no_keys_are_exported(site: Site, client: Client, directory: Path) -> None:
-    text = json.dumps(list(sessions.export(directory)))
+    text = json.dumps(list(sessions.records(directory).export()))
     assert all(address.secret not in text for address in (site.hub.address, site.hub.agent_address))
 
 

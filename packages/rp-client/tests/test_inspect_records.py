@@ -9,9 +9,10 @@ import pytest
 
 from rp_api import states
 from rp_api.batch import ROWS, Chunk
+from rp_api.coordination import sessions
 from rp_api.coordination.hub.store import Store
+from rp_api.coordination.records import SessionRecords
 from rp_api.wire import codec
-from rp_client.inspect.records import SessionRecords
 from rp_client.inspect.select import Selection
 
 COUNT = 3000
@@ -45,7 +46,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def records(directory: Path) -> Iterator[SessionRecords]:
-    with SessionRecords(directory) as found:
+    with sessions.records(directory) as found:
         assert isinstance(found, SessionRecords)
         yield found
 
@@ -93,7 +94,7 @@ def test_choices(records: SessionRecords) -> None:
     assert chosen(pilot='') == ['last']
     assert chosen(name='n1?') == [f't.{number}' for number in range(10, 20)]
     assert len(chosen(wanted=['waiting'])) == 15
-    assert chosen(where='executable == "b" and arguments == "12"') == ['sweep.0000.000002']
+    assert chosen(where='program == "b" and arguments == "12"') == ['sweep.0000.000002']
     with pytest.raises(ValueError, match='the state'):
         Selection(['nope'])
 

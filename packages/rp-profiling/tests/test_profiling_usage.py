@@ -56,7 +56,8 @@ def test_no_suggestions(values: dict[str, Any]) -> None:
 
 
 def test_suggestions_from_failures() -> None:
-    assert suggestions(row(state='FAILED', cause='timeout', timeout=10.0), row(state='FAILED', cause='memory')) == [
+    late, large = row(state='FAILED', cause='failed.timeout', timeout=10.0), row(state='FAILED', cause='failed.memory')
+    assert suggestions(late, large) == [
         '1 needed more memory than they may have: request more (mem_per_rank)',
         '1 reached the time limit of 10 s: set a longer one']
 
@@ -64,8 +65,8 @@ def test_suggestions_from_failures() -> None:
 def rows() -> Iterator[dict[str, Any]]:
     yield row(cores=4, duration=10.0, cpu=11.0, memory=3 * GB)
     yield row(cores=4, duration=20.0, cpu=22.0, memory=GB)
-    yield row(uid='task.000002', program='<post>', state='FAILED', cause='exit', reason='exit code: 1\nbecause')
-    yield row(uid='task.000003', program='<post>', state='FAILED', cause='exit', reason='exit code: 2')
+    yield row(uid='task.000002', program='<post>', state='FAILED', cause='failed.exit', reason='exit code: 1\nbecause')
+    yield row(uid='task.000003', program='<post>', state='FAILED', cause='failed.exit', reason='exit code: 2')
 
 
 def test_kinds_and_failures() -> None:
@@ -74,7 +75,7 @@ def test_kinds_and_failures() -> None:
         ('sim, 4 cores', 2, 0, 20.0), ('<post>, 1 core', 2, 2, 0.0)]
     assert found.kinds[0].mean('cpu') == pytest.approx(1.1)
     assert found.kinds[0].peak == 3 * GB
-    assert list(map(str, found.failures)) == ['2 x exit in <post>, such as task.000002: exit code: 1 because']
+    assert list(map(str, found.failures)) == ['2 x failed.exit in <post>, such as task.000002: exit code: 1 because']
 
 
 def test_the_command_shows_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
@@ -89,7 +90,7 @@ def test_the_command_shows_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert trace([SESSION, 'stats'], tasks_of) == 0
     text = capsys.readouterr().out
     assert '  sim, 4 cores: tasks 2, cores 4, used 1.10, peak 3.0 GB, longest [s] 20\n    asks for 4 cores, ' in text
-    assert '2 x exit in <post>, such as task.000002: exit code: 1 because' in text
+    assert '2 x failed.exit in <post>, such as task.000002: exit code: 1 because' in text
     assert trace([SESSION, 'report', '-o', 'r.html'], tasks_of) == 0
     page = Path('r.html').read_text()
     assert 'asks for 4 cores, uses 1.1: request 1' in page

@@ -133,7 +133,10 @@ def _file_rows(run: Run) -> Iterator[tuple[str, str]]:
 
 
 def _database_rows(run: Run) -> Iterator[tuple[str, str]]:
-    from rp_api.coordination.mongodb import admin  # needs pymongo
+    from rp_api.coordination import mongodb  # needs pymongo
+    from rp_api.coordination.mongodb.records import DatabaseRecords
 
-    rows = admin.export(run.database.url, run.config['uid'])
-    return ((row['_id'], row['state']) for row in rows if row['type'] == 'task')
+    url, uid = run.database.url, run.config['uid']
+    collection = next(place for name, place, _ in mongodb.places(url) if name == uid)
+    with DatabaseRecords(url, collection) as records:
+        yield from ((task['uid'], task['state']) for _, task in records.tasks())

@@ -117,11 +117,9 @@ def _client_files(directory: Path, endings: tuple[str, ...], name: str, target: 
 
 def _pilots(directory: Path, access: str | None) -> list[_Pilot]:
     """Return the pilots of a session that can have files."""
-    launches = sessions.launches(directory)
     found = {}
     for pilot in sessions.pilots(directory):
-        known = launches.get(pilot['uid'], {}).get('sandboxes', pilot['record']['sandboxes'])
-        sandboxes = PilotSandboxes(**known)
+        sandboxes = PilotSandboxes(**pilot['record']['sandboxes'])
         if access:
             sandboxes = replace(sandboxes, here=False, endpoint=access)
         launched = states.PILOT.value(pilot['state']) >= states.PILOT.value(states.PMGR_ACTIVE_PENDING)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import pickle
 from functools import lru_cache
@@ -12,14 +13,21 @@ _MAX_CHARS = 256   # of text that is a name, and not a pickled call
 
 @lru_cache(maxsize=256)
 def function_name(function: bytes | str | None) -> str | None:
-    """Return the name of the function in a description as it is sent, without its module; None if it is not known."""
-    if not isinstance(function, bytes):
-        return function if function and len(function) <= _MAX_CHARS else None
-    pickled = _Pickled(function)
+    """Return the name of the function in a description, without its module; None if it is not known.
+
+    Args:
+        function: The pickled function, the text of a `PythonTask`, or the name of a function.
+    """
+    if not function:
+        return None
+    text = function if isinstance(function, str) else ''
     try:
+        pickled = _Pickled(function if isinstance(function, bytes) else base64.b64decode(function))
         found = pickled.load()
     except Exception:   # the type of exception depends on the data
-        return None
+        return text if len(text) <= _MAX_CHARS and text else None
+    if isinstance(found, dict):   # a function and its arguments
+        return function_name(found.get('func'))
     name = pickled.names[-1] if pickled.names else getattr(found, 'name', None)
     return name if isinstance(name, str) and name else None
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 import sqlite3
 import sys
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 from rp_api.coordination import sessions
+from rp_api.coordination.records import SessionRecords
 from rp_api.errors import CoordinationError
 from rp_api.values import as_json
 
@@ -23,12 +23,12 @@ def read_results(directory: str | Path) -> Iterator[dict[str, Any]]:
     A task that has left its pilot, and that the application has not received, has its `target_state` as state.
     Raise `FileNotFoundError` if the directory is not that of a session.
     """
-    return _read(sessions.database(directory))
+    return _read(sessions.records(directory))
 
 
-def _read(database: sqlite3.Connection) -> Iterator[dict[str, Any]]:
-    with closing(database):
-        for task in sessions.all_tasks(database):
+def _read(records: SessionRecords) -> Iterator[dict[str, Any]]:
+    with records:
+        for _, task in records.tasks():
             yield {name: value for name, value in task.items() if name not in ('tmgr', 'attempts', 'description')}
 
 

@@ -14,6 +14,7 @@ from rp_api.reasons.kinds import CANCELED, FAILED, KINDS
 from rp_api.reasons.reason import Reason
 from rp_api.reasons.symptoms import recognised
 from rp_api.system.signals import name_of
+from rp_api.task_info.slots import nodes_of
 
 _OF_PROGRAM = frozenset({k.EXIT, k.SIGNAL, k.LAUNCH, k.EXCEPTION, k.INTERNAL, k.STAGING})
 """The kinds of failures whose cause a line of an output may name."""
@@ -93,8 +94,3 @@ def _evidence(task: Mapping[str, Any], error: TaskError) -> dict[str, Any]:
     found = {'failure': error.kind, 'exit_code': error.exit_code, 'signal': error.signal, 'path': error.path,
              'lines': error.last_lines or None, 'nodes': nodes_of(task) or None, 'pilot': task.get('pilot') or None}
     return {name: value for name, value in found.items() if value is not None}
-
-
-def nodes_of(task: Mapping[str, Any]) -> list[str]:
-    """Return the names of the nodes of a task."""
-    return list(dict.fromkeys(str(slot.get('node_name')) for slot in task.get('slots') or ()))

@@ -7,10 +7,10 @@ from statistics import median
 from typing import Any
 
 from rp_api import states
-from rp_api.reasons.failed import nodes_of
 from rp_api.reasons.kinds import KINDS, SLOW
 from rp_api.reasons.reason import Reason
 from rp_api.reasons.view import View
+from rp_api.task_info.slots import nodes_of
 
 PEERS = 5
 """The least number of ended tasks of the kind with which one is compared."""

@@ -27,6 +27,11 @@ def whole_slots(slots: Sequence[Any] | None) -> list[dict[str, Any]] | None:
     return None if slots is None else [slot if isinstance(slot, dict) else _whole(*slot) for slot in slots]
 
 
+def nodes_of(task: Mapping[str, Any]) -> list[str]:
+    """Return the names of the nodes of a task with whole slots, each once; the index of a node without name."""
+    return list(dict.fromkeys(str(slot.get('node_name') or slot.get('node_index')) for slot in task.get(SLOTS) or ()))
+
+
 def _short(slot: Mapping[str, Any]) -> list[Any] | Mapping[str, Any]:
     if slot.keys() != _KEYS or slot['version'] != _VERSION:   # of an extension
         return slot

@@ -108,14 +108,14 @@ class Search:
         """Yield a session, and before it its sandboxes on this machine."""
         try:
             state, pilots = sessions.state_of(path), list(sessions.pilots(path))
-            meta, launches = sessions.properties(path), sessions.launches(path)
+            meta = sessions.properties(path)
         except Exception:   # of whatever wrote it: what cannot be read is not removed
             return
         if not state:
             return
         used, uid = float(meta.get('closed') or 0) or _changed(path), str(meta.get('session', path.name))
         in_use = state if state in _LIVE else _running(state, pilots)
-        for sandbox in sorted({each for pilot in pilots if (each := _sandbox_of(pilot, launches))}):
+        for sandbox in sorted({each for pilot in pilots if (each := _sandbox_of(pilot))}):
             if os.path.basename(sandbox) == uid and _is_ours(sandbox):
                 agents = in_use or _agents(Path(sandbox))
                 yield Leftover(SANDBOX, uid, sandbox, state, used, size_of(sandbox), agents,
@@ -177,9 +177,9 @@ def _caches(base: Path, *, in_use: bool) -> Iterator[Leftover]:
                        'a session or executor uses it' if claimed else '', partial(_remove, path))
 
 
-def _sandbox_of(pilot: Mapping[str, Any], launches: Mapping[str, Mapping[str, Any]]) -> str | None:
+def _sandbox_of(pilot: Mapping[str, Any]) -> str | None:
     """Return the directory of a pilot's session on this machine; None if it is on another one."""
-    known = launches.get(pilot['uid'], {}).get('sandboxes') or pilot['record'].get('sandboxes') or {}
+    known = pilot['record'].get('sandboxes') or {}
     here = known.get('here') and os.path.isdir(known.get('session', ''))
     return str(Path(known['session']).resolve()) if here and Path(known['session']).parent.name == RESOURCE else None
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rp_client.cli import stores
 
 if TYPE_CHECKING:
-    from rp_client.inspect.records import Records
+    from rp_api.coordination.records import Records
 
 _UNITS = {'': 1, 'K': 10 ** 3, 'M': 10 ** 6, 'G': 10 ** 9, 'T': 10 ** 12}
 _SIZE = re.compile(r'(\d+(?:\.\d+)?)\s*([KMGT]?)B?', re.IGNORECASE)

@@ -10,8 +10,8 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import suppress
-from functools import partial
+from contextlib import ExitStack, suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from rp_client.cli import options as shared
 from rp_client.cli import stores
 from rp_client.cli.clean import age
 from rp_client.cli.commands import WrongUsage
-from rp_client.cli.stores import Description, Store
+from rp_client.cli.stores import Description
 from rp_client.cli.tables import print_table, shown_size, shown_time
 from rp_client.service.handover import NAME as SERVED
 
@@ -103,7 +103,8 @@ def _row(found: Description) -> tuple[str, ...]:
 
 def _show(options: argparse.Namespace) -> int:
     store, found = stores.find(options.base, options.dburl, options.uid)
-    records = list(_plain_records(store, found))
+    with store.records(found['where']) as opened:
+        records = list(opened.export())
     pilots = [record for record in records if record['type'] == 'pilot']
     partitions = [record for record in records if record['type'] == 'partition']
     tasks = [record for record in records if record['type'] == 'task']
@@ -134,38 +135,27 @@ def _show(options: argparse.Namespace) -> int:
     return 0
 
 
-def _plain_records(store: Store, found: Description) -> Iterable[dict[str, Any]]:
-    return (record for record in store.export(found) if record.get('type') in ('pilot', 'partition', 'task'))
-
-
 def _export(options: argparse.Namespace) -> int:
+    from rp_client.inspect import table_files  # few commands need it
+    from rp_client.inspect.table import stored_table
+
     if options.format == 'parquet' and options.output is None:
         raise WrongUsage('Parquet is not text: name a file with --output')
     store, found = stores.find(options.base, options.dburl, options.uid)
-    write = _write if options.format == 'json' else partial(_write_table, options, store, found)
-    if options.output is None or options.format == 'parquet':
-        write(store.export(found), sys.stdout)
-        return 0
-    with open(options.output, 'x', encoding='utf-8', newline='') as file:
-        write(store.export(found), file)
+    with ExitStack() as opened:
+        records = opened.enter_context(store.records(found['where']))
+        if options.format == 'parquet':
+            table_files.write_parquet(stored_table(records), options.output)
+            return 0
+        file = sys.stdout
+        if options.output is not None:
+            file = opened.enter_context(open(options.output, 'x', encoding='utf-8', newline=''))
+        if options.format == 'csv':
+            table_files.write_csv(stored_table(records), file)
+        else:
+            for record in chain([{'type': 'session', **found}], records.export()):
+                file.write(as_json(record) + '\n')
     return 0
-
-
-def _write_table(options: argparse.Namespace, store: Store, found: Description, records: Iterable[dict[str, Any]],
-                 file: Any) -> None:
-    from rp_client.inspect import table_files  # few commands need it
-    from rp_client.inspect.stored import stored_table
-
-    table = stored_table(records, found['where'] if isinstance(store, stores.Directories) else None)
-    if options.format == 'csv':
-        table_files.write_csv(table, file)
-    else:
-        table_files.write_parquet(table, options.output)
-
-
-def _write(records: Iterable[dict[str, Any]], file: Any) -> None:
-    for record in records:
-        file.write(as_json(record) + '\n')
 
 
 def _purge(options: argparse.Namespace) -> int:

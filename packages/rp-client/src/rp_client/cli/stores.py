@@ -17,7 +17,7 @@ from rp_api.coordination import session_index
 from rp_api.errors import PilotError
 
 if TYPE_CHECKING:
-    from rp_client.inspect.records import Records
+    from rp_api.coordination.records import Records
 
 DBURL = 'RADICAL_PILOT_DBURL'
 
@@ -30,10 +30,6 @@ class Store(ABC):
     @abstractmethod
     def sessions(self) -> list[Description]:
         """Return the sessions in the store."""
-
-    @abstractmethod
-    def export(self, session: Description) -> Iterator[dict[str, Any]]:
-        """Return all records of a session, each with a `type`: session, pilot, task, and others."""
 
     @abstractmethod
     def places(self) -> Iterator[SessionPlace]:
@@ -86,11 +82,6 @@ class Directories(Store):
         others = {path.resolve(): path for path in self._others}
         return [described for path in (others | found).values() if (described := _described(path))]
 
-    def export(self, session: Description) -> Iterator[dict[str, Any]]:
-        from rp_api.coordination import sessions
-
-        return sessions.export(session['where'])
-
     def places(self) -> Iterator[SessionPlace]:
         paths = {os.path.realpath(path) for base in self._bases for path in _below(base)}
         found = []
@@ -117,9 +108,9 @@ class Directories(Store):
             return 0.0
 
     def records(self, where: str) -> Records:
-        from rp_client.inspect.records import SessionRecords
+        from rp_api.coordination import sessions
 
-        return SessionRecords(where)
+        return sessions.records(where)
 
     def options(self, session: Description) -> dict[str, Any]:
         return {'cfg': {'base': str(Path(session['where']).parent)}}
@@ -135,11 +126,6 @@ class Database(Store):
         from rp_api.coordination import mongodb
 
         return [_uniform(found) for found in mongodb.sessions(self._url)]
-
-    def export(self, session: Description) -> Iterator[dict[str, Any]]:
-        from rp_api.coordination import mongodb
-
-        return map(_record, mongodb.export(self._url, session['where']))
 
     def purge(self, session: Description) -> list[str]:
         """Remove a session; nothing of it is left."""
@@ -160,7 +146,7 @@ class Database(Store):
         return place.changed
 
     def records(self, where: str) -> Records:
-        from rp_client.inspect.database import DatabaseRecords
+        from rp_api.coordination.mongodb.records import DatabaseRecords
 
         return DatabaseRecords(self._url, where)
 
@@ -268,14 +254,3 @@ def _uniform(found: dict[str, Any]) -> Description:
     return {'uid': found['uid'], 'where': found.get('collection', found['uid']), 'created': found['created'],
             'closed': found['created'] if found['state'] == 'closed' else 0, 'state': found['state'],
             'application': application, 'pilots': found['pilots'], 'tasks': found['tasks'], 'size': None}
-
-
-def _record(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a document of a database in the form of this module."""
-    from rp_api.coordination.sessions import facts
-
-    record = {'type': document['type'], 'uid': document['_id']}
-    record |= {key: value for key, value in document.items() if key not in ('_id', 'type', 'info', 'owner')}
-    if 'owner' in document:
-        record['tmgr'] = document['owner']
-    return record | facts(document.get('state', ''), document.get('info') or {})

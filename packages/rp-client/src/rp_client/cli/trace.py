@@ -1,15 +1,20 @@
-"""The command `rp trace` of rp-profiling, for sessions in any directory, with the tasks in their databases."""
+"""The command `rp trace` of rp-profiling, for sessions in any directory, with their tasks."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rp_api.errors import PilotError
 from rp_client.cli import stores
 from rp_profiling import cli
+
+if TYPE_CHECKING:
+    from rp_api.coordination.records import Records
 
 
 def trace(arguments: list[str]) -> int:
@@ -26,9 +31,22 @@ def _tasks(directory: Path) -> Iterator[dict[str, Any]]:
     """Yield the tasks of a session as rows; without those that cannot be read."""
     import sqlite3  # few actions read tasks
 
-    from rp_client.inspect.stored import stored_rows
+    from rp_client.inspect.select import Selection
 
     try:
-        yield from stored_rows(directory)
-    except sqlite3.Error as error:
-        print(f'rp trace: the tasks in the database of {directory} cannot be read: {error}', file=sys.stderr)
+        if (records := _records(directory.resolve())) is not None:
+            with records:
+                yield from Selection().rows(records)
+    except (sqlite3.Error, PilotError) as error:
+        print(f'rp trace: the tasks of {directory} cannot be read: {error}', file=sys.stderr)
+
+
+def _records(directory: Path) -> Records | None:
+    """Return the records of the session of a directory, there or in the MongoDB of the environment."""
+    from rp_api.coordination import sessions
+
+    if sessions.is_session(directory):
+        return sessions.records(directory)
+    store = stores.Database(os.environ[stores.DBURL]) if os.environ.get(stores.DBURL) else None
+    places = store.places() if store else ()
+    return next((place.store.records(place.where) for place in places if place.uid == directory.name), None)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from rp_api.task_info.usage import expanded
 from rp_client.core.sweep import ChunkRecord, RowRecord
 from rp_client.core.task import TaskRecord
 
@@ -23,9 +22,9 @@ class Tabular:
     def to_frame(self, library: str | None = None) -> Any:
         """Return a data frame of pandas or polars with a row for each task, those of sweeps last.
 
-        The columns are the parameters of sweeps, and those of `rp_client.inspect.table` (docs/guides/sweeps.md): uid,
-        state, cause of a failure, times (UTC), usage and requests (seconds and bytes), nodes, sandbox, and others. What
-        is not known is missing. Tasks that were forgotten are not included.
+        The columns are the parameters of sweeps, and those of `rp_client.inspect.rows` (docs/guides/sweeps.md): uid,
+        state, why it waits or has failed, times (UTC), usage and requests (seconds and bytes), node, sandbox, and
+        others. What is not known is missing. Tasks that were forgotten are not included.
 
         Args:
             library: `'pandas'` or `'polars'`; default: pandas if it is installed, otherwise polars.
@@ -36,9 +35,13 @@ class Tabular:
         """
         from rp_client.inspect.frames import frame
         from rp_client.inspect.table import parameter_kinds, table
+        from rp_client.service.view import LiveView
 
+        view = LiveView(self._owner.session)
+        found = (record for uid in self._table_uids() if (record := self._owner.tasks.find(uid)))   # not forgotten
+        tasks = ({**view.of_task(record, self._owner.uid), 'parameters': _parameters(record)} for record in found)
         kinds = parameter_kinds(chunk.unpacked() for chunk in self._table_chunks())
-        return frame(table(self._table_records(), kinds), library)
+        return frame(table(tasks, view, kinds), library)
 
     def _table_uids(self) -> Iterable[str]:
         """Return the uids of the tasks."""
@@ -48,19 +51,6 @@ class Tabular:
         """Return the chunks of sweeps."""
         return [chunk for sweep in list(self._owner.tasks.sweeps.values()) for chunk in sweep.chunks]
 
-    def _table_records(self) -> Iterator[dict[str, Any]]:
-        for uid in self._table_uids():
-            task = self._owner.tasks.find(uid)
-            if task is not None:   # it may have been forgotten meanwhile
-                yield _record(task, self._owner.uid)
 
-
-def _record(task: TaskRecord, tmgr: str) -> dict[str, Any]:
-    """Return a task as `rp_client.inspect.table` takes it."""
-    description, pilot = task.sparse(), task.pilot.whole if task.pilot else None
-    parameters = task.chunk.sweep.rows_of(task.chunk).parameters_of(task.row) if isinstance(task, RowRecord) else {}
-    return {**expanded(dict(task.info or {})), 'uid': task.uid, 'tmgr': tmgr, 'pilot': pilot and pilot.uid,
-            'state': task.state, 'attempts': task.attempts, 'description': description,
-            'submitted': task.common.submitted,
-            'sandbox': pilot and pilot.directories.task(task.uid, description.get('sandbox', '')),
-            'parameters': parameters}
+def _parameters(task: TaskRecord) -> dict[str, Any]:
+    return task.chunk.sweep.rows_of(task.chunk).parameters_of(task.row) if isinstance(task, RowRecord) else {}

@@ -7,7 +7,8 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from rp_client.inspect.table import FLAG, INTEGER, NUMBER, TEXT, TIME, Columns, Table
+from rp_client.inspect.rows import FLAG, INTEGER, NUMBER, TEXT, TIME
+from rp_client.inspect.table import Columns, Table
 
 LIBRARIES = 'pandas', 'polars'
 

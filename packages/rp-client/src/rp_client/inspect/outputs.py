@@ -7,8 +7,8 @@ import time
 from typing import BinaryIO
 
 from rp_api import states
+from rp_api.coordination.records import Records, Task
 from rp_api.errors import PilotError
-from rp_client.inspect.records import Records, Task
 from rp_client.inspect.rows import output_of, sandbox_of
 
 POLL_S = 0.2

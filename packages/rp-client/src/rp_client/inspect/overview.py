@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rp_api import states
+from rp_api.coordination.records import Records
 from rp_api.description.partitions import WHOLE
-from rp_api.reasons.explain import reason_of_pilot
+from rp_api.reasons.explain import reason_of
 from rp_api.reasons.failed import has_failed
 from rp_client.inspect.cached import CachedView
-from rp_client.inspect.records import Records
-from rp_client.inspect.rows import Row, row_of
+from rp_client.inspect.rows import Row, pilot_row, row_of
 from rp_client.inspect.select import GROUPS
 
 MAX_FAILED = 1000
@@ -20,29 +21,6 @@ MAX_FAILED = 1000
 
 MAX_RUNNING = 20_000
 """Running tasks whose cores are counted."""
-
-
-class PilotUse(NamedTuple):
-    """A pilot, with its cores and GPUs and how many of them tasks hold."""
-
-    uid: str
-    resource: str
-    state: str
-    cores: int
-    busy_cores: int
-    gpus: float
-    busy_gpus: float
-    tasks: int
-    reason: str
-
-
-class Failures(NamedTuple):
-    """Failed tasks of one kind: their number, and an example with its reason."""
-
-    kind: str
-    tasks: int
-    example: str
-    reason: str
 
 
 class Overview(NamedTuple):
@@ -53,18 +31,20 @@ class Overview(NamedTuple):
         now: The time, in seconds since 1970.
         counts: Number of tasks in each state.
         rate: Tasks per second that have ended since the overview before; None in the first one.
-        pilots: Its pilots.
+        pilots: The rows of its pilots, with the cores and GPUs that tasks hold, `busy_cores` and `busy_gpus`, and the
+            number of these `tasks`.
         waiting: The rows of the tasks that have waited longest.
-        failures: The failed tasks by kind, the most frequent first.
+        failures: The failed tasks by `cause`, the most frequent first: their number (`tasks`), and an `example` with
+            its `reason`.
     """
 
     session: str
     now: float
     counts: Mapping[str, int]
     rate: float | None
-    pilots: list[PilotUse]
+    pilots: list[Row]
     waiting: list[Row]
-    failures: list[Failures]
+    failures: list[dict[str, Any]]
 
     @property
     def ended(self) -> int:
@@ -74,11 +54,6 @@ class Overview(NamedTuple):
     def group(self, name: str) -> int:
         """Return the number of tasks that are `waiting` or `running`."""
         return sum(self.counts.get(state, 0) for state in GROUPS[name])
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {**self._asdict(), 'pilots': [pilot._asdict() for pilot in self.pilots],
-                'failures': [each._asdict() for each in self.failures], 'counts': dict(self.counts)}
 
 
 def look(records: Records, before: Overview | None = None, *, waiting: int = 5) -> Overview:
@@ -100,37 +75,28 @@ def look(records: Records, before: Overview | None = None, *, waiting: int = 5) 
     return found._replace(rate=max(0, found.ended - before.ended) / (now - before.now))
 
 
-def _pilots(records: Records, view: CachedView) -> list[PilotUse]:
+def _pilots(records: Records, view: CachedView) -> list[Row]:
     wholes = {pilot['uid']: pilot['record'].get(WHOLE, pilot['uid']) for pilot in view.pilots()}
-    busy: dict[str, list[float]] = {uid: [0, 0, 0] for uid in wholes}
+    busy_cores, busy_gpus, tasks = Counter[str](), Counter[str](), Counter[str]()
     for _, task in records.page(0, MAX_RUNNING, [states.AGENT_EXECUTING, states.AGENT_EXECUTING_PENDING]):
-        description, held = task['description'], busy.get(wholes.get(task['pilot'], ''))
-        if held is not None:
-            ranks = description.get('ranks', 1)
-            held[0] += ranks * description.get('cores_per_rank', 1)
-            held[1] += ranks * description.get('gpus_per_rank', 0)
-            held[2] += 1
-    pilots = []
-    for pilot in view.pilots():
-        if WHOLE in pilot['record']:
-            continue
-        description, details = pilot['record'].get('description', {}), pilot.get('resource_details') or {}
-        cores = int(details.get('cores') or description.get('cores') or 0)
-        gpus = float(details.get('gpus') or description.get('gpus') or 0)
-        cores_held, gpus_held, tasks = busy[pilot['uid']]
-        reason = reason_of_pilot(pilot, view)
-        pilots.append(PilotUse(pilot['uid'], str(description.get('resource', '')), pilot['state'], cores,
-                               min(cores, int(cores_held)), gpus, min(gpus, gpus_held), int(tasks),
-                               reason.sentence if reason else ''))
-    return pilots
+        description, uid = task['description'], wholes.get(task['pilot'], '')
+        ranks = description.get('ranks', 1)
+        busy_cores[uid] += ranks * description.get('cores_per_rank', 1)
+        busy_gpus[uid] += ranks * description.get('gpus_per_rank', 0)
+        tasks[uid] += 1
+    return [pilot_row(pilot, view) | {'busy_cores': int(busy_cores[uid]), 'busy_gpus': float(busy_gpus[uid]),
+                                      'tasks': tasks[uid]}
+            for pilot in view.pilots() if wholes[uid := pilot['uid']] == uid]
 
 
-def _failures(records: Records, view: CachedView, counts: Mapping[str, int]) -> list[Failures]:
-    found: dict[str, list[Row]] = {}
+def _failures(records: Records, view: CachedView, counts: Mapping[str, int]) -> list[dict[str, Any]]:
+    found: Counter[str] = Counter()
+    first: dict[str, dict[str, Any]] = {}
     for state in filter(counts.get, (states.FAILED, states.CANCELED)):
         for _, task in records.page(0, MAX_FAILED, [state]):
             if task['state'] == state and has_failed(task):   # pages have final tasks that wait for the client, too
-                row = row_of(task, view)
-                found.setdefault(row['kind'] or 'failed', []).append(row)
-    failures = [Failures(kind, len(rows), rows[0]['uid'], rows[0]['reason'] or '') for kind, rows in found.items()]
-    return sorted(failures, key=lambda each: -each.tasks)
+                reason = reason_of(task, view)
+                cause, sentence = (reason.kind, reason.sentence) if reason else ('failed', '')
+                found[cause] += 1
+                first.setdefault(cause, {'cause': cause, 'example': task['uid'], 'reason': sentence})
+    return [{**first[cause], 'tasks': count} for cause, count in found.most_common()]

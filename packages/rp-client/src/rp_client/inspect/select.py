@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from rp_api import states
+from rp_api.coordination.records import Records, Task
 from rp_api.reasons.failed import has_failed
 from rp_api.reasons.slow import slowness
+from rp_api.task_info.slots import nodes_of
 from rp_client.inspect.cached import CachedView
 from rp_client.inspect.condition import Condition
-from rp_client.inspect.records import Records, Task
-from rp_client.inspect.rows import FIELDS, Row, nodes_of, row_of
+from rp_client.inspect.rows import COLUMNS, Row, row_of
 
 _RUNS = states.TASK.value(states.AGENT_EXECUTING)
 
@@ -37,8 +38,8 @@ class Selection:
         if self._ended:
             self._states.add(states.CANCELED)
         self._slow, self._name, self._node, self._pilot = slow, name, node, pilot
-        self._where = Condition(where, FIELDS) if where else None
-        self._reasons = where is not None and ('reason' in where or 'kind' in where)
+        self._where = Condition(where, COLUMNS) if where else None
+        self._reasons = where is not None and ('reason' in where or 'cause' in where)
 
     def rows(self, records: Records, after: int = 0, *, reasons: bool = True) -> Iterator[Row]:
         """Yield the rows of the tasks after the one of that number; ValueError if the condition cannot be evaluated.
@@ -52,9 +53,9 @@ class Selection:
         for _, task in records.tasks(self._states, self._pilot, after):
             if not self._fits(task, view):
                 continue
-            row = row_of(task, view, reasons=(reasons and self._where is None) or self._reasons)
+            row = row_of(task, view, reasons=reasons or self._reasons)
             if self._where is None or self._where(row):
-                yield row_of(task, view) if reasons and row['reason'] is None else row
+                yield row
 
     def _fits(self, task: Task, view: CachedView) -> bool:
         if self._ended and task['state'] == states.CANCELED and not has_failed(task):

@@ -11,7 +11,8 @@ from typing import IO
 
 from rp_api.errors import PilotError
 from rp_client.inspect.frames import nanoseconds, polars_page
-from rp_client.inspect.table import FLAG, INTEGER, NUMBER, TEXT, TIME, Table
+from rp_client.inspect.rows import FLAG, INTEGER, NUMBER, TEXT, TIME
+from rp_client.inspect.table import Table
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import islice
 from typing import Any
 
 from rp_api import states
 from rp_api.constants import RAPTOR_MASTER
 from rp_api.coordination.contract import PackedInfo
-from rp_api.coordination.sessions import facts
+from rp_api.coordination.records import MAX_PEERS, facts
 from rp_api.description.partitions import WHOLE
 from rp_api.errors import PilotError
 from rp_api.raptor_link import ANY
@@ -20,9 +21,6 @@ from rp_client.core.pilot import PilotRecord
 from rp_client.core.task import TaskRecord
 from rp_client.service.owner import Owner
 from rp_client.stager.base import INWARDS, client_directives
-
-MAX_PEERS = 1000
-"""Tasks with which one is compared at most."""
 
 
 class LiveView:
@@ -52,8 +50,9 @@ class LiveView:
         """Return a task of that task manager as plain data."""
         info = facts(task.state, PackedInfo(task.known).as_dict()) if task.known else {}
         found = {**info, 'uid': task.uid, 'tmgr': owner, 'pilot': task.place, 'attempts': task.attempts,
-                 'description': task.sparse(), 'state': task.state, 'outputs': task.outputs(),
-                 'submitted': task.common.submitted or None}
+                 'description': task.sparse(), 'state': task.state, 'submitted': task.common.submitted or None}
+        if task.state in (states.FAILED, states.CANCELED):
+            found['outputs'] = task.outputs()
         if task.state == states.TMGR_STAGING_INPUT:
             found['progress'] = _input_left(task)
         return found
@@ -67,7 +66,8 @@ class LiveView:
 
     def of_pilot(self, pilot: PilotRecord) -> dict[str, Any]:
         """Return a pilot or partition as plain data."""
-        record = {'description': pilot.description, **({WHOLE: pilot.whole.uid} if pilot.whole is not pilot else {})}
+        record = {'description': pilot.description, 'sandboxes': asdict(pilot.directories),
+                  **({WHOLE: pilot.whole.uid} if pilot.whole is not pilot else {})}
         return {'uid': pilot.uid, 'state': pilot.state, 'record': record, 'resource_details': pilot.resource_details,
                 'exception': pilot.exception, 'exception_detail': pilot.exception_detail, 'stderr': pilot.stderr,
                 'reason': pilot.reason, 'waiting': pilot.waiting}

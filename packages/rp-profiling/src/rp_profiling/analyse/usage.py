@@ -82,7 +82,7 @@ class TaskKind:
         return f'{asks} limit its threads (OMP_NUM_THREADS)' if each > 1.25 * requested else ''
 
     def _on_memory(self) -> str:
-        if short := self.causes['memory']:
+        if short := self.causes['failed.memory']:
             return f'{short} needed more memory than they may have: request more (mem_per_rank)'
         if not self.memory or not self.peak or self.memory / 2 < self.peak <= self.memory:
             return ''
@@ -91,7 +91,7 @@ class TaskKind:
                 f'{shown_bytes(1.25 * used)}')
 
     def _on_time(self) -> str:
-        if late := self.causes['timeout']:
+        if late := self.causes['failed.timeout']:
             return f'{late} reached the time limit of {self.timeout:g} s: set a longer one'
         if not self.timeout or self.longest <= 0.9 * self.timeout:
             return ''
@@ -127,19 +127,18 @@ class Usage(NamedTuple):
 def usage_of(rows: Iterable[Mapping[str, Any]]) -> Usage:
     """Return what tasks have requested and used, and why some have failed."""
     kinds: dict[tuple[Any, ...], TaskKind] = {}
-    first: dict[tuple[str, str], tuple[str, str]] = {}
+    failures: dict[tuple[str, str], Failures] = {}
     for row in rows:
         shape = (row['program'] or '', row['ranks'], row['cores'], row['gpus'], row['requested_memory'] or 0)
         if shape not in kinds:
             kinds[shape] = TaskKind(*shape)
         kinds[shape].add(row)
         if row['state'] == 'FAILED':
-            first.setdefault((row['cause'] or '', shape[0]), (row['uid'], ' '.join((row['reason'] or '').split())))
-    counts: Counter[tuple[str, str]] = Counter()
-    for kind in kinds.values():
-        counts.update({(cause, kind.program): count for cause, count in kind.causes.items()})
+            which = row['cause'] or '', shape[0]
+            first = failures.get(which) or Failures(0, *which, row['uid'], ' '.join((row['reason'] or '').split()))
+            failures[which] = first._replace(tasks=first.tasks + 1)
     return Usage(sorted(kinds.values(), key=lambda kind: (-kind.cores * kind.seconds, -kind.tasks)),
-                 [Failures(count, *key, *first[key]) for key, count in counts.most_common() if count])
+                 sorted(failures.values(), key=lambda each: -each.tasks))
 
 
 def shown_bytes(size: float) -> str:

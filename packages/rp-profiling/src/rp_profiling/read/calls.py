@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -159,24 +158,15 @@ def call_files(trace: Trace) -> Iterator[tuple[Path, str]]:
 
 def read_file(path: Path) -> Content:
     """Return the content of one file; ValueError if it is of another kind or version, or its header is broken."""
-    with path.open('rb') as file:
-        head = file.read(written.HEAD.size)
-        if len(head) < written.HEAD.size or head[:len(written.MAGIC)] != written.MAGIC:
-            raise ValueError(f'{path} has no records of calls')
-        _, version, size = written.HEAD.unpack(head)
-        if version != written.VERSION:
-            raise ValueError(f'{path} has records of calls in version {version} of their format, but this reader knows '
-                             f'version {written.VERSION}')
-        try:
-            said = json.loads(file.read(size))
-            worker, rank = str(said['worker']), int(said['rank'])
-            begun, offset, sync = int(said['begun']), int(said['offset']), parse_sync(said['clock'])
-        except (ValueError, TypeError, KeyError) as error:
-            raise ValueError(f'{path} has records of calls with a broken header: {error!r}') from error
-        data = file.read()
+    said, data = written.content(path)
+    try:
+        worker, rank, sync = str(said['worker']), int(said['rank']), parse_sync(said['clock'])
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f'{path} has records of calls with a broken header: {error!r}') from error
+    offset = said['offset']
     words = np.frombuffer(data, '<i8', len(data) // written.RECORD * 2).reshape(-1, 2)
     start = words[:, 0] + offset
     what = (words[:, 1] & 255).astype(np.uint8)
     closed = bool(len(what)) and bool(what[-1] == written.END)
-    return Content(worker, rank, sync, begun + offset, start, start + (words[:, 1] >> 8), what, closed,
+    return Content(worker, rank, sync, said['begun'] + offset, start, start + (words[:, 1] >> 8), what, closed,
                    len(data) % written.RECORD)

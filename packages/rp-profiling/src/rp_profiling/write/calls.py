@@ -18,6 +18,7 @@ import json
 import os
 import struct
 from time import monotonic_ns, time_ns
+from typing import Any
 
 from rp_profiling.write.host_clock import HostClock
 
@@ -103,6 +104,27 @@ class CallFile:
         self.close()
         logging.getLogger(LOGGER).warning('the records of calls %s%s end here, they cannot be written: %s', self._path,
                                           ENDING, error)
+
+
+def content(path: str | os.PathLike[str]) -> tuple[dict[str, Any], bytes]:
+    """Return what the header of a file says, and its records.
+
+    Raises:
+        ValueError: The file is of another kind or version, or its header is broken.
+    """
+    with open(path, 'rb') as file:
+        data = file.read()
+    if len(data) < HEAD.size or not data.startswith(MAGIC):
+        raise ValueError(f'{path} has no records of calls')
+    _, version, size = HEAD.unpack_from(data)
+    if version != VERSION:
+        raise ValueError(f'{path} has records of calls in version {version} of their format, but this reader knows '
+                         f'version {VERSION}')
+    try:
+        said = json.loads(data[HEAD.size:HEAD.size + size])
+        return {**said, 'begun': int(said['begun']), 'offset': int(said['offset'])}, data[HEAD.size + size:]
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f'{path} has records of calls with a broken header: {error!r}') from error
 
 
 def header(worker: str, rank: int) -> bytes:

@@ -5,7 +5,8 @@
 - `worker`: threads for the blocking calls of pymongo
 - `client`, `agent`, `connection`: the two connections of the contract, and their common part, with the notification of
   threads about changes; `presence`: processes of a session, and detection of lost ones
-- `coordinator`: start, end and collections of a session; `admin`: operations on the sessions of a database
+- `coordinator`: start, end and collections of a session; `admin`: operations on the sessions of a database, `records`:
+  access to one for commands
 """
 
 from rp_api.errors import CoordinationError
@@ -16,10 +17,10 @@ except ImportError as error:
     raise CoordinationError('sessions with a MongoDB need pymongo, which is not installed here: '
                             "pip install 'rp-api[mongodb]'") from error
 
-from rp_api.coordination.mongodb.admin import export, places, purge, sessions
+from rp_api.coordination.mongodb.admin import places, purge, sessions
 from rp_api.coordination.mongodb.agent import MongoAgentConnection
 from rp_api.coordination.mongodb.client import MongoClientConnection
 from rp_api.coordination.mongodb.coordinator import MongoCoordinator
 
-__all__ = ['MongoAgentConnection', 'MongoClientConnection', 'MongoCoordinator', 'export', 'places', 'purge',
+__all__ = ['MongoAgentConnection', 'MongoClientConnection', 'MongoCoordinator', 'places', 'purge',
            'sessions']

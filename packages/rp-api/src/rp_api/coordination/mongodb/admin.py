@@ -1,4 +1,4 @@
-"""Operations on the sessions of a database: list, export, remove."""
+"""Operations on the sessions of a database: list and remove."""
 
 from __future__ import annotations
 
@@ -9,23 +9,17 @@ from typing import Any
 
 from pymongo.database import Database
 
-from rp_api import states
-from rp_api.coordination.mongodb import documents, presence, server
+from rp_api.coordination.mongodb import presence, server
 from rp_api.coordination.mongodb.coordinator import find_all
 from rp_api.coordination.mongodb.server import Collection, Document
-from rp_api.coordination.sessions import known
+from rp_api.coordination.records import LEFT, known
 from rp_api.description.partitions import WHOLE
 from rp_api.errors import CoordinationError
 from rp_api.task_modes import KIND, OWNER
 from rp_api.wire import codec
 
-PACKED = ('record', 'description', 'content', 'command', 'info')
-"""Fields that hold packed data."""
-
 TASK: Document = {'type': 'task', '$nor': [{'owner': OWNER}, {'owner': '', '_id': {'$regex': rf'\.{KIND}\.'}}]}
 """All tasks but calls."""
-
-_LEAVING = [states.TMGR_STAGING_OUTPUT_PENDING, states.TMGR_STAGING_OUTPUT]
 
 
 def sessions(url: str) -> list[dict[str, Any]]:
@@ -44,24 +38,20 @@ def places(url: str) -> list[tuple[str, str, float]]:
         return [(session['_id'], collection.name, session['created']) for collection, session in find_all(database)]
 
 
-def export(url: str, session: str) -> Iterator[dict[str, Any]]:
-    """Yield the documents of a session, with packed data unpacked; tasks in the order of submission, after pilots.
+def purge(url: str, session: str) -> None:
+    """Remove all data of a session, given its uid or the name of its collection.
 
-    `session` is a uid (of several sessions, the last one), or the name of a collection.
+    Raises:
+        CoordinationError: Its application runs, or there is no such session.
     """
     with _database(url) as database:
-        collection, found = _find(database, session)[-1]
-        yield _plain(found)
-        for kind in ('note', 'pilot', 'agent', 'command', 'parcel', 'claim', 'task', 'news'):
-            for document in collection.find(TASK if kind == 'task' else {'type': kind}).sort('number', 1):
-                yield _plain(document)
-
-
-def purge(url: str, session: str) -> None:
-    """Remove all data of a session, named as for `export`; raise CoordinationError while its application runs."""
-    with _database(url) as database:
-        for collection, found in _find(database, session):
-            former = '' if found['closed'] else presence.living_client(collection, found, 1.0)
+        known = list(find_all(database))
+        found = [pair for pair in known if session in (pair[1]['_id'], pair[0].name)]
+        if not found:
+            raise CoordinationError(f'there is no session {session} in the database {database.name}; there are: '
+                                    f'{", ".join(sorted({pair[1]["_id"] for pair in known})) or "none"}')
+        for collection, document in found:
+            former = '' if document['closed'] else presence.living_client(collection, document, 1.0)
             if former:
                 raise CoordinationError(f'the session {session} is in use: {former}; end that first')
             collection.drop()
@@ -71,15 +61,6 @@ def purge(url: str, session: str) -> None:
 def _database(url: str) -> Iterator[Database[Document]]:
     with server.open_client(url) as client, server.reasons(url):
         yield client[server.database_name(client)]
-
-
-def _find(database: Database[Document], session: str) -> list[tuple[Collection, Document]]:
-    known = sorted(find_all(database), key=lambda pair: pair[1]['created'])
-    found = [pair for pair in known if session in (pair[1]['_id'], pair[0].name)]
-    if not found:
-        raise CoordinationError(f'there is no session {session} in the database {database.name}; there are: '
-                                f'{", ".join(sorted({pair[1]["_id"] for pair in known})) or "none"}')
-    return found
 
 
 def _summary(collection: Collection, session: Document) -> dict[str, Any]:
@@ -103,17 +84,7 @@ def _count_pilots(collection: Collection) -> dict[str, int]:
 
 def count_tasks(collection: Collection) -> dict[str, int]:
     """Return the number of tasks in each state; those that only wait for the application have their final state."""
-    counts = _count(collection, {**TASK, 'state': {'$nin': _LEAVING}})
-    for task in collection.find({**TASK, 'state': {'$in': _LEAVING}}, {'state': 1, 'info': 1}):
+    counts = _count(collection, {**TASK, 'state': {'$nin': LEFT}})
+    for task in collection.find({**TASK, 'state': {'$in': LEFT}}, {'state': 1, 'info': 1}):
         counts[str(known(task['state'], task['info']).get('state', task['state']))] += 1
     return dict(counts)
-
-
-def _plain(document: Document) -> dict[str, Any]:
-    plain = {key: codec.unpack(value) if key in PACKED and value is not None else value
-             for key, value in document.items()}
-    if document['type'] == 'news':
-        plain['updates'] = [update._asdict() for update in documents.unpacked_updates(document['updates'])]
-    elif document['type'] == 'pilot' and WHOLE in plain['record']:
-        plain['type'] = 'partition'
-    return plain

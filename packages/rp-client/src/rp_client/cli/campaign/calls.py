@@ -16,7 +16,7 @@ def calls(arguments: list[str]) -> int:
 
     options = make_parser().parse_args(arguments)
     with shared.records(options) as records:
-        rows = [function.as_dict() for function in functions(records)]
+        rows = functions(records)
     if options.json:
         shared.print_json_rows(rows)
         return 0

@@ -20,7 +20,7 @@ from rp_client.cli.commands import NotPossible
 from rp_client.service.handover import ask_owner
 
 if TYPE_CHECKING:
-    from rp_client.inspect.records import Records
+    from rp_api.coordination.records import Records
 
 ANSWER_TIMEOUT = 60.0
 """Seconds that the owner may take to answer."""

@@ -12,7 +12,7 @@ from rp_client.cli.commands import WrongUsage
 from rp_client.cli.tables import print_table, shown
 
 if TYPE_CHECKING:
-    from rp_client.inspect.records import Records
+    from rp_api.coordination.records import Records
 
 _HEAD = ('UID', 'RESOURCE', 'STATE', 'NODES', 'CORES', 'GPUS', 'TASKS', 'REASON')
 
@@ -38,23 +38,11 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def row_of(pilot: Mapping[str, Any], records: Records, tasks: int | None = None) -> dict[str, Any]:
-    """Return a pilot as plain data for a table."""
-    from rp_api.reasons.explain import reason_of_pilot
-
-    description, details = pilot['record'].get('description', {}), pilot.get('resource_details') or {}
-    reason = reason_of_pilot(pilot, records)
-    return {'uid': pilot['uid'], 'resource': description.get('resource'), 'state': pilot['state'],
-            'kind': reason.kind if reason else None, 'reason': reason.sentence if reason else None,
-            'nodes': len(details.get('node_list') or ()) or description.get('nodes') or None,
-            'cores': details.get('cores') or description.get('cores') or None,
-            'gpus': details.get('gpus', description.get('gpus')), 'tasks': tasks,
-            'whole': pilot['record'].get('whole')}
-
-
 def _list(options: argparse.Namespace) -> int:
+    from rp_client.inspect.rows import pilot_row
+
     with shared.records(options) as records:
-        rows = [row_of(each, records, records.count_on(each['uid'])) for each in records.pilots()]
+        rows = [pilot_row(each, records) | {'tasks': records.count_on(each['uid'])} for each in records.pilots()]
     if options.json:
         shared.print_json_rows(rows)
         return 0
@@ -66,10 +54,11 @@ def _list(options: argparse.Namespace) -> int:
 
 def _info(options: argparse.Namespace) -> int:
     from rp_api.values import as_json
+    from rp_client.inspect.rows import pilot_row
 
     with shared.records(options) as records:
         found = _find(records, options.uid)
-        row = row_of(found, records, records.count_on(found['uid'])) | {
+        row = pilot_row(found, records) | {'tasks': records.count_on(found['uid']),
             'session': records.uid, 'sandbox': (found['record'].get('sandboxes') or {}).get('pilot'),
             'job': (records.note(f'job.{found["uid"]}') or {}).get('handle'), 'log': found.get('notices') or [],
             'description': {name: value for name, value in found['record'].get('description', {}).items()

@@ -14,7 +14,7 @@ from rp_client.cli.commands import WrongUsage
 from rp_client.cli.tables import print_table, shown, shown_clock, shown_size, shown_span
 
 if TYPE_CHECKING:
-    from rp_client.inspect.records import Numbered, Records
+    from rp_api.coordination.records import Numbered, Records
     from rp_client.inspect.rows import Row
 
 _HEAD = ('UID', 'NAME', 'ARGUMENTS', 'STATE', 'REASON', 'NODE', 'START', 'ELAPSED', 'CPU', 'MEMORY')
@@ -129,8 +129,8 @@ def _tell_rest(options: argparse.Namespace, records: Records, rows: Iterator[Row
 
 
 def _cells(row: Row) -> tuple[str, ...]:
-    return (row['uid'], shown(row['name']), shown(f'{row["executable"]} {row["arguments"] or ""}'), row['state'],
-            shown(row['reason']), shown(row['node']), shown_clock(row['start']), shown_span(row['elapsed']),
+    return (row['uid'], shown(row['name']), shown(f'{row["program"] or "-"} {row["arguments"] or ""}'), row['state'],
+            shown(row['reason']), shown(row['node']), shown_clock(row['started']), shown_span(row['duration']),
             shown_span(row['cpu']), shown_size(row['memory']))
 
 
@@ -143,23 +143,23 @@ def _find(records: Records, uid: str) -> Numbered:
 
 def _info(options: argparse.Namespace) -> int:
     from rp_api.values import as_json
-    from rp_client.inspect.rows import output_of, row_of, sandbox_of
+    from rp_client.inspect.rows import output_of, row_of
 
     with shared.records(options) as records:
         found = _find(records, options.uid)[1]
         row: dict[str, Any] = row_of(found, records)
-        row |= {'session': records.uid, 'sandbox': sandbox_of(found, records),
-                'stdout': output_of(found, records, 'stdout'), 'stderr': output_of(found, records, 'stderr'),
-                'history': found.get('history') or [], 'description': found['description']}
+        row |= {'session': records.uid, 'stdout': output_of(found, records, 'stdout'),
+                'stderr': output_of(found, records, 'stderr'), 'history': found.get('history') or [],
+                'description': found['description']}
         if options.json:
             print(as_json(row))
             return 0
-        forms = dict.fromkeys(('submitted', 'start', 'end'), shown_clock) | dict.fromkeys(
-            ('elapsed', 'waited', 'cpu'), shown_span) | dict.fromkeys(
-            ('memory', 'read', 'written', 'gpu_memory'), shown_size)
+        forms = dict.fromkeys(('submitted', 'placed', 'started', 'ended'), shown_clock) | dict.fromkeys(
+            ('duration', 'waiting', 'cpu', 'timeout'), shown_span) | dict.fromkeys(
+            ('memory', 'read', 'written', 'gpu_memory', 'requested_memory'), shown_size)
         for name, value in row.items():
-            if name not in ('description', 'history') and value not in (None, '', []):
-                print(f'{name:12}{forms.get(name, shown)(value)}')
+            if name not in ('description', 'history') and value not in (None, '', []) and value is not False:
+                print(f'{name:11} {forms.get(name, shown)(value)}')
         for attempt in row['history']:
             print(f'attempt {attempt.get("attempt", "?"):<4}{shown(attempt.get("reason"))}')
         print(f'description {as_json(row["description"])}')

@@ -48,7 +48,7 @@ def _once(options: argparse.Namespace) -> int:
     with shared.records(options) as records:
         found = look(records)
     if options.json:
-        shared.print_json(found.as_dict())
+        shared.print_json(found._asdict())
         return 0
     from rich.console import Console
 

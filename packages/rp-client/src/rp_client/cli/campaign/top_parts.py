@@ -11,7 +11,8 @@ from rich.text import Text
 
 from rp_api import states
 from rp_client.cli.tables import shown_span
-from rp_client.inspect.overview import Overview, PilotUse
+from rp_client.inspect.overview import Overview
+from rp_client.inspect.rows import Row
 
 _BARS = ' ▁▂▃▄▅▆▇█'
 _BAR_WIDTH = 10
@@ -63,16 +64,15 @@ def _rates(found: Overview, rates: Sequence[float]) -> Text:
                          (line, 'cyan'))
 
 
-def _pilots(pilots: Sequence[PilotUse]) -> RenderableType:
+def _pilots(pilots: Sequence[Row]) -> RenderableType:
     rows: list[list[Text | str]] = []
     for pilot in pilots[:6]:
-        share = pilot.busy_cores / pilot.cores if pilot.cores else 0.0
-        full = round(_BAR_WIDTH * share)
-        bar = Text.assemble(('█' * full, 'green'), ('░' * (_BAR_WIDTH - full), 'dim'),
-                            f' {pilot.busy_cores}/{pilot.cores}')
-        gpus = f'{pilot.busy_gpus:g}/{pilot.gpus:g}' if pilot.gpus else '-'
-        rows.append([pilot.uid, pilot.state.replace('PMGR_', '').replace('ACTIVE_PENDING', 'PENDING'), bar, gpus,
-                     str(pilot.tasks), pilot.reason or pilot.resource])
+        cores, busy = pilot['cores'] or 0, min(pilot['cores'] or 0, pilot['busy_cores'])
+        full = round(_BAR_WIDTH * busy / cores) if cores else 0
+        bar = Text.assemble(('█' * full, 'green'), ('░' * (_BAR_WIDTH - full), 'dim'), f' {busy}/{cores}')
+        gpus = f'{min(pilot["gpus"], pilot["busy_gpus"]):g}/{pilot["gpus"]:g}' if pilot['gpus'] else '-'
+        rows.append([pilot['uid'], pilot['state'].replace('PMGR_', '').replace('ACTIVE_PENDING', 'PENDING'), bar, gpus,
+                     str(pilot['tasks']), pilot['reason'] or pilot['resource'] or ''])
     return _table(('PILOT', 'STATE', 'CORES IN USE', 'GPUS', 'TASKS', ''), rows) if rows else Text('no pilots', 'dim')
 
 
@@ -86,7 +86,7 @@ def _waiting(found: Overview) -> RenderableType:
 
 def _failures(found: Overview) -> RenderableType:
     rows: list[list[Text | str]] = [
-        [Text(each.kind.removeprefix('failed.'), 'red'), str(each.tasks), each.example, each.reason]
+        [Text(each['cause'].removeprefix('failed.'), 'red'), str(each['tasks']), each['example'], each['reason']]
         for each in found.failures[:5]]
     return _table(('FAILED', 'TASKS', 'EXAMPLE', 'REASON'), rows) if rows else Text('no task has failed', 'dim')
 

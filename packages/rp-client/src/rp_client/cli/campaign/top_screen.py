@@ -14,9 +14,9 @@ from textual.containers import VerticalScroll
 from textual.widgets import Footer, Static
 from textual.worker import Worker, get_current_worker
 
+from rp_api.coordination.records import Records
 from rp_client.cli.campaign.top_parts import parts
 from rp_client.inspect.overview import Overview, look
-from rp_client.inspect.records import Records
 
 _STEP_S = 0.05
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from rp_api.coordination import sessions
 from rp_api.coordination.mongodb import server
 from rp_api.coordination.mongodb.admin import TASK, count_tasks
+from rp_api.coordination.records import LEFT, Numbered, Records, known, task_of
 from rp_api.wire import codec
-from rp_client.inspect.records import Numbered, Records
 
 
 class DatabaseRecords(Records):
@@ -31,7 +30,7 @@ class DatabaseRecords(Records):
             Numbered]:
         which: dict[str, Any] = {**TASK, 'number': {'$gt': after}}
         if wanted:
-            which['state'] = {'$in': [*wanted, *sessions.LEFT]}
+            which['state'] = {'$in': [*wanted, *LEFT]}
         if pilot is not None:
             which['pilot'] = pilot
         found: list[Numbered] = []
@@ -60,9 +59,9 @@ class DatabaseRecords(Records):
     def counts(self) -> dict[str, int]:
         return count_tasks(self._found)
 
-    def pilots(self) -> Sequence[Mapping[str, Any]]:
+    def inserted_pilots(self) -> list[dict[str, Any]]:
         return [{'uid': found['_id'], 'state': found['state'], 'record': codec.unpack(found['record']),
-                 **sessions.known(found['state'], found.get('info'))}
+                 **known(found['state'], found.get('info'))}
                 for found in self._found.find({'type': 'pilot'}).sort('number', 1)]
 
     def note(self, key: str) -> Any:
@@ -74,8 +73,6 @@ class DatabaseRecords(Records):
 
 
 def _of_document(found: Mapping[str, Any]) -> Numbered:
-    info = found.get('info')
-    return found['number'], {
-        'uid': found['_id'], 'tmgr': found['owner'], 'pilot': found['pilot'], 'attempts': found['attempts'],
-        'description': codec.unpack(found['description']), 'state': found['state'],
-        **sessions.known(found['state'], info)}
+    return found['number'], task_of(
+        found['_id'], found['owner'], found['pilot'], found['attempts'], found['number'] / 1e6, found['state'],
+        found.get('info'), codec.unpack(found['description']))
