@@ -24,7 +24,7 @@ from watching import as_json, close, rp_command, start
 from rp_api import states
 from rp_api.coordination.hub.store import Store
 from rp_api.wire import codec
-from rp_client.cli.campaign.top_screen import TopScreen
+from rp_client.cli.tasks.top_screen import TopScreen
 from rp_client.inspect.records import SessionRecords
 
 PICTURE = Path(__file__).parents[2] / 'docs' / 'reference' / 'top.svg'

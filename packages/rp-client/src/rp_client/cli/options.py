@@ -6,21 +6,29 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rp_api.units import option, seconds
 from rp_client.cli import stores
+from rp_client.cli.tables import print_table, shown_field
 
 if TYPE_CHECKING:
     from rp_client.inspect.records import Records
 
-_UNITS = {'': 1, 'K': 10 ** 3, 'M': 10 ** 6, 'G': 10 ** 9, 'T': 10 ** 12}
-_SIZE = re.compile(r'(\d+(?:\.\d+)?)\s*([KMGT]?)B?', re.IGNORECASE)
+Columns = Mapping[str, str | Callable[[Any], str]]
+"""For each column of a table the item of a row, or a function that makes the text of a row."""
 
-LIMIT = 50
-"""Tasks that are listed by default."""
+DAY = 86400.0
+
+_UNITS = {'': 1, 'K': 10 ** 3, 'M': 10 ** 6, 'G': 10 ** 9, 'T': 10 ** 12}
+_SIZE = re.compile(r'\s*(\d+(?:\.\d+)?)\s*([KMGT]?)B?\s*', re.IGNORECASE)
+
+age = option(partial(seconds, unit=DAY))
+"""The type of an age, such as `7d`, `12h` or a number of days, in seconds."""
 
 
 def where(*, session: bool = True) -> argparse.ArgumentParser:
@@ -44,7 +52,7 @@ def as_json() -> argparse.ArgumentParser:
 
 def size(text: str) -> int:
     """Return the bytes of a size such as `500MB`."""
-    found = _SIZE.fullmatch(text.strip())
+    found = _SIZE.fullmatch(text)
     if not found:
         raise argparse.ArgumentTypeError(f'{text!r} is no size: give a number and a unit, such as 500MB or 50GB')
     return round(float(found[1]) * _UNITS[found[2].upper()])
@@ -55,15 +63,42 @@ def records(options: argparse.Namespace) -> AbstractContextManager[Records]:
     return stores.opened(options.base, options.dburl, options.session)
 
 
+def find_pilot(records: Records, uid: str) -> Mapping[str, Any] | None:
+    """Return the pilot of that uid; None if it is unknown."""
+    return next((each for each in records.pilots() if each['uid'] == uid), None)
+
+
 def print_json(value: Any) -> None:
     """Print plain data as JSON."""
     print(json.dumps(value, indent=2, default=str))
 
 
-def print_json_rows(rows: Iterable[Any]) -> None:
-    """Print a JSON array with one element in a line, each as soon as it is known."""
+def print_rows(options: argparse.Namespace, rows: Iterable[Mapping[str, Any]],
+               columns: Columns, shorten: Collection[str] = ()) -> None:
+    """Print rows, as JSON each as soon as it is known, or as a table.
+
+    Args:
+        options: Those of the command, with `json`.
+        rows: Plain data.
+        columns: Those of the table.
+        shorten: Names of columns that may be cut, see `print_table`.
+    """
+    if not options.json:
+        print_table(tuple(columns), (tuple(shown_field(how, row[how]) if isinstance(how, str) else how(row)
+                                           for how in columns.values()) for row in rows), shorten)
+        return
     before = '['
     for row in rows:
         sys.stdout.write(f'{before}\n{json.dumps(row, default=str)}')
         before = ','
     print('[]' if before == '[' else '\n]')
+
+
+def print_fields(options: argparse.Namespace, row: Mapping[str, Any]) -> None:
+    """Print one row, as JSON or with a line for each item that is known."""
+    if options.json:
+        print_json(row)
+        return
+    for name, value in row.items():
+        if value not in (None, '', [], {}):
+            print(f'{name:12}{shown_field(name, value)}')

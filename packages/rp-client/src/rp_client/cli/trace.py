@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sqlite3
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rp_client.cli import stores
+from rp_client.inspect.stored import stored_rows
 from rp_profiling import cli
 
 
@@ -24,10 +26,6 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _tasks(directory: Path) -> Iterator[dict[str, Any]]:
     """Yield the tasks of a session as rows; without those that cannot be read."""
-    import sqlite3  # few actions read tasks
-
-    from rp_client.inspect.stored import stored_rows
-
     try:
         yield from stored_rows(directory)
     except sqlite3.Error as error:
