@@ -47,8 +47,8 @@ def make_parser() -> argparse.ArgumentParser:
 
     add('show', _show, 'Show the number of results, their size and its limit.')
     add('list', _list, 'List the results, those used last first.')
-    command = add('explain', _explain, 'Show what the result of a task or call depends on, what does not count, and why '
-                  'a task is not cached.')
+    command = add('explain', _explain, 'Show what the result of a task or call depends on, what does not count, and '
+                  'why a task is not cached.')
     command.add_argument('task', metavar='TASK', help='the uid of a task, or the first characters of a result in the '
                          'list')
     command = add('limit', _limit, 'Set the size that all results may have together; those used least recently are '

@@ -58,7 +58,7 @@ class Leftover(NamedTuple):
     used: float
     size: int
     in_use: str
-    remove: Callable[[], list[str]]
+    remove: partial[list[str]]
 
 
 class Search:
