@@ -86,7 +86,7 @@ def test_figures_for_programs(session: Path, capsys: pytest.CaptureFixture[str])
     assert trace([SESSION, 'stats', '--json']) == 0
     told = json.loads(capsys.readouterr().out)
     assert told['figures']['tasks'] == '8 (8 DONE)'
-    assert told['use']['core']['exec_cmd']['seconds'] == pytest.approx(0.4)
+    assert told['use']['core']['exec cmd']['seconds'] == pytest.approx(0.4)
     assert next(stage for stage in told['stages'] if stage['stage'] == 'execution')['mean'] == pytest.approx(0.05)
     assert trace([SESSION, 'check', '--json']) == 0
     assert json.loads(capsys.readouterr().out)['violations'] == {}

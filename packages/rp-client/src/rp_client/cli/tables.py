@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 MIN_COLUMN = 8
@@ -92,7 +92,7 @@ def shown_size(size: float | None) -> str:
     return f'{size:.1f} GB'
 
 
-_FORMS: Mapping[str, Callable[[Any], str]] = {
+_FORMS: Mapping[str, Any] = {
     **dict.fromkeys(('submitted', 'start', 'end'), shown_clock), **dict.fromkeys(('made', 'used'), shown_time),
     **dict.fromkeys(('elapsed', 'waited', 'cpu', 'mean'), shown_span),
     **dict.fromkeys(('memory', 'read', 'written', 'gpu_memory', 'size'), shown_size)}
