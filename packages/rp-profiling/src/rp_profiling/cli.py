@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rp_profiling.analyse.usage import Usage, usage_of
+
 if TYPE_CHECKING:
-    from rp_profiling.analyse.usage import Usage
     from rp_profiling.analyse.utilisation import Analysis
     from rp_profiling.read.trace import Trace
 
@@ -114,7 +115,6 @@ def _target(options: argparse.Namespace, ending: str) -> Path:
 
 
 def _stats(options: argparse.Namespace) -> int:
-    from rp_profiling.analyse.usage import usage_of
     from rp_profiling.draw.report import duration_rows, summary
     from rp_profiling.write.slots import CORE, GPU
 
@@ -173,7 +173,6 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from rp_profiling.analyse.usage import usage_of
     from rp_profiling.check import check_trace
     from rp_profiling.draw.report import write_report
 

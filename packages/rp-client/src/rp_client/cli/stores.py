@@ -174,15 +174,9 @@ def find(base: Path | None, dburl: str | None, wanted: str | None) -> tuple[Stor
 
 
 def choose(base: Path | None, dburl: str | None, wanted: str | None) -> SessionPlace:
-    """Return where the wanted session is, or the one that was created last.
+    """Return where a session in the `stores` is; raise `PilotError` if there is none, or there are several.
 
-    Args:
-        base: A directory with sessions, see `stores`.
-        dburl: The URL of a MongoDB with sessions.
-        wanted: Uid of the session, a part of it that no other one has, or its directory; None for the last one.
-
-    Raises:
-        PilotError: There is none, or several that have that part.
+    It is `wanted` by its uid, a part of that, or its directory; None stands for the one that was created last.
     """
     if wanted and sessions.is_session(wanted):
         path = os.path.realpath(wanted)
