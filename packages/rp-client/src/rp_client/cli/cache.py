@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,15 +36,8 @@ def make_parser() -> argparse.ArgumentParser:
     where = argparse.ArgumentParser(add_help=False)
     where.add_argument('--base', type=Path, metavar='DIR', help='a directory with directories of sessions (default: '
                        '$RADICAL_PILOT_BASE or the working directory)')
-    as_json = shared.as_json()
     parser = argparse.ArgumentParser(prog='rp cache', description=cache.__doc__)
-    commands = parser.add_subparsers(dest='command', required=True, metavar='ACTION')
-
-    def add(name: str, run: Callable[[ResultStore, argparse.Namespace], None], text: str) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=text, description=text, parents=[where, as_json])
-        command.set_defaults(run=run)
-        return command
-
+    add = shared.actions(parser, where, shared.as_json())
     add('show', _show, 'Show the number of results, their size and its limit.')
     add('list', _list, 'List the results, those used last first.')
     command = add('explain', _explain, 'Show what the result of a task or call depends on, what does not count, and '

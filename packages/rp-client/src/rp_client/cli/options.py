@@ -6,6 +6,7 @@ import argparse
 import json
 import re
 import sys
+from argparse import ArgumentParser
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
@@ -31,9 +32,20 @@ age = option(partial(seconds, unit=DAY))
 """The type of an age, such as `7d`, `12h` or a number of days, in seconds."""
 
 
-def where(*, session: bool = True) -> argparse.ArgumentParser:
+def actions(parser: ArgumentParser, *shared: ArgumentParser) -> Callable[..., ArgumentParser]:
+    """Return a function that adds an action to a command: `add(name, run, text, *parents)`, with `shared` parents."""
+    commands = parser.add_subparsers(dest='command', required=True, metavar='ACTION')
+
+    def add(name: str, run: Callable[..., Any], text: str, *parents: ArgumentParser) -> ArgumentParser:
+        command = commands.add_parser(name, help=text, description=text, parents=[*parents, *shared])
+        command.set_defaults(run=run)
+        return command
+    return add
+
+
+def where(*, session: bool = True) -> ArgumentParser:
     """Return a parent for parsers: where sessions are, and which one is meant (`session`)."""
-    found = argparse.ArgumentParser(add_help=False)
+    found = ArgumentParser(add_help=False)
     if session:
         found.add_argument('--session', metavar='UID', help='the session: its uid, a part of it, or its directory '
                            '(default: the one that was created last)')
@@ -43,9 +55,9 @@ def where(*, session: bool = True) -> argparse.ArgumentParser:
     return found
 
 
-def as_json() -> argparse.ArgumentParser:
+def as_json() -> ArgumentParser:
     """Return a parent for parsers: output for programs."""
-    found = argparse.ArgumentParser(add_help=False)
+    found = ArgumentParser(add_help=False)
     found.add_argument('--json', action='store_true', help='print JSON, for programs')
     return found
 

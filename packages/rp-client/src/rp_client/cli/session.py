@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,25 +41,19 @@ def session(arguments: list[str]) -> int:
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the arguments."""
     parser = argparse.ArgumentParser(prog='rp session', description=session.__doc__)
-    commands = parser.add_subparsers(dest='command', required=True, metavar='ACTION')
-
-    def add(name: str, run: Callable[[argparse.Namespace], int], text: str, *parents: argparse.ArgumentParser,
-            one: bool = True) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=text, description=text, parents=[*parents, shared.where(session=one)])
-        command.set_defaults(run=run)
-        if one:
-            command.add_argument('uid', nargs='?', metavar='UID', help='the same as --session UID')
-        return command
-
-    add('list', _list, 'List sessions.', shared.as_json(), one=False)
-    command = add('show', _show, 'Show one session, with its pilots and their partitions.', shared.as_json())
+    add = shared.actions(parser)
+    any_of, one_of = shared.where(session=False), shared.where()
+    one_of.add_argument('uid', nargs='?', metavar='UID', help='the same as --session UID')
+    add('list', _list, 'List sessions.', shared.as_json(), any_of)
+    command = add('show', _show, 'Show one session, with its pilots and their partitions.', shared.as_json(), one_of)
     command.add_argument('--tasks', action='store_true', help='list the tasks, too')
-    command = add('export', _export, 'Write all records of a session as lines of JSON, or its tasks as a table.')
+    command = add('export', _export, 'Write all records of a session as lines of JSON, or its tasks as a table.',
+                  one_of)
     command.add_argument('--format', default='json', choices=('json', 'csv', 'parquet'),
                          help='json: all records (default); csv and parquet: a table of the tasks')
     command.add_argument('-o', '--output', type=Path, metavar='FILE', help='output file (default: standard output)')
     command = add('purge', _purge, 'Remove the data of sessions that have ended; the same as rp clean --only session '
-                  '--yes.', one=False)
+                  '--yes.', any_of)
     command.add_argument('uid', nargs='*', metavar='UID')
     command.add_argument('--all-closed', action='store_true', help='all closed sessions of the directory')
     command.add_argument('--older-than', type=shared.age, default=0.0, metavar='AGE', help='only those closed so long '
@@ -67,9 +61,9 @@ def make_parser() -> argparse.ArgumentParser:
     hub = argparse.ArgumentParser(add_help=False)
     hub.add_argument('--hub', metavar='tcp://HOST:PORT', help='the stand-alone hub that serves it')
     add('serve', _serve, 'Run the client of a session in place of its application, until one attaches or all tasks and '
-        'pilots have ended. Ctrl-C leaves it running.', hub)
+        'pilots have ended. Ctrl-C leaves it running.', hub, one_of)
     command = add('attach', _attach, 'Follow a session that runs without its application, until its tasks have ended. '
-                  'Ctrl-C leaves it running.', hub)
+                  'Ctrl-C leaves it running.', hub, one_of)
     command.add_argument('--cancel', action='store_true', help='end its pilots and close it, without waiting')
     command.add_argument('--wait', action='store_true', help='exit code 1 if tasks failed or were cancelled')
     return parser

@@ -102,4 +102,4 @@ def shown_field(name: str, value: Any) -> str:
     """Return the value of an item of tasks, pilots and others, in the form that its name asks for."""
     if isinstance(value, dict):
         return json.dumps(value, default=str)
-    return _FORMS.get(name, shown)(value)
+    return str(_FORMS.get(name, shown)(value))

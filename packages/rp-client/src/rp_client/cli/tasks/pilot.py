@@ -29,17 +29,13 @@ def pilot(arguments: list[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the arguments."""
-    parents = [shared.as_json(), shared.where()]
     parser = argparse.ArgumentParser(prog='rp pilot', description=pilot.__doc__)
-    commands = parser.add_subparsers(dest='command', required=True, metavar='ACTION')
-    commands.add_parser('list', help='list pilots', parents=parents).set_defaults(run=_list)
-    command = commands.add_parser('info', help='show everything that is known of a pilot', parents=parents)
-    command.add_argument('uid', metavar='UID')
-    command.set_defaults(run=_info)
-    command = commands.add_parser('stop', help='end pilots, and the tasks that run on them', parents=parents)
+    add = shared.actions(parser, shared.as_json(), shared.where())
+    add('list', _list, 'List pilots.')
+    add('info', _info, 'Show everything that is known of a pilot.').add_argument('uid', metavar='UID')
+    command = add('stop', _stop, 'End pilots, and the tasks that run on them.')
     command.add_argument('uid', nargs='*', metavar='UID')
     command.add_argument('--all', action='store_true', help='all pilots of the session')
-    command.set_defaults(run=_stop)
     return parser
 
 

@@ -39,15 +39,9 @@ def task(arguments: list[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the arguments."""
-    where, as_json, chosen = shared.where(), shared.as_json(), _filters()
+    as_json, chosen = shared.as_json(), _filters()
     parser = argparse.ArgumentParser(prog='rp task', description=task.__doc__)
-    commands = parser.add_subparsers(dest='command', required=True, metavar='ACTION')
-
-    def add(name: str, run: Any, text: str, *parents: argparse.ArgumentParser) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=text, description=text, parents=[*parents, where])
-        command.set_defaults(run=run)
-        return command
-
+    add = shared.actions(parser, shared.where())
     command = add('list', _list, 'List tasks in the order of their submission.', chosen, as_json)
     command.add_argument('--limit', type=int, default=_LIMIT, metavar='N', help='tasks at most; 0 for all '
                          f'(default: {_LIMIT})')
