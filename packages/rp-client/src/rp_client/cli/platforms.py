@@ -36,8 +36,7 @@ def make_parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text)
         command.add_argument('label', metavar='LABEL', help='the platform, for example ornl.frontier')
         command.add_argument('--schema', help="access schema (default: the platform's default)")
-        if name == 'show':
-            command.add_argument('--json', action='store_true', help='print the definition as in a definition file')
+        command.add_argument('--json', action='store_true', help='print JSON; show: as in a definition file')
     return parser
 
 
@@ -98,8 +97,11 @@ def _text(name: str, value: Any) -> str:
 
 
 def _check(options: argparse.Namespace) -> int:
-    bad = False
+    found = []
     for finding in check(get_platform(options.label, options.schema)):
-        bad = bad or finding.verdict == BAD
-        print(f'{finding.verdict:6}{finding.name:12}{finding.words}', flush=True)
-    return int(bad)
+        found.append(finding)
+        if not options.json:
+            print(f'{finding.verdict:6}{finding.name:12}{finding.words}', flush=True)
+    if options.json:
+        print(json.dumps([finding._asdict() for finding in found], indent=1))
+    return int(any(finding.verdict == BAD for finding in found))
