@@ -30,7 +30,8 @@ for name in sys.argv[1:]:
                 importlib.import_module(module.name)
             except Exception as error:   # what belongs to an extra says which one
                 named = f"pip install '{name.replace('_', '-')}[{module.name.rpartition('.')[2]}]'" in str(error)
-                if not named and getattr(error, 'name', '') != 'numpy':   # of rp-profiling[analysis]
+                # of rp-profiling[analysis] and rp-client[top]
+                if not named and getattr(error, 'name', '') not in ('numpy', 'textual'):
                     raise
 """
 

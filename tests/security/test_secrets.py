@@ -167,7 +167,9 @@ def test_private_things_have_private_modes(worked: dict[str, Any]) -> None:
     listening = sockets_of([os.getpid(), *processes(worked)])
     assert listening
     for path in listening:
-        assert mode(path.parent) == 0o700, path
+        # an application has bound its socket by the descriptor of the session's directory
+        directory = Path(session.path) if path.name.startswith('owner.') else path.parent
+        assert mode(directory) == 0o700, path
 
 
 def test_nothing_listens_on_the_network(worked: dict[str, Any]) -> None:
@@ -177,7 +179,8 @@ def test_nothing_listens_on_the_network(worked: dict[str, Any]) -> None:
     for table in ('tcp', 'tcp6'):
         rows = [line.split() for line in Path(f'/proc/net/{table}').read_text().splitlines()[1:]]
         assert not [row for row in rows if row[3] == '0A' and row[9] in inodes]
-    assert len(sockets_of(pids)) == 1 + len(worked['hub'])   # that of the agent for its sub-agents, and the hub's
+    # that of the application for commands, that of the agent for its sub-agents, and the hub's
+    assert len(sockets_of(pids)) == 2 + len(worked['hub'])
 
 
 def test_the_keys_go_with_the_session(secrets: list[str], base: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,7 +81,7 @@ def test_tags() -> None:
     found = told(bench)
     assert found['pinned']['sentence'] == 'needs 1 core on a, to which its tag nodes binds it, none is free'
     assert found['pinned']['holders'] == ['x']
-    assert found['other']['sentence'] == 'needs 3 cores on one node, at most 2 is free'
+    assert found['other']['sentence'] == 'needs 3 cores on one node, at most 2 are free'
     bench.put(a_task('first', tags={'colocate': 'w'}), a_task('second', cores_per_rank=2, tags={'colocate': 'w'}))
     assert told(bench)['second']['sentence'] == (
         'needs 2 cores on b, to which its tag colocate binds it, at most 1 is free')

@@ -22,6 +22,7 @@ from rp_api.system.processes import start_time
 from rp_api.transport.keys import KeyPair, make_client
 from rp_api.wire.codec import pack, unpack
 from rp_raptor.wire.batch import Payloads, pack_message
+from rp_raptor.wire.carried_results import carried_result
 from rp_raptor.wire.cursor import Cursors
 from rp_raptor.wire.payload import encode_error, encode_value
 from rp_raptor.wire.rank_protocol import (
@@ -33,6 +34,7 @@ from rp_raptor.wire.rank_protocol import (
     load_run,
     parse,
 )
+from rp_raptor.wire.result_files import ResultFiles
 
 
 class Rank:
@@ -79,8 +81,9 @@ class Rank:
         while True:
             if not self.socket.poll(0):
                 self.flush()
-            if not self.socket.poll(5000) and os.getppid() == 1:
-                return
+            while not self.socket.poll(5000):
+                if os.getppid() == 1:
+                    return
             kind, arguments = parse(self.socket.recv(), TO_RANK)
             if kind == 'stop':
                 self.flush()
@@ -153,10 +156,15 @@ class Rank:
             with open(arguments[0], 'a') as file:
                 file.write(f'{id}\n')
             time.sleep(arguments[1])
-            return bytes(arguments[2])
+            content = bytes(arguments[2])
+            return result_for(arguments[3], content, self.run.results) if arguments[3:] else content
         if operation == 'ignore':   # no signal helps
             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
             threading.Event().wait()
+        if operation == 'stay':   # a while after SIGTERM
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            Path(arguments[0]).touch()
+            time.sleep(arguments[1])
         if operation == 'fetch':   # an object, and give a digest of it
             self.fetching[arguments[0]] = [id]
             self.send('fetch', arguments[0])
@@ -176,6 +184,12 @@ class Rank:
             open(arguments[0], 'w').close()
             os._exit(arguments[1])
         raise ValueError(operation)
+
+
+def result_for(results: str, value: bytes, carried: str) -> bytes:
+    """The result for a caller with these `ValueStore.results`, in a file of the manager."""
+    path, size, _ = unpack(encode_value(value, ResultFiles('elsewhere\n/', '', carried))[1:])
+    return carried_result(path, size, results)
 
 
 def content_of(path: str, fault: str) -> bytes:

@@ -18,8 +18,11 @@ from rank_support import Manager, a_manager
 
 from rp_raptor.client import output as module
 from rp_raptor.client.output import BURST_LINES, MAX_LINE_CHARS, Output
+from rp_raptor.rank.capture import Spoken
 from rp_raptor.wire import payload
+from rp_raptor.wire.carried_results import CONTENT
 from rp_raptor.wire.output import MAX_OUTPUT_CHARS, OUTPUT, split_output, with_output
+from rp_raptor.wire.result_files import ResultFiles
 
 
 @pytest.fixture
@@ -240,3 +243,16 @@ def test_a_stopped_terminal_stops_no_results(screen: Screen, monkeypatch: pytest
         assert not goes_on.is_set()
         goes_on.set()
         output.flush()
+
+
+def test_a_large_result_for_another_node_travels_with_the_output(tmp_path: Path) -> None:
+    """Carriers take files beside results, but not of those within others."""
+    value = bytes(1 << 20)
+    files = ResultFiles('elsewhere\n/', '', str(tmp_path))
+    spoken = Spoken()
+    spoken.add(0, 'said\n')
+    told = spoken.attached(payload.encode_value(value, files))
+    assert list(tmp_path.iterdir()) == []
+    inner, out, err = split_output(told)
+    assert (inner[:1], out, err) == (CONTENT, 'said\n', '')
+    assert payload.decode_result(told) == value

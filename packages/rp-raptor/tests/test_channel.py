@@ -13,14 +13,18 @@ from pathlib import Path
 import pytest
 from leftovers import open_descriptors
 
+from rp_api.errors import DeserializationError
 from rp_api.loop.event_loop import Loop
+from rp_api.wire.codec import unpack
 from rp_raptor.carriers.channel import FIRST_KIND, Channel, OpenFile, PipeEnd, content_of, file_with
 from rp_raptor.wire.batch import Payloads, pack_message
+from rp_raptor.wire.carried_results import carried_result, with_content, with_contents
 from rp_raptor.wire.large_calls import opened_call
-from rp_raptor.wire.payload import call_encoder
-from rp_raptor.wire.protocol import WORKER, parse_from_master
+from rp_raptor.wire.payload import call_encoder, decode_result, discard, encode_value
+from rp_raptor.wire.protocol import WORKER, parse, parse_from_master
+from rp_raptor.wire.result_files import ResultFiles
 from rp_raptor.wire.store import ValueStore
-from rp_raptor.worker.carried_calls import CarriedFiles, with_files
+from rp_raptor.worker.carried_calls import CarriedFiles, results_placed, with_files
 
 
 class FakePipe:
@@ -141,16 +145,61 @@ def test_files_of_calls_travel_beside_them(tmp_path: Path) -> None:
     for id, argument in enumerate(arguments):
         call = arrived[id]
         assert argument in (bytes(b''.join(opened_call(call)[2])) if id % 2 else call)
+    paths = {id: unpack(arrived[id][1:])[2][0][0] for id in (1, 3)}
     there.done([1])
+    assert not os.path.exists(paths[1])
     with pytest.raises(Exception, match='cannot read'):
         opened_call(arrived[1])
-    opened_call(arrived[3])
+    assert os.path.exists(paths[3])
     there.clear()
-    with pytest.raises(Exception, match='cannot read'):
-        opened_call(arrived[3])
+    assert not os.path.exists(paths[3])
     there.close()
     del files, data
     assert open_descriptors() <= before
+
+
+@pytest.mark.parametrize('caller', [True, False])
+@pytest.mark.parametrize('master', [True, False])
+def test_files_of_results_travel_beside_them(tmp_path: Path, caller: bool, master: bool) -> None:
+    """To the directory of the caller, or that of the master, or into the message; each can be decoded."""
+    before, stores = open_descriptors(), {name: ValueStore() for name in ('caller', 'master', 'manager')}
+    kind = b'L' if caller else b'K' if master else b'I'
+    files = ResultFiles('elsewhere\n/', str(tmp_path / 'values'), stores['manager'].path)
+    values = [os.urandom(300_000) if id % 2 else id for id in range(300)]
+    payloads = [encode_value(value, files) for value in values]
+    assert encode_value(values[1], files.nested)[:1] == b'R'
+    results = stores['caller'].results if caller else 'elsewhere\n/'
+    for id in range(1, 300, 2):
+        path, size, _ = unpack(payloads[id][1:])
+        payloads[id] = carried_result(path, size, results)
+    arrived: dict[int, bytes] = {}
+    data = pack_message(['results', array('Q', range(300)), Payloads(payloads)])
+    for message, beside in with_files(data):
+        beside = [file_with(content_of(file)) for file in beside]   # as carriers do
+        _, (ids, found) = parse(results_placed(message, beside, stores['master'].results if master else ''), WORKER)
+        assert {each[:1] for each in found} == {b'R', kind}
+        arrived |= dict(zip(ids, with_contents(found), strict=True))
+    del beside
+    assert [len(os.listdir(store.path)) for store in stores.values()] == [150 if caller else 0, 0, 0]
+    discard(arrived.pop(299))
+    assert [decode_result(arrived[id]) for id in range(299)] == values[:299]
+    for store in stores.values():
+        assert not os.listdir(store.path)
+        store.close()
+    assert open_descriptors() <= before
+
+
+def test_results_whose_file_is_gone(tmp_path: Path) -> None:
+    files = ResultFiles('elsewhere\n/', str(tmp_path / 'values'), str(tmp_path))
+    payload = encode_value(os.urandom(300_000), files)
+    discard(payload)
+    assert not [*tmp_path.iterdir()]
+    ((message, beside),) = with_files(pack_message(['results', array('Q', [1]), Payloads([payload])]))
+    _, (_, found) = parse(results_placed(message, beside, ''), WORKER)
+    with pytest.raises(DeserializationError, match='cannot read the value'):
+        decode_result(with_content(found[0]))
+    with pytest.raises(DeserializationError, match='cannot read a value'):
+        decode_result(b'I' + bytes(100))
 
 
 def test_other_messages_are_passed_on_as_they_are() -> None:

@@ -97,6 +97,20 @@ def discard(path: str) -> None:
         return
 
 
+def parsed(content: memoryview) -> tuple[bytes, Bytes, list[Bytes]]:
+    """Return kind, body and buffers of the content of a file, as views of it; DeserializationError if it is not one."""
+    try:
+        _, magic, kind, length, count = _HEAD.unpack_from(content)
+        if magic != _MAGIC:
+            raise ValueError('it has another format')
+        sizes = struct.unpack_from(f'<{count}Q', content, _HEAD.size)
+        ranges = _ranges(_HEAD.size + 8 * count, (length, *sizes))
+        body, *buffers = _parts(-1, content, len(content), ranges, sizes)
+        return kind, body, buffers
+    except (ValueError, struct.error) as error:
+        raise DeserializationError(f'cannot read a value: {error}', error) from error
+
+
 def _pieces(kind: bytes, body: Bytes, buffers: Sequence[pickle.PickleBuffer], version: int) -> tuple[list[Bytes], int]:
     """Return the pieces of a file, and their size."""
     views = [buffer.raw() for buffer in buffers]

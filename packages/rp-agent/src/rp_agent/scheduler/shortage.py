@@ -147,7 +147,9 @@ def _sentence(bounds: Bounds, room: Mapping[str, Any], lacking: Sequence[str]) -
     if len(lacking) > 1:
         told = f'at most {free} are free'
     else:
-        told = f'at most {most[lacking[0]]:g} is free' if most[lacking[0]] else 'none is free'
+        left = most[lacking[0]]
+        verb = 'are' if left > 1 and lacking[0] in ('cores', 'gpus') else 'is'
+        told = f'at most {left:g} {verb} free' if left else 'none is free'
     return ' '.join(filter(None, ('needs', needed, where))) + f', {told}'
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from rp_api import states
 from rp_api.failures import kinds as k
 from rp_api.failures.task_error import TaskError, task_error
 from rp_api.reasons.exit_codes import CRASHES, meaning, signal_of
@@ -27,6 +28,13 @@ _BY_CODE: Mapping[int, str] = {2: 'failed.usage', 64: 'failed.usage', 66: 'faile
                                77: 'failed.permission', 124: 'failed.timeout', 125: 'failed.launch',
                                126: 'failed.permission', 127: 'failed.program'}
 """The kinds of reasons that exit codes say alone."""
+
+
+def has_failed(task: Mapping[str, Any]) -> bool:
+    """Return whether a task has failed, or a time limit or what it depends on has cancelled it."""
+    if task['state'] == states.CANCELED:
+        return bool((error := task.get('error')) and error.get('kind') not in (None, k.CANCELED))
+    return bool(task['state'] == states.FAILED)
 
 
 def failed(task: Mapping[str, Any]) -> Reason:

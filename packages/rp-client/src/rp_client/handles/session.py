@@ -175,12 +175,11 @@ class Session(OldMethods):
         if not self._owner.engine.process.here:   # a fork of the application: its parent owns the session
             return
         leave = not options.get('terminate', True)
-        summary = '' if self.closed else self._owner.summary(leave=leave)
         try:
-            closed = self._owner.close(leave=leave)
-            if closed:
+            summary = self._owner.close(leave=leave)
+            if summary:
                 self._owner.report.say(summary)
-            if closed and options.get('download'):
+            if summary is not None and options.get('download'):
                 self.dump()
                 self._fetch((*PROFILES, *LOGS), None)
         finally:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from rp_api import states
 from rp_api.description.partitions import WHOLE
 from rp_api.reasons.explain import reason_of_pilot
+from rp_api.reasons.failed import has_failed
 from rp_client.inspect.cached import CachedView
 from rp_client.inspect.records import Records
 from rp_client.inspect.rows import Row, row_of
@@ -93,7 +94,7 @@ def look(records: Records, before: Overview | None = None, *, waiting: int = 5) 
     counts = records.counts()
     found = Overview(records.uid, now, counts, None, _pilots(records, view),
                      [row_of(task, view) for _, task in records.page(0, waiting, GROUPS['waiting'])],
-                     _failures(records, view) if counts.get(states.FAILED) else [])
+                     _failures(records, view, counts))
     if before is None or now <= before.now:
         return found
     return found._replace(rate=max(0, found.ended - before.ended) / (now - before.now))
@@ -124,10 +125,12 @@ def _pilots(records: Records, view: CachedView) -> list[PilotUse]:
     return pilots
 
 
-def _failures(records: Records, view: CachedView) -> list[Failures]:
+def _failures(records: Records, view: CachedView, counts: Mapping[str, int]) -> list[Failures]:
     found: dict[str, list[Row]] = {}
-    for _, task in records.page(0, MAX_FAILED, [states.FAILED]):
-        row = row_of(task, view)
-        found.setdefault(row['kind'] or 'failed', []).append(row)
+    for state in filter(counts.get, (states.FAILED, states.CANCELED)):
+        for _, task in records.page(0, MAX_FAILED, [state]):
+            if task['state'] == state and has_failed(task):   # pages have final tasks that wait for the client, too
+                row = row_of(task, view)
+                found.setdefault(row['kind'] or 'failed', []).append(row)
     failures = [Failures(kind, len(rows), rows[0]['uid'], rows[0]['reason'] or '') for kind, rows in found.items()]
     return sorted(failures, key=lambda each: -each.tasks)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 
 from rp_api import states
+from rp_api.reasons.failed import has_failed
 from rp_api.reasons.slow import slowness
 from rp_client.inspect.cached import CachedView
 from rp_client.inspect.condition import Condition
@@ -32,6 +33,9 @@ class Selection:
                  where: str | None = None) -> None:
         named = [*(state for each in wanted for state in each.split(',')), *(['failed'] if failed else [])]
         self._states = {state for each in named for state in _of_group(each)}
+        self._ended = failed and states.CANCELED not in self._states   # of those cancelled, only what has failed
+        if self._ended:
+            self._states.add(states.CANCELED)
         self._slow, self._name, self._node, self._pilot = slow, name, node, pilot
         self._where = Condition(where, FIELDS) if where else None
         self._reasons = where is not None and ('reason' in where or 'kind' in where)
@@ -53,6 +57,8 @@ class Selection:
                 yield row_of(task, view) if reasons and row['reason'] is None else row
 
     def _fits(self, task: Task, view: CachedView) -> bool:
+        if self._ended and task['state'] == states.CANCELED and not has_failed(task):
+            return False
         if self._name is not None and not fnmatchcase(task['description'].get('name') or '', self._name):
             return False
         if self._node is not None and not any(fnmatchcase(node, self._node) for node in nodes_of(task)):

@@ -160,16 +160,20 @@ class Owner:
 
     # closing
 
-    def close(self, *, leave: bool) -> bool:
+    def close(self, *, leave: bool) -> str | None:
         """Close the session, or, if `leave` is set, leave its pilots and tasks running.
 
-        Returns True if this call has closed it; waits for another thread that is closing it. `end` must follow.
+        Returns what an application should know at the end (see `summary`), or None if another thread closes it, for
+        which it waits. `end` must follow.
         """
+        summary = None
         with interrupts.postponed():
-            begins = self._begins_to_close()
-            if begins:
-                self._close(leave=leave)
-        return begins
+            if self._begins_to_close():
+                try:
+                    summary = self.summary(leave=leave)
+                finally:
+                    self._close(leave=leave)
+        return summary
 
     def end(self) -> bool:
         """End the profiles, after the last event; returns False if another thread is closing the session."""

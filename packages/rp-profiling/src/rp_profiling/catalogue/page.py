@@ -21,16 +21,13 @@ from rp_profiling.catalogue import (
     events_of,
     orders_of,
 )
-from rp_profiling.catalogue.model import MODEL
+from rp_profiling.catalogue.model import OWN
 from rp_profiling.levels import STATES as LEAST
 
 _HEAD = """# Events
 
-This page lists every event in the traces of a session: its meaning, the component that records it, the file that has
-it, and the order of events. [Tracing](../understand/tracing.md) explains how to look at traces. `rp trace SESSION
-check` checks a session against this page.
-
-The page is made from `rp_profiling.catalogue`: `python -m rp_profiling.catalogue.page docs/reference/events.md`.
+This page lists every event in the traces of a session, with the order of events; [tracing](../understand/tracing.md)
+explains how to look at them. It is made by `python -m rp_profiling.catalogue.page docs/reference/events.md`.
 
 Each row of a profile has `time,event,comp,thread,uid,state,msg`. The tables say what *uid*, *state* and *msg* contain
 where they are set, and which *file* has the event. A value above a table holds for all its rows. *Notes* are:
@@ -38,14 +35,12 @@ where they are set, and which *file* has the event. A value above a table holds 
 - in brackets, the [condition](#conditions) for an event; events without one are in every ordinary run;
 - *default*: the event is left out if [less detail](../understand/tracing.md#detail-and-compression) is asked for;
 - *full*: the event is recorded only if more detail is asked for;
-- *in use*: RADICAL-Pilot 1.103 records the event, but its event model lacks it;
-- *advanced profiling*: the event goes with clones of tasks;
 - *RADICAL-Pilot 2*: the event is new here;
 - *not recorded*: the event cannot happen here, for the given reason; traces of RADICAL-Pilot 1 may have it.
-
-Components call each other directly: there are no queues between them, and so no profiles of queues. The components
-themselves record `get` and `put`.
 """
+
+_MOST_FILES = 4
+"""Files that a cell names; more are those of most components."""
 
 
 def page() -> str:
@@ -70,14 +65,15 @@ def _event(event: Event) -> tuple[str, ...]:
     notes = (
         f'[{event.condition}]' if event.condition else '[optional]' if event.optional else '',
         '' if event.detail == LEAST else event.detail,
-        '' if event.origin == MODEL else event.origin,
+        event.origin if event.origin == OWN else '',
         event.unrecorded and f'not recorded: {event.unrecorded}',
     )
     return (f'`{event.name}`', event.meaning, *event.fields, _files(event.profiles), ', '.join(filter(None, notes)))
 
 
 def _files(profiles: Iterable[str]) -> str:
-    return ', '.join(f'`{pattern}`' for pattern in profiles)
+    patterns = [f'`{pattern}`' for pattern in profiles]
+    return ', '.join(patterns) if len(patterns) <= _MOST_FILES else 'of components'
 
 
 def _order(order: PartialOrder) -> Iterator[str]:
@@ -109,8 +105,7 @@ def _states() -> str:
 
 
 def _state(state: State) -> tuple[str, ...]:
-    handler = ', '.join(filter(None, (state.module, state.component)))
-    return (f'`{state.name}`', state.action, state.entity, handler, _files(state.profiles))
+    return (f'`{state.name}`', state.action, state.entity, state.component or state.module, _files(state.profiles))
 
 
 def _conditions() -> str:

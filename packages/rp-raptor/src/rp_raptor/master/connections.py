@@ -28,6 +28,7 @@ from rp_raptor.master.worker_pool import PooledWorker
 from rp_raptor.master.workers import Workers
 from rp_raptor.wire import protocol
 from rp_raptor.wire.batch import Payloads, pack_message
+from rp_raptor.wire.carried_results import with_contents
 from rp_raptor.wire.parts import Part
 from rp_raptor.wire.protocol import APPLICATION, CALLS, PING, PROTOCOL, SILENCE, WINDOW, WORKER, Handlers, Message
 from rp_raptor.wire.store import ValueStore
@@ -203,7 +204,8 @@ class Peers:
             self._workers.setdefault(peer.uid, {})[peer.part.number] = peer
         self.objects.came(peer.key, lambda message: self.send(peer.address, message))
         self.send(peer.address, ['welcome', {'uid': self._uid, 'host': host_id(), 'pid': os.getpid(),
-                                              'started': start_time(os.getpid()), 'place': place()}])
+                                              'started': start_time(os.getpid()), 'place': place(),
+                                              'results': self._store.results}])
         host, pid, started = peer.process
         if host == host_id() and not peer.watch.start(self._loop, pid, started, lambda: self._died(peer)):
             self._loop.call_soon(self._died, peer)
@@ -250,7 +252,7 @@ class Peers:
         self._audience.capacity_changed()
 
     def _on_results(self, peer: WorkerPeer, ids: array[int], payloads: Payloads) -> None:
-        self.router.results(peer.worker, peer.released(ids), payloads)
+        self.router.results(peer.worker, peer.released(ids), with_contents(payloads))
 
     def _on_returned(self, peer: WorkerPeer, ids: array[int]) -> None:
         self.router.returned(peer.worker, peer.released(ids))

@@ -30,13 +30,13 @@ _FUNCTION, _CHUNK, _DESCRIBED, _LIKE = b'F', b'C', b'D', b'T'
 
 
 class Calls:
-    """Runs payloads in a rank; files of large results go to `directory` if not to their caller's.
+    """Runs payloads in a rank; files of large results go to `directory` or `carried` if not to their caller's.
 
     `recorder` gets records of calls within chunks and of asynchronous calls.
     """
 
-    def __init__(self, host: modes.Host, directory: str, recorder: CallRecorder) -> None:
-        self.functions = Functions(directory, self._later)
+    def __init__(self, host: modes.Host, directory: str, recorder: CallRecorder, carried: str = '') -> None:
+        self.functions = Functions(directory, self._later, carried)
         self._host = host
         self._recorder = host.recorder = recorder
         self._prepared: dict[bytes, Prepared] = {}
@@ -112,7 +112,7 @@ class Calls:
         lap = self._recorder.lap
         for args, kwargs in calls:
             try:
-                outcome = self.functions.outcome(func(*args, **kwargs), files)
+                outcome = self.functions.outcome(func(*args, **kwargs), files.nested)
             except (CallTimeout, CallCanceled):
                 lap(INTERRUPTED)
                 raise

@@ -24,6 +24,7 @@ from rp_api.pickles import missing_module
 from rp_raptor.errors import CallCanceled, CallTimeout
 from rp_raptor.rank.process_end import end_if_forked
 from rp_raptor.wire import payload
+from rp_raptor.wire.carried_results import with_content
 from rp_raptor.wire.output import MAX_OUTPUT_CHARS, with_output
 
 MAX_STREAM_CHARS = 64 << 10
@@ -57,7 +58,7 @@ class Spoken:
 
     def attached(self, result: bytes) -> bytes:
         """Return the result of the call with its output, if there is some."""
-        return result if self._texts == _SILENT else with_output(result, *_said(self._texts))
+        return result if self._texts == _SILENT else with_output(with_content(result), *_said(self._texts))
 
 
 _texts: ContextVar[_Texts | Spoken | None] = ContextVar('texts', default=None)

@@ -94,7 +94,7 @@ class Rank:
         set_resolver(self._objects.resolve)
         directory = payload.values_directory(os.environ['RP_PILOT_SANDBOX'], self.run.master)
         self._trace = trace = RankTrace(host.sandbox, host.profile, self.run.worker, self.rank)
-        self._calls = calls = Calls(host, directory, trace.recorder)
+        self._calls = calls = Calls(host, directory, trace.recorder, self.run.results)
         self._runner = Runner(self._cursors, self._place, calls.functions, calls.run, self._flush, self._park,
                               span(len(self.run.numbers)), trace.recorder)
         follow(self._runner)

@@ -71,7 +71,7 @@ pthread_atfork(NULL, NULL, _note_fork)
 @cython.final
 @cython.auto_pickle(False)
 cdef class Functions:
-    """Defined functions; files of large results go to the caller, or to `directory` (see `ResultFiles`).
+    """Defined functions; files of large results go to the caller, `directory` or `carried` (see `ResultFiles`).
 
     `later(coroutine, files)` makes a coroutine that returns the result of an asynchronous function. While a function is
     unpickled (`restoring`), modules are imported, and an `interruption` is delayed: some modules cannot be imported
@@ -83,14 +83,15 @@ cdef class Functions:
     cdef dict _changes              # of classes, when functions with classes by value were unpickled
     cdef tuple _recent              # the function of the last call, see `find`
     cdef bytes _recent_fid
-    cdef object _directory, _later
+    cdef object _directory, _later, _carried
     cdef readonly bint restoring
     cdef public object interruption
 
-    def __init__(self, directory, later):
+    def __init__(self, directory, later, carried=''):
         self._blobs, self._functions, self._changes = {}, {}, {}
         self._directory = directory
         self._later = later
+        self._carried = carried
 
     def define(self, bytes fid not None, bytes blob not None):
         """Store a function, which is unpickled at its first call."""
@@ -114,7 +115,7 @@ cdef class Functions:
             self.restoring = True
             met = _restored.met
             try:
-                found = deserialize_obj(blob), ResultFiles(results, self._directory, output=output)
+                found = deserialize_obj(blob), ResultFiles(results, self._directory, self._carried, output=output)
             finally:
                 self.restoring = False
             self._functions[fid] = found

@@ -4,7 +4,8 @@ The first byte is the kind. Calls: F a call of a defined function; C a chunk of 
 these with large arguments (see `large_calls`); D a described task; T a described task that refers to a defined, shared
 part. Results: R a value; E an exception; C the results of a chunk; D the result of a described task; S the same for
 success, in the packed form that applications get; G the results of the ranks that have run a call together; L one of
-these in a file (see `rp_api.blobs`); O one of these with the output of the call (see `output`).
+these in a file (see `rp_api.blobs`); K and I the same on its way from other nodes (see `carried_results`); O one of
+these with the output of the call (see `output`).
 
 Values are pickled (protocol 5). To decode a payload is to run code of its author, so messages are accepted only from
 peers that have authenticated with the keys of the session.
@@ -28,6 +29,7 @@ from rp_api.values import dump, size_of
 from rp_api.wire import codec
 from rp_raptor.errors import CallLost, RemoteError, RemoteTraceback
 from rp_raptor.wire import reused_files
+from rp_raptor.wire.carried_results import CARRIED, CONTENT, carried_result
 from rp_raptor.wire.described import read_alike, write_success
 from rp_raptor.wire.large_calls import encode_large, stored_call
 from rp_raptor.wire.output import split_output, with_output
@@ -175,6 +177,11 @@ def outcomes_of(payload: bytes, count: int) -> list[bytes]:
     return outcomes
 
 
+def filed_result(path: str, size: int, version: int = 0) -> bytes:
+    """Return the result in a file that the caller sees."""
+    return _FILE + codec.pack([path, size, version])
+
+
 def is_error(payload: bytes) -> bool:
     """Return whether the call (or the whole chunk) has raised an exception."""
     return split_output(payload)[0][:1] == _ERROR
@@ -222,6 +229,8 @@ def discard(payload: bytes) -> None:
     if payload[:1] == _FILE:
         path, _, version = codec.unpack(payload[1:])
         release(path, version)
+    elif payload[:1] == CARRIED:
+        blobs.discard(codec.unpack(payload[1:])[0])
     elif payload[:1] in (_PARTS, _OUTCOMES):
         for part in _unpickled(payload[1:]):
             discard(part)
@@ -340,9 +349,13 @@ def _opened(payload: bytes) -> tuple[bytes, blobs.Bytes, Sequence[blobs.Bytes]]:
     """Return kind, body and buffers of a result, read from its file if it has one."""
     payload, *_ = split_output(payload)
     kind = payload[:1]
-    if kind != _FILE:
+    if kind == CONTENT:
+        return blobs.parsed(memoryview(bytearray(memoryview(payload)[1:])))
+    if kind not in (_FILE, CARRIED):
         return kind, memoryview(payload)[1:], ()
     path, size, version = codec.unpack(payload[1:])
+    if kind == CARRIED:   # its file was removed
+        version = 0
     content = reused_files.read(path, size, version)
     release(path, version)
     return content
@@ -357,7 +370,10 @@ def _filed(files: ResultFiles, kind: bytes, body: bytes, buffers: list[pickle.Pi
         written = files.write(kind, body, buffers, size)
     except OSError as error:
         raise SerializationError(f'cannot write a result of {size} bytes or more: {error}') from error
-    return _FILE + codec.pack(written) if written else b''
+    if written is None:
+        return b''
+    path, size, version = written
+    return carried_result(path, size, version) if isinstance(version, str) else filed_result(path, size, version)
 
 
 def _unpickled(data: blobs.Bytes, buffers: Sequence[blobs.Bytes] = ()) -> Any:

@@ -50,8 +50,9 @@ From the manager of a worker:
 
 To the manager of a worker:
 
-    welcome, {'uid', 'host', 'pid', 'started', 'place'}
-                                            the master's uid and process
+    welcome, {'uid', 'host', 'pid', 'started', 'place', 'results'}
+                                            the master's uid and process, and where it takes large results in files
+                                            (`ValueStore.results`), see `carried_results`
     refused, reason                         the manager can end: another version, or a uid that is in use
     define, fid, blob                       a function that later calls may refer to
     forget, fid                             no further call refers to it

@@ -118,7 +118,8 @@ class Run:
     `address`, `server`, `public` and `secret` are for the connection, keys as text. `file` and `class_name` name the
     class of the worker; both are empty if it runs its own script. The worker has `ranks` ranks, and the manager those
     with these `numbers`. `devices` are the GPUs of each of them in the form of the variable `device_variable`, which is
-    empty if there are none, `cpus` the CPUs that each binds itself to, if any. `cursors` is the path of the words.
+    empty if there are none, `cpus` the CPUs that each binds itself to, if any. `cursors` is the path of the words,
+    `results` the directory for large results that carriers take, if they do.
     """
 
     address: str
@@ -140,6 +141,7 @@ class Run:
     devices: list[list[str]]
     cpus: list[list[int]]
     cursors: str
+    results: str = ''
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the configuration to a new file that only its owner can read; OSError if the file exists."""

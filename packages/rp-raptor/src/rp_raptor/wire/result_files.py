@@ -18,8 +18,13 @@ _LARGEST_SENT = 64 << 20
 
 _MAX_FREE_BYTES = 32 << 20   # bytes of files that are written again when they were read
 
-Written = tuple[str, int, int]
-"""Path and size of a result, and its version in a file that is written again when it was read, else 0."""
+_SMALLEST_CARRIED = 256 << 10   # bytes of a result that is worth a message of its own
+
+Written = tuple[str, int, int | str]
+"""Path and size of a result, and its version in a file that is written again when it was read, else 0.
+
+If carriers take the file, it has `results` instead of a version, see `rp_raptor.wire.carried_results`.
+"""
 
 
 class ResultFiles:
@@ -27,19 +32,28 @@ class ResultFiles:
 
     `results` is `Store.results` of the caller. If it is of this host, files are in the caller's directory, so that all
     of them are removed with the caller; those that have no room in memory are in `directory`, as are the largest ones
-    for callers on other hosts, who share this file system. `output` tells whether the caller wants the output of calls.
+    for callers on other hosts, who share this file system. Carriers take those in the directory `carried` of the
+    manager, if there is one, to callers elsewhere. `output` tells whether the caller wants the output of calls.
     """
 
-    def __init__(self, results: str, directory: str, *, output: bool = False) -> None:
+    def __init__(self, results: str, directory: str, carried: str = '', *, output: bool = False) -> None:
         self.output = output
         where, _, shared = results.partition('\n')
+        self._results = results
         self._shared = shared if where == place() else ''
-        self._room = Room(self._shared)
+        self._carried = '' if self._shared else carried
+        self._nested = ResultFiles(results, directory, output=output) if self._carried else None
+        self._room = Room(self._shared or self._carried)
         heap.keep(blobs.COPIED)   # the arguments are read to it
         self._directory = directory
         self._kept: deque[tuple[str, int]] = deque()   # files to be written again, with their sizes
         self._kept_bytes = 0
         self._version = 0
+
+    @property
+    def nested(self) -> ResultFiles:
+        """For results within others, of which no file is carried."""
+        return self._nested or self
 
     def write(self, kind: bytes, body: bytes, buffers: Sequence[PickleBuffer], size: int) -> Written | None:
         """Write a result of about this size; None if it is to be sent. Raise OSError on failure."""
@@ -50,6 +64,10 @@ class ResultFiles:
                 return None
             if written:
                 return written
+        if self._carried and _SMALLEST_CARRIED <= size <= _LARGEST_SENT and self._room.take(size):
+            path = f'{self._carried}/{os.urandom(12).hex()}'
+            with suppress(FileNotFoundError):   # the manager has ended
+                return path, blobs.write(path, kind, body, buffers), self._results
         if size <= (blobs.LIMIT if self._shared else _LARGEST_SENT):
             return None
         private.make_directory(self._directory, readable=True)

@@ -14,6 +14,7 @@ CARRIERS_START_TIMEOUT = 120.0
 
 _LOOK_INTERVAL_S = 1.0   # between looks for ended carriers, which launchers may not notice
 _PAUSE_S = 0.5   # before the job is started again, for each start in vain
+_FIRST_PAUSE_S = 0.1   # or if there was none, for connections of the ended carriers to be lost
 
 
 class CarrierJob:
@@ -38,7 +39,7 @@ class CarrierJob:
 
     def works(self) -> None:
         """Note that the carriers reach a manager."""
-        if not self._works:
+        if self._process is not None and not self._works:   # else those that have ended: a connection is lost late
             self._works = True
             self._timer.cancel()   # for the start
 
@@ -99,7 +100,7 @@ class CarrierJob:
             self._failed(f'{reason}, {STARTS} times in vain')
         else:
             self._told(reason)
-            self._timer = self._loop.call_later(_PAUSE_S * self._vain, self._start)
+            self._timer = self._loop.call_later(_PAUSE_S * self._vain or _FIRST_PAUSE_S, self._start)
 
     def _give_up(self) -> None:
         self.close(orderly=False)

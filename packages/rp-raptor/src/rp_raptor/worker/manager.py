@@ -23,6 +23,7 @@ from rp_api.system.processes import start_time
 from rp_api.wire.codec import pack, unpack
 from rp_raptor.carriers import carrier
 from rp_raptor.carriers.listener import CarrierListener
+from rp_raptor.wire.carried_results import with_content
 from rp_raptor.wire.protocol import PROTOCOL, Handlers
 from rp_raptor.wire.rank_protocol import RUN_VARIABLE
 from rp_raptor.worker import job as jobs
@@ -68,9 +69,8 @@ class Manager:
         if mpi and not self._mpi:
             print(f'{worker.uid}: no MPI was found; its ranks run calls of one rank only', file=sys.stderr, flush=True)
         self._server = RankServer(self._loop, self._rank_says, worker.runtime)
-        carried = bool(worker.carrier_paths) and worker.part.number > 0
         self._objects = WorkerObjects(self._loop, self.to_master, self.to_rank, worker.master_path, worker.runtime,
-                                      (lambda id: self._master.ask(id)) if carried else None)
+                                      (lambda id: self._master.ask(id)) if worker.is_carried else None)
         try:
             cursors = self._server.open(worker, file, class_name,
                                         launcher.flavour.rank_variable if launcher else '', mpi=self._mpi)
@@ -93,7 +93,7 @@ class Manager:
             'object_came': objects.came, 'told': self._told, 'complete': self._complete,
             'lost': self._end, 'stop': self._stop}
         self._from_rank: Handlers = {
-            'results': calls.results, 'parked': calls.parked, 'part': calls.part, 'hello': self._rank_ready,
+            'results': calls.results, 'parked': calls.parked, 'part': self._part_says, 'hello': self._rank_ready,
             'run': self._run_somewhere, 'submit': self._ask, 'ran_here': self._ask, 'fetch': objects.fetch,
             'failed': self._rank_failed}
 
@@ -114,7 +114,7 @@ class Manager:
     def _link(self, user: ObjectUser) -> MasterLink:
         """Return the link to the master."""
         worker = self._worker
-        if not worker.carrier_paths or self._relay is not None:
+        if not worker.is_carried:
             return ZmqLink(self._loop, worker.master_path, user)
         number = worker.part.number
         return CarriedLink(
@@ -238,6 +238,9 @@ class Manager:
     def _rank_says(self, rank: int, operation: str, arguments: list[Any]) -> None:
         self._from_rank[operation](rank, *arguments)
 
+    def _part_says(self, rank: int, id: int, payload: bytes, seconds: float) -> None:
+        self._dispatcher.part(rank, id, with_content(payload), seconds)   # it becomes a part of another payload
+
     def _rank_failed(self, rank: int, reason: str) -> None:
         self._end(f'its ranks cannot work: {reason}')
 
@@ -300,6 +303,8 @@ class Manager:
 
     def _on_sigterm(self, *_: Any) -> None:
         self._terminated = True
+        if self._relay is not None:
+            self._relay.let_end()
         self._loop.stop()
 
     def _terminate_ranks(self) -> None:

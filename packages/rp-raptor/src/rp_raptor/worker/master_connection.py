@@ -12,6 +12,7 @@ from rp_api.transport.connection import PeerWatch
 from rp_raptor.carriers.channel import OpenFile
 from rp_raptor.wire.batch import pack_message
 from rp_raptor.wire.call_buffer import ResultGatherer
+from rp_raptor.wire.carried_results import CARRIED
 from rp_raptor.wire.protocol import PING, SILENCE, WORKER, parse_from_master
 from rp_raptor.worker.master_link import OpenLink
 
@@ -92,7 +93,7 @@ class MasterConnection:
         self._heard('object_came', [id, file])
 
     def _send(self, message: list[Any]) -> None:
-        self._link.send(pack_message(message))
+        self._link.send(pack_message(message), filed=message[0] == 'results' and message[2].has(CARRIED[0]))
 
     def _welcome(self, info: dict[str, Any]) -> None:
         if self._master.by_process or info.get('host') != host_id():

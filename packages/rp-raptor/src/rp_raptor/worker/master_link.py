@@ -22,7 +22,7 @@ from rp_api.transport.access import Access
 from rp_api.transport.connection import PeerConnection, arrivals
 from rp_raptor.carriers.channel import FIRST_KIND, Channel, OpenFile
 from rp_raptor.carriers.listener import CarrierListener
-from rp_raptor.worker.carried_calls import CarriedFiles
+from rp_raptor.worker.carried_calls import CarriedFiles, results_placed, with_files
 from rp_raptor.worker.carried_objects import ObjectPipe
 from rp_raptor.worker.detour import Detour
 from rp_raptor.worker.job_process import refusal
@@ -66,8 +66,8 @@ class MasterLink(Protocol):
     def place(self) -> str:
         """The place whose files the master may refer to, see `rp_api.system.shared_directory.place`."""
 
-    def send(self, data: bytes) -> None:
-        """Send a message."""
+    def send(self, data: bytes, *, filed: bool = False) -> None:
+        """Send a message; `filed` says that it has results in files that carriers take."""
 
     def receive(self) -> None:
         """Handle the messages that have arrived."""
@@ -102,7 +102,7 @@ class ZmqLink:
         """The place of this process."""
         return place()
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes, *, filed: bool = False) -> None:
         """Send a message."""
         if self._connection is not None and self._greeted:
             self._connection.socket.send(data)
@@ -184,12 +184,13 @@ class CarriedLink:
         """The place of the first manager, which passes on files, or of this process."""
         return place() if self._direct is not None else self._place
 
-    def send(self, data: bytes) -> None:
+    def send(self, data: bytes, *, filed: bool = False) -> None:
         """Send a message."""
-        if self._direct is not None:
-            self._direct.send(data)
-        elif self._greeted:
-            self._channel.send(FRAME, data)
+        for message, files in with_files(data) if filed else [(data, [])]:
+            if self._direct is not None:
+                self._direct.send(results_placed(message, files, ''))
+            elif self._greeted:
+                self._channel.send(FRAME, message, files)
 
     def receive(self) -> None:
         """Handle the messages that have arrived, if the connection is this manager's own."""

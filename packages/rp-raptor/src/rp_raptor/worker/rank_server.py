@@ -57,6 +57,7 @@ class RankServer:
         self._point = AccessPoint(loop, zmq.Context.instance(), _DOMAIN)
         # a later sweep finds a shared directory, if this process is killed; the agent removes those in `base`
         self._shared = None if base else SharedDirectory()
+        self._results: SharedDirectory | None = None   # that carriers take
         self.directory = self._shared.path if self._shared else make_private_directory(base)
         self._listener = self._point.listen(zmq.ROUTER, f'ipc://{self.directory}/s', _WAITING, self.receive)
         self.run_file = ''
@@ -72,12 +73,16 @@ class RankServer:
         """
         path = (mpi and worker.run_path) or os.path.join(self.directory, 'ranks.json')
         cursor.create(self._cursor_file, worker.ranks)
+        if worker.is_carried:
+            with suppress(OSError):   # results travel in messages then
+                self._results = SharedDirectory()
         access = self._point.admit(self._listener.address)
         Run(address=access.address, server=access.server, public=access.public, secret=access.secret, pid=os.getpid(),
             started=start_time(os.getpid()), worker=worker.uid, master=worker.master, file=file, class_name=class_name,
             ranks=worker.part.total, numbers=list(worker.part.numbers), cores_per_rank=worker.cores_per_rank,
             mpi=mpi, rank_variable=rank_variable, device_variable=worker.device_variable,
-            devices=worker.devices, cpus=worker.cpus, cursors=self._cursor_file).save(path)
+            devices=worker.devices, cpus=worker.cpus, cursors=self._cursor_file,
+            results=self._results.path if self._results else '').save(path)
         self.run_file = path
         return cursor.Cursors(self._cursor_file)
 
@@ -112,8 +117,9 @@ class RankServer:
         if self.run_file:
             with suppress(FileNotFoundError):
                 os.unlink(self.run_file)
-        if self._shared:
-            self._shared.close()
+        for shared in (self._shared, self._results):
+            if shared:
+                shared.close()
         shutil.rmtree(self.directory, ignore_errors=True)   # the agent may have removed it
 
     def _take(self, peer: bytes, operation: str, arguments: list[Any]) -> None:
@@ -163,6 +169,11 @@ class WorkerEnvironment:
     def ranks(self) -> int:
         """The number of ranks of this manager."""
         return len(self.part.numbers)
+
+    @property
+    def is_carried(self) -> bool:
+        """True if carriers take the messages of this manager to the first one."""
+        return bool(self.carrier_paths) and self.part.number > 0
 
     @property
     def detour_path(self) -> str:

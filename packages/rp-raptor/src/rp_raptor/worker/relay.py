@@ -13,15 +13,19 @@ from functools import partial
 from rp_api.errors import CoordinationError
 from rp_api.loop.event_loop import Loop
 from rp_api.system.shared_directory import place
+from rp_api.wire import codec
 from rp_raptor.carriers.channel import Channel, OpenFile
 from rp_raptor.carriers.listener import CarrierListener
 from rp_raptor.carriers.stream_pipe import StreamPipe
-from rp_raptor.worker.carried_calls import with_files
+from rp_raptor.wire.protocol import WORKER, parse_from_master
+from rp_raptor.worker.carried_calls import results_placed, with_files
 from rp_raptor.worker.carried_objects import Fetch, ObjectSender
 from rp_raptor.worker.carrier_job import CarrierJob
 from rp_raptor.worker.detour import DetourListener
 from rp_raptor.worker.job_process import refuse
 from rp_raptor.worker.master_link import CLOSED, CONNECTED, FRAME, NO_OBJECT, OBJECT, REFUSED, ZmqLink
+
+_WELCOME = codec.pack(['welcome', 0])[:-1]   # how the greeting of the master begins
 
 DETOUR_DELAY = 5.0
 """Seconds without carriers after which messages travel over ZeroMQ until there are some."""
@@ -37,6 +41,7 @@ class _Relayed:
         self._changed = changed
         self.channel = Channel(loop, self._heard, self._on_change)
         self.link: ZmqLink | None = None
+        self._results = ''   # of the master: the place and the directory for large results
 
     def connected(self) -> None:
         """Handle a handshake."""
@@ -44,6 +49,8 @@ class _Relayed:
 
     def received(self, data: bytes) -> None:
         """Handle a message of the master."""
+        if data.startswith(_WELCOME):
+            self._results = parse_from_master(data, WORKER)[1][0].get('results', '')
         for message, files in with_files(data):
             self.channel.send(FRAME, message, files)
 
@@ -57,9 +64,9 @@ class _Relayed:
             self.link.close()
             self.link = None
 
-    def _heard(self, kind: int, data: bytes, _files: list[OpenFile]) -> None:
+    def _heard(self, kind: int, data: bytes, files: list[OpenFile]) -> None:
         if kind == FRAME and self.link is not None:
-            self.link.send(data)
+            self.link.send(results_placed(data, files, self._results))
         elif kind == OBJECT:
             self._want(data)
         elif kind == CLOSED:
@@ -98,6 +105,10 @@ class Relay:
         self._timer = loop.call_later(DETOUR_DELAY, self._look)
         self._finished: Callable[[], object] | None = None
         self._job = CarrierJob(loop, job_path, len(files), self._tell, self._fail)
+
+    def let_end(self) -> None:
+        """Do not start the carriers again: what ends the worker ends them at the same time."""
+        self._job.finish()
 
     def finish(self, finished: Callable[[], object]) -> None:
         """Call `finished` when no part that can be reached has a connection to the master."""

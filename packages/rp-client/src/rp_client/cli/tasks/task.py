@@ -70,7 +70,8 @@ def _filters() -> argparse.ArgumentParser:
     group = parent.add_argument_group('which tasks')
     group.add_argument('--state', action='append', default=[], metavar='STATE', help='those in a state: waiting, '
                        'running, done, failed, canceled, or one of the states of tasks; can be given several times')
-    group.add_argument('--failed', action='store_true', help='those that have failed')
+    group.add_argument('--failed', action='store_true', help='those that have failed, or that a time limit or a failed '
+                       'dependency has ended')
     group.add_argument('--slow', action='store_true', help='those that take, or took, much longer than others of their '
                        'kind')
     group.add_argument('--name', metavar='PATTERN', help='those with this name, such as fit-*')
@@ -146,7 +147,9 @@ def _act(options: argparse.Namespace, records: Records) -> int:
                          'means all')
     for uid in options.uid:
         _find(records, uid)
-    if not options.uid and not options.state:
-        options.state = ['failed', 'canceled'] if options.command == 'retry' else ['waiting', 'running']
+    if options.command == 'retry' and not (options.uid or options.state or options.failed):
+        options.state = ['failed', 'canceled']
+    elif options.command == 'cancel' and not (options.uid or options.state):
+        options.state = ['waiting', 'running']
     return act(options, records, options.command, options.uid or [
         row['uid'] for row in _chosen(options, records, 0, reasons=False)])
