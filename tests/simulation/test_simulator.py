@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -239,6 +240,10 @@ def test_the_command_says_how_long_it_takes_and_what_others_would_give(
     assert main(['trace', str(session), 'check']) == 0
     assert main(['simulate', str(session), '--cores', '4', '--nodes', '10']) == 0
     assert capsys.readouterr().out.endswith(output.partition(';')[0] + '\n')
+    assert main(['simulate', str(path), '--cores', '4', '--nodes', '10', '--compare', '5', '--json']) == 0
+    ten, five = json.loads(capsys.readouterr().out)
+    assert (ten['nodes'], five['nodes'], five['tasks']) == (10, 5, 80)
+    assert five['walltime'] > ten['walltime'] > ten['ttx'] > 600
     assert main(['simulate', str(path), '--cores', '4', '--nodes', '0']) == 1
     assert 'nodes is 0, allowed are whole numbers from 1 on' in capsys.readouterr().err
     with pytest.raises(SystemExit):

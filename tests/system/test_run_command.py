@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -41,6 +42,17 @@ def test_outputs_and_exit_code(base: Path) -> None:
         'error of a $HOME', 'error of b', 'error of c']
     assert '2 tasks failed' in done.stderr
     assert sorted(path.name for path in base.iterdir() if not path.name.startswith('.')) == ['sim.sh']
+
+
+@pytest.mark.usefixtures('environment')
+def test_lines_of_json() -> None:
+    words = ['--json', '--shell', 'echo {}; echo error >&2; exit {}', ':::', '0', '3']
+    assert json.loads(rp_run('--dry-run', *words).stdout.splitlines()[1])['number'] == 2
+    done = rp_run('--keep-order', *words)
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert (first['number'], first['state'], first['stdout']) == (1, 'DONE', '0\n')
+    assert (second['state'], second['exit_code'], second['stderr']) == ('FAILED', 3, 'error\n')
+    assert done.returncode == 1
 
 
 @pytest.mark.usefixtures('environment')

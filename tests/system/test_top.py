@@ -25,7 +25,7 @@ from rp_api import states
 from rp_api.coordination import sessions
 from rp_api.coordination.hub.store import Store
 from rp_api.wire import codec
-from rp_client.cli.campaign.top_screen import TopScreen
+from rp_client.cli.tasks.top_screen import TopScreen
 
 PICTURE = Path(__file__).parents[2] / 'docs' / 'reference' / 'top.svg'
 ROWS, COLUMNS = 24, 80

@@ -122,7 +122,7 @@ def test_a_task_can_be_in_a_report_twice(filled: Store) -> None:
 
 def test_tasks_come_out_in_the_order_in_which_they_came(filled: Store) -> None:
     rows, upto = filled.tasks.new('p0', 0, 10)
-    assert [(uid, filled.tasks.shared(shared), description) for _, uid, shared, description in rows] == [
+    assert [(uid, filled.tasks.shared(shared)[0], description) for _, uid, shared, description in rows] == [
         ('a', b'shared', b'A'), ('c', b'third', b'C')]
     assert upto == filled.rev
     assert [row[1] for row in filled.tasks.new('p1', 0, 10).rows] == ['b']

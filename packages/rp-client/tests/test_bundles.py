@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tarfile
 import zipfile
 from pathlib import Path
@@ -53,8 +54,11 @@ def test_bundle_for_one_platform_and_another_python(index: Path, tmp_path: Path)
     assert names(find_bundle(bundle_directory(), 'my.machine')) == ['other', 'rp_agent']
 
 
-def test_bundle_elsewhere(index: Path, tmp_path: Path) -> None:
-    assert bundle(['--output', str(tmp_path / 'mine.tar'), 'rp-agent']) == 0
+def test_bundle_elsewhere(index: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert bundle(['--json', '--output', str(tmp_path / 'mine.tar'), 'rp-agent']) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told['path'], len(told['wheels'])) == (str(tmp_path / 'mine.tar'), 2)
+    assert told['size'] == (tmp_path / 'mine.tar').stat().st_size
     assert names(tmp_path / 'mine.tar') == ['other', 'rp_agent']
 
 

@@ -265,7 +265,9 @@ def test_the_exit_code_says_whether_something_is_bad(capsys: pytest.CaptureFixtu
     assert platforms(['check', 'debug.test']) == 0
     assert 'ok    launch      FORK needs no program' in capsys.readouterr().out
     assert platforms(['check', 'nioz.laplace', '--schema', 'interactive']) == 0
-    assert platforms(['check', 'llnl.lassen']) == 1
+    capsys.readouterr()
+    assert platforms(['check', 'llnl.lassen', '--json']) == 1
+    assert 'bad' in {finding['verdict'] for finding in json.loads(capsys.readouterr().out)}
 
 
 def test_only_what_the_script_has_said_counts() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -81,6 +82,18 @@ def test_figures_are_printed(session: Path, capsys: pytest.CaptureFixture[str]) 
     assert re.search(r'^  execution +8 +0.050000', out, re.MULTILINE)
 
 
+def test_figures_for_programs(session: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert trace([SESSION, 'stats', '--json']) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told['figures']['tasks'] == '8 (8 DONE)'
+    assert told['use']['core']['exec cmd']['seconds'] == pytest.approx(0.4)
+    assert next(stage for stage in told['stages'] if stage['stage'] == 'execution')['mean'] == pytest.approx(0.05)
+    assert trace([SESSION, 'check', '--json']) == 0
+    assert json.loads(capsys.readouterr().out)['violations'] == {}
+    assert trace([SESSION, 'export', '--json']) == 0
+    assert json.loads(capsys.readouterr().out) == {'files': [f'{SESSION}.json']}
+
+
 def test_a_sound_session_passes_the_check(session: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert trace([str(session), 'check']) == 0
     assert capsys.readouterr().out.endswith('profiles: 0 violations\n')
@@ -89,6 +102,9 @@ def test_a_sound_session_passes_the_check(session: Path, capsys: pytest.CaptureF
 def test_a_check_that_finds_something_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     session = write_session(tmp_path, [event for event in events_of(8) if event.state != 'DONE'
                                        or event.uid != uid_of(2)])
+    assert trace([str(session), 'check', '--json']) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert (sum(told['violations'].values()), told['listed'][0]['uid']) == (1, 'task.000002')
     assert trace([str(session), 'check']) == 1
     out = capsys.readouterr().out
     assert 'task.000002: has no final state' in out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 from rp_api.coordination.contract import PackedInfo
@@ -17,12 +18,21 @@ _MAX_CHARS = 160   # of an example
 Cause = tuple[Any, ...]
 
 
+@dataclass
+class _Kind:
+    """Failures of one cause, with a task as an example, or the name of a function."""
+
+    function: str
+    count: int = 0
+    uid: str = ''
+    text: str = ''
+
+
 class FailureCounts:
     """Counts failed tasks and calls by cause. All methods may be called from any thread."""
 
     def __init__(self) -> None:
-        self._counts: dict[Cause, int] = {}
-        self._examples: dict[Cause, tuple[str, str]] = {}   # a task, and the sentence
+        self._kinds: dict[Cause, _Kind] = {}
         self._lock = threading.Lock()
 
     def add_task(self, record: Any, uid: str, number: int = 1) -> None:
@@ -45,39 +55,34 @@ class FailureCounts:
     def text(self, session: str, *, tasks_kept: bool = True) -> str:
         """Return lines about what has failed; empty if nothing has."""
         with self._lock:
-            found = [(count, cause) for cause, count in self._counts.items() if count > 0]
+            found = sorted((kind for kind in self._kinds.values() if kind.count > 0), key=lambda kind: -kind.count)
         if not found:
             return ''
-        found.sort(key=lambda each: -each[0])
-        lines = [f'{session}: {sum(count for count, _ in found):,} failed']
-        example = ''
-        for count, cause in found:
-            uid, text = self._examples[cause]
-            example = example or uid
-            where = f', such as {uid}' if uid else f' of {cause[0]}' if cause and cause[0] else ''
-            what = 'task' if uid else 'call'
-            lines.append(f'  {count:,} {what}{"s" if count > 1 else ""}{where}: {text}')
+        lines = [f'{session}: {sum(kind.count for kind in found):,} failed']
+        for kind in found:
+            where = f', such as {kind.uid}' if kind.uid else f' of {kind.function}' if kind.function else ''
+            what = 'task' if kind.uid else 'call'
+            lines.append(f'  {kind.count:,} {what}{"s" if kind.count > 1 else ""}{where}: {kind.text}')
+        example = next((kind.uid for kind in found if kind.uid), '')
         if example and tasks_kept:
             lines.append(f'see: rp task list --failed --session {session}; rp why {example}')
         return '\n'.join(lines) + '\n'
 
     def _count(self, cause: Cause, uid: str, failed: Any, number: int = 1) -> None:
         with self._lock:
-            cause = self._known(cause)
-            if cause not in self._examples:
-                self._examples[cause] = uid, _sentence(failed) if cause else 'other causes'
-            self._counts[cause] += number
+            kind = self._kind(cause)
+            kind.count += number
+            if not kind.text:
+                kind.uid, kind.text = uid, _sentence(failed)
 
     def _drop(self, cause: Cause) -> None:
         with self._lock:   # it may not have been counted yet
-            self._counts[self._known(cause)] -= 1
+            self._kind(cause).count -= 1
 
-    def _known(self, cause: Cause) -> Cause:
-        """Return the cause under which one is counted."""
-        if cause not in self._counts:
-            cause = cause if len(self._counts) < MAX_CAUSES else ()
-            self._counts.setdefault(cause, 0)
-        return cause
+    def _kind(self, cause: Cause) -> _Kind:
+        if cause not in self._kinds and len(self._kinds) >= MAX_CAUSES:
+            return self._kinds.setdefault((), _Kind('', text='other causes'))
+        return self._kinds.setdefault(cause, _Kind(cause[0] if len(cause) == 2 else ''))
 
 
 def _cause(record: Any) -> Cause:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -31,13 +32,13 @@ class TaskProgress:
         self._total = total
         self._shown = not quiet and is_wanted(os.environ)
         self._every = every
-        self._before = dict.fromkeys(states.FINAL, 0)
+        self._before: Counter[str] = Counter()   # final ones
         self._ticker: Ticker | None = None
 
     def __enter__(self) -> TaskProgress:
         if self._shown:
             found = states_of(self._tmgr)
-            self._before = {state: found[state] for state in states.FINAL}
+            self._before = Counter({state: found[state] for state in states.FINAL})
             self._ticker = Ticker(Display('tasks', every=self._every, keeps=True), self._tally)
         return self
 
@@ -48,6 +49,5 @@ class TaskProgress:
 
     def _tally(self) -> Tally:
         found = states_of(self._tmgr)
-        for state, count in self._before.items():
-            found[state] -= count
+        found.subtract(self._before)
         return tally_of(sum(found[state] for state in states.FINAL), self._total, found)

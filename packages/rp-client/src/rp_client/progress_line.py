@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import os
 import sys
 import threading
@@ -53,8 +54,6 @@ class NotebookLine:
 
     def draw(self, what: str, fraction: float, text: str) -> None:
         """Show a bar and the text."""
-        import html  # only notebooks need it
-
         show: Any = sys.modules['IPython'].display
         content = show.HTML(f'{html.escape(what)} <progress value="{fraction:.3f}" max="1"></progress> '
                             f'{html.escape(text)}')
@@ -132,28 +131,21 @@ class Hook:
     """
 
     def __init__(self, stream: Any, wrap: Callable[[Write], Write]) -> None:
-        self._stream = stream
-        self._before = getattr(stream, '__dict__', {}).get('write')
-        self._hooked = wrap(stream.write)
-        with suppress(AttributeError):   # a stream of the application without a `__dict__`
-            stream.write = self._hooked
+        self._own = getattr(stream, '__dict__', {})   # streams of an application may have none: these write as ever
+        self._before = self._own.get('write')
+        self._hooked = self._own['write'] = wrap(stream.write)
 
     def remove(self) -> None:
         """Leave the stream as it was, unless the application has put something in place of the hook."""
-        if getattr(self._stream, '__dict__', {}).get('write') is not self._hooked:
-            return
-        if self._before is None:
-            del self._stream.write
-        else:
-            self._stream.write = self._before
+        if self._own.get('write') is self._hooked:
+            del self._own['write']
+            if self._before is not None:
+                self._own['write'] = self._before
 
 
 def _columns(stream: Any) -> int:
-    with suppress(ValueError):
-        if columns := int(os.environ.get('COLUMNS') or 0):
-            return columns
     with suppress(OSError, ValueError):
-        return os.get_terminal_size(stream.fileno()).columns or _DEFAULT_COLUMNS
+        return int(os.environ.get('COLUMNS') or 0) or os.get_terminal_size(stream.fileno()).columns or _DEFAULT_COLUMNS
     return _DEFAULT_COLUMNS
 
 

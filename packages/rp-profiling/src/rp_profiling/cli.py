@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rp_profiling.analyse.usage import Usage, usage_of
+
 if TYPE_CHECKING:
-    from rp_profiling.analyse.usage import Usage
     from rp_profiling.analyse.utilisation import Analysis
     from rp_profiling.read.trace import Trace
 
@@ -53,6 +55,7 @@ def make_parser() -> argparse.ArgumentParser:
     where.add_argument('--session', dest='chosen', metavar='SESSION', help='the same')
     where.add_argument('--sandbox', action='append', default=[], metavar='DIR',
                        help='the sandbox of a pilot, if it is not found automatically; can be given several times')
+    where.add_argument('--json', action='store_true', help='print JSON, for programs')
     parser = argparse.ArgumentParser(prog='rp trace', description=(trace.__doc__ or '').partition('\n')[0])
     actions = parser.add_subparsers(dest='action', metavar='ACTION', required=True)
     stats, check, report, plot, export = (actions.add_parser(name, help=text, parents=[where]) for name, text in (
@@ -112,23 +115,33 @@ def _target(options: argparse.Namespace, ending: str) -> Path:
 
 
 def _stats(options: argparse.Namespace) -> int:
-    from rp_profiling.analyse.usage import usage_of
     from rp_profiling.draw.report import duration_rows, summary
     from rp_profiling.write.slots import CORE, GPU
 
     analysis = _analysis(options)
+    stages, usage = duration_rows(analysis), usage_of(options.tasks_of(options.session))
+    uses = {kind: used for kind in (CORE, GPU) if (used := analysis.utilisation(kind)).available}
+    if options.json:
+        heads = ('stage', 'tasks', 'mean', 'median', 'p99', 'longest')
+        return _print_json({
+            'figures': summary(analysis), 'stages': [dict(zip(heads, row, strict=True)) for row in stages],
+            'use': {kind: {activity: {'percent': share, 'seconds': used.spent[activity]}
+                           for activity, share in used.shares.items()} for kind, used in uses.items()},
+            'kinds': [{'kind': str(kind), 'tasks': kind.tasks, 'failed': kind.causes, 'cores': kind.cores,
+                       'gpus': kind.gpus, 'cores_used': kind.mean('cpu'), 'gpus_used': kind.mean('gpu'),
+                       'memory': kind.memory, 'peak': kind.peak, 'longest': kind.longest,
+                       'suggestions': kind.suggestions()} for kind in usage.kinds],
+            'failures': [failures._asdict() for failures in usage.failures]})
     for name, value in summary(analysis).items():
         print(f'{name:14}{value}')
-    for kind in (CORE, GPU):
-        used = analysis.utilisation(kind)
-        if used.available:
-            print(f'\nuse of {kind}s')
-            for activity, share in used.shares.items():
-                print(f'  {activity:26}{share:8.2f} %{used.spent[activity]:16.3f} s')
+    for kind, used in uses.items():
+        print(f'\nuse of {kind}s')
+        for activity, share in used.shares.items():
+            print(f'  {activity:26}{share:8.2f} %{used.spent[activity]:16.3f} s')
     print(f'\n{"time of tasks, by stage":30}{"tasks":>9}{"mean":>12}{"median":>12}{"99 %":>12}{"longest":>12}')
-    for name, count, *values in duration_rows(analysis):
+    for name, count, *values in stages:
         print(f'  {name:28}{count:9}' + ''.join(f'{value:12.6f}' for value in values))
-    _print_usage(usage_of(options.tasks_of(options.session)))
+    _print_usage(usage)
     return 0
 
 
@@ -149,6 +162,10 @@ def _check(options: argparse.Namespace) -> int:
 
     found = _read(options)
     findings = check_trace(found)
+    if options.json:
+        _print_json({'events': len(found), 'profiles': len(found.files), 'violations': findings.counts,
+                     'listed': list(map(vars, findings.violations)), 'remarks': findings.remarks})
+        return 1 if findings else 0
     if str(findings):
         print(findings)
     print(f'{len(found)} events in {len(found.files)} profiles: {findings.counts.total()} violations')
@@ -156,7 +173,6 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> int:
-    from rp_profiling.analyse.usage import usage_of
     from rp_profiling.check import check_trace
     from rp_profiling.draw.report import write_report
 
@@ -164,17 +180,14 @@ def _report(options: argparse.Namespace) -> int:
     path = _target(options, '.html')
     usage = usage_of(options.tasks_of(options.session))
     write_report(analysis, check_trace(analysis.trace), path, options.session.resolve().name, usage)
-    print(path)
-    return 0
+    return _tell_files(options, [path])
 
 
 def _plot(options: argparse.Namespace) -> int:
     from rp_profiling.draw.pictures import all_pictures
     from rp_profiling.draw.plot import save
 
-    for path in save(all_pictures(_analysis(options)), _target(options, '.plots'), options.format):
-        print(path)
-    return 0
+    return _tell_files(options, save(all_pictures(_analysis(options)), _target(options, '.plots'), options.format))
 
 
 def _export(options: argparse.Namespace) -> int:
@@ -183,5 +196,16 @@ def _export(options: argparse.Namespace) -> int:
     write, ending = (write_chrome, '.json') if options.form == 'chrome' else (write_csv, '.csv')
     path = _target(options, ending)
     write(_analysis(options), path)
-    print(path)
+    return _tell_files(options, [path])
+
+
+def _tell_files(options: argparse.Namespace, paths: Iterable[Path]) -> int:
+    if options.json:
+        return _print_json({'files': list(map(str, paths))})
+    print(*paths, sep='\n')
+    return 0
+
+
+def _print_json(found: Mapping[str, Any]) -> int:
+    print(json.dumps(found, indent=2, default=str))
     return 0

@@ -7,6 +7,7 @@ a note in the sandbox, which the agent polls.
 
 from __future__ import annotations
 
+import math
 import time
 from functools import partial
 from typing import Any
@@ -75,6 +76,10 @@ class Run(TimedRun):
         self.switches += process.switches
         if process.sampled:
             self.sampled.append(process)
+
+    def lose_usage(self) -> None:
+        """Forget the CPU time and context switches, as those of a rank are not known."""
+        self.user = self.system = self.switches = math.nan
 
     def note_end(self) -> None:
         """Note times and usage of the run, which ends now, on the task."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -25,14 +24,14 @@ def purge(directory: str | Path) -> list[str]:
     Raise `CoordinationError` if the session is in use.
     """
     path = Path(directory)
-    pilots = _pilot_names(path)
+    fetched = _fetched(path)
     claimed = claim(str(path))
     try:
         state = sessions.state_of(path)
         if state in (sessions.OPEN, sessions.ORPHANED, sessions.ELSEWHERE):
             raise CoordinationError(f'{path.name} is {state}')
         _remove_runtime_directory(path)
-        for own in (*_fetched(path, pilots), path):
+        for own in (*fetched, path):
             for found in _own_files(own):
                 found.unlink()
             with suppress(OSError):   # it has files of other origin
@@ -42,17 +41,12 @@ def purge(directory: str | Path) -> list[str]:
     return sorted(map(str, path.rglob('*')))
 
 
-def _pilot_names(directory: Path) -> list[str]:
-    """Return the pilots with a directory of fetched traces and logs."""
+def _fetched(directory: Path) -> list[Path]:
+    """Return the directories of fetched files: for each pilot those of its tasks and partitions, then its own."""
     with closing(sessions.database(directory)) as db:
-        return [uid for uid, in db.execute('SELECT uid FROM pilots') if (directory / uid).is_dir() and '/' not in uid]
-
-
-def _fetched(directory: Path, pilots: Iterable[str]) -> Iterator[Path]:
-    """Yield the directories of fetched files: for each pilot those of its tasks and partitions, then its own."""
-    for pilot in pilots:
-        yield from (path for path in (directory / pilot).iterdir() if path.is_dir() and not path.is_symlink())
-        yield directory / pilot
+        pilots = [directory / uid for uid, in db.execute('SELECT uid FROM pilots') if '/' not in uid]
+    return [found for pilot in pilots if pilot.is_dir() for found in (*(
+        path for path in pilot.iterdir() if path.is_dir() and not path.is_symlink()), pilot)]
 
 
 def is_left(directory: Path) -> bool:

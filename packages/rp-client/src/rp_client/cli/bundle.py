@@ -6,6 +6,8 @@ import argparse
 import re
 from pathlib import Path
 
+from rp_client.cli import options as shared
+
 
 def bundle(arguments: list[str]) -> int:
     """Pack the wheels of agent and RAPTOR for machines that cannot reach a package index."""
@@ -14,6 +16,9 @@ def bundle(arguments: list[str]) -> int:
     options = make_parser().parse_args(arguments)
     target = options.output or bundle_directory() / f'{options.platform}.tar'
     wheels = make_bundle(target.absolute(), options.requirements, options.python or '', options.pip)
+    if options.json:
+        shared.print_json({'path': str(target), 'wheels': wheels, 'size': target.stat().st_size})
+        return 0
     print('\n'.join(f'  {name}' for name in wheels))
     print(f'{target}: {len(wheels)} wheels, {target.stat().st_size / 1e6:.1f} MB')
     return 0
@@ -22,7 +27,7 @@ def bundle(arguments: list[str]) -> int:
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the arguments."""
     parser = argparse.ArgumentParser(
-        prog='rp bundle', description=bundle.__doc__,
+        prog='rp bundle', description=bundle.__doc__, parents=[shared.as_json()],
         epilog="Pilots on a platform whose rp_version is 'local' install from the bundle, which is copied with them.")
     parser.add_argument('requirements', nargs='*', metavar='REQUIREMENT',
                         help='names, directories or wheels to pack, as for pip (default: rp-agent and rp-raptor)')

@@ -8,25 +8,26 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rp_api.errors import PilotError
 from rp_api.wire import codec
+from rp_client.cache.identity import OUTSIDE
+from rp_client.cache.notes import DECIDES, NOTES, PARTS, read
+from rp_client.cache.store import NAME, CachedResult, ResultStore
 from rp_client.cli import options as shared
-from rp_client.cli.clean import DAY
 from rp_client.cli.commands import WrongUsage
-from rp_client.cli.tables import print_table, shown_size, shown_time
+from rp_client.cli.tables import shown_size
 
-if TYPE_CHECKING:
-    from rp_client.cache.store import CachedResult, ResultStore
+_COLUMNS: shared.Columns = {
+    'RESULT': lambda row: row['result'][:12], 'SIZE': 'size', 'MADE': 'made', 'USED': 'used',
+    'FILES': lambda row: str(len(row['files'])), 'OF': lambda row: ascii(row['of'])[1:-1]}
+
 
 def cache(arguments: list[str]) -> int:
     """Show, explain, limit and remove cached results."""
     options = make_parser().parse_args(arguments)
-    run = {'show': _show, 'list': _list, 'explain': _explain, 'limit': _limit, 'prune': _prune,
-           'remove': _remove}[options.command]
     with _opened(options.base) as store:
-        run(store, options)
+        options.run(store, options)
     return 0
 
 
@@ -35,25 +36,21 @@ def make_parser() -> argparse.ArgumentParser:
     where = argparse.ArgumentParser(add_help=False)
     where.add_argument('--base', type=Path, metavar='DIR', help='a directory with directories of sessions (default: '
                        '$RADICAL_PILOT_BASE or the working directory)')
-    as_json = shared.as_json()
     parser = argparse.ArgumentParser(prog='rp cache', description=cache.__doc__)
-    commands = parser.add_subparsers(dest='command', required=True, metavar='ACTION')
-
-    def add(name: str, text: str) -> argparse.ArgumentParser:
-        return commands.add_parser(name, help=text, description=text, parents=[where, as_json])
-
-    add('show', 'Show the number of results, their size and its limit.')
-    add('list', 'List the results, those used last first.')
-    command = add('explain', 'Show what the result of a task or call depends on, what does not count, and why a task '
-                  'is not cached.')
+    add = shared.actions(parser, where, shared.as_json())
+    add('show', _show, 'Show the number of results, their size and its limit.')
+    add('list', _list, 'List the results, those used last first.')
+    command = add('explain', _explain, 'Show what the result of a task or call depends on, what does not count, and '
+                  'why a task is not cached.')
     command.add_argument('task', metavar='TASK', help='the uid of a task, or the first characters of a result in the '
                          'list')
-    command = add('limit', 'Set the size that all results may have together; those used least recently are removed.')
+    command = add('limit', _limit, 'Set the size that all results may have together; those used least recently are '
+                  'removed.')
     command.add_argument('size', type=shared.size, metavar='SIZE', help='such as 500MB or 50GB')
-    command = add('prune', 'Remove files that crashes have left, and results that are not used any more.')
+    command = add('prune', _prune, 'Remove files that crashes have left, and results that are not used any more.')
     command.add_argument('--unused-for', type=float, metavar='DAYS', default=float('inf'),
                          help='results that were not used for so long')
-    command = add('remove', 'Remove results.')
+    command = add('remove', _remove, 'Remove results.')
     command.add_argument('result', nargs='*', metavar='RESULT', help='the first characters of results in the list')
     command.add_argument('--all', action='store_true', help='all results')
     return parser
@@ -61,8 +58,6 @@ def make_parser() -> argparse.ArgumentParser:
 
 @contextmanager
 def _opened(base: Path | None) -> Iterator[ResultStore]:
-    from rp_client.cache.store import NAME, ResultStore  # `rp --help` does not need it
-
     place = (base or Path(os.environ.get('RADICAL_PILOT_BASE') or '.')) / NAME
     if not place.is_dir():
         raise PilotError(f'there is no cache in {place.parent.resolve()}: name its base directory by --base')
@@ -83,19 +78,12 @@ def _show(store: ResultStore, options: argparse.Namespace) -> None:
 
 
 def _list(store: ResultStore, options: argparse.Namespace) -> None:
-    if options.json:
-        shared.print_json_rows({'result': _name(result), 'size': result.size, 'made': result.made, 'used': result.used,
-                                'files': list(result.files), 'of': result.label} for result in store.results())
-        return
-    print_table(('RESULT', 'SIZE', 'MADE', 'USED', 'FILES', 'OF'), (
-        (_name(result)[:12], shown_size(result.size), shown_time(result.made), shown_time(result.used),
-         str(len(result.files)), ascii(result.label)[1:-1]) for result in store.results()))
+    shared.print_rows(options, ({
+        'result': _name(result), 'size': result.size, 'made': result.made, 'used': result.used,
+        'files': list(result.files), 'of': result.label} for result in store.results()), _COLUMNS)
 
 
 def _explain(store: ResultStore, options: argparse.Namespace) -> None:
-    from rp_client.cache.identity import OUTSIDE
-    from rp_client.cache.notes import DECIDES, NOTES, PARTS, read
-
     sessions = sorted(store.directory.resolve().parent.glob(f'*/{NOTES}'), key=os.path.getmtime)
     found: list[tuple[str, Iterable[str]]] = []
     for session in (path.parent for path in sessions):
@@ -126,7 +114,7 @@ def _limit(store: ResultStore, options: argparse.Namespace) -> None:
 
 
 def _prune(store: ResultStore, options: argparse.Namespace) -> None:
-    _tell_removed(options, store.prune(options.unused_for * DAY))
+    _tell_removed(options, store.prune(options.unused_for * shared.DAY))
 
 
 def _remove(store: ResultStore, options: argparse.Namespace) -> None:

@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from rp_api.coordination import session_index
 from rp_api.errors import PilotError
 from rp_client.cli import options as shared
 from rp_client.cli.commands import NotPossible
-from rp_client.cli.stores import DBURL
+from rp_client.cli.leftovers import KINDS, RESOURCE, SESSION, Leftover, Search, journals
+from rp_client.cli.stores import DBURL, Database
 from rp_client.cli.tables import print_table, shown_size, shown_span
-
-if TYPE_CHECKING:
-    from rp_client.cli.leftovers import Leftover
-
-DAY = 86400.0
-
-_KINDS = ('session', 'sandbox', 'environment', 'cache', 'journal')
-_AGES = {'m': 60.0, 'h': 3600.0, 'd': DAY, 'w': 7 * DAY, '': DAY}
-_AGE = re.compile(r'(\d+(?:\.\d+)?)\s*([mhdw]?)')
 
 
 def clean(arguments: list[str]) -> int:
@@ -42,10 +33,10 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--yes', action='store_true', help='remove what is listed; without it, it is only listed')
     parser.add_argument('--everywhere', action='store_true', help='all sessions of yours in any directory, sandboxes '
                         'without a session in the home directory, and journals of rp run')
-    parser.add_argument('--only', action='append', default=[], choices=_KINDS, help='only one kind; can be given '
+    parser.add_argument('--only', action='append', default=[], choices=KINDS, help='only one kind; can be given '
                         'several times')
-    parser.add_argument('--older-than', type=age, default=0.0, metavar='AGE', help='only what was not used for so '
-                        'long, such as 7d or 12h')
+    parser.add_argument('--older-than', type=shared.age, default=0.0, metavar='AGE', help='only what was not used for '
+                        'so long, such as 7d or 12h')
     parser.add_argument('--larger-than', type=shared.size, default=0, metavar='SIZE', help='only what is larger, such '
                         'as 1GB')
     parser.add_argument('--closed', action='store_true', help='only what belongs to sessions that were closed: others '
@@ -53,23 +44,15 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def age(text: str) -> float:
-    """Return the seconds of an age, such as `7d`, `12h` or a number of days."""
-    found = _AGE.fullmatch(text.strip())
-    if not found:
-        raise argparse.ArgumentTypeError(f'{text!r} is no age: give a number and a unit, such as 7d or 12h')
-    return float(found[1]) * _AGES[found[2]]
-
-
 def run(options: argparse.Namespace) -> int:
     """List what is left, or remove it, and return the exit code."""
     found = list(_of_database(options)) if options.dburl or (options.base is None and os.environ.get(DBURL)) else []
     if not options.dburl:
         found += _in_directories(options)
-    if options.uid:
-        found = list(_named(found, options.uid))
+    _check_known(found, options.uid)
     oldest = time.time() - options.older_than
     wanted = [item for item in found if item.used <= oldest and item.size >= options.larger_than
+              and (not options.uid or item.path in options.uid or item.uid in options.uid)
               and (not options.only or item.kind in options.only) and (not options.closed or item.state == 'closed')]
     used, free = [item for item in wanted if item.in_use], [item for item in wanted if not item.in_use]
     if options.uid and used:
@@ -81,38 +64,27 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _in_directories(options: argparse.Namespace) -> Iterator[Leftover]:
-    from rp_api.coordination import session_index
-    from rp_client.cli.leftovers import RESOURCE, Search, journals
-
     if options.base is not None and not options.base.is_dir():
         raise PilotError(f'{options.base} is not a directory')
     bases = [options.base] if options.base else [Path(), Path(os.environ.get('RADICAL_PILOT_BASE') or '.')]
     wide = options.everywhere or (bool(options.uid) and options.base is None)
-    others = session_index.directories() if wide else []
-    resources = [Path.home() / RESOURCE] if options.everywhere else []
-    yield from Search(bases, others, resources).all()
+    yield from Search(bases, session_index.directories() if wide else (),
+                      [Path.home() / RESOURCE] if options.everywhere else ()).all()
     if options.everywhere:
         yield from journals()
 
 
 def _of_database(options: argparse.Namespace) -> Iterator[Leftover]:
-    from rp_client.cli import stores
-    from rp_client.cli.leftovers import SESSION, Leftover
-
-    database = stores.Database(options.dburl or os.environ[DBURL])
+    database = Database(options.dburl or os.environ[DBURL])
     for each in database.sessions():
         yield Leftover(SESSION, each['uid'], each['where'], each['state'], each['closed'] or each['created'], 0,
                        '' if each['state'] == 'closed' else each['state'], partial(database.purge, each))
 
 
-def _named(found: Iterable[Leftover], uids: list[str]) -> Iterator[Leftover]:
-    """Yield what belongs to these sessions; raise `PilotError` if one is unknown."""
-    found = list(found)
+def _check_known(found: list[Leftover], uids: list[str]) -> None:
     for uid in uids:
-        mine = [item for item in found if uid in (item.path, item.uid)]
-        if not mine:
+        if not any(uid in (item.path, item.uid) for item in found):
             raise PilotError(f'there is no session {uid} (rp session list); name its place by --base or --dburl')
-        yield from mine
 
 
 def _tell(options: argparse.Namespace, free: list[Leftover], used: list[Leftover], left: dict[str, list[str]]) -> None:

@@ -39,8 +39,7 @@ _OWN = {
     'why': 'Tell why a task or pilot waits, has failed or is slow, and what to do about it.'}
 """The first lines of the docstrings of our commands: their modules are imported for nothing else then."""
 
-
-_OF_CAMPAIGN = ('calls', 'pilot', 'task', 'top', 'why')
+_OF_TASKS = ('calls', 'pilot', 'task', 'top', 'why')
 
 
 class NotPossible(PilotError):
@@ -110,7 +109,7 @@ def all_commands() -> list[Command]:
 
 
 def _own(name: str) -> Command:
-    package = 'rp_client.cli.campaign' if name in _OF_CAMPAIGN else 'rp_client.cli'
+    package = 'rp_client.cli.tasks' if name in _OF_TASKS else 'rp_client.cli'
     return Command(name, f'{package}.{name}:{name}', OWN)
 
 

@@ -6,14 +6,15 @@ import argparse
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rp_api.coordination.service import access as hub_access
+from rp_api.coordination.service import main
+from rp_api.coordination.service.access import HubAccess
+from rp_api.coordination.service.request import ask
 from rp_api.errors import CoordinationError
 from rp_api.system.network import interfaces, resolved
 from rp_client.cli import options as shared
-
-if TYPE_CHECKING:
-    from rp_api.coordination.service.access import HubAccess
 
 STATUS_TIMEOUT = 5.0
 """Seconds to wait for the status of a hub."""
@@ -22,8 +23,7 @@ STATUS_TIMEOUT = 5.0
 def hub(arguments: list[str]) -> int:
     """Start, inspect and stop a stand-alone hub that serves several sessions."""
     options = make_parser().parse_args(arguments)
-    run = {'start': _start, 'status': _status, 'stop': _stop, 'list': _list}[options.command]
-    return run(options)
+    return {'start': _start, 'status': _status, 'stop': _stop, 'list': _list}[options.command](options)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -71,9 +71,6 @@ def _ports(text: str) -> tuple[int, int]:
 
 
 def _start(options: argparse.Namespace) -> int:
-    from rp_api.coordination.service import access as hub_access
-    from rp_api.coordination.service import main
-
     directory = options.directory or hub_access.access_directory() / hub_access.short_name()
     config = {'directory': str(directory.absolute()), 'listen': options.listen or '', 'ports': options.ports}
     told = shared.print_json if options.json else _told
@@ -93,8 +90,6 @@ def _told(answer: dict[str, Any]) -> None:
 
 def _chosen(url: str | None) -> tuple[HubAccess, str]:
     """Return the access file and URL of the hub that the arguments name."""
-    from rp_api.coordination.service import access as hub_access
-
     if url is not None:
         return hub_access.find(url)
     known = list(hub_access.all_known())
@@ -106,9 +101,6 @@ def _chosen(url: str | None) -> tuple[HubAccess, str]:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from rp_api.coordination.service import access as hub_access
-    from rp_api.coordination.service.request import ask
-
     access, url = _chosen(options.hub)
     status = ask(access, url, 'status', timeout=STATUS_TIMEOUT)
     if options.json:
@@ -125,8 +117,6 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _stop(options: argparse.Namespace) -> int:
-    from rp_api.coordination.service.request import ask
-
     access, url = _chosen(options.hub)
     left = ask(access, url, 'stop', {'force': options.force})
     if options.json:
@@ -137,9 +127,6 @@ def _stop(options: argparse.Namespace) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
-    from rp_api.coordination.service import access as hub_access
-    from rp_api.coordination.service.request import ask
-
     found = []
     for access in hub_access.all_known():
         try:

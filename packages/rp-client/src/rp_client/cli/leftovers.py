@@ -58,7 +58,7 @@ class Leftover(NamedTuple):
     used: float
     size: int
     in_use: str
-    remove: Callable[[], list[str]]
+    remove: partial[list[str]]
 
 
 class Search:
@@ -72,37 +72,26 @@ class Search:
 
     def __init__(self, bases: Iterable[Path], others: Iterable[Path] = (), resources: Iterable[Path] = ()) -> None:
         self._bases = list(dict.fromkeys(base.resolve() for base in bases))
-        found = [path for base in self._bases if base.is_dir() for path in sorted(base.iterdir())
-                 if path.is_dir() and not path.is_symlink()]
-        with_database = [*filter(sessions.is_session, found), *others]
-        self._sessions = list(dict.fromkeys(path.resolve() for path in with_database))
-        self._without = [path for path in found if not sessions.is_session(path) and _is_ours(path)
-                         and session_files.is_left(path)]
-        self._resources = [*(base / RESOURCE for base in self._bases), *resources]
+        self._others = others
+        self._resources = {base / RESOURCE for base in self._bases}.union(path.resolve() for path in resources)
+        self._sandboxes: set[str] = set()   # of sessions that were found
+        self._in_use: set[Path] = set()   # bases
 
     def all(self) -> Iterator[Leftover]:
         """Yield everything that is found."""
-        known: set[str] = set()
-        resources = {str(path.resolve()) for path in self._resources}
-        live_bases = set()
-        for path in self._sessions:
-            for item in self._of_session(path):
-                known.add(item.path)
-                if item.kind == SANDBOX:
-                    resources.add(os.path.dirname(item.path))
-                if item.in_use:
-                    live_bases.add(path.parent)
-                yield item
-        for path in self._without:
-            changed = _changed(path, *path.glob('*.prof'))
-            owned = is_owned(str(path)) or (any((path / name).exists() for name in (APPLICATION, NAME))
-                                            and time.time() - changed < QUIET_S)   # it may be that of another host
-            yield Leftover(SESSION, path.name, str(path), 'no database', changed, size_of(path),
-                           'an application has it' if owned else '', partial(_remove, path))
-        for resource in sorted(resources):
-            yield from self._in_resource(Path(resource), known)
-        for base in self._bases:
-            yield from _caches(base, in_use=base in live_bases)
+        found = [path for base in self._bases for path in _directories(base)]
+        for path in dict.fromkeys(each.resolve() for each in (*filter(sessions.is_session, found), *self._others)):
+            yield from self._of_session(path)
+        for path in found:
+            if not sessions.is_session(path) and session_files.is_left(path):
+                yield _without_database(path)
+        for resource in sorted(self._resources):
+            yield from self._in_resource(resource)
+        for path in (base / _CACHE for base in self._bases):
+            if path.is_dir() and not path.is_symlink() and _is_ours(path):
+                claimed = path.parent in self._in_use or any(map(_is_locked, path.glob('claims/*.owner')))
+                yield _leftover(CACHE, '', path, 'cached results', _changed(*path.glob('*.db*')),
+                                'a session or executor uses it' if claimed else '')
 
     def _of_session(self, path: Path) -> Iterator[Leftover]:
         """Yield a session, and before it its sandboxes on this machine."""
@@ -111,77 +100,78 @@ class Search:
             meta = sessions.properties(path)
         except Exception:   # of whatever wrote it: what cannot be read is not removed
             return
-        if not state:
-            return
         used, uid = float(meta.get('closed') or 0) or _changed(path), str(meta.get('session', path.name))
         in_use = state if state in _LIVE else _running(state, pilots)
         for sandbox in sorted({each for pilot in pilots if (each := _sandbox_of(pilot))}):
-            if os.path.basename(sandbox) == uid and _is_ours(sandbox):
-                agents = in_use or _agents(Path(sandbox))
-                yield Leftover(SANDBOX, uid, sandbox, state, used, size_of(sandbox), agents,
-                               partial(_remove, Path(sandbox)))
-        yield Leftover(SESSION, uid, str(path), state, used, size_of(path), in_use, partial(_purge, path))
+            if sandbox.name == uid and _is_ours(sandbox):
+                self._sandboxes.add(str(sandbox))
+                self._resources.add(sandbox.parent)
+                yield _leftover(SANDBOX, uid, sandbox, state, used, in_use or _agents(sandbox))
+        if in_use:
+            self._in_use.add(path.parent)
+        if state:
+            yield _leftover(SESSION, uid, path, state, used, in_use, _purge)
 
-    def _in_resource(self, resource: Path, known: set[str]) -> Iterator[Leftover]:
+    def _in_resource(self, resource: Path) -> Iterator[Leftover]:
         """Yield the sandboxes of sessions that are not known, and the environments, in a directory of sandboxes."""
-        if not resource.is_dir():
-            return
         busy = ''
-        for path in sorted(resource.iterdir()):
-            if path.is_symlink() or not path.is_dir() or not _is_ours(path) or path.name.startswith(('env.', 've.')):
-                continue
-            if list(path.glob('*/bootstrap_0.*')) or list(path.glob('*/agent_0.*')):
+        for path in _directories(resource):
+            if not path.name.startswith(('env.', 've.')) and any(
+                    next(path.glob(name), None) for name in ('*/bootstrap_0.*', '*/agent_0.*')):
                 agents = _agents(path)
                 busy = busy or agents
-                if str(path) not in known:
+                if str(path) not in self._sandboxes:
                     changed = _changed(path, *path.glob('*/*.prof'), *path.glob('*/*.log'))
                     recent = '' if time.time() - changed > QUIET_S else 'it has changed in the last hour'
-                    yield Leftover(SANDBOX, path.name, str(path), 'no session', changed, size_of(path),
-                                   agents or recent, partial(_remove, path))
-        for path in (*sorted(resource.glob(f'env.{os.getuid()}/*')), *sorted(resource.glob('ve.*'))):
-            if path.is_dir() and _is_ours(path) and not path.name.endswith('.lock'):
+                    yield _leftover(SANDBOX, path.name, path, 'no session', changed, agents or recent)
+        for path in (*_directories(resource / f'env.{os.getuid()}'), *_directories(resource, 've.*')):
+            if not path.name.endswith('.lock'):
                 locked = 'it is locked' if path.with_name(f'{path.name}.lock').is_dir() else ''
-                yield Leftover(ENVIRONMENT, '', str(path), 'environment', _changed(path, path / '.rp.complete'),
-                               size_of(path), busy or locked, partial(_remove, path))
+                yield _leftover(ENVIRONMENT, '', path, 'environment', _changed(path, path / '.rp.complete'),
+                                busy or locked)
 
 
 def journals() -> Iterator[Leftover]:
     """Yield the journals of `rp run` of this user."""
     with suppress(OSError, RuntimeError):
         for path in sorted((session_index.state_directory() / 'run').glob('*.joblog')):
-            held = path.with_name(f'{path.name}.run')
-            yield Leftover(JOURNAL, '', str(path), 'journal', _changed(path), path.stat().st_size,
-                           'its run is not over' if held.exists() else '', partial(_remove, path))
+            held = path.with_name(f'{path.name}.run').exists()
+            yield _leftover(JOURNAL, '', path, 'journal', _changed(path), 'its run is not over' if held else '')
 
 
 def size_of(path: str | Path) -> int:
     """Return the bytes of a file, or of all files in a directory."""
-    total = 0
-    waiting = [os.fspath(path)]
-    while waiting:
-        with suppress(OSError), os.scandir(waiting.pop()) as entries:
-            for entry in entries:
-                with suppress(OSError):
-                    if entry.is_dir(follow_symlinks=False):
-                        waiting.append(entry.path)
-                    else:
-                        total += entry.stat(follow_symlinks=False).st_size
+    total = os.path.getsize(path) if os.path.isfile(path) else 0
+    for directory, _, names in os.walk(path):
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(directory, name)).st_size
     return total
 
 
-def _caches(base: Path, *, in_use: bool) -> Iterator[Leftover]:
-    path = base / _CACHE
-    if path.is_dir() and not path.is_symlink() and _is_ours(path):
-        claimed = in_use or any(map(_is_locked, path.glob('claims/*.owner')))
-        yield Leftover(CACHE, '', str(path), 'cached results', _changed(*path.glob('*.db*')), size_of(path),
-                       'a session or executor uses it' if claimed else '', partial(_remove, path))
+def _leftover(kind: str, uid: str, path: Path, state: str, used: float, in_use: str,
+              remove: Callable[[Path], list[str]] | None = None) -> Leftover:
+    return Leftover(kind, uid, str(path), state, used, size_of(path), in_use, partial(remove or _remove, path))
 
 
-def _sandbox_of(pilot: Mapping[str, Any]) -> str | None:
+def _without_database(path: Path) -> Leftover:
+    """Return what a session of a MongoDB has left in its directory."""
+    changed = _changed(path, *path.glob('*.prof'))
+    owned = is_owned(str(path)) or (any((path / name).exists() for name in (APPLICATION, NAME))
+                                    and time.time() - changed < QUIET_S)   # it may be that of another host
+    return _leftover(SESSION, path.name, path, 'no database', changed, 'an application has it' if owned else '')
+
+
+def _directories(base: Path, pattern: str = '*') -> list[Path]:
+    """Return the directories of ours in a directory."""
+    return sorted(path for path in base.glob(pattern) if path.is_dir() and not path.is_symlink() and _is_ours(path))
+
+
+def _sandbox_of(pilot: Mapping[str, Any]) -> Path | None:
     """Return the directory of a pilot's session on this machine; None if it is on another one."""
     known = pilot['record'].get('sandboxes') or {}
-    here = known.get('here') and os.path.isdir(known.get('session', ''))
-    return str(Path(known['session']).resolve()) if here and Path(known['session']).parent.name == RESOURCE else None
+    path = Path(known.get('session', ''))
+    return path.resolve() if known.get('here') and path.is_dir() and path.parent.name == RESOURCE else None
 
 
 def _running(state: str, pilots: Iterable[Mapping[str, Any]]) -> str:
@@ -229,11 +219,12 @@ def _is_ours(path: str | Path) -> bool:
 
 
 def _changed(*paths: Path) -> float:
-    found = []
+    """Return when one of these was changed last; 0 if there is none."""
+    found = [0.0]
     for path in paths:
-        with suppress(OSError):
+        with suppress(OSError):   # files of databases come and go
             found.append(path.stat().st_mtime)
-    return max(found, default=0.0)
+    return max(found)
 
 
 def _purge(path: Path) -> list[str]:

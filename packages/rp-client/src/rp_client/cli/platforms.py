@@ -7,10 +7,11 @@ import fnmatch
 import json
 import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from rp_api.platforms import ResourceConfig
+from rp_api.platforms import ResourceConfig, get_platform, get_resource_configs
+from rp_api.platforms.definition import UNITS
+from rp_client.platform_check.check import BAD, check
 
 _WIDTH = 32
 """Width of the column with names."""
@@ -19,8 +20,7 @@ _WIDTH = 32
 def platforms(arguments: list[str]) -> int:
     """List, show and check the platforms that pilots can run on."""
     options = make_parser().parse_args(arguments)
-    run = {'list': _list, 'show': _show, 'check': _check}[options.command]
-    return run(options)
+    return {'list': _list, 'show': _show, 'check': _check}[options.command](options)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -36,14 +36,11 @@ def make_parser() -> argparse.ArgumentParser:
         command = commands.add_parser(name, help=text)
         command.add_argument('label', metavar='LABEL', help='the platform, for example ornl.frontier')
         command.add_argument('--schema', help="access schema (default: the platform's default)")
-        if name == 'show':
-            command.add_argument('--json', action='store_true', help='print the definition as in a definition file')
+        command.add_argument('--json', action='store_true', help='print JSON; show: as in a definition file')
     return parser
 
 
 def _list(options: argparse.Namespace) -> int:
-    from rp_api.platforms import get_resource_configs
-
     found = {f'{site}.{name}': config for site, configs in get_resource_configs().items()
              for name, config in configs.items() if fnmatch.fnmatchcase(f'{site}.{name}', options.pattern)}
     known, found = found, {label: config for label, config in found.items() if options.all or not config.retired}
@@ -68,8 +65,6 @@ def _node(config: ResourceConfig) -> str:
 
 
 def _show(options: argparse.Namespace) -> int:
-    from rp_api.platforms import get_platform
-
     config = get_platform(options.label, options.schema)
     values = {name: value for name, value in config.as_dict().items() if value not in ('', [], {}, None)}
     if options.json:
@@ -94,8 +89,6 @@ def _lines(name: str, value: Any, indent: str = '') -> Iterator[str]:
 
 def _text(name: str, value: Any) -> str:
     """Return a value with its unit; 0 is explained for values that are discovered."""
-    from rp_api.platforms.definition import UNITS
-
     if name in UNITS and value == 0:
         return 'as the machine or the batch system reports'
     if name in UNITS:
@@ -104,11 +97,11 @@ def _text(name: str, value: Any) -> str:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from rp_api.platforms import get_platform
-    from rp_client.platform_check.check import BAD, check
-
-    bad = False
+    found = []
     for finding in check(get_platform(options.label, options.schema)):
-        bad = bad or finding.verdict == BAD
-        print(f'{finding.verdict:6}{finding.name:12}{finding.words}', flush=True)
-    return int(bad)
+        found.append(finding)
+        if not options.json:
+            print(f'{finding.verdict:6}{finding.name:12}{finding.words}', flush=True)
+    if options.json:
+        print(json.dumps([finding._asdict() for finding in found], indent=1))
+    return int(any(finding.verdict == BAD for finding in found))

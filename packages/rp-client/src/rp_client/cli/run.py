@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import shlex
 import signal
 import sys
@@ -59,7 +60,7 @@ def run(arguments: list[str]) -> int:
         found = jobs(command, chain([first], inputs), shell=options.shell)
         if options.dry_run:
             for job in found:
-                print(job.line)
+                print(json.dumps({'number': job.number, 'command': job.words}) if options.json else job.line)
             return 0
         return _run(options, arguments, found, varying(command, len(first), shell=options.shell))
     except UsageError as error:
@@ -93,7 +94,8 @@ def _run(options: argparse.Namespace, arguments: list[str], found: Iterator[Job]
             signal.signal(number, _end)
     try:
         failed = _run_for(path, options, wanted, lambda log, file: run_tasks(
-            pilot, found, positions, _attributes(options), log, file, keep_order=options.keep_order))
+            pilot, found, positions, _attributes(options), log, file, keep_order=options.keep_order,
+            as_json=options.json))
     except (KeyboardInterrupt, SystemExit):
         print(f'rp run: interrupted; the same command with --resume goes on ({path})', file=sys.stderr)
         raise
@@ -159,6 +161,7 @@ def make_parser() -> argparse.ArgumentParser:
     tasks.add_argument('--retries', type=int, metavar='N', help='repeat a task that fails, up to N times')
     show = parser.add_argument_group('output')
     show.add_argument('-k', '--keep-order', action='store_true', help='show outputs in the order of the inputs')
+    show.add_argument('--json', action='store_true', help='show a line of JSON for each task, with its outputs')
     show.add_argument('--dry-run', action='store_true', help='show the commands, and run nothing')
     show.add_argument('--resume', action='store_true', help='run only what the same command, or this journal, has not '
                       'done; what still runs of it is waited for')

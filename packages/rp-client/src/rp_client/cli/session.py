@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import signal
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
-from contextlib import ExitStack, suppress
+from contextlib import nullcontext, suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,60 +20,50 @@ from rp_api.errors import PilotError
 from rp_api.values import as_json
 from rp_client.cli import options as shared
 from rp_client.cli import stores
-from rp_client.cli.clean import age
+from rp_client.cli.clean import run as clean
 from rp_client.cli.commands import WrongUsage
 from rp_client.cli.stores import Description
 from rp_client.cli.tables import print_table, shown_size, shown_time
+from rp_client.inspect import table_files
 from rp_client.service.handover import NAME as SERVED
 
 if TYPE_CHECKING:
     from rp_client.handles.session import Session
-
-_FINAL = ('DONE', 'FAILED', 'CANCELED')
-
 
 def session(arguments: list[str]) -> int:
     """List, show, export and purge sessions, and attach to or serve those that run without their application."""
     options = make_parser().parse_args(arguments)
     if options.command not in ('list', 'purge'):
         options.uid = options.uid or options.session
-    run = {'list': _list, 'show': _show, 'export': _export, 'purge': _purge, 'attach': _attach,
-           'serve': _serve}[options.command]
-    return run(options)
+    return options.run(options)   # type: ignore[no-any-return]
 
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the arguments."""
     parser = argparse.ArgumentParser(prog='rp session', description=session.__doc__)
-    commands = parser.add_subparsers(dest='command', required=True, metavar='ACTION')
-
-    def add(name: str, text: str, *, one: bool = True) -> argparse.ArgumentParser:
-        command = commands.add_parser(name, help=text, description=text, parents=[shared.where(session=one)])
-        if one:
-            command.add_argument('uid', nargs='?', metavar='UID', help='the same as --session UID')
-        return command
-
-    command = add('list', 'List sessions.', one=False)
-    command.add_argument('--json', action='store_true', help='as JSON')
-    command = add('show', 'Show one session, with its pilots and their partitions.')
+    add = shared.actions(parser)
+    any_of, one_of = shared.where(session=False), shared.where()
+    one_of.add_argument('uid', nargs='?', metavar='UID', help='the same as --session UID')
+    add('list', _list, 'List sessions.', shared.as_json(), any_of)
+    command = add('show', _show, 'Show one session, with its pilots and their partitions.', shared.as_json(), one_of)
     command.add_argument('--tasks', action='store_true', help='list the tasks, too')
-    command.add_argument('--json', action='store_true', help='as JSON')
-    command = add('export', 'Write all records of a session as lines of JSON, or its tasks as a table.')
+    command = add('export', _export, 'Write all records of a session as lines of JSON, or its tasks as a table.',
+                  one_of)
     command.add_argument('--format', default='json', choices=('json', 'csv', 'parquet'),
                          help='json: all records (default); csv and parquet: a table of the tasks')
     command.add_argument('-o', '--output', type=Path, metavar='FILE', help='output file (default: standard output)')
-    command = add('purge', 'Remove the data of sessions that have ended; the same as rp clean --only session --yes.',
-                  one=False)
+    command = add('purge', _purge, 'Remove the data of sessions that have ended; the same as rp clean --only session '
+                  '--yes.', any_of)
     command.add_argument('uid', nargs='*', metavar='UID')
     command.add_argument('--all-closed', action='store_true', help='all closed sessions of the directory')
-    command.add_argument('--older-than', type=age, default=0.0, metavar='AGE', help='only those closed that long ago, '
-                         'such as 7d')
-    command = add('serve', 'Run the client of a session in place of its application, until one attaches or all tasks '
-                           'and pilots have ended. Ctrl-C leaves it running.')
-    command.add_argument('--hub', metavar='tcp://HOST:PORT', help='the stand-alone hub that serves it')
-    command = add('attach', 'Follow a session that runs without its application, until its tasks have ended. '
-                            'Ctrl-C leaves it running.')
-    command.add_argument('--hub', metavar='tcp://HOST:PORT', help='the stand-alone hub that serves it')
+    command.add_argument('--older-than', type=shared.age, default=0.0, metavar='AGE', help='only those closed so long '
+                         'ago, such as 7d')
+    hub = argparse.ArgumentParser(add_help=False)
+    hub.add_argument('--hub', metavar='tcp://HOST:PORT', help='the stand-alone hub that serves it')
+    add('serve', _serve, 'Run the client of a session in place of its application, until one attaches or all tasks and '
+        'pilots have ended. Ctrl-C leaves it running.', hub, one_of)
+    command = add('attach', _attach, 'Follow a session that runs without its application, until its tasks have ended. '
+                  'Ctrl-C leaves it running.', hub, one_of)
     command.add_argument('--cancel', action='store_true', help='end its pilots and close it, without waiting')
     command.add_argument('--wait', action='store_true', help='exit code 1 if tasks failed or were cancelled')
     return parser
@@ -84,7 +73,7 @@ def _list(options: argparse.Namespace) -> int:
     found = [each for store in stores.stores(options.base, options.dburl) for each in store.sessions()]
     found.sort(key=lambda each: each['created'])
     if options.json:
-        print(json.dumps(found, indent=2))
+        shared.print_json(found)
     elif found:
         print_table(('SESSION', 'CREATED', 'STATE', 'PILOTS', 'TASKS', 'DONE', 'FAILED', 'OTHER', 'SIZE'),
                      (_row(each) for each in found))
@@ -103,15 +92,15 @@ def _row(found: Description) -> tuple[str, ...]:
 
 def _show(options: argparse.Namespace) -> int:
     store, found = stores.find(options.base, options.dburl, options.uid)
+    records: dict[str, list[dict[str, Any]]] = defaultdict(list)
     with store.records(found['where']) as opened:
-        records = list(opened.export())
-    pilots = [record for record in records if record['type'] == 'pilot']
-    partitions = [record for record in records if record['type'] == 'partition']
-    tasks = [record for record in records if record['type'] == 'task']
+        for record in opened.export():
+            records[record['type']].append(record)
+    pilots, partitions, tasks = records['pilot'], records['partition'], records['task']
     found['tasks'] = _count(tasks)
     if options.json:
         found |= {'pilots': pilots, 'partitions': partitions} | ({'task_list': tasks} if options.tasks else {})
-        print(json.dumps(found, indent=2))
+        shared.print_json(found)
         return 0
     print(f'{found["uid"]}\nstate    {_state(found)}\ncreated  {shown_time(found["created"])}\n'
           f'where    {found["where"]}')
@@ -136,41 +125,36 @@ def _show(options: argparse.Namespace) -> int:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from rp_client.inspect import table_files  # few commands need it
     from rp_client.inspect.table import stored_table
 
     if options.format == 'parquet' and options.output is None:
         raise WrongUsage('Parquet is not text: name a file with --output')
     store, found = stores.find(options.base, options.dburl, options.uid)
-    with ExitStack() as opened:
-        records = opened.enter_context(store.records(found['where']))
+    with store.records(found['where']) as records:
         if options.format == 'parquet':
             table_files.write_parquet(stored_table(records), options.output)
             return 0
-        file = sys.stdout
-        if options.output is not None:
-            file = opened.enter_context(open(options.output, 'x', encoding='utf-8', newline=''))
-        if options.format == 'csv':
-            table_files.write_csv(stored_table(records), file)
-        else:
-            for record in chain([{'type': 'session', **found}], records.export()):
-                file.write(as_json(record) + '\n')
+        with (open(options.output, 'x', encoding='utf-8', newline='') if options.output
+              else nullcontext(sys.stdout)) as file:
+            if options.format == 'csv':
+                table_files.write_csv(stored_table(records), file)
+            else:
+                file.writelines(f'{as_json(record)}\n' for record in chain([{'type': 'session', **found}],
+                                                                           records.export()))
     return 0
 
 
 def _purge(options: argparse.Namespace) -> int:
     """Remove the data of sessions, as `rp clean --only session --yes` does."""
-    from rp_client.cli.clean import run
-
     if bool(options.uid) == options.all_closed or (options.older_than and not options.all_closed):
         raise WrongUsage('name sessions, or use --all-closed, with or without --older-than')
-    return run(argparse.Namespace(
+    return clean(argparse.Namespace(
         **vars(options) | {'yes': True, 'everywhere': False, 'only': ['session'], 'larger_than': 0, 'json': False,
                            'closed': options.all_closed}))
 
 
 def _attach(options: argparse.Namespace) -> int:
-    where = _place(options)
+    where = _place(options)   # sets the uid
     return follow(options.uid, where, cancel=options.cancel, wait=options.wait)
 
 
@@ -227,14 +211,11 @@ def _state(found: Description) -> str:
 
 
 def _count(records: Iterable[dict[str, Any]]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for record in records:
-        counts[record['state']] = counts.get(record['state'], 0) + 1
-    return counts
+    return Counter(record['state'] for record in records)
 
 
 def _counts(counts: dict[str, int]) -> str:
-    order = sorted(counts, key=lambda state: (state not in _FINAL, state))
+    order = sorted(counts, key=lambda state: (state not in states.FINAL, state))
     return ', '.join(f'{counts[state]} {state}' for state in order) or 'none'
 
 

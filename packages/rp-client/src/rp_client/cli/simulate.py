@@ -7,9 +7,13 @@ import sys
 from typing import TYPE_CHECKING
 
 from rp_api.units import minutes, option
+from rp_client.cli import options as shared
 
 if TYPE_CHECKING:
     from rp_client.simulation import Platform
+
+_FIGURES = ('nodes', 'walltime', 'ttx', 'tasks', 'failed', 'undone', 'overhead', 'core_utilisation', 'gpu_utilisation',
+            'count', 'utilisation', 'rate', 'peak_rate')   # the last four of calls
 
 
 def simulate(arguments: list[str]) -> int:
@@ -24,7 +28,11 @@ def simulate(arguments: list[str]) -> int:
     platform, run = _platform(options), read(options.workload)
     result = run(platform, options.model, directory=options.output, seed=options.seed)
     others = [run(platform.sized(nodes), options.model, seed=options.seed) for nodes in options.compare]
-    print(compared(result, others))
+    if options.json:
+        shared.print_json([{name: getattr(each, name) for name in _FIGURES if hasattr(each, name)}
+                           for each in (result, *others)])
+    else:
+        print(compared(result, others))
     if options.output:
         print(f'traces are in {options.output}: rp trace {options.output} report', file=sys.stderr)
     return 0
@@ -32,7 +40,7 @@ def simulate(arguments: list[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the arguments."""
-    parser = argparse.ArgumentParser(prog='rp simulate', description=simulate.__doc__)
+    parser = argparse.ArgumentParser(prog='rp simulate', description=simulate.__doc__, parents=[shared.as_json()])
     parser.add_argument('workload', metavar='WORKLOAD', help='a file with a description of tasks in each line (JSON), '
                         'or with function calls, or the directory of a session that was recorded')
     parser.add_argument('--nodes', type=int, required=True, metavar='N', help='nodes of each pilot')

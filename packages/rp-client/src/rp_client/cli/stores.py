@@ -7,13 +7,14 @@ A session is described by plain data: `uid`, `where`, `created` and `closed` (se
 from __future__ import annotations
 
 import os
+import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rp_api.coordination import session_index
+from rp_api.coordination import session_index, sessions
 from rp_api.errors import PilotError
 
 if TYPE_CHECKING:
@@ -22,34 +23,6 @@ if TYPE_CHECKING:
 DBURL = 'RADICAL_PILOT_DBURL'
 
 Description = dict[str, Any]
-
-
-class Store(ABC):
-    """A store of sessions."""
-
-    @abstractmethod
-    def sessions(self) -> list[Description]:
-        """Return the sessions in the store."""
-
-    @abstractmethod
-    def places(self) -> Iterator[SessionPlace]:
-        """Yield where sessions are, without a look into them; the one that has changed last comes first."""
-
-    @abstractmethod
-    def describe(self, place: SessionPlace) -> Description:
-        """Return a session; raise `PilotError` if it cannot be read."""
-
-    @abstractmethod
-    def created(self, place: SessionPlace) -> float:
-        """Return when a session was created; 0 if it cannot be read."""
-
-    @abstractmethod
-    def records(self, where: str) -> Records:
-        """Return the records of a session, for reading."""
-
-    @abstractmethod
-    def options(self, session: Description) -> dict[str, Any]:
-        """Return the arguments with which `Session` attaches to a session."""
 
 
 class SessionPlace(NamedTuple):
@@ -68,48 +41,66 @@ class SessionPlace(NamedTuple):
     changed: float
 
 
+class Store(ABC):
+    """A store of sessions."""
+
+    @abstractmethod
+    def sessions(self) -> list[Description]:
+        """Return the sessions in the store."""
+
+    @abstractmethod
+    def places(self) -> Iterator[SessionPlace]:
+        """Yield where sessions are, without a look into them."""
+
+    def describe(self, place: SessionPlace) -> Description:
+        """Return a session; raise `PilotError` if it cannot be read."""
+        return next(each for each in self.sessions() if each['where'] == place.where)
+
+    def created(self, place: SessionPlace) -> float:
+        """Return when a session was created; 0 if it cannot be read."""
+        return place.changed
+
+    @abstractmethod
+    def records(self, where: str) -> Records:
+        """Return the records of a session, for reading."""
+
+    @abstractmethod
+    def options(self, session: Description) -> dict[str, Any]:
+        """Return the arguments with which `Session` attaches to a session."""
+
+
 class Directories(Store):
     """Sessions in sub-directories of base directories, and in other directories."""
 
-    def __init__(self, bases: list[Path], others: Iterable[Path] = ()) -> None:
-        self._bases = bases
-        self._others = others
+    def __init__(self, bases: Iterable[Path], others: Iterable[Path | str] = ()) -> None:
+        self._bases, self._others = bases, others
 
     def sessions(self) -> list[Description]:
-        from rp_api.coordination import sessions
-
-        found = {path.resolve(): path for base in self._bases for path in sessions.find(base)}
-        others = {path.resolve(): path for path in self._others}
-        return [described for path in (others | found).values() if (described := _described(path))]
-
-    def places(self) -> Iterator[SessionPlace]:
-        paths = {os.path.realpath(path) for base in self._bases for path in _below(base)}
         found = []
-        for path in paths.union(map(os.path.realpath, self._others)):
-            with suppress(OSError):
-                changed = max(os.stat(os.path.join(path, name)).st_mtime for name in ('hub.db', ''))
-                found.append(SessionPlace(self, os.path.basename(path), path, changed))
-        return iter(sorted(found, key=lambda place: place.changed, reverse=True))
-
-    def describe(self, place: SessionPlace) -> Description:
-        found = _described(Path(place.where))
-        if found is None:
-            raise PilotError(f'{place.where} cannot be read, or is being removed')
+        for place in self.places():
+            with suppress(PilotError):   # it is being made, or removed
+                found.append(self.describe(place))
         return found
 
-    def created(self, place: SessionPlace) -> float:
-        from sqlite3 import Error
+    def places(self) -> Iterator[SessionPlace]:
+        below = (path for base in self._bases for path in sessions.find(base))
+        for path in {os.path.realpath(path) for path in (*below, *self._others)}:
+            with suppress(OSError):
+                changed = max(os.stat(os.path.join(path, name)).st_mtime for name in (sessions.DATABASE, ''))
+                yield SessionPlace(self, os.path.basename(path), path, changed)
 
-        from rp_api.coordination import sessions
-
+    def describe(self, place: SessionPlace) -> Description:
         try:
+            return sessions.summary(place.where).as_dict()
+        except (OSError, sqlite3.Error) as error:
+            raise PilotError(f'{place.where} cannot be read: {error}') from error
+
+    def created(self, place: SessionPlace) -> float:
+        with suppress(OSError, sqlite3.Error):
             return float(sessions.properties(place.where).get('created') or place.changed)
-        except (OSError, Error):   # it is being made, or removed
-            return 0.0
+        return 0.0
 
     def records(self, where: str) -> Records:
-        from rp_api.coordination import sessions
-
         return sessions.records(where)
 
     def options(self, session: Description) -> dict[str, Any]:
@@ -117,7 +108,7 @@ class Directories(Store):
 
 
 class Database(Store):
-    """Sessions in a MongoDB."""
+    """Sessions in a MongoDB; its client takes half a second to import."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -139,12 +130,6 @@ class Database(Store):
 
         return (SessionPlace(self, *found) for found in mongodb.places(self._url))
 
-    def describe(self, place: SessionPlace) -> Description:
-        return next(each for each in self.sessions() if each['where'] == place.where)
-
-    def created(self, place: SessionPlace) -> float:
-        return place.changed
-
     def records(self, where: str) -> Records:
         from rp_api.coordination.mongodb.records import DatabaseRecords
 
@@ -154,19 +139,18 @@ class Database(Store):
         return {'dburl': self._url}
 
 
-def stores(base: Path | None, dburl: str | None, *, indexed: bool = True) -> list[Store]:
+def stores(base: Path | None, dburl: str | None) -> list[Store]:
     """Return the given stores, or those of the working directory, $RADICAL_PILOT_BASE and $RADICAL_PILOT_DBURL.
 
-    If none is given, there are also the sessions of this user in other directories, if `indexed`.
+    If none is given, there are also the sessions of this user in other directories.
     """
     if base is not None and not base.is_dir():
         raise PilotError(f'{base} is not a directory')
     if base is not None or dburl is not None:
         return [*([Directories([base])] if base else []), *([Database(dburl)] if dburl else [])]
-    bases = dict.fromkeys(path.resolve() for path in (Path.cwd(), Path(os.environ.get('RADICAL_PILOT_BASE') or '.')))
+    bases = Path.cwd(), Path(os.environ.get('RADICAL_PILOT_BASE') or '.')
     url = os.environ.get(DBURL)
-    others = session_index.directories() if indexed else []
-    return [Directories(list(bases), others), *([Database(url)] if url else [])]
+    return [Directories(bases, session_index.directories()), *([Database(url)] if url else [])]
 
 
 def find(base: Path | None, dburl: str | None, wanted: str | None) -> tuple[Store, Description]:
@@ -176,17 +160,11 @@ def find(base: Path | None, dburl: str | None, wanted: str | None) -> tuple[Stor
 
 
 def choose(base: Path | None, dburl: str | None, wanted: str | None) -> SessionPlace:
-    """Return where the wanted session is, or the one that was created last.
+    """Return where a session in the `stores` is; raise `PilotError` if there is none, or there are several.
 
-    Args:
-        base: A directory with sessions, see `stores`.
-        dburl: The URL of a MongoDB with sessions.
-        wanted: Uid of the session, a part of it that no other one has, or its directory; None for the last one.
-
-    Raises:
-        PilotError: There is none, or several that have that part.
+    It is `wanted` by its uid, a part of that, or its directory; None stands for the one that was created last.
     """
-    if wanted and os.path.isfile(os.path.join(wanted, 'hub.db')):
+    if wanted and sessions.is_session(wanted):
         path = os.path.realpath(wanted)
         return SessionPlace(Directories([]), os.path.basename(path), path, 0.0)
     places = [place for store in stores(base, dburl) for place in store.places()]
@@ -207,12 +185,10 @@ def choose(base: Path | None, dburl: str | None, wanted: str | None) -> SessionP
 def opened(base: Path | None, dburl: str | None, wanted: str | None) -> Iterator[Records]:
     """Open the records of a session for reading, see `choose`; errors of its database are a `PilotError`."""
     place = choose(base, dburl, wanted)
-    from sqlite3 import Error  # commands that print their help do not need it
-
     try:
         with place.store.records(place.where) as records:
             yield records
-    except Error as error:
+    except sqlite3.Error as error:
         raise PilotError(f'{place.uid} cannot be read: {error}') from error
 
 
@@ -228,24 +204,6 @@ def _newest(places: list[SessionPlace]) -> SessionPlace:
         raise PilotError('there is no session here, or in the index (rp session list); name its place by --base or '
                          '--dburl')
     return newest
-
-
-def _below(base: Path) -> Iterator[str]:
-    """Yield the directories of sessions below a directory."""
-    with suppress(OSError), os.scandir(base) as entries:
-        yield from (entry.path for entry in entries if os.path.exists(os.path.join(entry.path, 'hub.db')))
-
-
-def _described(directory: Path) -> Description | None:
-    """Return the description of a session; None if it cannot be read, or is being removed."""
-    from sqlite3 import Error
-
-    from rp_api.coordination import sessions
-
-    try:
-        return sessions.summary(directory).as_dict()
-    except (OSError, Error):
-        return None
 
 
 def _uniform(found: dict[str, Any]) -> Description:

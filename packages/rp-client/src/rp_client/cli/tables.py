@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
-from collections.abc import Collection, Iterable
+import time
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 MIN_COLUMN = 8
 """Characters that a column keeps at least when it is shortened."""
@@ -52,15 +55,11 @@ def shown(value: object) -> str:
 
 def shown_time(seconds: float) -> str:
     """Return a time, in seconds since 1970, as local date and time."""
-    from datetime import datetime, timezone
-
-    return datetime.fromtimestamp(seconds, timezone.utc).astimezone().strftime('%Y-%m-%d %H:%M:%S')
+    return time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(seconds))
 
 
 def shown_clock(seconds: float | None) -> str:
     """Return a time, in seconds since 1970, as local time of the day, or with the date if it was on another day."""
-    import time
-
     if seconds is None:
         return '-'
     local = time.localtime(seconds)
@@ -91,3 +90,17 @@ def shown_size(size: float | None) -> str:
             return f'{size:.0f} {unit}'
         size /= 1000
     return f'{size:.1f} GB'
+
+
+_FORMS: Mapping[str, Any] = {
+    **dict.fromkeys(('submitted', 'placed', 'started', 'ended'), shown_clock),
+    **dict.fromkeys(('made', 'used'), shown_time),
+    **dict.fromkeys(('duration', 'waiting', 'cpu', 'timeout', 'mean'), shown_span),
+    **dict.fromkeys(('memory', 'read', 'written', 'gpu_memory', 'requested_memory', 'size'), shown_size)}
+
+
+def shown_field(name: str, value: Any) -> str:
+    """Return the value of an item of tasks, pilots and others, in the form that its name asks for."""
+    if isinstance(value, dict):
+        return json.dumps(value, default=str)
+    return str(_FORMS.get(name, shown)(value))

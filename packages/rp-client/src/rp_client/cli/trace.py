@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import sqlite3
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rp_api.coordination import sessions
 from rp_api.errors import PilotError
 from rp_client.cli import stores
+from rp_client.inspect.select import Selection
 from rp_profiling import cli
 
 if TYPE_CHECKING:
@@ -29,10 +32,6 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _tasks(directory: Path) -> Iterator[dict[str, Any]]:
     """Yield the tasks of a session as rows; without those that cannot be read."""
-    import sqlite3  # few actions read tasks
-
-    from rp_client.inspect.select import Selection
-
     try:
         if (records := _records(directory.resolve())) is not None:
             with records:
@@ -43,8 +42,6 @@ def _tasks(directory: Path) -> Iterator[dict[str, Any]]:
 
 def _records(directory: Path) -> Records | None:
     """Return the records of the session of a directory, there or in the MongoDB of the environment."""
-    from rp_api.coordination import sessions
-
     if sessions.is_session(directory):
         return sessions.records(directory)
     store = stores.Database(os.environ[stores.DBURL]) if os.environ.get(stores.DBURL) else None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from rp_client.executor.calls import ExecutorCalls
+from rp_client.failed import FailureCounts
 from rp_client.report import Report, Tally, Ticker
 
 
@@ -27,11 +28,12 @@ class ExecutorProgress:
         self._ended = self._failed = 0   # programs
         self._repeated = 0   # calls that have failed and are made again
         self._report: Report | None = None
+        self._failures = FailureCounts()   # of the session, once it is open
         self._ticker: Ticker | None = None
 
     def start(self, report: Report) -> None:
         """Show the progress, unless the report is off."""
-        self._report = report
+        self._report, self._failures = report, report.failures
         if report.enabled:
             self._ticker = Ticker(report.display('executor'), self.tally)
 
@@ -47,19 +49,16 @@ class ExecutorProgress:
 
     def call_failed(self, name: str, error: BaseException) -> None:
         """Count a failed call of a function."""
-        if self._report is not None:
-            self._report.failures.add_call(name, error)
+        self._failures.add_call(name, error)
 
     def repeats(self, name: str, error: BaseException) -> None:
         """Do not count a failed call, as it is made again."""
         self._repeated += 1
-        if self._report is not None:
-            self._report.failures.drop_call(name, error)
+        self._failures.drop_call(name, error)
 
     def expected(self, record: Any) -> None:
         """Do not count a failed program as a failure, as its exit code is of interest."""
-        if self._report is not None:
-            self._report.failures.drop_task(record)
+        self._failures.drop_task(record)
 
     def cancels(self, count: int) -> None:
         """Say how many calls and programs are cancelled at the end."""

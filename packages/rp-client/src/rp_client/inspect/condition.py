@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
+from itertools import pairwise
 from typing import Any
 
 UNITS: Mapping[str, float] = {
@@ -18,16 +19,14 @@ UNITS: Mapping[str, float] = {
 MAX_CHARS = 1000
 MAX_DEPTH = 50
 
-_ORDER: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge}
-_EQUAL: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Is: operator.is_, ast.IsNot: operator.is_not}
-_IN: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b}
-_NUMBERS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
-_ALLOWED = (ast.Expression, ast.BoolOp, ast.boolop, ast.UnaryOp, ast.Not, ast.USub, ast.Compare, ast.cmpop, ast.BinOp,
-            ast.Name, ast.Load, ast.Constant, ast.Tuple, ast.List)
+_OPERATORS: Mapping[type[ast.AST], Any] = {
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
+    ast.NotEq: operator.ne, ast.Is: operator.is_, ast.IsNot: operator.is_not, ast.In: lambda a, b: a in b,
+    ast.NotIn: lambda a, b: a not in b, ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.Div: operator.truediv}
+_EQUALITIES = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot)
+_ALLOWED = (ast.Expression, ast.BoolOp, ast.boolop, ast.UnaryOp, ast.Not, ast.USub, ast.Compare, ast.BinOp, ast.Name,
+            ast.Load, ast.Constant, ast.Tuple, ast.List, *_OPERATORS)
 
 
 class Condition:
@@ -62,13 +61,11 @@ class Condition:
             raise ValueError(f'the condition cannot be evaluated: {error}') from None
 
     def _check(self, node: ast.AST, names: Collection[str], depth: int) -> None:
-        if not isinstance(node, _ALLOWED + tuple(_NUMBERS)) or not depth:
+        if not isinstance(node, _ALLOWED) or not depth:
             raise ValueError(f'a condition has names, numbers, texts, comparisons, + - * /, and, or, not; '
                              f'{type(node).__name__} is not allowed')
         if isinstance(node, ast.Name) and node.id not in names and node.id not in UNITS:
             raise ValueError(f'{node.id} is unknown; a condition may use {", ".join([*names, *UNITS])}')
-        if isinstance(node, ast.BinOp) and type(node.op) not in _NUMBERS:
-            raise ValueError(f'{type(node.op).__name__} is not allowed in a condition')
         for child in ast.iter_child_nodes(node):
             self._check(child, names, depth - 1)
 
@@ -84,31 +81,13 @@ class Condition:
             value = self._value(node.operand, items)
             return not value if isinstance(node.op, ast.Not) else None if value is None else -value
         if isinstance(node, ast.BinOp):
-            return self._number(node, items)
+            pair = self._value(node.left, items), self._value(node.right, items)
+            if not all(isinstance(each, int | float | None) for each in pair):
+                raise TypeError('only numbers are added, multiplied and divided')
+            return None if None in pair else _OPERATORS[type(node.op)](*pair)
         if isinstance(node, ast.Compare):
-            return self._compare(node, items)
+            sides = [self._value(each, items) for each in (node.left, *node.comparators)]
+            return all((isinstance(how, _EQUALITIES) or None not in pair) and _OPERATORS[type(how)](*pair)
+                       for how, pair in zip(node.ops, pairwise(sides), strict=True))
         assert isinstance(node, ast.Tuple | ast.List)
         return [self._value(each, items) for each in node.elts]
-
-    def _number(self, node: ast.BinOp, items: Mapping[str, Any]) -> Any:
-        pair = self._value(node.left, items), self._value(node.right, items)
-        if None in pair:
-            return None
-        if not all(isinstance(each, int | float) for each in pair):
-            raise TypeError('only numbers are added, multiplied and divided')
-        return _NUMBERS[type(node.op)](*pair)
-
-    def _compare(self, node: ast.Compare, items: Mapping[str, Any]) -> bool:
-        left = self._value(node.left, items)
-        for kind, each in zip(map(type, node.ops), node.comparators, strict=True):
-            right = self._value(each, items)
-            if kind in _ORDER:
-                holds = left is not None and right is not None and _ORDER[kind](left, right)
-            elif kind in _IN:
-                holds = left is not None and right is not None and _IN[kind](left, right)
-            else:
-                holds = _EQUAL[kind](left, right)
-            if not holds:
-                return False
-            left = right
-        return True

@@ -34,12 +34,12 @@ class Output:
         sandbox = sandbox_of(task, records)
         self._path = output_of(task, records, self._stream) if name is None else sandbox and os.path.join(sandbox, name)
 
-    def copy(self, target: BinaryIO) -> None:
-        """Write all of it; raise `PilotError` if it is not here."""
-        self.tail(target, None)
-
     def tail(self, target: BinaryIO, lines: int | None, *, follow: bool = False) -> None:
-        """Write its last lines, or all of it, and if it is followed what is added until the task ends."""
+        """Write its last lines, or all of it, and if it is followed what is added until the task ends.
+
+        Raises:
+            PilotError: It is not here.
+        """
         while not self._is_here() and follow and self._runs():
             time.sleep(POLL_S)
         if not self._is_here():
@@ -77,16 +77,15 @@ class Output:
 
 def _start_of(file: BinaryIO, lines: int) -> int:
     """Return where the last lines of a file begin."""
-    end = file.seek(0, os.SEEK_END)
-    start, newlines = end, 0
+    end = start = file.seek(0, os.SEEK_END)
     while start > 0:
         size = min(_BLOCK, start)
         start -= size
         file.seek(start)
         block = file.read(size)
-        at = len(block) - (1 if start + size == end and block.endswith(b'\n') else 0)
+        at = len(block) - (start + size == end and block.endswith(b'\n'))
         while (at := block.rfind(b'\n', 0, at)) >= 0:
-            newlines += 1
-            if newlines == lines:
+            lines -= 1
+            if not lines:
                 return start + at + 1
     return 0

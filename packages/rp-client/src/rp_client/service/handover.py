@@ -34,6 +34,7 @@ SEND_TIMEOUT_S = 2.0
 MAX_REQUEST_BYTES = 16 << 20
 
 Reply = Callable[[Mapping[str, Any]], None]
+Act = Callable[[Mapping[str, Any], Reply], object]
 
 
 class OwnerRequests:
@@ -62,7 +63,7 @@ class OwnerRequests:
             self._listening.close()
             raise
 
-    def start(self, loop: Loop, act: Callable[[Mapping[str, Any], Reply], object]) -> None:
+    def start(self, loop: Loop, act: Act) -> None:
         """Answer requests from now on: `act(request, reply)` is called in the loop; to be called there."""
         loop.add_fd(self._listening.fileno(), lambda: self._accept(loop, act))
 
@@ -78,27 +79,23 @@ class OwnerRequests:
         for each in (self._listening, *self._open):
             each.close()
 
-    def _accept(self, loop: Loop, act: Callable[[Mapping[str, Any], Reply], object]) -> None:
+    def _accept(self, loop: Loop, act: Act) -> None:
         with suppress(OSError):   # it has gone already
             connection, _ = self._listening.accept()
             connection.setblocking(False)
             self._open[connection] = bytearray()
             loop.add_fd(connection.fileno(), lambda: self._read(connection, loop, act))
 
-    def _read(self, connection: socket.socket, loop: Loop, act: Callable[[Mapping[str, Any], Reply], object]) -> None:
-        received = self._open[connection]
-        try:
+    def _read(self, connection: socket.socket, loop: Loop, act: Act) -> None:
+        received, request, data = self._open[connection], {}, b''
+        with suppress(OSError):
             data = connection.recv(1 << 16)
-        except OSError:
-            data = b''
         received += data
         if data and b'\n' not in received and len(received) < MAX_REQUEST_BYTES:
             return
         loop.remove_fd(connection.fileno())
-        try:
-            request = json.loads(received) if received else {}
-        except ValueError:
-            request = {}
+        with suppress(ValueError):
+            request = json.loads(received)
         if request.get('do') == 'leave':
             self._left.set()   # the connection stays until this process has left
         elif request:
@@ -118,7 +115,7 @@ class OwnerRequests:
 def take_over(directory: str) -> None:
     """Ask the process that serves the session in a directory, if there is one, to leave, and wait until it has."""
     with suppress(FileNotFoundError, ConnectionError):
-        _ask(directory, NAME, {'do': 'leave'}, HANDOVER_TIMEOUT, f'does not leave it within {HANDOVER_TIMEOUT:.0f} s')
+        _ask(directory, NAME, {'do': 'leave'}, HANDOVER_TIMEOUT)
 
 
 def ask_owner(directory: str, request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
@@ -130,8 +127,7 @@ def ask_owner(directory: str, request: Mapping[str, Any], timeout: float) -> dic
     """
     for name in (APPLICATION, NAME):
         with suppress(FileNotFoundError, ConnectionError):
-            answer = _ask(directory, name, request, timeout, f'does not answer within {timeout:.0f} s')
-            if answer:
+            if answer := _ask(directory, name, request, timeout):
                 return json.loads(answer)   # type: ignore[no-any-return]
     raise ConnectionRefusedError(f'no process takes requests in {directory}')
 
@@ -151,7 +147,7 @@ def clear_socket(directory: str, name: str) -> None:
         Path(directory, name).unlink()
 
 
-def _ask(directory: str, name: str, request: Mapping[str, Any], timeout: float, failure: str) -> bytes:
+def _ask(directory: str, name: str, request: Mapping[str, Any], timeout: float) -> bytes:
     with socket.socket(socket.AF_UNIX) as asking:
         asking.settimeout(timeout)
         with _address(directory, name) as address:
@@ -164,7 +160,8 @@ def _ask(directory: str, name: str, request: Mapping[str, Any], timeout: float, 
             asking.sendall(json.dumps(request).encode() + b'\n')
             return b''.join(iter(lambda: asking.recv(1 << 16), b''))
         except TimeoutError:
-            raise CoordinationError(f'the process that owns the session in {directory} {failure}') from None
+            raise CoordinationError(f'the process that owns the session in {directory} does not answer the request to '
+                                    f'{request["do"]} within {timeout:.0f} s') from None
 
 
 @contextmanager

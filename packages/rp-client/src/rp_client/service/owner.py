@@ -346,9 +346,14 @@ def owner_of(handle: object) -> Owner:
     return owner
 
 
+def owner_behind(handle: Any) -> Any:
+    """Return the owner of what a manager manages, or of a task, given its handle."""
+    return handle._owner
+
+
 def engine_of(handle: Any) -> Engine:
     """Return the engine of the session of a manager or task, given its handle."""
-    return handle._owner.engine   # type: ignore[no-any-return]
+    return owner_behind(handle).engine   # type: ignore[no-any-return]
 
 
 def no_handle(*_: object) -> None:

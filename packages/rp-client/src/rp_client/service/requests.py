@@ -7,7 +7,7 @@ was `refused`; or an `error`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -28,12 +28,11 @@ class Requested:
 
     def __init__(self, owner: Owner) -> None:
         self._owner = owner
-        self._do: dict[str, Callable[[list[str], Reply], None]] = {
-            'cancel': self._cancel, 'retry': self._retry, 'stop': self._stop}
 
     def carry_out(self, request: Mapping[str, Any], reply: Reply) -> None:
         """Do what is requested, and answer."""
-        do, uids = self._do.get(request.get('do', '')), request.get('uids')
+        do = {'cancel': self._cancel, 'retry': self._retry, 'stop': self._stop}.get(request.get('do', ''))
+        uids = request.get('uids')
         if self._owner.closed:
             reply({'error': f'{self._owner.uid} is being closed'})
         elif do is None or not isinstance(uids, list):
@@ -44,19 +43,12 @@ class Requested:
             except Exception as error:   # whatever it is, it must not end the application's session
                 reply({'error': sentence(error)})
 
-    def _find(self, uids: Iterable[str]) -> tuple[dict[TaskRequests, list[TaskRecord]], dict[str, str]]:
+    def _find(self, uids: list[str]) -> tuple[dict[TaskRequests, list[TaskRecord]], dict[str, str]]:
         """Return the tasks of each manager, and a sentence for each uid that is unknown."""
-        found: dict[TaskRequests, list[TaskRecord]] = {}
-        unknown = {}
-        for uid in uids:
-            for tmgr in list(self._owner.tmgrs.values()):
-                task = tmgr.tasks.find(uid)
-                if task is not None:
-                    found.setdefault(tmgr, []).append(task)
-                    break
-            else:
-                unknown[uid] = 'is not known to the application'
-        return found, unknown
+        found = {tmgr: [task for uid in uids if (task := tmgr.tasks.find(uid)) is not None]
+                 for tmgr in list(self._owner.tmgrs.values())}
+        known = {task.uid for tasks in found.values() for task in tasks}
+        return found, {uid: 'is not known to the application' for uid in uids if uid not in known}
 
     def _cancel(self, uids: list[str], reply: Reply) -> None:
         found, refused = self._find(uids)
@@ -81,41 +73,33 @@ class Requested:
         self._owner.engine.helpers.run(partial(self._submit, wanted, refused), reply,
                                        lambda error: reply({'error': sentence(error)}))
 
-    def _submit(self, wanted: Iterable[tuple[TaskRequests, str, dict[str, Any]]], refused: dict[str, str]) -> dict[
-            str, Any]:
+    def _submit(self, wanted: Iterable[tuple[TaskRequests, str, dict[str, Any]]],
+                refused: dict[str, str]) -> dict[str, Any]:
         """Submit tasks again, each as a new one; called in a helper's thread."""
         did = []
         for tmgr, uid, description in wanted:
-            new = self._new_uid(uid)
-            pilot = description.get('pilot')
-            if pilot and pilot not in tmgr.pilots:
-                description = {name: value for name, value in description.items() if name != 'pilot'}
+            new = {**description, 'uid': self._new_uid(uid)}
+            if new.get('pilot') not in tmgr.pilots:
+                new.pop('pilot', None)
             try:
-                tmgr.submit([TaskDescription.from_sparse({**description, 'uid': new})])
-                did.append(new)
+                tmgr.submit([TaskDescription.from_sparse(new)])
+                did.append(new['uid'])
             except (ValueError, RuntimeError) as error:
                 refused[uid] = sentence(error)
         return {'did': did, 'refused': refused}
 
     def _new_uid(self, uid: str) -> str:
         """Return an unused uid for a task that runs again: that of the first task, with the number of the retry."""
-        first = uid.rpartition(RETRY)[0] if uid.rpartition(RETRY)[2].isdecimal() else ''
-        uids = self._owner.uids
+        first, _, last = uid.rpartition(RETRY)
+        first = first if first and last.isdecimal() else uid
         return next(new for number in itertools.count(1)
-                    if (new := f'{first or uid}{RETRY}{number}') in uids.unknown_tasks([new]))
+                    if (new := f'{first}{RETRY}{number}') in self._owner.uids.unknown_tasks([new]))
 
     def _stop(self, uids: list[str], reply: Reply) -> None:
-        refused, live = {}, []
-        for uid in uids:
-            try:
-                pilot = self._owner.find_pilot(uid)
-            except ValueError as error:
-                refused[uid] = str(error)
-                continue
-            if pilot.state in states.FINAL:
-                refused[uid] = f'is {pilot.state} already'
-            else:
-                live.append(pilot)
+        known = {pilot.uid: pilot for pilot in self._owner.pilots()}
+        refused = {uid: f'is {known[uid].state} already' if uid in known else 'is not known to the application'
+                   for uid in uids if uid not in known or known[uid].state in states.FINAL}
+        did = [uid for uid in uids if uid not in refused]
         for pmgr in list(self._owner.pmgrs.values()):
-            pmgr.flow.cancel([pilot for pilot in live if pilot.uid in pmgr.pilots])
-        reply({'did': [pilot.uid for pilot in live], 'refused': refused})
+            pmgr.flow.cancel([known[uid] for uid in did if uid in pmgr.pilots])
+        reply({'did': did, 'refused': refused})

@@ -30,7 +30,7 @@ from rp_client.flow.task_flow import TaskFlow
 from rp_client.flow.task_store import TaskStore
 from rp_client.scheduler.base import TaskScheduler
 from rp_client.scheduler.component import TaskScheduling, find_scheduler
-from rp_client.service.owner import Owner, no_handle
+from rp_client.service.owner import Owner, no_handle, owner_behind
 from rp_client.stager.input import TaskStagingInput
 from rp_client.stager.output import TaskStagingOutput
 
@@ -309,7 +309,7 @@ class TaskOwner:
 
 def states_of(tmgr: Any) -> Counter[str]:
     """Return how many tasks of a manager, given its handle, are running, and have ended in each final state."""
-    return tmgr._owner.states()   # type: ignore[no-any-return]
+    return owner_behind(tmgr).states()   # type: ignore[no-any-return]
 
 
 def _counted(task: TaskRecord) -> tuple[str, int]:

@@ -76,12 +76,13 @@ class _Writer:
         self._news = threading.Condition()
         self._waiting: deque[Said] = deque()
         self._thread: threading.Thread | None = None
-        self._limit = _LineLimit()
+        self._left_out = 0   # lines
+        self._room, self._then = float(BURST_LINES), time.monotonic()   # for more lines, at that time
 
     def put(self, said: Said) -> None:
         with self._news:
             if len(self._waiting) == _MAX_WAITING:
-                self._limit.left_out += 1
+                self._left_out += 1
                 self._waiting.popleft()
             self._waiting.append(said)
             if self._thread is None:
@@ -112,23 +113,14 @@ class _Writer:
     def _show(self, said: Said) -> None:
         for text, stream in ((said.out, sys.stdout), (said.err, sys.stderr)):
             if text and is_read(stream):
-                _write(stream, ''.join(f'{said.name}: {line[:MAX_LINE_CHARS]}\n' for line in self._limit.of(text)))
+                _write(stream, ''.join(f'{said.name}: {line[:MAX_LINE_CHARS]}\n' for line in self._last_of(text)))
 
     def _tell_left_out(self) -> None:
-        count, self._limit.left_out = self._limit.left_out, 0
+        count, self._left_out = self._left_out, 0
         if count and is_read(sys.stderr):
             _write(sys.stderr, f'{count:,} more lines of functions: see future.stdout, or the output of the worker\n')
 
-
-class _LineLimit:
-    """The number of lines that the terminal gets, and of those that were left out."""
-
-    def __init__(self) -> None:
-        self.left_out = 0
-        self._room = float(BURST_LINES)
-        self._then = time.monotonic()
-
-    def of(self, text: str) -> list[str]:
+    def _last_of(self, text: str) -> list[str]:
         """Return the last lines of a text that there is room for."""
         now = time.monotonic()
         self._room = min(float(BURST_LINES), self._room + (now - self._then) * LINES_PER_S)
@@ -136,7 +128,7 @@ class _LineLimit:
         count = text.count('\n') + (not text.endswith('\n'))
         shown = min(count, int(self._room))
         self._room -= shown
-        self.left_out += count - shown
+        self._left_out += count - shown
         return text.removesuffix('\n').rsplit('\n', shown)[-shown:] if shown else []
 
 

@@ -13,7 +13,6 @@ Rules of this file:
 
 from __future__ import annotations
 
-import math
 import os
 import signal
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -217,7 +216,7 @@ class Reaper:
     def _let_go(self, run: Run, ending: Ending) -> None:
         run.codes.update((rank, -signal.SIGKILL) for rank in run.leaders)
         if run.leaders:
-            run.user = run.system = run.switches = math.nan
+            run.lose_usage()
         for process in run.leaders.values():
             self.launched.forget(process)
         for descriptor in run.survivors:

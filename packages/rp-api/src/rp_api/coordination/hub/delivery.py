@@ -142,9 +142,9 @@ def next_delivery(store: Store, peer: Peer, share: int) -> Delivery | None:
 def page(store: Store, after: int) -> list[Any]:
     """Return a page of the session's data, as the arguments of a message (see `embedded`)."""
     tasks, upto = store.known_tasks(after, BULK)
-    shared = {row[0]: store.tasks.shared(row[0]) for row in tasks}
+    found = {row[0]: store.tasks.shared(row[0]) for row in tasks}
+    shared, submitted = ({key: row[place] for key, row in found.items()} for place in (0, 1))
     first = {'notes': store.notes(), 'pilots': store.known_pilots()} if not after else {'notes': {}, 'pilots': []}
-    submitted = {shared_id: store.tasks.submitted(shared_id) for shared_id in shared}
     return [after, upto, store.rev, first['notes'], first['pilots'], shared, tasks, submitted]
 
 
@@ -199,7 +199,7 @@ def _bulks(store: Store, tasks: list[Any]) -> list[Any]:
         if bulk is None:
             bulk = bulks[shared_id] = []
         bulk.append((uid, description))
-    return [(store.tasks.shared(shared_id), bulk) for shared_id, bulk in bulks.items()]
+    return [(store.tasks.shared(shared_id)[0], bulk) for shared_id, bulk in bulks.items()]
 
 
 class Followed:

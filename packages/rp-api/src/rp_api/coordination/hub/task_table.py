@@ -280,14 +280,10 @@ class TaskTable:
                 f'AND value < {LEFT_AGENT} AND pilot = ? ORDER BY id',
                 (max(first, since + 1) - shift, min(last, end) - shift, pilot))
 
-    def shared(self, shared_id: int) -> bytes:
-        """Return the shared part of a bulk of descriptions."""
-        found: bytes = self._db.query('SELECT description FROM shared WHERE id = ?', (shared_id,)).fetchone()[0]
-        return found
-
-    def submitted(self, shared_id: int) -> float | None:
-        """Return the time at which the tasks with this shared part were submitted; None if it is not known."""
-        found: float | None = self._db.query('SELECT submitted FROM shared WHERE id = ?', (shared_id,)).fetchone()[0]
+    def shared(self, shared_id: int) -> tuple[bytes, float | None]:
+        """Return the shared part of a bulk of descriptions, and the time of its submission; None if it is not known."""
+        found: tuple[bytes, float | None] = self._db.query(
+            'SELECT description, submitted FROM shared WHERE id = ?', (shared_id,)).fetchone()
         return found
 
     def since(self, since: int, limit: int) -> Increment:
@@ -330,9 +326,8 @@ class TaskTable:
         if self._chunks.unfinished(stuck):
             return True
         found = self._db.query(
-            'SELECT tasks.pilot, shared.description, tasks.description FROM tasks '
-            'JOIN shared ON shared.id = tasks.shared '
-            f'JOIN pilots ON pilots.uid = tasks.pilot WHERE tasks.value < {LEFT_AGENT} AND pilots.value < ?',
+            'SELECT pilot, shared.description, tasks.description FROM tasks JOIN shared ON shared.id = tasks.shared '
+            f'JOIN pilots ON pilots.uid = pilot WHERE tasks.value < {LEFT_AGENT} AND pilots.value < ?',
             (states.PILOT.value(states.DONE),))
         return any(pilot not in stuck and _mode(shared, own) not in SERVICE_MODES for pilot, shared, own in found)
 

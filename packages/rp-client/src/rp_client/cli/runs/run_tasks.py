@@ -6,6 +6,7 @@ The session is in a temporary directory. On this machine, tasks run in the worki
 from __future__ import annotations
 
 import codecs
+import json
 import math
 import os
 import queue
@@ -61,12 +62,13 @@ _NOT_BY_ITSELF = (CANCELED, PILOT)
 
 
 def run_tasks(pilot: PilotDescription, jobs: Iterator[Job], positions: Sequence[int], attributes: Mapping[str, Any],
-              log: Joblog, file: RunFile, *, keep_order: bool) -> int:
+              log: Joblog, file: RunFile, *, keep_order: bool,
+              as_json: bool) -> int:
     """Run tasks, whose commands differ in the words at these positions; return the number of those that failed.
 
     Tasks that run in the session that the file names are waited for, and not run again.
     """
-    failed = _finish_earlier(file, log, keep_order=keep_order) if file.base else 0
+    failed = _finish_earlier(file, log, keep_order=keep_order, as_json=as_json) if file.base else 0
     local = pilot.resource.startswith('local.')
     todo = (_resolved(job) if local else job for job in jobs)
     todo = (job for job in todo if not log.has(job))
@@ -81,7 +83,7 @@ def run_tasks(pilot: PilotDescription, jobs: Iterator[Job], positions: Sequence[
         submitted = pmgr.submit_pilots(pilot)
         tmgr.add_pilots(submitted)
         with Report(owner_of(session).pilots).waiting('tasks', lambda: states_of(tmgr)) as show:
-            return failed + _Run(submitted, tmgr, log, keep_order=keep_order).run(
+            return failed + _Run(submitted, tmgr, log, keep_order=keep_order, as_json=as_json).run(
                 _described(first, positions, attributes), chain([first], todo), positions, show)
 
 
@@ -108,7 +110,7 @@ def end_earlier(file: RunFile) -> None:
     _remove(file)
 
 
-def _finish_earlier(file: RunFile, log: Joblog, *, keep_order: bool) -> int:
+def _finish_earlier(file: RunFile, log: Joblog, *, keep_order: bool, as_json: bool) -> int:
     """Show and note the tasks of an earlier run that it has not noted, as they end; return how many of them failed."""
     failed = 0
     if os.path.isdir(_directory(file)) and state_of(_directory(file)) != CLOSED:
@@ -116,7 +118,7 @@ def _finish_earlier(file: RunFile, log: Joblog, *, keep_order: bool) -> int:
             pilots = [pilot for pmgr in session.get_pilot_managers() for pilot in pmgr.get_pilots()]
             for tmgr in session.get_task_managers() if pilots else ():
                 with Report(owner_of(session).pilots).waiting('tasks', partial(states_of, tmgr)) as show:
-                    failed += _Run(pilots[0], tmgr, log, keep_order=keep_order).finish(show)
+                    failed += _Run(pilots[0], tmgr, log, keep_order=keep_order, as_json=as_json).finish(show)
     _remove(file)
     return failed
 
@@ -135,11 +137,13 @@ def _remove(file: RunFile) -> None:
 class _Run:
     """The tasks of a command, and what is shown of them."""
 
-    def __init__(self, pilot: Pilot, tmgr: TaskManager, log: Joblog, *, keep_order: bool) -> None:
+    def __init__(self, pilot: Pilot, tmgr: TaskManager, log: Joblog, *, keep_order: bool,
+                 as_json: bool = False) -> None:
         self._pilot = pilot
         self._tmgr = tmgr
         self._log = log
         self._keep_order = keep_order
+        self._as_json = as_json
         self._seen = bytearray()   # of the rows
         self._ended: queue.SimpleQueue[Task | Pilot | BaseException] = queue.SimpleQueue()
         self._waiting: dict[int, Task | None] = {}   # None: there is nothing to show
@@ -252,7 +256,7 @@ class _Run:
         """Show the outputs of a task, and then note its end: a task whose output was not seen is run again."""
         if task is None:
             return
-        shown = _print(task)
+        shown = _print(task, as_json=self._as_json)
         done = task.state == states.DONE
         self._failed += not (done and shown)
         if shown:
@@ -305,13 +309,15 @@ def _pass(file: BinaryIO, stream: TextIO) -> None:
     stream.flush()
 
 
-def _print(task: Task) -> bool:
+def _print(task: Task, *, as_json: bool) -> bool:
     """Show the outputs of a task, and why it failed if its program has not ended by itself.
 
     Returns False if the outputs cannot be fetched.
     """
-    shown = True
-    for opened, stream in ((task.open_stdout, sys.stdout), (task.open_stderr, sys.stderr)):
+    shown, texts = True, {'stdout': '', 'stderr': ''}
+    description, failure = task.description, task.error
+    words = [description.executable, *description.arguments]
+    for opened, name, stream in ((task.open_stdout, 'stdout', sys.stdout), (task.open_stderr, 'stderr', sys.stderr)):
         try:
             file = opened()
         except (OSError, RuntimeError):   # it was not started
@@ -321,13 +327,18 @@ def _print(task: Task) -> bool:
             shown = False
             break
         with file:
-            _pass(file, stream)
-    if (failure := task.error) is not None and failure.kind != EXIT:
-        description = task.description
-        words = [description.executable, *description.arguments]
+            if as_json:
+                texts[name] = file.read().decode(errors='replace')
+            else:
+                _pass(file, stream)
+    if as_json and shown:
+        print(json.dumps({'number': int(description.name), 'command': words, 'state': task.state,
+                          'exit_code': task.exit_code, 'error': failure.sentence if failure else None, **texts}),
+              flush=True)
+    elif failure is not None and failure.kind != EXIT:
         command = shorten(shlex.join(words), _COMMAND_CHARS, placeholder=' ...')
         print(f'rp run: {command}: {failure.sentence}', file=sys.stderr)
-    for path in (task.description.stdout, task.description.stderr):
+    for path in (description.stdout, description.stderr):
         if os.path.isabs(path):
             Path(path).unlink(missing_ok=True)
     return shown

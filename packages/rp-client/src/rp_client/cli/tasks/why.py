@@ -5,22 +5,20 @@ from __future__ import annotations
 import argparse
 
 from rp_api.errors import PilotError
+from rp_api.reasons.explain import explanation, reason_of, reason_of_pilot
 from rp_client.cli import options as shared
 
 
 def why(arguments: list[str]) -> int:
     """Tell why a task or pilot waits, has failed or is slow, and what to do about it."""
-    from rp_api.reasons.explain import explanation, reason_of, reason_of_pilot
-
     options = make_parser().parse_args(arguments)
     with shared.records(options) as records:
         task = records.task(options.uid)
-        pilot = None if task else next((each for each in records.pilots() if each['uid'] == options.uid), None)
-        entity = task or pilot
+        entity = task or shared.find_pilot(records, options.uid)
         if entity is None:
             raise PilotError(f'there is no task or pilot {options.uid} in {records.uid} (rp task list, rp pilot list)')
         if options.json:
-            reason = reason_of(entity, records) if task else reason_of_pilot(entity, records)
+            reason = (reason_of if task else reason_of_pilot)(entity, records)
             shared.print_json({'uid': options.uid, 'state': entity['state'], 'session': records.uid,
                                'reason': reason.as_dict() if reason else None})
         else:

@@ -22,18 +22,14 @@ from rp_client.service.handover import ask_owner
 if TYPE_CHECKING:
     from rp_api.coordination.records import Records
 
-ANSWER_TIMEOUT = 60.0
-"""Seconds that the owner may take to answer."""
-
-START_TIMEOUT = 60.0
-"""Seconds that a new owner may take to restore the session."""
-
-UIDS_AT_ONCE = 10_000
+ANSWER_TIMEOUT = START_TIMEOUT = 60.0
+"""Seconds that the owner may take to answer, and a new one to restore the session."""
 
 LOG = 'served.log'
 """The output of a server that a command has started, in the session's directory."""
 
 _POLL_S = 0.1
+_UIDS_AT_ONCE = 10_000
 _DOES = {'cancel': 'cancelled', 'retry': 'submitted again, as', 'stop': 'stopped'}
 
 
@@ -41,8 +37,8 @@ def act(options: argparse.Namespace, records: Records, do: str, uids: Sequence[s
     """Have the owner of a session do something with tasks or pilots, print what it says, and return the exit code."""
     did: list[str] = []
     refused: dict[str, str] = {}
-    for first in range(0, len(uids), UIDS_AT_ONCE):
-        answer = _ask(options, records, {'do': do, 'uids': list(uids[first:first + UIDS_AT_ONCE])})
+    for first in range(0, len(uids), _UIDS_AT_ONCE):
+        answer = _ask(options, records, {'do': do, 'uids': uids[first:first + _UIDS_AT_ONCE]})
         if 'error' in answer:
             raise PilotError(answer['error'])
         did += answer['did']
@@ -59,24 +55,19 @@ def act(options: argparse.Namespace, records: Records, do: str, uids: Sequence[s
 
 
 def _ask(options: argparse.Namespace, records: Records, request: dict[str, Any]) -> dict[str, Any]:
-    try:
-        return ask_owner(_directory(records), request, ANSWER_TIMEOUT)
-    except (FileNotFoundError, ConnectionError):
-        _check_orphaned(options, records, request['do'])
-    process = _serve(options, records)
-    deadline = time.monotonic() + START_TIMEOUT
-    while process.poll() is None and time.monotonic() < deadline:
-        try:
-            return ask_owner(_directory(records), request, ANSWER_TIMEOUT)
-        except (FileNotFoundError, ConnectionError):
-            time.sleep(_POLL_S)
-    raise PilotError(f'rp session serve {records.uid} does not take requests: see {_directory(records)}/{LOG}')
-
-
-def _directory(records: Records) -> str:
-    """Return the directory in which the owner takes requests."""
     note = records.note('owner') or {}
-    return str(note.get('directory') or records.place)
+    directory = str(note.get('directory') or records.place)   # where the owner takes requests
+    server, deadline = None, time.monotonic() + START_TIMEOUT
+    while server is None or (server.poll() is None and time.monotonic() < deadline):
+        try:
+            return ask_owner(directory, request, ANSWER_TIMEOUT)
+        except (FileNotFoundError, ConnectionError):
+            if server is not None:
+                time.sleep(_POLL_S)
+                continue
+        _check_orphaned(options, records, request['do'])
+        server = _serve(options, records, Path(directory), note.get('hub'))
+    raise PilotError(f'rp session serve {records.uid} does not take requests: see {directory}/{LOG}')
 
 
 def _check_orphaned(options: argparse.Namespace, records: Records, do: str) -> None:
@@ -93,10 +84,8 @@ def _check_orphaned(options: argparse.Namespace, records: Records, do: str) -> N
                           'it with rp.Session(uid=...), and submit a pilot')
 
 
-def _serve(options: argparse.Namespace, records: Records) -> subprocess.Popen[bytes]:
+def _serve(options: argparse.Namespace, records: Records, directory: Path, hub: str | None) -> subprocess.Popen[bytes]:
     """Start a process that owns the session until its tasks and pilots have ended, or an application attaches."""
-    directory = Path(_directory(records))
-    hub = (records.note('owner') or {}).get('hub')
     place = ['--dburl', options.dburl] if options.dburl else []
     if not place and os.path.isdir(records.place):
         place = ['--hub', hub] if hub else ['--base', str(Path(records.place).parent)]

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import ClassVar
 
-from rich.console import Group
+from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import Footer, Static
-from textual.worker import Worker, get_current_worker
+from textual.worker import get_current_worker
 
 from rp_api.coordination.records import Records
-from rp_client.cli.campaign.top_parts import parts
+from rp_client.cli.tasks.top_lines import lines
 from rp_client.inspect.overview import Overview, look
 
 _STEP_S = 0.05
@@ -37,8 +38,8 @@ class TopScreen(App[None]):
         super().__init__()
         self._open = open_records
         self._interval = interval
-        self._rates: deque[float] = deque(maxlen=200)
-        self._soon = False
+        self._rates: deque[float] = deque(maxlen=40)
+        self._soon = threading.Event()
 
     def compose(self) -> ComposeResult:
         """Yield the widgets."""
@@ -48,14 +49,11 @@ class TopScreen(App[None]):
 
     def on_mount(self) -> None:
         """Start the thread that looks at the session."""
-        self._start()
+        self.run_worker(self._watch, thread=True, exclusive=True)
 
     def action_look(self) -> None:
         """Look again at once."""
-        self._soon = True
-
-    def _start(self) -> Worker[None]:
-        return self.run_worker(self._watch, thread=True, exclusive=True)
+        self._soon.set()
 
     def _watch(self) -> None:
         """Look at the session again and again; in a thread of its own."""
@@ -69,17 +67,16 @@ class TopScreen(App[None]):
                 self.call_from_thread(self._tell, str(error))
             else:
                 self.call_from_thread(self._show, before)
-            self._soon = False
-            pause = max(self._interval, 3 * (time.monotonic() - begun))
-            end = time.monotonic() + pause
-            while time.monotonic() < end and not self._soon and not worker.is_cancelled:
-                time.sleep(_STEP_S)
+            self._soon.clear()
+            end = time.monotonic() + max(self._interval, 3 * (time.monotonic() - begun))
+            while time.monotonic() < end and not worker.is_cancelled and not self._soon.wait(_STEP_S):
+                pass
 
     def _show(self, found: Overview) -> None:
         if found.rate is not None:
             self._rates.append(found.rate)
-        lines = [part for each in parts(found, list(self._rates)) for part in (each, '')]
-        self.query_one('#all', Static).update(Group(*lines))
+        self.query_one('#all', Static).update(Text('\n').join(
+            Text.assemble(*line) for line in lines(found, list(self._rates))))
 
     def _tell(self, text: str) -> None:
-        self.query_one('#all', Static).update(f'the session cannot be read: {text}')
+        self.query_one('#all', Static).update(Text(f'the session cannot be read: {text}'))

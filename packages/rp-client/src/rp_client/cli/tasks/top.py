@@ -8,6 +8,8 @@ import sys
 from rp_api.errors import PilotError
 from rp_client.cli import options as shared
 from rp_client.cli import stores
+from rp_client.cli.tasks.top_lines import lines
+from rp_client.inspect.overview import look
 
 INTERVAL_S = 2.0
 """Seconds between two looks at a session, at least three times as long as a look takes."""
@@ -17,13 +19,19 @@ def top(arguments: list[str]) -> int:
     """Watch a session in the terminal: pilots, utilisation, states, rates, waiting and failed tasks."""
     options = make_parser().parse_args(arguments)
     if options.json or options.once:
-        return _once(options)
+        with shared.records(options) as records:
+            found = look(records)
+        if options.json:
+            shared.print_json(found._asdict())
+        else:
+            print(*(''.join(text for text, _ in line).rstrip() for line in lines(found, [])), sep='\n')
+        return 0
     if sys.stdout is None or not sys.stdout.isatty():
         raise PilotError('the output is no terminal: rp top --once prints the same once')
     try:
-        from rp_client.cli.campaign.top_screen import TopScreen
+        from rp_client.cli.tasks.top_screen import TopScreen  # textual may be missing
     except ModuleNotFoundError as error:
-        if (error.name or '').partition('.')[0] != 'textual':
+        if (error.name or '').partition('.')[0] not in ('textual', 'rich'):
             raise
         raise PilotError("rp top needs textual: pip install 'rp-client[top]'; rp top --once does without") from None
 
@@ -40,19 +48,3 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument('--interval', type=float, default=INTERVAL_S, metavar='SECONDS',
                         help=f'time between two looks (default: {INTERVAL_S:g})')
     return parser
-
-
-def _once(options: argparse.Namespace) -> int:
-    from rp_client.inspect.overview import look
-
-    with shared.records(options) as records:
-        found = look(records)
-    if options.json:
-        shared.print_json(found._asdict())
-        return 0
-    from rich.console import Console
-
-    from rp_client.cli.campaign.top_parts import parts
-
-    Console(highlight=False, no_color=True).print(*parts(found, []), sep='\n')
-    return 0

@@ -5,26 +5,22 @@ from __future__ import annotations
 import argparse
 
 from rp_client.cli import options as shared
-from rp_client.cli.tables import print_table, shown, shown_span
+from rp_client.inspect.calls import functions
 
-_HEAD = ('FUNCTION', 'DONE', 'FAILED', 'CANCELED', 'RUNNING', 'WAITING', 'PER SECOND', 'MEAN', 'EXAMPLE', 'REASON')
+_COLUMNS: shared.Columns = {
+    'FUNCTION': lambda row: f'{row["function"]} {row["worker"] or ""}'.strip(),
+    **{name.upper(): name for name in ('done', 'failed', 'canceled', 'running')},
+    'WAITING': lambda row: str(row['waiting']),   # a number, where tasks have the time
+    'PER SECOND': lambda row: '-' if row['rate'] is None else f'{row["rate"]:.4g}',
+    'MEAN': 'mean', 'EXAMPLE': 'example', 'REASON': 'reason'}
 
 
 def calls(arguments: list[str]) -> int:
     """Show the function calls of RAPTOR: counts, rates and failures by function."""
-    from rp_client.inspect.calls import functions
-
     options = make_parser().parse_args(arguments)
     with shared.records(options) as records:
         rows = functions(records)
-    if options.json:
-        shared.print_json_rows(rows)
-        return 0
-    print_table(_HEAD, ((
-        f'{row["function"]} {row["worker"] or ""}'.strip(), *(str(row[name]) for name in (
-            'done', 'failed', 'canceled', 'running', 'waiting')),
-        '-' if row['rate'] is None else f'{row["rate"]:.4g}', shown_span(row['mean']), shown(row['example']),
-        shown(row['reason'])) for row in rows), shorten=('FUNCTION', 'REASON', 'EXAMPLE'))
+    shared.print_rows(options, rows, _COLUMNS, shorten=('FUNCTION', 'REASON', 'EXAMPLE'))
     return 0
 
 
