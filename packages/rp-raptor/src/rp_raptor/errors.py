@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 from concurrent.futures import CancelledError
 
+from rp_api import pickles
 from rp_api.errors import PilotError
 
 
@@ -42,3 +44,26 @@ class CallTimeout(Exception):
 
 class CallCanceled(CancelledError):
     """Raised in the function of a call that is cancelled; the caller gets a CancelledError."""
+
+
+def restored(pickled: bytes | None, shown: str, text: str) -> BaseException:
+    """Return the exception of a call, or a `RemoteError` in its place."""
+    error: object = None
+    if pickled is not None:
+        try:
+            error = pickle.loads(pickled)
+        except BaseException as reason:   # its module is missing here, its __init__ takes other arguments, ...
+            if pickles.is_interrupt(reason):
+                raise
+    if not isinstance(error, Exception):   # a SystemExit must not end the caller's program
+        error = RemoteError(shown)
+    error.__cause__ = RemoteTraceback(text)
+    return error
+
+
+def represented(error: BaseException) -> str:
+    """Return the `repr` of an exception."""
+    try:
+        return repr(error)
+    except BaseException:   # a `__repr__` of the application
+        return f'{type(error).__name__} (it cannot be shown)'

@@ -21,7 +21,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol, TextIO
 
 from rp_api.pickles import missing_module
-from rp_raptor.errors import CallCanceled, CallTimeout
+from rp_raptor.errors import CallCanceled, CallTimeout, represented
 from rp_raptor.rank.process_end import end_if_forked
 from rp_raptor.wire import payload
 from rp_raptor.wire.carried_results import with_content
@@ -181,7 +181,7 @@ def failure(error: BaseException, texts: _Texts | None = None) -> Outcome:
     """Return the outcome of a call that has raised an exception; the traceback starts in the user's function."""
     out, err = _said(texts) if texts else ('', '')
     code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) and error.code else 1
-    return Outcome(out, err, code, None, (payload.represented(error), traceback_of(error)))
+    return Outcome(out, err, code, None, (represented(error), traceback_of(error)))
 
 
 def _said(texts: _Texts) -> tuple[str, str]:

@@ -27,7 +27,7 @@ from rp_api.failures.kinds import CANCELED, EXCEPTION, LOST, TIMEOUT
 from rp_api.functions import serialize_obj
 from rp_api.values import dump, size_of
 from rp_api.wire import codec
-from rp_raptor.errors import CallLost, RemoteError, RemoteTraceback
+from rp_raptor.errors import CallLost, represented, restored
 from rp_raptor.wire import reused_files
 from rp_raptor.wire.carried_results import CARRIED, CONTENT, carried_result
 from rp_raptor.wire.described import read_alike, write_success
@@ -153,7 +153,7 @@ def decode_result(payload: bytes) -> Any:
     if kind == _VALUE:
         return _unpickled(body, buffers)
     if kind == _ERROR:
-        raise _restored(*_unpickled(body))
+        raise restored(*_unpickled(body))
     if kind in (_DESCRIBED, _SUCCESS):
         return as_result(payload)
     if kind == _PARTS:
@@ -207,14 +207,14 @@ def as_result(payload: bytes) -> dict[str, Any]:
         return result if kind == _DESCRIBED else {**result, 'target_state': 'DONE'}
     if kind != _ERROR:
         raise DeserializationError(f'a result of kind {kind!r} is not the result of a described task')
-    pickled, represented, text = _unpickled(body)
-    error = _restored(pickled, represented, text)
+    pickled, shown, text = _unpickled(body)
+    error = restored(pickled, shown, text)
     # a task that exceeds its timeout is canceled, as an executable is
     if isinstance(error, CancelledError | TimeoutError):
         record = {'kind': CANCELED if isinstance(error, CancelledError) else TIMEOUT}
-        return {'exception': represented, 'exception_detail': text, 'error': record, 'target_state': 'CANCELED'}
+        return {'exception': shown, 'exception_detail': text, 'error': record, 'target_state': 'CANCELED'}
     record = {'kind': LOST if isinstance(error, CallLost) else EXCEPTION}
-    return {'exit_code': 1, 'exception': represented, 'exception_detail': text, 'error': record,
+    return {'exit_code': 1, 'exception': shown, 'exception_detail': text, 'error': record,
             'target_state': 'FAILED'}
 
 
@@ -380,29 +380,6 @@ def _unpickled(data: blobs.Bytes, buffers: Sequence[blobs.Bytes] = ()) -> Any:
     return pickles.restore(data, 'a value', buffers)
 
 
-def _restored(pickled: bytes | None, represented: str, text: str) -> BaseException:
-    """Return the exception of a call, or a `RemoteError` in its place."""
-    error: object = None
-    if pickled is not None:
-        try:
-            error = pickle.loads(pickled)
-        except BaseException as reason:   # its module is missing here, its __init__ takes other arguments, ...
-            if pickles.is_interrupt(reason):
-                raise
-    if not isinstance(error, Exception):   # a SystemExit must not end the caller's program
-        error = RemoteError(represented)
-    error.__cause__ = RemoteTraceback(text)
-    return error
-
-
 def _check_callable(func: Any) -> None:
     if not callable(func):
         raise TypeError(f'only a callable can be sent to workers, not {func!r:.80}')
-
-
-def represented(error: BaseException) -> str:
-    """Return the `repr` of an exception."""
-    try:
-        return repr(error)
-    except BaseException:   # a `__repr__` of the application
-        return f'{type(error).__name__} (it cannot be shown)'
