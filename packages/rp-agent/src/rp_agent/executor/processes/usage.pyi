@@ -1,5 +1,7 @@
 from collections.abc import Iterable
-from typing import final
+from typing import Any, Final, final
+
+__pyx_capi__: Final[dict[str, Any]]
 
 @final
 class MemorySample:
