@@ -18,7 +18,7 @@ from rp_api.values import as_json
 
 
 def read_results(directory: str | Path) -> Iterator[dict[str, Any]]:
-    """Return the tasks of a session in the order of submission: `uid`, `pilot`, `state`, `submitted`, and what is known.
+    """Return the tasks of a session in the order of submission: `uid`, `pilot`, `state`, `submitted`, and others.
 
     A task that has left its pilot, and that the application has not received, has its `target_state` as state.
     Raise `FileNotFoundError` if the directory is not that of a session.
