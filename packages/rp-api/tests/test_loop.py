@@ -348,6 +348,29 @@ def test_sockets_and_descriptors_take_turns(
     loop.run()
 
 
+def test_a_socket_that_was_read_meanwhile_is_not_called(
+        loop: Loop, pipe: tuple[int, int], sockets: tuple[zmq.Socket[Any], zmq.Socket[Any]]) -> None:
+    """Callbacks may wait for a message: with none, the loop would hang."""
+    one, other = sockets
+    received: list[bytes] = []
+
+    def receive() -> None:
+        received.append(one.recv(zmq.NOBLOCK))
+        os.write(pipe[1], b'.')
+
+    def read_meanwhile() -> None:
+        os.read(pipe[0], 1)
+        received.append(one.recv(zmq.NOBLOCK))
+        loop.call_later(0.05, loop.stop)
+
+    loop.add_socket(one, receive)
+    loop.add_fd(pipe[0], read_meanwhile)
+    other.send(b'first')
+    other.send(b'second')
+    loop.run()
+    assert received == [b'first', b'second']
+
+
 def test_a_removed_socket_is_not_called_any_more(
         loop: Loop, sockets: tuple[zmq.Socket[Any], zmq.Socket[Any]]) -> None:
     one, other = sockets

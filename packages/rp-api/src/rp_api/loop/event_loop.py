@@ -216,7 +216,8 @@ class Loop:
         for socket, callback in readable:
             if self._stopping:
                 return
-            if socket in self._sockets:
+            # it may have been read meanwhile, when its descriptor announced something else, such as a peer that leaves
+            if socket in self._sockets and is_readable(socket):
                 callback()
 
     def _run_fds(self, timeout: float | None) -> None:
