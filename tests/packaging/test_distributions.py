@@ -31,7 +31,7 @@ for name in sys.argv[1:]:
             except Exception as error:   # what belongs to an extra says which one
                 named = f"pip install '{name.replace('_', '-')}[{module.name.rpartition('.')[2]}]'" in str(error)
                 # of rp-profiling[analysis] and rp-client[top]
-                if not named and getattr(error, 'name', '') not in ('numpy', 'textual'):
+                if not named and getattr(error, 'name', '') not in ('numpy', 'textual', 'rich'):
                     raise
 """
 
