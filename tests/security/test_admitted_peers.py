@@ -74,11 +74,11 @@ def test_large_and_many_frames_leave_nothing_behind(listener: Listener) -> None:
     speak(listener, [[b'\xc4' * (16 << 20)], [b''] * 20_000, *(malformed(rng) for _ in range(100))])
     listener.works()
     memory = listener.rss()
-    for _ in range(2):   # each of them would leave 32 MB
+    for _ in range(4):   # each of them would leave 32 MB; the C library may keep a block or two of 16 MB for once
         speak(listener, [[b'\x91' * (16 << 20)], [b''] * 20_000, [rng.randbytes(4 << 20)] * 4])
         listener.works()
     listener.untouched()
-    assert listener.rss() < memory + 2 * GROWTH
+    assert listener.rss() < memory + 3 * GROWTH
 
 
 @pytest.mark.parametrize('listener', [
