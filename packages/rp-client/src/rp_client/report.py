@@ -177,7 +177,7 @@ class Report:
 
     @property
     def enabled(self) -> bool:
-        """Whether anything is shown."""
+        """True if anything is shown."""
         return self._enabled
 
     def display(self, what: str) -> Display:

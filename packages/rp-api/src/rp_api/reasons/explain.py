@@ -50,7 +50,7 @@ def explanation(entity: Mapping[str, Any], view: View, *, pilot: bool = False) -
     Args:
         entity: A task, or a pilot or partition.
         view: The session.
-        pilot: Whether it is a pilot.
+        pilot: True for a pilot.
     """
     reason = reason_of_pilot(entity, view) if pilot else reason_of(entity, view)
     if reason is None and not pilot and entity['state'] == states.DONE:

@@ -275,7 +275,7 @@ class Executor(Requests):
         initializer: A function that each rank of a worker calls before its first call. If it raises, the executor is
             broken.
         initargs: Its arguments.
-        progress: Whether the progress is shown on standard error, and at the end what has failed. RADICAL_REPORT=FALSE
+        progress: Show the progress on standard error, and at the end what has failed. RADICAL_REPORT=FALSE
             in the environment turns this off, too.
 
     Raises:

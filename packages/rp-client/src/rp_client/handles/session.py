@@ -57,7 +57,7 @@ class Session(OldMethods):
         dburl: URL of a MongoDB (`mongodb://...`, `mongodb+srv://...`); default: RADICAL_PILOT_DBURL.
         orphan_timeout: Seconds that idle pilots wait for an application that died without closing the session; 0
             cancels them at once.
-        progress: Whether waits show their progress on standard error, and the end of the session what has failed.
+        progress: Show the progress of waits on standard error, and at the end of the session what has failed.
             RADICAL_REPORT=FALSE in the environment turns this off, too.
         name: The old name of `uid`.
         _role, _reg_addr: The role `Session._DEFAULT`, or the address of its coordinator, joins the session of that uid

@@ -24,7 +24,7 @@ class Output:
         records: Its session.
         task: The task.
         name: A file in its sandbox; None for its standard output.
-        stderr: Whether its standard error is meant instead of that.
+        stderr: True for its standard error instead of that.
     """
 
     def __init__(self, records: Records, task: Task, name: str | None, *, stderr: bool) -> None:

@@ -47,7 +47,7 @@ class Selection:
         Args:
             records: The session.
             after: Number of a task.
-            reasons: Whether rows have reasons.
+            reasons: Add the reasons to the rows.
         """
         view = CachedView(records)
         for _, task in records.tasks(self._states, self._pilot, after):

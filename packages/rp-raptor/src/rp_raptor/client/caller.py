@@ -226,7 +226,7 @@ class Caller(Intake):
         self._loop.call_soon(self.deal)
 
     def ranks_changed(self) -> None:
-        """Have streams send more calls if more are needed now."""
+        """Send more calls of streams if more are needed now."""
         self.results(array('Q'), [])
 
     def object_ready(self, id: bytes, fault: str) -> None:

@@ -54,7 +54,7 @@ class Output:
         if not is_place(place):
             raise ValueError(f"stdout is {place!r}, it must be 'terminal', 'future', 'file', or a path with a /")
         self.wanted = place != FILE
-        """Whether results bring output."""
+        """True if results bring output."""
         self._shown = place == TERMINAL
         self._path = '' if place in (TERMINAL, FUTURE, FILE) else os.path.abspath(place)
 

@@ -34,7 +34,7 @@ _DOES = {'cancel': 'cancelled', 'retry': 'submitted again, as', 'stop': 'stopped
 
 
 def act(options: argparse.Namespace, records: Records, do: str, uids: Sequence[str]) -> int:
-    """Have the owner of a session do something with tasks or pilots, print what it says, and return the exit code."""
+    """Ask the owner of a session to act on tasks or pilots, print its answer, and return the exit code."""
     did: list[str] = []
     refused: dict[str, str] = {}
     for first in range(0, len(uids), _UIDS_AT_ONCE):
